@@ -1,4 +1,4 @@
-"""Writes the compliance documents of a run where its suites want them, as PDF on request."""
+"""Writes the compliance documents that suites or options request, as Markdown and as PDF."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def check_pdf(
     suites: Iterable[Path] = (),
     referenced: Iterable[Path] = (),
 ) -> None:
-    """End the command if a PDF cannot be made, or would take the place of something else.
+    """End the command if a PDF cannot be made, or would overwrite a report or an input file.
 
-    This is reported before tests run and before other reports are written.
+    Commands check this before they run tests or write reports.
     """
     if file == STDOUT:
         refuse("A PDF is not written to standard output.", "Name a file: --pdf FILE")
@@ -53,11 +53,10 @@ def check_pdf(
 def write_wanted(
     request: RunRequest, view: RunView, look: ReportOptions, options: TestOptions
 ) -> list[KindlmError]:
-    """Write the documents of the suites that have them, or of all; show what could not be.
+    """Write the documents that suites or `--compliance` request; show and return the errors.
 
-    Each goes to the `outputDir` of its suite, relative to its file. Errors are returned, too; where
-    a template failed, there is a file that says so, and its error. With `--pdf`, the documents are
-    written as that file as well.
+    Each goes to the `outputDir` of its suite, relative to the file of the suite. If a template
+    fails, the document contains the error. With `--pdf`, all documents also go to one PDF.
     """
     enabled = {suite.path for suite in request.suites if suite.has_document}
     wanted = [suite for suite in view.suites if options.compliance or suite.path in enabled]
@@ -70,7 +69,6 @@ def write_wanted(
         if (outside := _leads_out(request.root, suite.path, folder)) is not None:
             errors.append(outside)
             continue
-        # The name of a suite as a part of a file's name.
         name = _NOT_IN_NAMES.sub("-", suite.name).strip("-.")[:_LONGEST_NAME] or "suite"
         stem = request.root / Path(suite.path).parent / folder / f"{view.id}-{name}"
         document = document_of(view, suite.id, look)
@@ -78,8 +76,7 @@ def write_wanted(
             file = _unused(stem, written)
             with open_report(file) as out:
                 out.write(document.text)
-        # A ValueError is a name that no file can have.
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError) as error:  # a ValueError: an invalid name of a file
             errors.append(_not_written(stem.with_name(f"{stem.name}.md"), error, view.id, "-o"))
             continue
         if document.problem is not None:
@@ -88,7 +85,7 @@ def write_wanted(
             note(f"Compliance report: {shown_path(file)}")
     if options.pdf is not None:
         problem = write_pdf(view, options.pdf, look, wanted)
-        # What is wrong with a document is reported once, not for each of its forms.
+        # The Markdown of a document has the same problem.
         errors += [] if problem is None or problem in errors else [problem]
     show(errors)
     return errors
@@ -105,11 +102,10 @@ def check_folders(suites: Iterable[Suite], root: Path) -> None:
 def _leads_out(root: Path, suite: str, folder: str) -> KindlmError | None:
     try:
         target = (root / Path(suite).parent / folder).resolve()
-        inside = target.is_relative_to(root.resolve())
+        if target.is_relative_to(root.resolve()):
+            return None
     except (OSError, RuntimeError, ValueError):
-        return None  # No file can be written there: that is reported when it fails.
-    if inside:
-        return None
+        return None  # writing the document reports it
     return KindlmError(
         ErrorCode.CONFIG_FILE_REF_ERROR,
         f"compliance.outputDir of {suite} leads out of the project: {shown(folder)}.",
@@ -135,10 +131,10 @@ def write_pdf(
 
 
 def _unused(stem: Path, written: set[str]) -> Path:
-    """Return a file for a document; suites whose names are alike in files get a number, too."""
+    """Return a file for a document, with a number if another suite has the same file name."""
     names = (stem.name if number == 1 else f"{stem.name}-{number}" for number in count(1))
     files = (stem.with_name(f"{name}.md") for name in names)
-    # Compared as on file systems where A and a are the same.
+    # Some file systems ignore case.
     file = next(file for file in files if os.path.realpath(file).casefold() not in written)
     written.add(os.path.realpath(file).casefold())
     return file

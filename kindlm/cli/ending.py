@@ -1,7 +1,4 @@
-"""Ends the process on a signal while there is nothing to clean up yet.
-
-It imports nothing heavy, since it is loaded before everything else.
-"""
+"""Ends the process on signals before and after a command; it is loaded first, so it stays light."""
 
 from __future__ import annotations
 
@@ -17,16 +14,16 @@ from kindlm.garbage import put_off
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 INTERRUPTED, USAGE, NOTHING_RUN = 2, 4, 5
-"""How pytest ends on Ctrl-C, on wrong usage, and where no test was selected. All are exit code 1
-unless `--exit-codes pytest` asks for them."""
+"""pytest's exit codes for Ctrl-C, wrong usage and no selected test. kindlm exits with 1 instead,
+unless `--exit-codes pytest` is given."""
 
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Look for no garbage while modules are loaded, and end the process on Ctrl-C or SIGTERM.
+    """Import modules without garbage collection, and end the process on Ctrl-C or SIGTERM.
 
-    An exception that a signal raises meanwhile shows a traceback of Python's own, or is lost in a
-    callback of its import system.
+    A KeyboardInterrupt during an import would show a traceback, or get lost in Python's import
+    system.
     """
     before = {number: signal.getsignal(number) for number in _SIGNALS}
     for number in _SIGNALS:
@@ -40,15 +37,15 @@ def loading() -> Iterator[None]:
 
 
 def interrupt_on_signals() -> None:
-    """Let Ctrl-C and SIGTERM unwind, so that everything is closed, and exit with 1."""
+    """Let Ctrl-C and SIGTERM raise KeyboardInterrupt, so that everything is closed."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    # Who starts a program in the background may have it ignore Ctrl-C.
+    # A shell starts background programs with SIGINT ignored.
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def leave_with(code: int) -> NoReturn:
-    """Exit with a code that stands: a signal that comes now only makes it quicker."""
+    """Exit with a code; a signal during the exit ends the process at once, with the same code."""
 
     def leave(_number: int, _frame: FrameType | None) -> None:
         os._exit(code)

@@ -1,7 +1,6 @@
 """Imports results of other programs as a run of mode `imported`.
 
-The run has the date of the file, so that it takes its place among other runs. Importing a file
-again returns the same run.
+The run starts at the date of its file. Importing a file again returns the same run.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ SELECT substr(stream, 5) FROM event_log
  ORDER BY at, id LIMIT 1
 """
 
-# Where the history knows a test of that name from: of several, the run that began last.
+# Project, suite and target of the last test with a name.
 _KNOWN_TEST = """
 SELECT s.project, s.name, p.target
   FROM planned_tests p JOIN suites s ON s.id = p.suite
@@ -59,14 +58,14 @@ SELECT project FROM suites WHERE name = ? AND project IS NOT NULL ORDER BY start
 
 
 class ForeignFile(NamedTuple):
-    """A file of another program: what it holds, and what it is known by."""
+    """The results in a file of another program, and a digest that identifies the file."""
 
     results: ForeignResults
     digest: str
 
 
 class ImportedRun(NamedTuple):
-    """The run that a file became: how many events of it are new, and how many were there."""
+    """A run made from a file, with the numbers of its events that are new and known."""
 
     run: str
     added: int
@@ -74,7 +73,7 @@ class ImportedRun(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """What imported tests are tests of."""
+    """Project, suite and target of imported tests."""
 
     project: str
     suite: str
@@ -82,10 +81,10 @@ class _Place(NamedTuple):
 
 
 def read_results(file: Path) -> Result[ForeignFile] | None:
-    """Return what a file of another program holds; None if it is not a file of one that is known.
+    """Return the results in a file of another program; None if the format is unknown.
 
     Raises:
-        OSError: It cannot be read.
+        OSError: The file cannot be read.
     """
     raw = file.read_bytes()
     try:
@@ -105,7 +104,7 @@ def read_results(file: Path) -> Result[ForeignFile] | None:
 def import_results(log: EventLog, file: ForeignFile, root: Path, suite: str | None) -> ImportedRun:
     """Record the results of a file as a run, unless it was imported already.
 
-    Without `suite`, a file that names none is of the suite that the history knows its tests from.
+    The suite is `suite`, else that in the file, else the last one in the history with such a test.
     """
     source = f"{file.results.format}:{file.digest}"
     with closing(log.reader()) as db:
@@ -142,7 +141,7 @@ def _place(
 def _payloads(
     results: ForeignResults, place: _Place, source: str, digest: str
 ) -> Iterator[tuple[str | None, Payload]]:
-    """Return the events of a run, each with the execution that it is about."""
+    """Yield the events of the run, each with its subject."""
     tests = results.tests
     yield (
         None,
@@ -176,7 +175,7 @@ def _payloads(
     number = count(1)
     for test in tests:
         target = test.target or place.target
-        # Where not every answer is known, a sum over those that are would be too small.
+        # With an unknown answer, the sum of the known costs would be too low.
         priced = all(execution.output is not None for execution in test.executions)
         for repeat, execution in enumerate(test.executions, start=1):
             subject = f"{next(number)}.1"
@@ -220,7 +219,7 @@ def _execution(
 
 
 def _assertions(execution: ForeignExecution) -> Iterator[AssertionEvaluated]:
-    """Yield what the file says of why an execution failed, and how it was scored."""
+    """Yield an assertion for each failure of an execution, and for its score."""
     index = count()
     for code in execution.failures:
         yield AssertionEvaluated(

@@ -1,12 +1,10 @@
 """Writes annotations and the job summary for GitHub Actions; disarms all other output.
 
-Annotations show the lines that failed. Neither they nor the summary change how a run ends: kindlm
-warns of what GitHub does not take.
+GitHub reads workflow commands in the output of a step: lines that begin with `::`, and `##[`
+anywhere in a line (`ActionCommand` of https://github.com/actions/runner). An agent's answer must
+not hide lines, annotate files, mask words or stop commands, so kindlm escapes all other output.
 
-GitHub looks for workflow commands in what a step prints: lines that begin with `::`, and `##[`
-anywhere in a line (`ActionCommand` of https://github.com/actions/runner). Output contains what an
-agent said, which must not give such commands: to hide lines, annotate files, mask words, or stop
-the commands of others. So kindlm makes all other output inert.
+Failures to write annotations or the summary do not change the exit code.
 """
 
 from __future__ import annotations
@@ -32,21 +30,20 @@ _COMMAND = re.compile(r"(?<![^\r\n])[^\S\r\n]*:(:)|##(\[)")
 _SUMMARY = "GITHUB_STEP_SUMMARY"
 
 _MOST_BYTES = 1024 * 1024
-"""So much GitHub takes as the summary of a step; of more it shows nothing."""
+"""The largest summary of a step; GitHub shows nothing of a larger one."""
 
 
 def on_github(environ: Mapping[str, str]) -> bool:
-    """Return whether this is a step of GitHub Actions, or of a service that works like it."""
+    """Return whether kindlm runs in GitHub Actions, or in a service that is compatible with it."""
     return environ.get("GITHUB_ACTIONS") == "true"
 
 
 @contextmanager
 def inert_output(environ: Mapping[str, str] = os.environ) -> Iterator[None]:
-    r"""Keep workflow commands out of both streams while the context lasts.
+    r"""Escape workflow commands in both output streams while the context lasts.
 
-    What would begin one is written out: `:\u003a`, `##\u005b`. Inside of JSON that is the same
-    text. A stream that goes to a file stays as it is: no runner reads it, and a document may end
-    with its own hash.
+    They become `:\u003a` and `##\u005b`, which JSON reads as the same text. A stream to a file
+    stays as it is: no runner reads it, and a document may contain its own hash.
     """
     before = sys.stdout, sys.stderr
     if on_github(environ):
@@ -58,19 +55,18 @@ def inert_output(environ: Mapping[str, str] = os.environ) -> Iterator[None]:
 
 
 class _Inert:
-    """A text stream; what is not writing goes to the stream below."""
+    """A text stream that escapes workflow commands, on top of another stream."""
 
     def __init__(self, below: TextIO) -> None:
         self.below = below
-        # Stands for what the unfinished line holds: as much of it as may begin a command.
-        self._line = ""
+        # The end of the unfinished line, as far as it could begin a command.
+        self._begun = ""
 
     def write(self, text: str) -> int:
-        """Write a text without what would begin a command, also one begun by an earlier text."""
-        begun = self._line
-        whole = _COMMAND.sub(_written_out, begun + text)
-        self.below.write(whole[len(begun) :])
-        self._line = _open_end(whole)
+        """Write a text with escaped commands, including those that an earlier text began."""
+        whole = _COMMAND.sub(_escaped, self._begun + text)
+        self.below.write(whole[len(self._begun) :])
+        self._begun = _possible_command(whole)
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
@@ -90,11 +86,12 @@ def _inert(stream: TextIO) -> TextIO:
     return stream if is_file else cast("TextIO", _Inert(stream))
 
 
-def _written_out(match: re.Match[str]) -> str:
+def _escaped(match: re.Match[str]) -> str:
     return match[0][:-1] + (r"\u003a" if match[1] else r"\u005b")
 
 
-def _open_end(text: str) -> str:
+def _possible_command(text: str) -> str:
+    """Return the last line of a text as far as it could begin a command; an `x` replaces more."""
     line = text[max(text.rfind("\n"), text.rfind("\r")) + 1 :]
     if line.strip() in ("", ":"):
         return line.strip()
@@ -102,8 +99,11 @@ def _open_end(text: str) -> str:
     return "x" + "#" * min(hashes, 2)
 
 
-def tell_github(view: RunView, options: ReportOptions, environ: Mapping[str, str]) -> None:
-    """Annotate what failed, on standard error, and append the Markdown report to the summary."""
+def annotate_github(view: RunView, options: ReportOptions, environ: Mapping[str, str]) -> None:
+    """Write annotations of failures to standard error, and add the Markdown report to the summary.
+
+    A problem with the summary is a warning.
+    """
     if on_github(environ):
         from kindlm.reports.github_annotations import annotations_of, as_command
 
@@ -111,7 +111,7 @@ def tell_github(view: RunView, options: ReportOptions, environ: Mapping[str, str
         if lines:
             sys.stderr.flush()
             out = sys.stderr.below if isinstance(sys.stderr, _Inert) else sys.stderr
-            # A command begins a line; what was written before may have left one open.
+            # A command needs a line of its own, and the last line may be unfinished.
             out.write("\n" + "".join(f"{line}\n" for line in lines))
             out.flush()
     if named := environ.get(_SUMMARY):
@@ -124,7 +124,7 @@ def tell_github(view: RunView, options: ReportOptions, environ: Mapping[str, str
 
 
 def _append_summary(summary: Path, view: RunView, options: ReportOptions) -> str | None:
-    """Append the report; return why that cannot be done."""
+    """Append the report; return why that is impossible, else None."""
     from kindlm.reports.markdown_report import write_report
 
     report = io.StringIO()

@@ -1,7 +1,6 @@
 """Finds the history server of a command, and pushes runs to it while they go on.
 
-If a push with `kindlm test --push` fails, there is one warning: the exit code stays, and the run is
-kept here.
+A failed push of `kindlm test --push` is only a warning: the run stays in the local history.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ REDACTS = "Content that upload.redactPatterns match stayed here."
 def history_server(
     url: str | None, configured: str | None, root: Path, *, insecure: bool
 ) -> Iterator[HistoryClient]:
-    """Yield the client of the server that is meant; end the command if there is none."""
+    """Yield a client of the server for a command; end the command without a server."""
     login = or_fail(find_server(url, configured, root, insecure=insecure))
     if login is None:
         fail([NO_SERVER])
@@ -62,7 +61,10 @@ def _wait(pause_s: float) -> None:
 def find_server(
     url: str | None, configured: str | None, root: Path, *, insecure: bool = False
 ) -> Result[Login | None]:
-    """Return the server that is meant, with its token; `configured` may hold variables."""
+    """Return the server for a command, with its token; None without one.
+
+    `url` is that of the option, and `configured` that of a suite, which may hold variables.
+    """
     own = server_environ()
     if configured is not None:
         environ = run_environment([root], own)
@@ -71,13 +73,13 @@ def find_server(
 
 
 def configured_upload(root: Path) -> Upload | None:
-    """Return `upload` of the project's kindlm.yaml; None without such a file."""
+    """Return `upload` of the project's kindlm.yaml; None without the file."""
     suite = _suite_now(root / "kindlm.yaml", root)
     return None if suite is None else suite.upload
 
 
 def upload_now(root: Path, path: str, project: str, name: str) -> Upload | None:
-    """Return `upload` that a recorded suite has now; None if its file is gone or has another."""
+    """Return the current `upload` of a recorded suite; None if its file does not have it now."""
     suite = _suite_now(root / path, root)
     if suite is None or (suite.project, suite.name) != (project, name):
         return None
@@ -94,9 +96,10 @@ def _suite_now(file: Path, root: Path) -> Suite | None:
 
 
 def live_push(request: RunRequest, run: str, options: TestOptions) -> Beside | None:
-    """Return what pushes a run while it goes on; None if that is not possible, after a warning.
+    """Return the context that pushes a run while it goes on; None, after a warning, without server.
 
-    With `KINDLM_LEASE`, this process is a worker: it pushes to `KINDLM_URL`, whatever suites say.
+    With `KINDLM_LEASE`, this process is a worker: it pushes to `KINDLM_URL`, not to the server of
+    its suites.
     """
     found, lease = _login(request), server_environ().get("KINDLM_LEASE")
     if isinstance(found, Err):
@@ -111,7 +114,7 @@ def live_push(request: RunRequest, run: str, options: TestOptions) -> Beside | N
 
 
 def _login(request: RunRequest) -> Result[Login]:
-    """Return where runs of a request are pushed to."""
+    """Return the server that a request pushes to."""
     configured = None
     if "KINDLM_LEASE" not in server_environ():
         settings = combined(suite.upload for suite in request.suites)
@@ -170,7 +173,7 @@ def _as_worker(
     def end(error: KindlmError) -> None:
         if error.details.get("status") == 409:
             end_now("another worker has taken over this shard")
-        # Nothing that is called from now on could be kept.
+        # The coordinator would not accept any further event.
         end_now(error.message, NOT_TAKEN)
 
     with LivePush(
@@ -188,7 +191,7 @@ def _as_worker(
 
 
 def _uploads(request: RunRequest) -> list[Upload]:
-    """Return the settings that suites have now: those of a resumed run may be of somebody else."""
+    """Return the current settings of the suites, which may differ from those a run began with."""
     return [suite.upload for suite in request.suites]
 
 

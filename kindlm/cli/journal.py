@@ -1,4 +1,4 @@
-"""Records what people do to a history in journals, streams apart from those of its runs."""
+"""Records what people do with a history, such as labels, in journals."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from kindlm_store import EventLog, NewEvent, WriteFailedError
 def open_journal(
     database: Path | None, *, create: bool = False
 ) -> Iterator[tuple[EventLog, sqlite3.Connection]]:
-    """Open the history to write to its journal, and to read what it holds.
+    """Open the history to write to a journal, and to read it.
 
-    The command ends if there is no history and none is to be created, or if it cannot be opened or
-    written.
+    The command ends if the history cannot be opened or written, or does not exist and is not to be
+    created.
     """
     project = project_here(database) if create else existing_history(database)
     with (
@@ -49,7 +49,7 @@ def open_journal(
 
 
 def author() -> str:
-    """Return who is doing something, as `user@host`."""
+    """Return the user as `user@host`."""
     try:
         user = getpass.getuser()
     # In a container the user may have no name.
@@ -59,10 +59,10 @@ def author() -> str:
 
 
 def journal_event(payload: Payload, known: str | None) -> NewEvent:
-    """Return the event of a payload, later than what is known of the same matter.
+    """Return the event of a payload, with a time after `known`.
 
-    `known` is when that was recorded, UTC, ISO 8601; None if nothing is. The clock of the machine
-    that recorded it may be ahead of this one: what follows it nevertheless counts after it.
+    `known` is the time of the last event about the same thing, UTC, ISO 8601; None without one. It
+    may be in the future, if another machine with a wrong clock recorded it.
     """
     event = new_event(payload)
     if known is None or known < event.at:

@@ -1,9 +1,8 @@
 """Log lines on standard error: `DEBUG=kindlm*`, `KINDLM_LOG=debug|info|…`.
 
-A line says what happened, to which execution, and how long it took. Only for an agent that is
-`verbose` does it say what was said. Code that logs passes a constant message and `fields`, and only
-fields of known names are written, so that no prompt, reply or body gets into a log by mistake.
-Secrets are redacted as well.
+Code that logs passes a constant message and `fields`. Only fields of known names are written, so
+that no prompt or reply gets into a log by mistake; an agent with `verbose` logs its bodies. Secrets
+are redacted.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ _FIELDS = (
     "http_status", "status", "latency_ms", "retry_in_ms", "service", "port", "suites",
     "executions", "body",
 )  # fmt: skip
-"""What a line may say besides its message, in this order."""
+"""The fields that a line may have, in this order."""
 
 
 @contextmanager
 def log_as_asked(environ: Mapping[str, str]) -> Iterator[None]:
-    """Write log lines while the context lasts, as far as the environment asks for them."""
+    """Write the log lines that the environment requests while the context lasts."""
     named = environ.get("KINDLM_LOG", "").lower()
     level = logging.getLevelNamesMapping().get(named.upper())
     if named and level is None:
@@ -51,7 +50,7 @@ def log_as_asked(environ: Mapping[str, str]) -> Iterator[None]:
 
 
 def name_run(run: str, secrets: set[str]) -> None:
-    """Let all lines from now on carry the id of a run, and hold none of its secrets."""
+    """Add the id of a run to all further lines, and redact its secrets in them."""
     for handler in logging.getLogger(_ROOT).handlers:
         if isinstance(handler, _Handler):
             handler.run_id = run
@@ -59,7 +58,7 @@ def name_run(run: str, secrets: set[str]) -> None:
 
 
 class _Handler(logging.Handler):
-    """Writes lines to whatever standard error is at the time: a progress bar may guard it."""
+    """Writes lines to the current `sys.stderr`, which a progress bar may have replaced."""
 
     def __init__(self, level: int | None, patterns: list[str], secrets: set[str]) -> None:
         super().__init__()
@@ -71,21 +70,21 @@ class _Handler(logging.Handler):
         self.hide(secrets)
 
     def hide(self, secrets: set[str]) -> None:
-        """Take these values out of every line, too."""
+        """Redact these values in further lines, too."""
         from kindlm_store import Redactor
 
         self._secrets |= secrets
         self._redact = Redactor(self._secrets)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Let through what the level or a pattern asks for."""
+        """Return whether the level or a pattern requests a line."""
         if self._level is not None and record.levelno >= self._level:
             return True
         name = record.name.replace(".", ":")
         return any(fnmatchcase(name, pattern) for pattern in self._patterns)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a line; a stream that takes none is no reason to fail."""
+        """Write a line; ignore a stream that cannot be written."""
         try:
             form = _plain if is_interactive(sys.stderr) else json.dumps
             fields: Mapping[str, Any] = getattr(record, "fields", {})
@@ -100,7 +99,7 @@ class _Handler(logging.Handler):
                 **known,
             }
             safe = {
-                # Before it is escaped: a secret over several lines is found in them.
+                # Before JSON escapes line breaks, to find secrets of several lines.
                 name: self._redact(value) if isinstance(value, str) else value
                 for name, value in values.items()
             }
@@ -111,17 +110,16 @@ class _Handler(logging.Handler):
 
 
 def _patterns(environ: Mapping[str, str]) -> list[str]:
-    """Return the patterns of `DEBUG` that are about kindlm: `kindlm*`, `kindlm:engine:*`, `*`."""
+    """Return the patterns of `DEBUG` for kindlm: `kindlm*`, `kindlm:engine:*`, `*`."""
     named = environ.get("DEBUG", "").replace(",", " ").split()
     return [pattern for pattern in named if pattern == "*" or pattern.startswith(_ROOT)]
 
 
 def _plain(values: Mapping[str, Any]) -> str:
     time = values["timestamp"][11:23]
-    told = {
-        name: value
+    details = " ".join(
+        f"{name}={json.dumps(value)}"
         for name, value in values.items()
         if value is not None and name not in ("level", "message", "timestamp", "logger", "run_id")
-    }
-    details = " ".join(f"{name}={json.dumps(value)}" for name, value in told.items())
+    )
     return f"{time} {values['level']:<7} {values['message']}  {details}".rstrip()

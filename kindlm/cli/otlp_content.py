@@ -1,7 +1,7 @@
-"""The content of spans, as it may be shown, in the form of the conventions for GenAI.
+"""The content of spans, in the form of the semantic conventions for GenAI.
 
-Texts come from the history, without secrets. Secrets of today's environment are removed as well,
-and personal data that a check found is redacted, as in all reports.
+The history holds no secrets of the run. Secrets of the current environment, and personal data that
+checks found, are redacted here.
 """
 
 from __future__ import annotations
@@ -23,36 +23,36 @@ Redact = Callable[[str], str]
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Returns the content of an execution for attributes; without `redact`, it returns None."""
+    """Formats content of an execution for attributes; without `redact`, all methods return None."""
 
     redact: Redact | None = None
     mask: Mask | None = None
 
     @classmethod
     def of(cls, view: RunView, execution: int, redact: Redact) -> Content:
-        """Return the content of an execution, by its number in the run."""
+        """Return the formatter for an execution, by its number in the run."""
         found = view.execution(str(execution))
         return cls(redact, None if found is None else mask_of(view.attempts(found)))
 
     def text(self, text: str | None) -> str | None:
-        """Return a text."""
+        """Return a redacted text."""
         if self.redact is None or not text:
             return None
         return self.redact(self.mask.text(text) if self.mask else text)
 
     def json(self, value: Any) -> str | None:
-        """Return a JSON value, as a text: not every backend reads values with members."""
+        """Return a redacted value as JSON text, since some backends do not read nested values."""
         if self.redact is None:
             return None
         shown = self.mask.value(value) if self.mask else value
         return self.redact(json.dumps(shown, ensure_ascii=False))
 
     def instructions(self, system: str | None) -> str | None:
-        """Return the system text."""
+        """Return system instructions."""
         return self.json(_parts(system)) if system else None
 
     def definitions(self, tools: Any) -> str | None:
-        """Return the definitions of tools."""
+        """Return tool definitions."""
         if not isinstance(tools, list):
             return None
         known = [
@@ -63,7 +63,7 @@ class Content:
         return self.json(known)
 
     def messages(self, messages: Iterable[Message], finish: str | None = None) -> str | None:
-        """Return messages; `finish` is why the model ended, if it said them."""
+        """Return messages; `finish` is the finish reason of messages by the model."""
         if self.redact is None:
             return None
         ended = {} if finish is None else {"finish_reason": finish}
@@ -72,7 +72,7 @@ class Content:
 
 
 def text_lookup(db: sqlite3.Connection) -> Callable[[str], str]:
-    """Return what finds texts by reference; one that is gone reads as in reports."""
+    """Return a function that finds texts by reference; it shows erased ones as reports do."""
 
     def text_of(ref: str) -> str:
         row = db.execute("SELECT body FROM shown_texts WHERE ref = ?", (ref,)).fetchone()

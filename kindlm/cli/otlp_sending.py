@@ -1,7 +1,7 @@
 """Sends spans to a receiver, by OTLP over HTTP.
 
-Headers come from the variables of OpenTelemetry, mostly with a key of the receiver. No message
-shows their values, even if an answer repeats them.
+Headers come from the variables of OpenTelemetry. They often hold a key, so no message shows their
+values, even if the receiver's answer repeats them.
 """
 
 from __future__ import annotations
@@ -56,30 +56,30 @@ _HINTS = {
 
 @dataclass(frozen=True, slots=True)
 class Receiver:
-    """Where spans go."""
+    """The endpoint that spans are sent to."""
 
     url: str
     headers: Mapping[str, str]
 
     @property
     def shown(self) -> str:
-        """The address without anything in it that may be secret."""
+        """The address without user, password and query."""
         parts = urlsplit(self.url)
         return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
     def safe(self, text: str) -> str:
-        """Return what it answered as it may be shown: bounded, in one line, without our secrets."""
+        """Return a text of the receiver as one short line, without the values of headers."""
         password = urlsplit(self.url).password or ""
         values = {value for each in self.headers.values() for value in (each, *each.split()[1:])}
         values = (values | {password, unquote(password)}) - {""}
-        # A value under the redactor's shortest is secret, too.
-        written = "|".join(map(re.escape, sorted(values, key=len, reverse=True)))
-        return sentence(re.sub(written or "(?!)", REDACTED, Redactor(values)(text)))
+        # `Redactor` leaves short values as they are.
+        pattern = "|".join(map(re.escape, sorted(values, key=len, reverse=True)))
+        return sentence(re.sub(pattern or "(?!)", REDACTED, Redactor(values)(text)))
 
 
 @dataclass(slots=True)
 class Sent:
-    """What a receiver got: spans and requests, and those spans that it did not take, and why."""
+    """The numbers of sent spans and requests, and of spans that the receiver rejected, and why."""
 
     spans: int = 0
     requests: int = 0
@@ -88,7 +88,7 @@ class Sent:
 
 
 def receiver(url: str, environ: Mapping[str, str]) -> Receiver:
-    """Return where to send, by an address with or without `/v1/traces`, as OpenTelemetry has it."""
+    """Return the receiver at a URL, to which `/v1/traces` is added, with the configured headers."""
     remember_secrets(url_secrets(url))
     try:
         parts = urlsplit(url)
@@ -114,7 +114,7 @@ def receiver(url: str, environ: Mapping[str, str]) -> Receiver:
 async def send(
     parts: Iterable[Sequence[OutSpan]], resource: Mapping[str, str], to: Receiver
 ) -> Sent:
-    """Send spans, a request for each part. The first part that fails ends the command."""
+    """Send spans, one request for each part. The first failure ends the command."""
     sent, is_protobuf = Sent(), reads_protobuf()
     kind = "application/x-protobuf" if is_protobuf else "application/json"
     headers = {
@@ -141,8 +141,8 @@ async def send(
 async def _post(
     client: httpx.AsyncClient, request: httpx.Request, to: Receiver, sent: Sent
 ) -> tuple[int, str]:
-    """Send a request, again where that may help; return which spans were rejected, and why."""
-    tried = 0
+    """Send a request, and retry it; return the number of rejected spans, and why."""
+    tries = 0
     while True:
         try:
             async with asyncio.timeout(_TIMEOUT_S):
@@ -151,25 +151,25 @@ async def _post(
             _fail(to, sent, f"it did not answer within {_TIMEOUT_S:.0f} s")
         except UNREACHABLE as error:
             _fail(to, sent, to.safe(unreachable_reason(error)), _CHECK)
-        tried += 1
+        tries += 1
         status, kind = response.status_code, response.headers.get("content-type", "")
         if 200 <= status < 300:
-            if "html" in kind:  # of a web site that has pages at any address
+            if "html" in kind:  # a web site that has a page at any address
                 _fail(to, sent, "it answered with a web page", _ADDRESS)
             return rejected_of(kind, response.content)
         if 300 <= status < 400:
             _fail(to, sent, f"it redirects ({status})", "Name the address that it leads to.")
-        if status not in _RETRIED or tried == _TRIES:
-            told = to.safe(response.content.decode("utf-8", "replace"))
-            what = f"it answered {status}{f': {told}' if told else ''}"
+        if status not in _RETRIED or tries == _TRIES:
+            reason = to.safe(response.content.decode("utf-8", "replace"))
+            what = f"it answered {status}{f': {reason}' if reason else ''}"
             _fail(to, sent, what, _HINTS.get(status))
-        asked = retry_after(response.headers, datetime.now(UTC))
-        wait_s = 2.0 ** (tried - 1) if asked is None else asked
+        wait_s = retry_after(response.headers, datetime.now(UTC))
+        wait_s = 2.0 ** (tries - 1) if wait_s is None else wait_s
         await asyncio.sleep(min(wait_s, _LONGEST_WAIT_S))
 
 
 def _fail(to: Receiver, sent: Sent, why: str, hint: str | None = None) -> NoReturn:
-    """End the command because a part could not be sent; say which parts were."""
+    """End the command after a failed request, and report how many spans were sent before."""
     if sent.spans:
         again = f"{count(sent.spans, 'span')} arrived. To send the rest, run it again: ids stay."
         hint = f"{hint} {again}" if hint else again

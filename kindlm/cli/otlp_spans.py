@@ -1,9 +1,8 @@
-"""A run as one trace of OpenTelemetry.
+"""Turns a run into one OpenTelemetry trace.
 
-The run is the root span. Below it, each attempt at an execution is an `invoke_agent` span, which
-holds messages to agents, model calls, tool calls, and an event for each assertion. Attributes have
-the names of the semantic conventions for GenAI; others begin with `kindlm.`. Content is read and
-written only on request.
+The root span is the run. Its children are `invoke_agent` spans, one for each attempt at an
+execution, with a span for each call and tool call, and an event for each assertion. Attributes
+follow the semantic conventions for GenAI; others begin with `kindlm.`. Content is optional.
 """
 
 from __future__ import annotations
@@ -57,24 +56,24 @@ _OF_ATTEMPT = {
 }  # fmt: skip
 
 _UNUSED = ("raw", "trace", "expected", "actual", "output", "context", "reported")
-"""Texts of events that no span has."""
+"""Texts of events that spans do not contain."""
 
 _FINISH = {FinishReason.MAX_TOKENS: "length", FinishReason.TOOL_CALLS: "tool_call"}
-"""The names of the conventions, where they are not ours."""
+"""Finish reasons by their names in the conventions, if these differ from kindlm's."""
 
-_PROVIDERS = {ours: theirs for theirs, ours in reversed(PROVIDERS.items())}
-"""The names of the conventions, where they are not ours."""
+_PROVIDERS = {name: convention for convention, name in reversed(PROVIDERS.items())}
+"""Providers by their names in the conventions, if these differ from kindlm's."""
 
 
 def trace_of_run(db: sqlite3.Connection, run: str, redact: Redact | None) -> Iterator[OutSpan]:
-    """Yield the spans of a run; the root comes last.
+    """Yield the spans of a run, the root span last.
 
-    All ids are hashes of what is recorded, so that the same run is always the same trace.
+    Ids are hashes of recorded values, so that a run always gives the same trace.
 
     Args:
         db: A read-only connection in a transaction.
         run: The id of the run.
-        redact: What takes secrets out of texts; None leaves all content out.
+        redact: Removes secrets from content; None leaves all content out.
     """
     text_of = (lambda _: "") if redact is None else text_lookup(db)
     view, suites, attempts = RunView(db, run), dict[int, str](), dict[str, _Attempt]()
@@ -126,7 +125,7 @@ def _root(view: RunView, times: Sequence[int]) -> OutSpan:
 
 
 def resource_of(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the attributes of the resource: kindlm, and what OpenTelemetry's variable adds."""
+    """Return the attributes of the resource, including those of `OTEL_RESOURCE_ATTRIBUTES`."""
     kindlm = {"service.name": "kindlm", "service.version": __version__}
     return kindlm | (read_pairs(environ.get("OTEL_RESOURCE_ATTRIBUTES", "")) or {})
 
@@ -137,13 +136,13 @@ def trace_id(run: str) -> str:
 
 
 def span_id(run: str, subject: str = "", part: str = "") -> str:
-    """Return the id of a span of a run, of an attempt (`17.1`), or of a part of it."""
+    """Return the id of the span of a run, of an attempt (`17.1`), or of a part of an attempt."""
     return hashlib.sha256(f"span/{run}/{subject}/{part}".encode()).hexdigest()[:16]
 
 
 @dataclass(slots=True)
 class _Open:
-    """A call that has begun, with what was asked, unless an agent reported it later."""
+    """A call or tool call without an answer yet. `sent` is None if an agent reported it later."""
 
     sent: ProviderRequested | AgentSent | ToolCalled | None
     id: str
@@ -156,13 +155,13 @@ class _Attempt:
     """Folds the events of one attempt into spans.
 
     Attributes:
-        agent: the span that calls and tools are below: that of the agent's call that is open, else
-            that of the attempt.
-        calls: calls that were not answered yet, by their numbers; `tools`, by their positions.
-        said: what was said before and with each answer, by the number of the call.
+        agent: the parent of spans of calls and tools: the open call to an agent, else the attempt.
+        calls: open calls, by number.
+        tools: open tool calls, by position.
+        said: the messages up to and including each answer, by the number of the call.
+        items: the messages that an agent sent to its model, in the wire format, by the call.
         last: the last request to the target.
-        items: the messages that an agent sent to its model, as they came, by the call.
-        now_ns: the time of the last event. No two have the same, so that sorting keeps their order.
+        now_ns: the time of the last event. It grows with each event, so that sorting keeps order.
     """
 
     run: str
@@ -189,7 +188,7 @@ class _Attempt:
         self.id = self.agent = self._id("")
 
     def add(self, event: Payload, at_ns: int) -> None:
-        """Take in the next event."""
+        """Process the next event."""
         self.now_ns = max(self.now_ns + 1, at_ns)
         match event:
             case ExecutionStarted():
@@ -217,7 +216,7 @@ class _Attempt:
                 self._evaluated(event)
 
     def end(self, finished: ExecutionFinished | None) -> Iterator[OutSpan]:
-        """Yield all spans; calls that did not end have no answer."""
+        """Yield all spans, including those of calls without an answer."""
         for left in [*self.calls.values(), *self.tools.values()]:
             self._add(left, {"kindlm.status": "unfinished"})
         yield from self.spans
@@ -302,7 +301,7 @@ class _Attempt:
             self.now_ns += 1
         answer = Message(Role.ASSISTANT, event.text, tool_calls=calls)
         reason = finish and _FINISH.get(finish, finish.value)
-        # Tokens and costs of an agent's models stand with their own calls.
+        # If calls to the agent's models are recorded, these have the tokens and costs.
         counts = not (self.calls_models and isinstance(event, AgentReplied))
         self._add(
             asked,
@@ -365,7 +364,7 @@ class _Attempt:
         self.spans.append(out_span(ids, name, kind, times, asked | attributes, **more))
 
     def _asked(self, sent: ProviderRequested | AgentSent) -> tuple[str, dict[str, Any]]:
-        """Return the name of the span of a call, and what was asked."""
+        """Return name and attributes of a call's span, as far as the request has them."""
         said = self._history(sent) if self.content.redact else ()
         others = [message for message in said if message.role is not Role.SYSTEM]
         common = {
@@ -395,13 +394,13 @@ class _Attempt:
         }
 
     def _history(self, sent: ProviderRequested | AgentSent) -> Sequence[Message]:
-        """Return the messages of a request: the whole conversation."""
+        """Return all messages of a request, including earlier ones of the conversation."""
         if isinstance(sent, ProviderRequested) and (wire := WIRES.get(sent.path or "")):
             body = sent_body(sent.path or "", sent.body or "{}", self.items[sent.call])
             return read_request(wire, body if isinstance(body, dict) else {}).messages
         if sent.after is None:
             return self.said[sent.call]
-        # An answer begins with the prefill.
+        # After the first answer, which includes it, a prefill is no message of its own.
         first = [m for m in self.started.messages if not (m.prefill and sent.after)]
         return [*first, *self.said[sent.call]]
 

@@ -2,7 +2,7 @@
 
 `14/24  ✓12 ✗2   in flight 8: refund on gpt-4o, 12 s, waiting for openai (429, 6 s)   $0.09   ~20 s`
 
-Each ended execution costs a few additions here; a thread makes the text four times a second.
+The end of an execution only updates counters; a thread makes the text four times a second.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ _STEPS = 10
 _SHORTEST_STEP_S = 2.0
 _LONGEST_SILENCE_S = 30.0
 _FAILING_TESTS = 10
-"""Without a terminal: a line at each tenth of the run unless the last one is only just printed,
-one after so long a silence, and one for each of the first failing tests."""
+"""Without a terminal, there is a line at each tenth of the run unless the last line is recent, one
+after a long silence, and one for each of the first failing tests."""
 
 _CALLEES = {"judge": "a judge", "simulate": "the simulated user", "drift": "an embedding"}
-"""Who answers a call of a purpose, where it is not the model under test."""
+"""Who answers a call, by its purpose, unless it is the model under test."""
 
 
 def make_progress(console: Console, *, shown: bool, redact: Callable[[str], str]) -> ProgressView:
-    """Return the progress that fits where it is shown; `redact` takes secrets out of its lines."""
+    """Return the progress for a console; `redact` removes secrets from its lines."""
     kind = ProgressView if not shown else _Line if console.is_terminal else _Lines
     return kind(console, redact)
 
 
 class ProgressView:
-    """Counts executions as they end; used as a context. This one shows nothing."""
+    """Counts executions as they end. This class shows nothing; its subclasses do."""
 
     def __init__(self, console: Console, redact: Callable[[str], str]) -> None:
         self._console = console
@@ -69,32 +69,32 @@ class ProgressView:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Take down what was drawn."""
+        """End, and remove the redrawn line."""
 
     def planned(self, plan: Plan, ended: Collection[str]) -> None:
-        """Show what there is to do, and which executions have ended already."""
+        """Count the planned executions, and those that have ended already."""
         self._done = self._done_before = len(ended)
         left = sum(each.id not in ended for each in plan) if ended else len(plan)
         self._total = self._done + left
 
     def started(self, run: LiveRun) -> None:
-        """Show what this run has in flight."""
+        """Show what is in flight in a run."""
         self._run, self._since = run, time.monotonic()
         self._done_before = self._done
 
     def shared(self, workers: Callable[[], int]) -> None:
-        """Show how many `workers` share what was planned, rather than what is in flight."""
+        """Show the number of workers instead of what is in flight."""
         self._workers, self._since = workers, time.monotonic()
         self._done_before = self._done
 
     def finished(self, finished: Finished) -> None:
-        """Show that an execution ended; called once its end is on disk."""
+        """Count an execution whose end is on disk."""
         self._counts[finished.status] += 1
         self._spent_usd += finished.cost_usd
         self._done += 1
 
     def _line(self, width: int | None = None) -> Text:
-        """Return the line; what is in flight is cut so that all of it fits into `width` cells."""
+        """Return the line, with what is in flight shortened to fit into `width` cells."""
         if not self._total:
             return Text("starting")
         line = Text(f"{self._done:,}/{self._total:,}", end="", no_wrap=True, overflow="ellipsis")
@@ -111,7 +111,7 @@ class ProgressView:
         return line.append(tail, "dim")
 
     def _in_flight(self, room: int | None) -> str:
-        """Return what is in flight, the execution that started first by name."""
+        """Return the number of executions in flight, with the name of the oldest one."""
         run = self._run
         if self._workers is not None:
             return f"   {count(self._workers(), 'worker')}"
@@ -119,7 +119,7 @@ class ProgressView:
             return ""
         running = tuple(run.in_flight.values())
         if not running:
-            # Nothing starts while all providers that are left ask to wait.
+            # Nothing starts while all remaining providers demand a pause.
             paused = [pace for _, pace in tuple(run.paces.made) if pace.cooldown_s]
             pauses = ", ".join(_pause(pace.callee, pace.cooldown_s) for pace in paused)
             after = f"   waiting for {pauses}" if pauses else ""
@@ -139,7 +139,7 @@ class ProgressView:
 
 
 class _Line(ProgressView):
-    """The line on a terminal: redrawn in place below messages, and gone once the run has ended."""
+    """The line on a terminal, below all messages. It disappears at the end of the run."""
 
     def __init__(self, console: Console, redact: Callable[[str], str]) -> None:
         super().__init__(console, redact)
@@ -155,7 +155,7 @@ class _Line(ProgressView):
 
     def __enter__(self) -> Self:
         self._before = show_messages_on(self._console)
-        with suppress(OSError):  # a run does not end because nobody sees it
+        with suppress(OSError):  # a closed terminal must not end the run
             self._live.start()
         return self
 
@@ -168,11 +168,11 @@ class _Line(ProgressView):
 
 
 class _Lines(ProgressView):
-    """Lines where nothing can be redrawn: how far the run is, and which tests fail."""
+    """Lines without a terminal: the progress, and the failing tests."""
 
     def __init__(self, console: Console, redact: Callable[[str], str]) -> None:
         super().__init__(console, redact)
-        self._undone: Counter[tuple[int, str, str]] = Counter()
+        self._not_passed: Counter[tuple[int, str, str]] = Counter()
         self._failing = 0
         self._last = time.monotonic()
         self._step = 0
@@ -199,21 +199,21 @@ class _Lines(ProgressView):
             elif self._failing == _FAILING_TESTS + 1:
                 self._write(Text("… more failing tests are only counted"))
         step = self._done * _STEPS // max(self._total, 1)
-        # The report follows the last execution at once.
+        # The last execution gets no line, since the report follows.
         if step > self._step and self._done < self._total:
             if time.monotonic() - self._last >= _SHORTEST_STEP_S:
                 self._write(self._line())
             self._step = step
 
     def _fails_now(self, finished: Finished) -> bool:
-        """Count a repeat that did not pass; return whether its test can no longer pass by it."""
+        """Count a repeat that did not pass; return whether its test fails because of this one."""
         execution = finished.execution
         key = execution.suite.ordinal, execution.case.name, execution.target
         allowed = int(execution.repeats * (1 - execution.case.pass_rate) + 1e-9)
-        before = self._undone[key]
-        # An error alone keeps a test from passing.
-        self._undone[key] += 1 if finished.status is Status.FAILED else allowed + 1
-        return before <= allowed < self._undone[key]
+        before = self._not_passed[key]
+        # A single errored repeat fails the test.
+        self._not_passed[key] += 1 if finished.status is Status.FAILED else allowed + 1
+        return before <= allowed < self._not_passed[key]
 
     def _break_silence(self) -> None:
         while not self._over.wait(_LONGEST_SILENCE_S - (time.monotonic() - self._last)):
@@ -221,13 +221,13 @@ class _Lines(ProgressView):
                 self._write(self._line())
 
     def _write(self, line: Text) -> None:
-        # A run does not end because its lines cannot be written any more.
+        # A closed stream must not end the run.
         with self._lock, suppress(OSError, ValueError):
             self._last = time.monotonic()
             if self._console.color_system is not None:
                 self._console.print(line, soft_wrap=True)
                 return
-            # rich takes longer to find out that nothing has a style than a test takes.
+            # Without colours, rich is not needed: it takes longer than a test.
             self._console.file.write(f"{line.plain}\n")
             self._console.file.flush()
 
@@ -238,14 +238,14 @@ def _failure(finished: Finished, redact: Callable[[str], str]) -> Text:
     line.append(f"{_name(finished.execution, redact)}: ", style="default")
     reason = finished.error.message if finished.error else ""
     if finished.failed and not reason:
-        from kindlm.reports.causes import sentence_of  # a run that passes needs none of it
+        from kindlm.reports.causes import sentence_of  # a run that passes does not need it
 
         reason = sentence_of(finished.failed[0])
     return line.append(one_line(redact(reason), _MESSAGE_LIMIT), style="default")
 
 
 def _waits_for(now: OpenCall) -> str:
-    """Return whom an execution waits for, and for how long before it is called again."""
+    """Return whom an execution waits for, and how long until the next try."""
     about = now.about
     if not about:
         return ""

@@ -1,15 +1,14 @@
-"""Updates one comment on a GitHub pull request, or adds it.
+"""Adds a comment to a GitHub pull request, or updates it.
 
-A hidden first line marks the comment with a key, so that each job of a workflow keeps one. Only
-comments by the owner of the token count: kindlm does not change other people's comments with the
-same first line, nor a comment that already has the same text.
+The hidden first line of a comment has a key, so that each job of a workflow has its own comment.
+kindlm only changes comments by the owner of its token, and only if their text differs.
 
-The action runs this file as a program, with the Python that the job has and whatever version of
-kindlm is installed. So it imports nothing but the standard library. It takes the file with the
-comment as its argument, and these variables:
+The action runs this file as a program, with the Python of the job and any version of kindlm, so it
+imports only the standard library. Its argument is the file with the comment. It reads these
+variables:
 
-- `GITHUB_TOKEN`, `GITHUB_REPOSITORY` and `GITHUB_API_URL`, which is that of github.com by default;
-- `PULL_REQUEST`: the number of the pull request, by default that of the event of the workflow
+- `GITHUB_TOKEN`, `GITHUB_REPOSITORY` and `GITHUB_API_URL`, by default that of github.com;
+- `PULL_REQUEST`: the number of the pull request, by default that of the workflow's event
   (`GITHUB_EVENT_PATH`);
 - `COMMENT_KEY`: by default the workflow, the job and the folder.
 """
@@ -43,14 +42,14 @@ class NoPullRequestError(CommentError):
 
 
 class PullRequest:
-    """A pull request and the token that writes its comments, as a step of a workflow has them."""
+    """A pull request whose comments can be written."""
 
     def __init__(self, environ: Mapping[str, str], folder: Path) -> None:
         """Read the environment.
 
         Raises:
             NoPullRequestError: There is no pull request.
-            CommentError: What else is needed is missing.
+            CommentError: A variable is missing.
         """
         for name in ("GITHUB_TOKEN", "GITHUB_REPOSITORY"):
             if not environ.get(name):
@@ -62,14 +61,14 @@ class PullRequest:
         self._first = f"<!-- kindlm {urllib.parse.quote(_key(environ, folder))} -->\n"
 
     def keep(self, text: str) -> bool:
-        """Let the comment say a text; return False if it does already.
+        """Write a text into the comment; return False if it has that text already.
 
         Raises:
-            CommentError: GitHub could not be asked, refused, or answered in another form.
+            CommentError: GitHub cannot be reached, refused, or sent an unexpected answer.
         """
         body = self._first + text
         if len(body) > LONGEST:
-            # Code that is cut off inside of a line would not be code any more.
+            # Whole lines, so that a code block stays intact.
             whole_lines = body[:LONGEST].rpartition("\n")[0]
             body = f"{whole_lines}\n\n… and more, which a comment has no room for.\n"
         comments = f"{self._repository}/issues/{self._number}/comments"
@@ -83,19 +82,19 @@ class PullRequest:
                 comment = f"{self._repository}/issues/comments/{int(mine['id'])}"
                 self._call("PATCH", comment, {"body": body})
         except (OSError, HTTPException, ValueError, TypeError, LookupError) as error:
-            # URLError and TimeoutError are OSErrors. An HTTPException is an answer that breaks off,
-            # the others are answers of another form.
+            # An OSError is a failed request, also as URLError or TimeoutError. An HTTPException is
+            # a truncated answer. The others are answers of unexpected form.
             raise CommentError(f"{type(error).__name__}: {error}".replace("\n", " ")) from error
         return True
 
     def _find(self, comments: str) -> Any:
-        """Return the comment that has the first line and is the token's owner's; None without."""
+        """Return the comment with the first line, by the owner of the token; None without one."""
         try:
             owner = self._call("GET", "/user")["login"]
         except urllib.error.HTTPError as error:
             if error.code != 403:
                 raise
-            owner = "github-actions[bot]"  # the token of a workflow may not ask who it is
+            owner = "github-actions[bot]"  # the token of a workflow cannot read its user
         for page in range(1, _MOST_PAGES + 1):
             found = self._call("GET", f"{comments}?per_page=100&page={page}")
             for comment in found:

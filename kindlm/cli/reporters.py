@@ -1,7 +1,7 @@
 """Chooses the reports of a run and their files: `--reporter NAME[=FILE]`, `-o FILE`.
 
-The file `-` is standard output, where a report goes that names no file. Others may be a file, a
-link, a pipe or a device.
+Without a file, or with `-`, a report goes to standard output. A file may also be a link, a pipe or
+a device.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from kindlm.recording.project import configuration_file, report_files
 from kindlm.reports.report_registry import NoReportError, Report, ReportOptions, find_report
 
 STDOUT = Path("-")
-"""The name that means standard output."""
+"""The name of standard output as a file."""
 
 _NOT_REPLACED = tuple(map(Path, ("/dev/fd", "/dev/stdout", "/dev/stderr", "/proc")))
-"""What is found there stands for something that is open already, even where that is a file."""
+"""Where paths stand for open files, which are written to and never replaced."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reporter:
-    """A report and the file it goes to, None for standard output."""
+    """A report and its file; None is standard output."""
 
     report: Report
     file: Path | None
 
 
 def parse_reporters(values: Sequence[str], output: Path | None) -> list[Reporter]:
-    """Return the reporters that the options ask for; the terminal report if they name none.
+    """Return the reporters in the options, by default the terminal report.
 
-    `output` takes the one report that names no file of its own. Two reports on standard output
-    would run into each other and are refused.
+    `output` is the file of the report that names none. The command ends if two reports would go to
+    standard output, or to one file.
     """
     reporters: list[Reporter] = []
     for value in values or ["terminal"]:
@@ -56,21 +56,21 @@ def parse_reporters(values: Sequence[str], output: Path | None) -> list[Reporter
                 f"Name it: --reporter {name}=FILE, or leave the = out for standard output.",
             )
         reporters.append(Reporter(report, Path(file) if file not in ("", str(STDOUT)) else None))
-    homeless = [index for index, reporter in enumerate(reporters) if reporter.file is None]
-    if len(homeless) > 1:
-        names = [reporters[index].report.name for index in homeless]
+    without_file = [index for index, reporter in enumerate(reporters) if reporter.file is None]
+    if len(without_file) > 1:
+        names = [reporters[index].report.name for index in without_file]
         what = f"Only one report can go to standard output, not {' and '.join(names)}."
         refuse(what, f"Give the others a file: --reporter {names[-1]}=FILE")
-    if output is not None and str(output) != str(STDOUT):
-        if not homeless:
+    if output not in (None, STDOUT):
+        if not without_file:
             what = f"--output {output} has no report to take: each --reporter names a file already."
             refuse(what, "Leave --output out, or leave the file of one --reporter out.")
-        reporters[homeless[0]] = replace(reporters[homeless[0]], file=output)
+        reporters[without_file[0]] = replace(reporters[without_file[0]], file=output)
     return or_fail(distinct(reporters))
 
 
 def configured_reporters(root: Path) -> Result[list[Reporter]]:
-    """Return the reporters that the project's configuration asks for; each has a file."""
+    """Return the reporters in the project's configuration; each has a file."""
     wanted = report_files(root)
     if isinstance(wanted, Err):
         return wanted
@@ -86,7 +86,7 @@ def configured_reporters(root: Path) -> Result[list[Reporter]]:
 
 
 def distinct(reporters: list[Reporter]) -> Result[list[Reporter]]:
-    """Return the reporters, or an error if two reports would be written to one file."""
+    """Return the reporters, or an error if two of them have the same file."""
     files = [reporter.file for reporter in reporters if reporter.file is not None]
     twice = [file for file, uses in Counter(map(os.path.realpath, files)).items() if uses > 1]
     if not twice:
@@ -101,9 +101,9 @@ def spare(
     suites: Iterable[Path] = (),
     referenced: Iterable[Path] = (),
 ) -> Result[None]:
-    """Return an error if a report would take the place of the history, a suite or a folder.
+    """Return an error if a report would overwrite the history, a suite or a `referenced` file.
 
-    `referenced` are files that suites refer to, which have to stay, too.
+    `referenced` are files that suites refer to. A folder is an error, too.
     """
     kept = {os.path.realpath(file): "a file that a suite refers to" for file in referenced}
     kept |= {os.path.realpath(suite): "a suite" for suite in suites}
@@ -122,16 +122,16 @@ def spare(
 
 
 def is_history(file: Path, database: Path) -> bool:
-    """Return whether a file is the history, or one of those that SQLite keeps beside it."""
+    """Return whether a file is the history, or a file of SQLite beside it."""
     return os.path.realpath(file) in map(os.path.realpath, files_of(database))
 
 
 def write_reports(
     reporters: Sequence[Reporter], view: RunView, options: ReportOptions
 ) -> list[KindlmError]:
-    """Write all reports; return what is wrong with some of them, the others are written.
+    """Write all reports that can be written; return the errors of the others.
 
-    A file that a report should have replaced stays as it was.
+    If a report fails, an existing file stays as it was.
     """
     errors: list[KindlmError] = []
     for reporter in reporters:
@@ -159,7 +159,7 @@ def write_reports(
 
 
 def _again(view: RunView, report: str, file: Path | None, options: ReportOptions) -> str:
-    """Return the command that writes a report once more."""
+    """Return the command that writes a report again."""
     words = ["kindlm", "report", view.id, "--format", report]
     words += [] if file is None else ["-o", str(file)]
     words += [] if options.database is None else ["--db", options.database]
@@ -167,13 +167,13 @@ def _again(view: RunView, report: str, file: Path | None, options: ReportOptions
 
 
 def replaces(path: Path) -> bool:
-    """Return whether there is a file that another one would take the place of."""
+    """Return whether `open_output` would replace an existing file."""
     return path.is_file() and not _is_written_through(path)
 
 
 @contextmanager
 def open_report(path: Path) -> Iterator[TextIO]:
-    """Open a file for a report as `open_output` does; others may read it as the umask says."""
+    """Open a text file as `open_output` does, with the permissions of the umask."""
     with (
         open_output(path, mode=0o666) as out,
         io.TextIOWrapper(out, encoding="utf-8", newline="\n") as text,
@@ -183,11 +183,10 @@ def open_report(path: Path) -> Iterator[TextIO]:
 
 @contextmanager
 def open_output(path: Path, *, mode: int = 0o600) -> Iterator[BinaryIO]:
-    """Open what is to be written, and create the folders that it is in.
+    """Open a file to write, and create its folders.
 
-    A regular file, also behind a symbolic link, takes its name when it is complete: what was there
-    stays if that fails. Who may read and write it, `mode` and the umask say; by default its owner
-    alone. Anything else is written to directly.
+    A regular file, also behind a symbolic link, is replaced once the new one is complete. It gets
+    `mode`, restricted by the umask. Pipes and devices are written to directly.
 
     Raises:
         OSError: It cannot be written.

@@ -1,7 +1,7 @@
 """Turns the options of `kindlm test` and the loaded suites into the request of a run.
 
-Impossible options end the command. A resumed run keeps its original options; only a few may be
-given again. A shard is a part of a run that is split over several processes or machines.
+Invalid options end the command. A resumed run keeps its original options; only a few may be given
+again.
 """
 
 from __future__ import annotations
@@ -32,15 +32,16 @@ from kindlm.reports.figures import percent
 from kindlm.suite import Suite
 
 RECORDED_OPTIONS = [field.name for field in fields(RunOptions) if field.name != "runner"]
-"""The options that are recorded with a run, by names that they have in both."""
+"""The options recorded with a run. They have the same names in `TestOptions`."""
 
-_NOT_AGAIN = ("fail_fast", "force_resume")
+_NOT_KEPT = ("fail_fast", "force_resume")
+"""Recorded options that do not apply when the run is resumed."""
 
 _NOT_RESUMED = (
     "suite", "tests", "tags", "models", "keywords", "failed", "repeat", "gate", "label", "cache",
     "compat", "shard", "run_group", "dry_run",
 )  # fmt: skip
-"""Options that would change what a resumed run consists of."""
+"""Options that would change the tests of a resumed run."""
 
 _GIVEN_ANEW = ("concurrency", "timeout_ms", "max_cost_usd", "max_rpm")
 
@@ -48,19 +49,19 @@ _CI_RUNS = (
     "GITHUB_RUN_ID", "CI_PIPELINE_ID", "CIRCLE_WORKFLOW_ID", "BUILDKITE_BUILD_ID", "BUILD_TAG",
     "BUILD_BUILDID",
 )  # fmt: skip
-"""What names a run of a CI service, the same in all its jobs: GitHub, GitLab, CircleCI, Buildkite,
-Jenkins, Azure Pipelines. Without the number of a retry: who repeats only the jobs that failed
-repeats some of the shards, and all of them are one group still."""
+"""Variables with the id of a CI run, which all its jobs share: on GitHub, GitLab, CircleCI,
+Buildkite, Jenkins and Azure Pipelines. None changes if only failed jobs run again, so that their
+shards stay in the same group."""
 
 
 def make_request(
     loaded: Loaded, project: Project, options: TestOptions, unfinished: Unfinished | None = None
 ) -> RunRequest:
-    """Return what is to be run.
+    """Return the request of a run.
 
-    `unfinished` is the run that is resumed: what it chose by `--failed` then is chosen now.
+    `unfinished` is the run to resume. It keeps the tests that `--failed` selected then.
     """
-    _require_sense(options)
+    _check_options(options)
     if options.label is not None and (problem := label_problem(options.label)):
         fail([problem])
     suites = _gated(loaded.suites, options)
@@ -68,7 +69,7 @@ def make_request(
     if unknown := [model for model in options.models if model not in known]:
         refuse(f"No model has the id {unknown[0]!r}.", f"Models are: {', '.join(sorted(known))}")
     unfit = [test for test in options.tests if fits_nothing(suites, test)]
-    if unfit and len(options.tests) > 1:  # Where all fits nothing, nothing is run.
+    if unfit and len(options.tests) > 1:  # with one, the caller finds that nothing is selected
         refuse(f"No test has {unfit[0]!r} in its name.", "kindlm list shows the tests.")
     keywords = options.keywords
     environ = run_environment([*loaded.folders, project.root], os.environ)
@@ -106,12 +107,12 @@ def make_request(
 
 
 def wants_push(request: RunRequest, options: TestOptions) -> bool:
-    """Return whether what is requested is to be sent to a history server."""
+    """Return whether to send the run to a history server."""
     return options.push or any(suite.upload.enabled for suite in request.suites)
 
 
 def _gated(suites: tuple[Suite, ...], options: TestOptions) -> tuple[Suite, ...]:
-    """Return the suites with the pass rate of `--gate`, and tell how that was read."""
+    """Return the suites with the pass rate of `--gate`, and show how kindlm read it."""
     if options.gate is None:
         return suites
     try:
@@ -127,7 +128,6 @@ def _gated(suites: tuple[Suite, ...], options: TestOptions) -> tuple[Suite, ...]
         )
     if options.warnings:
         note(f"--gate {options.gate}: at least {percent(rate)} of executions must pass.")
-    # Written, and in the place of the suite's own.
     gate = Gate("passRateMin", rate, written=True)
     return tuple(
         replace(suite, gates=(gate, *(own for own in suite.gates if own.name != gate.name)))
@@ -136,23 +136,22 @@ def _gated(suites: tuple[Suite, ...], options: TestOptions) -> tuple[Suite, ...]
 
 
 def _recorded(options: TestOptions, root: Path) -> RunOptions:
-    """Return what is recorded of the options, so that the run can be repeated or resumed."""
-    asked = {name: getattr(options, name) for name in RECORDED_OPTIONS}
-    asked["compat"] = "evalview" if options.by_evalview else None
-    asked["paths"] = paths_from(root, options.paths)
-    return RunOptions(**asked)
+    """Return the options to record, with which the run can be repeated or resumed."""
+    values = {name: getattr(options, name) for name in RECORDED_OPTIONS}
+    values["compat"] = "evalview" if options.by_evalview else None
+    values["paths"] = paths_from(root, options.paths)
+    return RunOptions(**values)
 
 
 def _failing(
     suites: Iterable[Suite], database: Path | None, unfinished: Unfinished | None
 ) -> frozenset[QualifiedName]:
     """Return the tests that did not pass when they last ran."""
-    # Only `--failed` needs it.
-    from kindlm.history.trends import failing_tests
+    from kindlm.history.trends import failing_tests  # only `--failed` needs it
 
     chosen: set[QualifiedName] = set()
     if unfinished is not None:
-        # Of suites that have started, those that had failed then: by now they may have passed.
+        # Started suites keep their selection, since tests may have passed meanwhile.
         chosen |= unfinished.selected
         suites = [suite for suite in suites if suite.path not in unfinished.started_paths]
     with open_history(database) as connection:
@@ -169,8 +168,8 @@ def _failing(
     return frozenset(chosen)
 
 
-def _require_sense(options: TestOptions) -> None:
-    """End the command if options mean nothing, alone or together."""
+def _check_options(options: TestOptions) -> None:
+    """End the command if an option is invalid, or cannot be combined with another one."""
     limits = {
         "--max-cost": options.max_cost_usd,
         "--max-time": options.max_time_s,
@@ -207,7 +206,7 @@ def _require_sense(options: TestOptions) -> None:
 
 
 def require_no_selection(options: TestOptions) -> None:
-    """End the command if options would change what the resumed run consists of."""
+    """End the command if options would change the tests of the resumed run."""
     if wrong := [option_name(name) for name in _NOT_RESUMED if getattr(options, name)]:
         refuse(
             f"--resume goes on with what the run began with; it does not take {', '.join(wrong)}.",
@@ -216,10 +215,10 @@ def require_no_selection(options: TestOptions) -> None:
 
 
 def as_recorded(options: TestOptions, unfinished: Unfinished, root: Path) -> TestOptions:
-    """Return the options of the run's first session, with what is given anew for this one.
+    """Return the options that an unfinished run began with, and those given anew to resume it.
 
-    Paths that are given anew must hold the same suites, which `resumed` compares. The command ends
-    if the files of the run are not in this project.
+    `resumed` checks that paths given anew hold the same suites. The command ends if a file of the
+    run does not exist.
     """
     recorded = unfinished.options
     paths = tuple(options.paths) or tuple(root / path for path in recorded.paths)
@@ -231,13 +230,13 @@ def as_recorded(options: TestOptions, unfinished: Unfinished, root: Path) -> Tes
             "Go to the project that it began in, and resume it there; or put the files back.",
             code=ErrorCode.CONFIG_NOT_FOUND,
         )
-    then = {name: getattr(recorded, name) for name in RECORDED_OPTIONS if name not in _NOT_AGAIN}
-    anew = {name: given for name in _GIVEN_ANEW if (given := getattr(options, name)) is not None}
-    return replace(options, **then | anew | {"paths": paths})
+    old = {name: getattr(recorded, name) for name in RECORDED_OPTIONS if name not in _NOT_KEPT}
+    new = {name: given for name in _GIVEN_ANEW if (given := getattr(options, name)) is not None}
+    return replace(options, **old | new | {"paths": paths})
 
 
 def parse_shard(text: str) -> tuple[int, int]:
-    """Return what `--shard i/n` means: this is number i of n, from 1."""
+    """Return number and count of `--shard I/N`; shards are numbered from 1."""
     index, slash, shards = text.partition("/")
     is_shard = slash and _is_number(index) and _is_number(shards)
     if not (is_shard and 1 <= int(index) <= int(shards) <= MAX_SHARDS):

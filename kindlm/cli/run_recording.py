@@ -1,7 +1,7 @@
 """Records and reports a requested run, for all commands that make runs.
 
-The first Ctrl-C, SIGTERM or closed terminal asks the run to stop; the second ends it at once. After
-the end of the run, the first signal waits until the report is finished.
+The first Ctrl-C, SIGTERM or SIGHUP asks the run to stop; the second ends it at once. After the run,
+the first signal waits until the report is written.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import NoReturn, Self
 from kindlm import garbage
 from kindlm.cli.console import fail, make_console, note, show, wants_color, warn
 from kindlm.cli.ending import INTERRUPTED
-from kindlm.cli.github import tell_github
+from kindlm.cli.github import annotate_github
 from kindlm.cli.history import open_recorded, report_options
 from kindlm.cli.logs import name_run
 from kindlm.cli.options import TestOptions
@@ -64,26 +64,26 @@ _log = FieldLog(__name__)
 _FAIL_FAST = "stopped at the first failure (--fail-fast)"
 
 Beside = Callable[[Steering], AbstractContextManager[object]]
-"""What goes on beside a run and may steer it. Its context begins before the run, and ends when all
-of the run is on disk, before it is reported."""
+"""Returns a context that accompanies a run, such as a push, and may steer it. The context begins
+before the run, and ends once the run is on disk, before its report."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _SIGNAL_NAMES = ("Ctrl-C", "SIGTERM", "SIGHUP")
-"""Reasons of runs that a signal has interrupted."""
+"""The reasons recorded for a run that a signal interrupted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Requested:
-    """A run that is requested: what it is, the options that ask for it, and its reports."""
+    """A run to record, with the options and the reports that the user asked for."""
 
     request: RunRequest
     options: TestOptions
     reporters: Sequence[Reporter]
 
     def record(self, run: str, beside: Beside | None = None) -> int:
-        """Run it and report it, unless another process does; return the exit code."""
-        garbage.expect_little()  # what is planned stays until the end
+        """Run and report it; return the exit code. End the command if another process runs it."""
+        garbage.expect_little()  # the plan stays in memory until the end
         shown, fail_fast = self.options.progress, self.options.fail_fast
         with HeldSignals() as held:
             try:
@@ -101,25 +101,25 @@ class Requested:
             if view is None:
                 return 1
             if server_environ().get("KINDLM_LEASE"):
-                return 0 if view.passed else 1  # who started this worker reports all of the group
-            look = self.look()
+                return 0 if view.passed else 1  # the coordinator of this worker reports the group
+            look = self.report_options()
             is_whole = view.info.ended == "finished"
             unwritten = None if is_whole else find_unwritten(database, run, view.db)
             if unwritten is not None:
                 look = replace(look, first=import_command(unwritten, shown_path(database)))
-                # The file shows this; the history does not until the file is imported.
+                # The event about this is in the file, not in the history.
                 view.info = replace(view.info, ended="interrupted", reason=COULD_NOT_BE_WRITTEN)
             return self._report(view, look, view.info.reason)
 
     def report_group(self, group: str, reason: str | None) -> int:
-        """Write the reports of its shards as of one run, and return the exit code.
+        """Write the reports of a group of shards as of one run; return the exit code.
 
-        `reason` is why it was stopped, if it was.
+        `reason` says why the run was stopped; None if it was not.
         """
         with open_recorded(self.request.database, group, is_group=True) as view:
             if view is None:
                 return 1
-            look = self.look()
+            look = self.report_options()
             if view.group is not None and not view.group.complete:
                 from kindlm.reports.facts import higher_limit
 
@@ -133,13 +133,13 @@ class Requested:
             from kindlm.reports.terminal_report import write_report
 
             if Reporter(Report("terminal", write_report), None) not in reporters:
-                # The verdict is not lost with a report.
+                # The user still gets the verdict.
                 look_here = replace(look, quiet=True, color=wants_color(sys.stderr))
                 write_report(view, sys.stderr, look_here)
         show(errors)
-        tell_github(view, look, os.environ)
+        annotate_github(view, look, os.environ)
         if options.compliance or has_documents(self.request.suites):
-            # It takes a template engine, and few runs have it.
+            # This loads a template engine, which few runs need.
             from kindlm.cli.compliance import write_wanted
 
             errors += write_wanted(self.request, view, look, options)
@@ -147,8 +147,8 @@ class Requested:
             return INTERRUPTED
         return 0 if view.passed and not errors else 1
 
-    def look(self) -> ReportOptions:
-        """Return how its reports look on standard output."""
+    def report_options(self) -> ReportOptions:
+        """Return the options of its reports on standard output."""
         options = self.options
         return replace(
             report_options(options.database, verbose=options.verbose),
@@ -168,11 +168,11 @@ def record_run(
     held: HeldSignals | None = None,
     beside: Beside | None = None,
 ) -> None:
-    """Run what is requested and record it; report what could not be recorded.
+    """Run and record a request; report events that could not be recorded.
 
-    With `fail_fast`, nothing new starts after the first execution that failed or errored. The run
-    is interrupted then, not finished: it has no verdict on what it did not run, stands for nothing
-    that runs are compared with, and can be resumed. `held` has the signals that come after the run.
+    With `fail_fast`, nothing new starts after the first execution that failed or errored. Such a
+    run is interrupted, not finished: it cannot be a baseline, and can be resumed. `held` keeps the
+    signals that arrive after the run.
     """
     secret = suite_secrets(request.environ, request.suites)
     name_run(run, secret)
@@ -180,18 +180,18 @@ def record_run(
     view = make_progress(make_console(), shown=progress, redact=Redactor(secret))
     log = open_log(request.database, secret)
     steering = Steering()
-    # What could not be recorded is kept in a file before a signal ends the process.
+    # A signal ends the process only after unrecorded events are in a file.
     signals = HeldSignals() if held is None else nullcontext(held)
     with signals as held, log, nullcontext() if beside is None else beside(steering):
         try:
-            # What an agent in Python prints must not run into a report on standard output.
+            # Output of an agent in Python must not mix with a report on standard output.
             with suppress(WriteFailedError), view, redirect_stdout(sys.stderr):
                 watcher = Watching(view, Stop(), steering, fail_fast)
                 work = _run(request, run, log, watcher, held)
                 asyncio.run(_beating(leaving_nothing(work)))
         finally:
             guard.come_back()
-            # However it ended: what was not written must not be lost with the process.
+            # Also after an exception, unwritten events must not be lost with the process.
             if log.failure and server_environ().get("KINDLM_LEASE"):
                 lost = broken(
                     f"The history of this worker, {request.database}, could no longer be written:"
@@ -227,7 +227,7 @@ async def _beating(work: Awaitable[None]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Watching:
-    """Shows a run on the terminal, and stops it at the first failure if that was asked for."""
+    """Shows a run on the terminal; with `fail_fast`, stops it at the first failure."""
 
     progress: ProgressView
     stop: Stop
@@ -235,11 +235,11 @@ class Watching:
     fail_fast: bool
 
     def planned(self, plan: Plan, ended: Collection[str]) -> None:
-        """Show what there is to do."""
+        """Show the number of planned executions."""
         self.progress.planned(plan, ended)
 
     def started(self, run: LiveRun) -> None:
-        """Show what is in flight from now on."""
+        """Show what is in flight."""
         self.steering.started(run)
         self.progress.started(run)
 
@@ -255,7 +255,7 @@ class Watching:
 
 
 def end_now(message: str, code: int = 1) -> NoReturn:
-    """End the process at once, from any thread: nothing is called or recorded any more."""
+    """End the process at once, from any thread."""
     with suppress(OSError):
         os.write(2, f"✗ {message}\n".encode())
     guard.leave(code)
@@ -266,10 +266,9 @@ def has_documents(suites: Iterable[Suite]) -> bool:
     return any(suite.has_document for suite in suites)
 
 
-def tell_loaded(loaded: Loaded, options: TestOptions) -> None:
-    """Show what is wrong with the files, and which of them hold no tests."""
-    shown = [found for found in loaded.diagnostics if found.severity == "error" or options.warnings]
-    show(shown)
+def show_diagnostics(loaded: Loaded, options: TestOptions) -> None:
+    """Show errors and warnings about the files, and files without tests."""
+    show(found for found in loaded.diagnostics if found.severity == "error" or options.warnings)
     if loaded.ignored and options.warnings:
         note(loaded.told_of_ignored)
     is_judged = any(suite.front_end == "evalview" for suite in loaded.suites)
@@ -278,7 +277,7 @@ def tell_loaded(loaded: Loaded, options: TestOptions) -> None:
 
 
 def run_elsewhere(run: str, error: LockHeldError | SealedError) -> KindlmError:
-    """Return the error of a run that another process records, or has finished."""
+    """Return the error that another process records a run, or has finished it."""
     if isinstance(error, SealedError):
         return misuse(
             f"Another process has finished run {run} meanwhile.", f"Look at it: kindlm show {run}"
@@ -290,9 +289,9 @@ def run_elsewhere(run: str, error: LockHeldError | SealedError) -> KindlmError:
 
 
 class HeldSignals:
-    """Lets a signal wait, from `hold` on, until the context ends, and raises it again then.
+    """Keeps the first signal after `hold` until the context ends, and then raises it again.
 
-    A second one raises `KeyboardInterrupt` at once.
+    The second signal raises `KeyboardInterrupt` at once.
     """
 
     def __init__(self) -> None:
@@ -300,12 +299,12 @@ class HeldSignals:
         self._waiting: list[int] = []
 
     def hold(self) -> None:
-        """Let signals wait from now on."""
+        """Begin to keep signals."""
         for number in self._before:
-            signal.signal(number, self._remember)
+            signal.signal(number, self._keep)
 
     def __enter__(self) -> Self:
-        """Remember what signals do now."""
+        """Remember the current handlers."""
         self._before = {number: signal.getsignal(number) for number in _handled()}
         return self
 
@@ -315,13 +314,13 @@ class HeldSignals:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Let signals do that again, also the one that has waited."""
+        """Restore the handlers, and raise the kept signal."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
         if self._waiting and error is None:
             signal.raise_signal(self._waiting[0])
 
-    def _remember(self, number: int, _frame: FrameType | None) -> None:
+    def _keep(self, number: int, _frame: FrameType | None) -> None:
         if not guard.is_new_signal():
             return
         if self._waiting:
@@ -331,10 +330,7 @@ class HeldSignals:
 
 @contextmanager
 def stop_on_signals(stop: Stop, held: HeldSignals) -> Iterator[None]:
-    """Let signals stop the run of the running event loop while the context lasts.
-
-    `held` has the signals that come after it.
-    """
+    """Let signals stop the run in this event loop; afterwards, `held` keeps them."""
     loop = asyncio.get_running_loop()
 
     def on_signal(number: int, _frame: FrameType | None) -> None:
@@ -345,7 +341,7 @@ def stop_on_signals(stop: Stop, held: HeldSignals) -> Iterator[None]:
         name = "Ctrl-C" if number is signal.SIGINT else number.name
         if not stop.requested.is_set():
             stop.request(name)
-            # A terminal that was closed shows nothing any more.
+            # After SIGHUP, the terminal is gone.
             with suppress(OSError):
                 note(f"{name}: finishing what is in flight; once more ends it at once.")
         else:
@@ -357,7 +353,7 @@ def stop_on_signals(stop: Stop, held: HeldSignals) -> Iterator[None]:
     try:
         yield
     finally:
-        # One that comes between the two waits for the second.
+        # Block signals until both steps are done.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, before)
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -366,7 +362,7 @@ def stop_on_signals(stop: Stop, held: HeldSignals) -> Iterator[None]:
 
 
 def _handled() -> list[signal.Signals]:
-    # What was started with nohup is to outlive its terminal.
+    # A process that was started with nohup ignores SIGHUP.
     return [
         number
         for number in _SIGNALS

@@ -13,7 +13,7 @@ from kindlm.cli.console import refuse
 from kindlm.errors import ErrorCode, SourceLocation
 
 _SETTINGS = "env"
-"""The file of a template that is added to .env."""
+"""The file of a template whose lines go into .env."""
 
 _PROJECT_MARK = "__PROJECT__"
 _SUITE = "kindlm.yaml"
@@ -25,7 +25,7 @@ _IGNORED = f"""\
 """
 
 _UNWRITABLE = re.compile("[\x7f-\x9f\ud800-\udfff\ufdd0\ufffe\uffff]")
-"""The characters that JSON leaves as they are, and YAML or TOML refuses."""
+"""Characters that JSON does not escape, and that YAML or TOML refuses."""
 
 
 def create_project(
@@ -35,11 +35,10 @@ def create_project(
     overwrite: bool,
     values: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Path]:
-    """Write the files of a template into a folder; return those that were written.
+    """Write the files of a template into a folder, and return their paths.
 
-    `values` are put in place of the marks that the template has for them. Nothing is written if a
-    file of the template is there already, unless `overwrite` is set. An existing .gitignore or .env
-    is added to, never replaced.
+    `values` replace the marks of the template. Without `overwrite`, the command ends if one of the
+    files exists. Lines for .gitignore and .env are added to existing files.
     """
     texts = _template_texts(template, folder.resolve().name, values)
     settings = texts.pop(_SETTINGS, "")
@@ -55,11 +54,11 @@ def create_project(
         written = [_write(folder / name, text) for name, text in texts.items()]
         if _SUITE in texts:
             written.append(_write(folder / _SCHEMA, schema_text()))
-        if _add(folder / ".gitignore", _IGNORED, says=".kindlm"):
+        if _add(folder / ".gitignore", _IGNORED, unless=".kindlm"):
             written.append(folder / ".gitignore")
         if settings:
             first = next(line for line in settings.splitlines() if "=" in line)
-            if _add(folder / ".env", settings, says=first.partition("=")[0]):
+            if _add(folder / ".env", settings, unless=first.partition("=")[0]):
                 written.append(folder / ".env")
     except OSError as error:
         refuse(
@@ -72,7 +71,7 @@ def create_project(
 
 
 def _template_texts(template: str, project: str, values: Mapping[str, str]) -> dict[str, str]:
-    """Return the files of a template by name, with the project's name and `values` put in."""
+    """Return the files of a template by name, with the project's name and `values` in them."""
     source = Path(__file__).with_name("templates") / template
     marks = {_PROJECT_MARK: quoted(project or "my-project"), **values}
     pattern = re.compile("|".join(map(re.escape, marks)))
@@ -88,21 +87,21 @@ def _template_texts(template: str, project: str, values: Mapping[str, str]) -> d
 def quoted(text: str) -> str:
     """Return a text as a string of YAML and of TOML.
 
-    Both take what JSON writes, except for some characters. A "?" replaces each of those.
+    This is JSON, in which a "?" replaces the characters that those refuse.
     """
     return json.dumps(_UNWRITABLE.sub("?", text), ensure_ascii=False)
 
 
 def _write(path: Path, text: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(text.encode())  # a text that cannot be encoded leaves no empty file
+    path.write_bytes(text.encode())  # encoded first: an error leaves no empty file
     return path
 
 
-def _add(path: Path, text: str, *, says: str) -> bool:
-    """Add a text to a file, unless one of its lines begins with what it `says` already."""
+def _add(path: Path, text: str, *, unless: str) -> bool:
+    """Add a text to a file, unless one of its lines begins with `unless`."""
     present = path.read_text("utf-8", errors="replace") if path.exists() else ""
-    if any(line.strip().lstrip("/").startswith(says) for line in present.splitlines()):
+    if any(line.strip().lstrip("/").startswith(unless) for line in present.splitlines()):
         return False
     separator = "" if not present or present.endswith("\n") else "\n"
     blank = "\n" if present else ""

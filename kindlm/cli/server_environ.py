@@ -1,8 +1,7 @@
-"""The variables for kindlm alone: the history server, its token, and the shard of a worker.
+"""The variables about the history server, its token, and the shard of a worker.
 
-While tests run, they are not in the environment. So agents, served programs and a user's Python
-code do not get the token, and a kindlm that one of them starts does not act as a worker of this
-run.
+They are not in the environment while tests run. So agents and user code do not get the token, and a
+kindlm that they start does not become a worker of this run.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _taken: dict[str, str] = {}
 
 @contextmanager
 def kept_from_tests() -> Iterator[None]:
-    """Keep these variables out of the environment as long as the context lasts."""
+    """Remove these variables from the environment while the context lasts."""
     _taken.update({name: os.environ.pop(name) for name in _NAMES if name in os.environ})
     try:
         yield
@@ -39,7 +38,7 @@ def server_environ() -> dict[str, str]:
 
 
 def suites_hash(suites: Iterable[Suite]) -> str:
-    """Return the same for the same suites: all workers of a run have to load what it began with."""
+    """Return a hash of suites, by which a worker checks that it loaded those of the run."""
     return hashlib.sha256(
         " ".join(sorted(suite.config_hash for suite in suites)).encode()
     ).hexdigest()

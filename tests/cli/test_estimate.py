@@ -9,7 +9,7 @@ import pytest
 from evaluated import demand
 
 from kindlm.cli.app import normalise
-from kindlm.cli.commands.dry_run import Estimate, _write_totals, estimate_execution
+from kindlm.cli.commands.test_dry_run import Estimate, _write_totals, estimate_execution
 from kindlm.providers.pricing import PriceTable
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.terminal.page import Page

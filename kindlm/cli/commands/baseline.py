@@ -109,7 +109,7 @@ def set_command(
         ]
         log.append(new_journal(), [_event(db, payload) for payload in payloads])
         for (_, name), previous in zip(chosen, before, strict=True):
-            _tell_set(view, name, label, previous)
+            _note_set(view, name, label, previous)
         names = {name for _, name in chosen}
         if not all(one.passed for one in view.suites if one.name in names):
             warn(
@@ -117,7 +117,7 @@ def set_command(
                 "Choose another one: kindlm runs",
             )
         _warn_of_gaps(db, view, names)
-        _say_what_it_can_show(db, view, set(chosen))
+        _note_power(db, view, set(chosen))
 
 
 @baseline_app.command("list")
@@ -219,7 +219,7 @@ def _chosen(
     suite: str | None,
     read: Result[ForeignFile] | None,
 ) -> str | Group:
-    """Return what a user names: a run, or the one that was `read` from another program's file."""
+    """Return the run or group that a user names; import it if they name another tool's file."""
     from kindlm.cli.foreign_import import import_results
 
     found = finished_side(db, wanted, suite)
@@ -239,7 +239,7 @@ def _event(db: sqlite3.Connection, payload: BaselineSet | BaselineRemoved) -> Ne
 
 
 def suites_of(db: sqlite3.Connection, run: str, suite: str | None) -> list[tuple[str, str]]:
-    """Return project and name of the suites tested in a run, or of the named one."""
+    """Return project and name of the suites that a run tested, or of those named `suite`."""
     rows = db.execute(
         "SELECT project, name FROM suites WHERE run = ? AND error_code IS NULL ORDER BY ordinal",
         (run,),
@@ -254,7 +254,7 @@ def suites_of(db: sqlite3.Connection, run: str, suite: str | None) -> list[tuple
     return chosen
 
 
-def _tell_set(view: RunView, suite: str, label: str, before: Baseline | None) -> None:
+def _note_set(view: RunView, suite: str, label: str, before: Baseline | None) -> None:
     what = f"run {view.id}" if view.group is None else f"group {view.id}"
     name = f"{what} ({label})" if label else what
     if before is None:
@@ -267,11 +267,11 @@ def _tell_set(view: RunView, suite: str, label: str, before: Baseline | None) ->
 
 
 def _warn_of_gaps(db: sqlite3.Connection, view: RunView, suites: set[str]) -> None:
-    """Warn about gaps in a baseline: tests that did not run, pass, or answer."""
-    info, taken = view.info, view.summary.calls_from_history
-    if taken and info.mode == "live":
+    """Warn about cached answers in a baseline, and about tests that did not run or pass."""
+    info, cached = view.info, view.summary.calls_from_history
+    if cached and info.mode == "live":
         warn(
-            f"{taken:,} of its {count(view.summary.calls, 'call')} were answered from the history:"
+            f"{cached:,} of its {count(view.summary.calls, 'call')} were answered from the history:"
             " these answers are as old as the runs that recorded them.",
             "To compare with what the models answer now, choose a run without --cache.",
         )
@@ -292,16 +292,14 @@ def _warn_of_gaps(db: sqlite3.Connection, view: RunView, suites: set[str]) -> No
             )
         bad = sum(test.status in (Status.FAILED, Status.ERRORED) for test in tests)
         has_drift = db.execute(_HAS_DRIFT, (json.dumps(suite.parts),)).fetchone()[0]
-        # The run itself reports that a suite failed.
+        # There is a warning already if the suite failed.
         if bad and (has_drift or suite.passed):
             drift = " Drift is still measured from their answers." if has_drift else ""
             warn(f"{suite.name}: {count(bad, 'test')} did not pass in this run.{drift}")
 
 
-def _say_what_it_can_show(
-    db: sqlite3.Connection, view: RunView, suites: set[tuple[str, str]]
-) -> None:
-    """Report which drops a comparison with this baseline can confirm, with as many repeats."""
+def _note_power(db: sqlite3.Connection, view: RunView, suites: set[tuple[str, str]]) -> None:
+    """Note which drops a later run with as many repeats can confirm."""
     from kindlm.history.diff.power import power_of_baseline
     from kindlm.history.diff.run_diff import DiffOptions, RunDiff
 
@@ -317,7 +315,7 @@ def _named(baseline: Baseline) -> str:
 
 
 def _cells(baseline: Baseline) -> tuple[str, ...]:
-    """Return a row about a baseline; an arrow marks an active one."""
+    """Return the row of a baseline; an arrow marks the active one."""
     return (
         "→" if baseline.active else "",
         one_line(baseline.suite),

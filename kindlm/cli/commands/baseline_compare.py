@@ -1,7 +1,4 @@
-"""`kindlm baseline compare`: compare a run with the baseline, test by test.
-
-Its regressions are those that `kindlm diff` finds between the two runs.
-"""
+"""`kindlm baseline compare`: compare a run with the baseline, as `kindlm diff` does."""
 
 from __future__ import annotations
 
@@ -51,11 +48,14 @@ _SIGNS: dict[Change, Part] = {
 
 @dataclass(frozen=True, slots=True)
 class ComparedTest:
-    """A test compared with its baseline; `diff` is the result of `kindlm diff` on the two runs.
+    """A test compared with its baseline.
 
-    `change` differs from that if a side was not run: a test without a result in the baseline is
-    added. `checks` are those that pass less often. `output_changed`: another text represents the
-    test.
+    Attributes:
+        diff: The comparison by `kindlm diff`.
+        change: Its change. It differs from `diff` if a side has no result.
+        after: The result in the run; None if the test is not defined any more.
+        checks: The checks that pass less often.
+        output_changed: Whether the representative output of the test has changed.
     """
 
     diff: TestDiff
@@ -66,17 +66,17 @@ class ComparedTest:
 
     @property
     def strength(self) -> Strength | None:
-        """How good the evidence for the change is; None if there is no doubt."""
+        """The strength of the evidence; None if a side has no result."""
         return self.diff.strength if self.diff.compared else None
 
     @property
     def fails(self) -> bool:
-        """Whether this makes the comparison fail."""
+        """Whether this test fails the comparison."""
         return self.diff.fails if self.diff.compared else self.change is Change.REMOVED
 
     @property
     def new_failure_codes(self) -> list[str]:
-        """Failure codes that the test did not have in the baseline."""
+        """The failure codes that are new since the baseline."""
         sides = (self.diff.before, self.after)
         before, after = (side.failure_codes if side else frozenset() for side in sides)
         return sorted(after - before)
@@ -84,7 +84,7 @@ class ComparedTest:
 
 @dataclass(frozen=True, slots=True)
 class _SuiteComparison:
-    """A suite of a run compared with its baseline; no tests without a usable baseline."""
+    """A suite of a run compared with its baseline; without a usable one, it has no tests."""
 
     suite: str
     baseline: Baseline | None
@@ -94,12 +94,12 @@ class _SuiteComparison:
 
     @property
     def run_regressed(self) -> bool:
-        """Whether the run as a whole certainly passes less often than the baseline."""
+        """Whether the pass rate of the run as a whole is a confirmed regression."""
         return self.diff is not None and self.diff.evidence.run_regressed
 
     @property
     def fails(self) -> bool:
-        """Whether a test or the run got worse, or that is unknown."""
+        """Whether a test or the run got worse, or cannot be compared."""
         lost = self.run_regressed or any(test.fails for test in self.tests)
         return self.problem is not None or lost
 
@@ -112,7 +112,7 @@ def compare_with_baseline(
     form: ListFormat,
     out: TextIO,
 ) -> bool:
-    """Write how a run compares with the baseline; return whether nothing got worse."""
+    """Write a comparison of a run with the baseline; return whether nothing got worse."""
     with open_history(database) as db:
         side = or_fail(finished_side(db, wanted, suite))
         view = RunView(db, side)
@@ -170,10 +170,10 @@ def compare_with_baseline(
 def compared_tests(
     db: sqlite3.Connection, diff: RunDiff, project: str, suite: str
 ) -> Iterator[ComparedTest]:
-    """Yield the tests of a suite, in the order of the run, and then the removed ones.
+    """Yield the tests of a suite in the order of the run, then those not run and the removed ones.
 
-    A test that was not tested before either is not missing. If the file of a test could not be
-    loaded, it is unknown whether the test is still defined: it was not run.
+    A removed test without a result in the baseline is left out. A test of a file that could not be
+    loaded is not run, since nobody knows whether it is still defined.
     """
     tests = [test for test in diff.tests if (test.key.project, test.key.suite) == (project, suite)]
     for test in tests:
@@ -279,7 +279,7 @@ def _suite_json(compared: _SuiteComparison) -> dict[str, Any]:
 
 
 def _side_json(side: Side | None) -> dict[str, Any] | None:
-    """Return the result of a test; None if it is not defined."""
+    """Return the result of a test; None if the test is not defined."""
     if side is None:
         return None
     return {

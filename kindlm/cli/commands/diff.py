@@ -42,12 +42,12 @@ if TYPE_CHECKING:
     from kindlm.reports.report_registry import ReportOptions
 
 _PATIENCE_S = 20.0
-"""How long a server that is away is waited for: the history here may do."""
+"""How long to wait for an unreachable server. After that, the local history may be enough."""
 
 _NAMES = f"{RUN_NAMES} Or a group of shards."
 
 
-# Ten thousand tests are a million objects, and none of them is garbage before the end.
+# Ten thousand tests are a million objects, which all live until the end.
 @put_off()
 def diff_command(
     before: str | None = argument(
@@ -104,8 +104,8 @@ def diff_command(
     shown = report_options(db, verbose=verbose)
     with open_history(db) as reader:
         if base is not None:
-            asked = Base(base, url, insecure, comment)
-            compared = sides_with_branch(reader, history, asked, sides[1])
+            branch = Base(base, url, insecure, comment)
+            compared = sides_with_branch(reader, history, branch, sides[1])
             if compared is None:
                 return
             found = compared
@@ -119,7 +119,7 @@ def diff_command(
                 "Leave --test out to see all of them.",
             )
         _write_to(diff, form, output, shown)
-        _say_what_it_can_show(diff)
+        _note_power(diff)
         if comment:
             comment_on(diff, shown)
         if diff.fails:
@@ -128,11 +128,7 @@ def diff_command(
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """The branch to compare with, and how it was requested.
-
-    `url` is the named history server, which gets the token over plain HTTP if `insecure`. `comment`
-    says whether to write the comment on the pull request.
-    """
+    """The options about the branch to compare with."""
 
     branch: str
     url: str | None
@@ -143,10 +139,10 @@ class Base:
 def sides_with_branch(
     db: sqlite3.Connection, project: Project, base: Base, wanted: str | None
 ) -> tuple[Side, Side] | None:
-    """Return the newest run of a branch, and the run to compare with it, which must be here.
+    """Return the newest run of a branch and the run to compare with it.
 
-    A history server is asked first, if there is one. Without a run of the branch, the command ends
-    with an error, or returns None if the comment on the pull request says so.
+    The former is pulled from the history server, if there is one. Without a run of the branch, the
+    command ends; with `--comment`, it says so in the comment, and this returns None.
     """
     from kindlm.history.run_names import find_changed, newest_of_branch
     from kindlm.history.run_view import RunView
@@ -177,9 +173,9 @@ def sides_with_branch(
 
 
 def _pull(db: sqlite3.Connection, project: Project, base: Base, after: Run) -> KindlmError | None:
-    """Pull the newest run of the branch from the history server, if there is one.
+    """Pull the newest run of the branch from the history server; return why that failed, else None.
 
-    Return why that failed, if it did.
+    Nothing happens without a server.
     """
     from kindlm.cli.history_server import configured_upload, find_server
     from kindlm.team.client import HistoryClient
@@ -203,7 +199,7 @@ def _pull(db: sqlite3.Connection, project: Project, base: Base, after: Run) -> K
 
 
 def comment_on(diff: RunDiff, options: ReportOptions) -> None:
-    """Write a comparison into the comment on the pull request."""
+    """Write a comparison into the comment of the pull request."""
     from kindlm.reports.diff.markdown import write_diff
 
     text = io.StringIO()
@@ -212,7 +208,7 @@ def comment_on(diff: RunDiff, options: ReportOptions) -> None:
 
 
 def _keep_comment(text: str) -> None:
-    """Write a text into the comment on the pull request; if that fails, warn why."""
+    """Write a text into the comment of the pull request; warn if that fails."""
     from kindlm.cli.pull_request import CommentError, NoPullRequestError, PullRequest
 
     try:
@@ -230,9 +226,9 @@ def write_diff(diff: RunDiff, form: DiffFormat, out: TextIO, options: ReportOpti
 
 
 def _check_baseline(db: sqlite3.Connection, before: Side, after: Side, *, by_default: bool) -> None:
-    """End the command if BEFORE is the baseline and has changed since it was recorded.
+    """End the command if BEFORE is a baseline whose events have changed since.
 
-    If it was chosen `by_default`, report on standard error that it is the baseline.
+    If BEFORE is the baseline `by_default`, note that.
     """
     from kindlm.history.baselines import BaselineChecks
     from kindlm.history.run_names import baseline_of
@@ -248,8 +244,8 @@ def _check_baseline(db: sqlite3.Connection, before: Side, after: Side, *, by_def
         note(f"Compared with the baseline, {what}. With the run before: kindlm diff previous")
 
 
-def _say_what_it_can_show(diff: RunDiff) -> None:
-    """Report on standard error, whatever the form, which drops these repeats can confirm at all."""
+def _note_power(diff: RunDiff) -> None:
+    """Note which drops the repeats of these runs can confirm at all."""
     from kindlm.history.diff.power import comparison_power
     from kindlm.reports.figures import power_text
 

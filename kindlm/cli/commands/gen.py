@@ -20,7 +20,7 @@ MOST_PLANNED = 70
 class GenOptions:
     """The options of `kindlm gen`, as typed.
 
-    `seen_from` is the way to this folder from where the user is, None if they are here.
+    `seen_from` is the path from the user's folder to this one, if `kindlm init` runs this command.
     """
 
     agent: str | None = option(
@@ -76,7 +76,7 @@ class GenOptions:
     seen_from: Path | None = None
 
     def command(self, command: str) -> str:
-        """Return a command as the user can type it."""
+        """Return a command for this folder, for the user to type in their own."""
         if self.seen_from is None:
             return command
         return f"cd {shlex.quote(one_line(str(self.seen_from)))} && {command}"
@@ -90,7 +90,7 @@ def gen_command(options: GenOptions) -> int:
     are recorded as a run. With an option --from…, no model is asked.
     """
     if not options.output:
-        # An empty path would be the current folder, as for "$DIR" without a value.
+        # An unset "$DIR" must not stand for the current folder.
         raise typer.BadParameter("it names no folder", param_hint="--output")
     is_recorded = options.from_trace is not None or options.from_run is not None
     if not is_recorded and (options.failed or options.keep_personal_data):

@@ -59,7 +59,7 @@ _DEFAULT_FORM = (
 
 
 def write_tests(options: GenOptions) -> int:
-    """Write tests and return the exit code. User errors end the command through `fail`."""
+    """Write tests that a model plans, and return the exit code."""
     project = project_here(options.database)
     environ = run_environment([project.root], os.environ)
     loaded = load_configuration(project.root, environ)
@@ -92,10 +92,9 @@ def write_tests(options: GenOptions) -> int:
     run = new_run_id()
     record_run(request, run, progress=False)
     by_url = order.written_agent is not None
-    code = _told(request, run, script, options, by_url=by_url)
+    code = _report(request, run, script, options, by_url=by_url)
     if code:
         return code
-    # How to run the files, and what they require.
     if order.agent is None:
         note("They need an agent: name it in kindlm.toml, [agent].")
     if loaded.config.llm is None:
@@ -151,9 +150,9 @@ def _order(
 def _agent(
     options: GenOptions, project: Project, loaded: LoadedConfiguration, environ: Mapping[str, str]
 ) -> tuple[AgentTarget | None, str | None]:
-    """Return the agent to ask, and its URL if files have to name it.
+    """Return the agent, and its URL if the written files must name it.
 
-    An agent in the configuration is also found by its URL, and then has its options.
+    If `--agent` is the URL of the configured agent, its options apply, and files need not name it.
     """
     configured = compiled_agent(loaded, project.root)
     url = options.agent
@@ -173,7 +172,7 @@ def _agent(
 
 
 def _llm(options: GenOptions, loaded: LoadedConfiguration) -> LlmTable:
-    """Return the planning model: that of the configuration, unless options say otherwise."""
+    """Return the model that plans the tests: that of the options, else that configured."""
     configured = loaded.config.llm if loaded.config else None
     if configured is not None and options.provider in (None, configured.provider):
         changed = {} if options.model is None else {"model": options.model}
@@ -191,19 +190,18 @@ def _llm(options: GenOptions, loaded: LoadedConfiguration) -> LlmTable:
     return named
 
 
-def _told(
+def _report(
     request: RunRequest, run: str, script: GenerationScript, options: GenOptions, *, by_url: bool
 ) -> int:
-    """Report what was written, and return the exit code.
+    """Print the written files, or why there are none; return the exit code.
 
-    `by_url` means that only its URL is known of the agent.
+    With `by_url`, only the URL of the agent is known.
     """
     generated = script.generated
     with open_recorded(request.database, run) as view:
         if view is None:
             return 1
         if generated is None:
-            # What kept files from being written, as recorded.
             show(
                 KindlmError(ErrorCode[execution.error_code], execution.error or "", execution.hint)
                 for test in view.tests()
@@ -237,12 +235,12 @@ def _cost(view: RunView) -> str:
 
 
 def _shown(path: Path) -> str:
-    """Return a path as a user would type it, with invisible characters escaped."""
+    """Return a path with invisible characters escaped."""
     return one_line(str(path))
 
 
 def write_recorded(options: GenOptions) -> int:
-    """Write suites of recordings and return the exit code."""
+    """Write suites that test for recorded behaviour, and return the exit code."""
     what = "--from-run" if options.from_trace is None else "--from-trace"
     _refuse_beside(what, options, {"--from-run": options.from_trace and options.from_run})
     target = _target_of(options)
@@ -278,7 +276,7 @@ def write_recorded(options: GenOptions) -> int:
         note(f"Replaced: {', '.join(kinds)}.")
     if not options.keep_personal_data:
         note("Names, addresses and dates of birth are not recognised: read the file.")
-    _tell_command(options, files, len(made.names) - len(made.unfinished))
+    _print_command(options, files, len(made.names) - len(made.unfinished))
     return 0
 
 
@@ -304,25 +302,24 @@ def write_attacks(options: GenOptions, source: str) -> int:
     files = _write_suites(options, or_fail(attack_suites(source, attacks, target, file)), file)
     if has_more:
         note(f"{source} has more attacks: pass --count.")
-    _tell_command(options, files, len(attacks))
+    _print_command(options, files, len(attacks))
     return 0
 
 
 def _refuse_beside(what: str, options: GenOptions, others: Mapping[str, object]) -> None:
-    """Refuse a second source of tests, and options that only apply to planning."""
-    of_a_plan = {
+    """End the command if options name a second source of tests, or only apply to planned tests."""
+    planning = {
         "--description": options.description,
         "--system-prompt": options.system_prompt,
         "--categories": options.categories,
         "--seed": options.seed,
     }
-    given = [name for name, value in {**others, **of_a_plan}.items() if value is not None]
-    if given:
+    if given := [name for name, value in {**others, **planning}.items() if value is not None]:
         refuse(f"{what} and {given[0]} cannot be combined.", "Remove one of them.")
 
 
 def _write_suites(options: GenOptions, texts: Iterable[str], file: Path) -> list[Path]:
-    """Write suites, print their paths, and return these; the second one has the number 2."""
+    """Write suites to numbered files, print their paths, and return these."""
     files = list[Path]()
     try:
         for number, text in enumerate(texts, 1):
@@ -335,8 +332,8 @@ def _write_suites(options: GenOptions, texts: Iterable[str], file: Path) -> list
     return files
 
 
-def _tell_command(options: GenOptions, files: Iterable[Path], tests: int) -> None:
-    """Print the command that runs suites; `tests` of their tests are not skipped."""
+def _print_command(options: GenOptions, files: Iterable[Path], tests: int) -> None:
+    """Print the command that runs suites; `tests` is their number of unskipped tests."""
     words = " ".join(shlex.quote(one_line(str(each))) for each in files)
     command = options.command(f"kindlm test {words}")
     run = f"Run {count(tests, 'test')}" if tests else "Then run"
@@ -346,7 +343,7 @@ def _tell_command(options: GenOptions, files: Iterable[Path], tests: int) -> Non
 def _of_run(
     options: GenOptions, run: str, number: str, root: Path
 ) -> tuple[list[Recording], Target, str]:
-    """Return the record of an execution, its target, and its source."""
+    """Return the recording of an execution, its target, and a text that names the execution."""
     with open_view(options.database, run) as view:
         execution = view.execution(number)
         if execution is None:
@@ -370,7 +367,7 @@ def _of_file(file: Path) -> list[Recording]:
 
 
 def _target_of(options: GenOptions) -> Target:
-    """Return the target in the options; end the command if they are unusable."""
+    """Return the target in the options; end the command if they are invalid."""
     if (options.provider is None) != (options.model is None):
         refuse("--provider and --model go together.", "Pass both, or neither.")
     model = None if options.model is None else f"{options.provider}/{options.model}"
@@ -381,7 +378,7 @@ def _target_of(options: GenOptions) -> Target:
 
 
 def _written_agent(given: str, folder: Path) -> str | dict[str, Any]:
-    """Return the agent in the form of a suite in a folder."""
+    """Return `--agent` as the value of `agent` in a suite in a folder."""
     kind, _, place = given.partition(":")
     if kind == "python" and place.count(":"):
         file, _, name = place.rpartition(":")

@@ -40,7 +40,7 @@ def list_command(options: ListOptions) -> int:
     """
     with loading():
         from kindlm.cli.run_options import make_request
-        from kindlm.cli.run_recording import tell_loaded
+        from kindlm.cli.run_recording import show_diagnostics
         from kindlm.plan import make_plan
         from kindlm.recording.loading import load_paths
         from kindlm.recording.project import default_paths
@@ -48,7 +48,7 @@ def list_command(options: ListOptions) -> int:
     project = project_here(options.database)
     options = replace(options, paths=options.paths or or_fail(default_paths(Path())))
     loaded = or_fail(load_paths(options.paths, project.root, strict=options.strict))
-    tell_loaded(loaded, options)
+    show_diagnostics(loaded, options)
     request = make_request(loaded, project, options)
     plan = make_plan(request.suites, request.selection)
     if options.form == "json":

@@ -43,10 +43,9 @@ class ReplayOptions(DerivedOptions):
 @with_options
 def replay_command(options: ReplayOptions) -> int:
     """Run tests with recorded model answers: no key, no cost."""
-    # Without a file, it is the files and tests that the run selected, and new tests in them.
     run = options.run
     if run is not None:
-        # A JSON report names its run.
+        # The first argument may be a path instead. But a JSON report names its run.
         is_path = run.startswith("pack:") or (Path(run).exists() and not run.endswith(".json"))
         if is_path or options.source is not None:
             options, run = replace(options, paths=(Path(run), *options.paths)), None

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kindlm.cli.commands.rescore_run import as_judged, load_again
+from kindlm.cli.commands.rescore_run import as_judged, load_again, tests_of
 from kindlm.cli.console import note, or_fail, refuse
 from kindlm.cli.history import finished_run, open_history, project_here
 from kindlm.cli.reporters import parse_reporters, spare
 from kindlm.cli.run_options import make_request
-from kindlm.cli.run_recording import Requested, tell_loaded
+from kindlm.cli.run_recording import Requested, show_diagnostics
 from kindlm.dataclass import replace
 from kindlm.history.recorded_attempts import targets_behind_gateway
 from kindlm.history.source_runs import SourceRun, read_source
@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 
 def replay(wanted: str | None, options: ReplayOptions) -> int:
-    """Run suites with the answers of a recorded run; report the new run, return the exit code."""
+    """Run suites with the answers of a recorded run; report the new run, return the exit code.
+
+    Without paths, these are the files and tests that the run selected, and new tests in them.
+    """
     asks_judges = options.judge == "live"
     reporters = parse_reporters(options.reporters, options.output)
     project = project_here(options.database)
@@ -42,7 +45,7 @@ def replay(wanted: str | None, options: ReplayOptions) -> int:
         options = replace(options, paths=paths)
     loaded = load_again(source, project, options)
     or_fail(spare(reporters, project.database, loaded.files, loaded.referenced))
-    tell_loaded(loaded, options)
+    show_diagnostics(loaded, options)
     request = make_request(loaded, project, options)
     if not names_files:
         request = replace(request, selection=_as_selected(request, source))
@@ -76,13 +79,7 @@ def replay(wanted: str | None, options: ReplayOptions) -> int:
 
 
 def _as_selected(request: RunRequest, source: SourceRun) -> Selection:
-    """Return the selection without tests that the run left out; new tests stay."""
+    """Return the selection of the request without the tests that the run left out."""
     left_out = {test for test, found in source.tests.items() if not found.selected}
-    only = frozenset(
-        name
-        for suite in request.suites
-        for case in suite.cases
-        for target in case.targets
-        if (name := name_of(suite, case, target)) not in left_out
-    )
-    return replace(request.selection, only=only)
+    tests = {name_of(suite, *test) for suite in request.suites for test in tests_of(suite)}
+    return replace(request.selection, only=frozenset(tests - left_out))

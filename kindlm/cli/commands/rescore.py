@@ -19,7 +19,7 @@ from kindlm.cli.options import (
 
 @command_options
 class RescoreOptions(DerivedOptions):
-    """The options of `kindlm rescore`, as typed; `paths` are the suites to check by."""
+    """The options of `kindlm rescore`, as typed."""
 
     takes: ClassVar[tuple[str, ...]] = (
         "run", "paths", "everything", "since", "suite", "resume", *DerivedOptions.takes,
@@ -50,7 +50,7 @@ def rescore_command(options: RescoreOptions) -> int:
     with loading():
         from kindlm.cli.commands.rescore_run import rescore, rescore_all, resume_rescoring
 
-    _require_sense(options)
+    _check_options(options)
     if options.resume is not None:
         return resume_rescoring(options.resume, options)
     if options.everything:
@@ -58,20 +58,20 @@ def rescore_command(options: RescoreOptions) -> int:
     return rescore(options.run, options)
 
 
-def _require_sense(options: RescoreOptions) -> None:
+def _check_options(options: RescoreOptions) -> None:
     """End the command if options cannot be combined."""
-    given: dict[str, object] = {"RUN": options.run}
+    others: dict[str, object] = {"RUN": options.run}
     if options.everything:
         option, hint = "--all", "Leave it out; kindlm report writes reports of any run."
-        given |= {"--resume": options.resume, "--label": options.label}
-        given |= {"--reporter": options.reporters, "--output": options.output}
+        others |= {"--resume": options.resume, "--label": options.label}
+        others |= {"--reporter": options.reporters, "--output": options.output}
     elif options.since is not None:
         refuse("--since is for many runs.", "Write --all --since, or name one RUN.")
     elif options.resume is not None:
         option, hint = "--resume", "Leave it out."
-        given |= {"--config": options.paths, "--suite": options.suite}
-        given |= {"--compat": options.compat, "--label": options.label}
+        others |= {"--config": options.paths, "--suite": options.suite}
+        others |= {"--compat": options.compat, "--label": options.label}
     else:
         return
-    if wrong := [name for name, value in given.items() if value]:
-        refuse(f"{option} does not go with {', '.join(wrong)}.", hint)
+    if given := [name for name, value in others.items() if value]:
+        refuse(f"{option} does not go with {', '.join(given)}.", hint)

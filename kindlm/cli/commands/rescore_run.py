@@ -1,4 +1,4 @@
-"""Checks again, by today's files, what recorded runs said: the work of `kindlm rescore`."""
+"""Checks recorded conversations by the current suites: the work of `kindlm rescore`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kindlm.cli.history import finished_run, open_history, open_recorded, projec
 from kindlm.cli.options import TestOptions, parse_since
 from kindlm.cli.reporters import Reporter, parse_reporters, spare
 from kindlm.cli.run_options import as_recorded, make_request
-from kindlm.cli.run_recording import Requested, record_run, tell_loaded
+from kindlm.cli.run_recording import Requested, record_run, show_diagnostics
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, Result, not_there
 from kindlm.events.run import RunOptions
@@ -37,10 +37,10 @@ _Options = TypeVar("_Options", bound=TestOptions)
 
 
 def rescore(wanted: str | None, options: TestOptions) -> int:
-    """Check one run again, as a new run; report it and return the exit code.
+    """Rescore one run, as a new run; report it and return the exit code.
 
-    `wanted` names the run, by default the newest live one that finished. The suites are those of
-    its files, or of the files in the options.
+    `wanted` names the run, by default the newest finished one. The suites are those in the files of
+    the run, or in the files of the options.
     """
     reporters = parse_reporters(options.reporters, options.output)
     project = project_here(options.database)
@@ -57,19 +57,19 @@ def rescore(wanted: str | None, options: TestOptions) -> int:
     options = as_judged(options, source)
     rescoring = _rescoring(source, project, options, reporters)
     if options.warnings:
-        note(rescoring.told)
+        note(rescoring.note)
     return Requested(rescoring.request, options, reporters).record(new_run_id())
 
 
 def as_judged(options: _Options, source: SourceRun) -> _Options:
-    """Return the options with the rules of the source run, unless others are given."""
+    """Return the options with the `--compat` of the source run, unless they have one."""
     if options.compat is not None or source.compat is None:
         return options
     return replace(options, compat="evalview" if source.compat == "evalview" else "none")
 
 
 def load_again(source: SourceRun, project: Project, options: TestOptions) -> Loaded:
-    """Load the suites of a run again, or those in the options; no target is called."""
+    """Load the suites in the options, by default those of a run."""
     paths = options.paths or tuple(
         dict.fromkeys(project.root / suite.path for suite in source.suites)
     )
@@ -79,18 +79,15 @@ def load_again(source: SourceRun, project: Project, options: TestOptions) -> Loa
 def _rescoring(
     source: SourceRun, project: Project, options: TestOptions, reporters: Sequence[Reporter]
 ) -> _Rescoring:
-    """Return how a run is checked again and reported; end the command if that is impossible."""
+    """Load the suites and return the request of the new run; end the command if it cannot run."""
     loaded = load_again(source, project, options)
     or_fail(spare(reporters, project.database, loaded.files, loaded.referenced))
-    tell_loaded(loaded, options)
+    show_diagnostics(loaded, options)
     return _rescoring_of(source, loaded, project, options)
 
 
 def resume_rescoring(wanted: str, options: TestOptions) -> int:
-    """Finish a rescored run that was stopped, report it and return the exit code.
-
-    It continues with the files and the suite that it began with.
-    """
+    """Finish an interrupted rescoring with its files and suite; report it, return the exit code."""
     reporters = parse_reporters(options.reporters, options.output)
     project = project_here(options.database)
     with open_history(options.database) as db:
@@ -104,16 +101,16 @@ def resume_rescoring(wanted: str, options: TestOptions) -> int:
 
 
 class _Rescoring(NamedTuple):
-    """The request of a rescored run, and a line on how its tests differ from the recorded ones."""
+    """The request of a rescored run, and a note on how its tests differ from the recorded ones."""
 
     request: RunRequest
-    told: str
+    note: str
 
 
 def _rescoring_of(
     source: SourceRun, loaded: Loaded, project: Project, options: TestOptions
 ) -> _Rescoring:
-    """Return the request of the new run; end the command if nothing can be checked again."""
+    """Return the request of the new run; end the command if no test can be rescored."""
     request = make_request(loaded, project, replace(options, suite=None))
     ran = {(suite.project, suite.name) for suite in source.suites}
     suites = [suite for suite in request.suites if (suite.project, suite.name) in ran]
@@ -125,28 +122,27 @@ def _rescoring_of(
         if (now.path, test.name) not in loaded.unnamed
     }
     only = repeats.keys()
-    defined = {name_of(now, case, target) for now in suites for case, target in _tests_of(now)}
+    defined = {name_of(now, *test) for now in suites for test in tests_of(now)}
     then = {test for test, found in recorded.items() if found.selected}
-    # Suites of the run, and files that its tests were taken from.
     files = {file for suite in source.suites for file in (suite.path, *suite.files)}
     if not only & then:
         _refuse_nothing(source, request)
     reworded = sum(
         _is_reworded(now, case, recorded)
         for now in suites
-        if not now.redact_pii  # otherwise, the recorded messages differ from those that were sent
+        if not now.redact_pii  # recorded messages differ from the sent ones
         for case in now.cases
     )
     lacking = _lacking_of(source, repeats)
-    told = [f"Run {source.id} is checked again: {count(len(only & then), 'test')} of it"]
+    parts = [f"Run {source.id} is checked again: {count(len(only & then), 'test')} of it"]
     if lacking is not None:
-        told.append(lacking.why)
+        parts.append(lacking.why)
     if new := len(only - then):
-        told.append(f"{count(new, 'new test')} without anything recorded")
+        parts.append(f"{count(new, 'new test')} without anything recorded")
     if gone := len(then - defined):
-        told.append(f"{count(gone, 'test')} that is not there any more left out")
+        parts.append(f"{count(gone, 'test')} that is not there any more left out")
     if reworded:
-        told.append(
+        parts.append(
             f"the prompt of {count(reworded, 'test')} has changed since, and what was said"
             " is the answer to the earlier one"
         )
@@ -163,11 +159,11 @@ def _rescoring_of(
         ),
         derived=Derived("rescored", source.id, repeats=repeats, lacking=lacking),
     )
-    return _Rescoring(again, "; ".join(told) + ".")
+    return _Rescoring(again, "; ".join(parts) + ".")
 
 
 def _is_reworded(suite: Suite, case: Case, then: Mapping[QualifiedName, SourceTest]) -> bool:
-    """Return whether a test now asks something else than in the run."""
+    """Return whether the prompt of a test differs from that in the run."""
     prompt = case.prompt
     now = {Role.USER: prompt.user, Role.SYSTEM: prompt.system or ""}
     return any(
@@ -194,8 +190,8 @@ def _refuse_nothing(source: SourceRun, request: RunRequest) -> NoReturn:
     )
 
 
-def _tests_of(suite: Suite) -> Iterator[tuple[Case, str]]:
-    """Yield the tests of a suite: cases with the targets that they run on."""
+def tests_of(suite: Suite) -> Iterator[tuple[Case, str]]:
+    """Yield the tests of a suite: each case with each of its targets."""
     for case in suite.cases:
         for target in case.targets:
             yield case, target
@@ -204,12 +200,11 @@ def _tests_of(suite: Suite) -> Iterator[tuple[Case, str]]:
 def _repeats_of(
     now: Suite, recorded: Mapping[QualifiedName, SourceTest], *, is_whole: bool
 ) -> Iterator[tuple[QualifiedName, Sequence[int]]]:
-    """Yield the repeats of the tests that the run selected, or did not know.
+    """Yield the planned repeats of tests that the run selected, and one of each new test.
 
-    Those are the planned repeats, whether they ran or not. A new test has one repeat, to report it,
-    unless the run only added repeats to some tests.
+    New tests are left out if the run only added repeats to some tests.
     """
-    for case, target in _tests_of(now):
+    for case, target in tests_of(now):
         name = name_of(now, case, target)
         then = recorded.get(name)
         if then is None:
@@ -223,7 +218,7 @@ def _repeats_of(
 def _lacking_of(
     source: SourceRun, repeats: Mapping[QualifiedName, Sequence[int]]
 ) -> Lacking | None:
-    """Return which of its repeats a stopped run does not have; None if it finished."""
+    """Return the repeats that a stopped run did not finish; None if there are none."""
     if source.state == "finished":
         return None
     recorded = source.tests
@@ -253,10 +248,7 @@ def _with_repeats(suite: Suite, repeats: Mapping[QualifiedName, Sequence[int]]) 
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """The outcome of rescoring a run: `new` is the recorded run, None if there is none.
-
-    `stopped` means that it did not complete.
-    """
+    """The outcome of rescoring a run. `new` is the new run, None without one."""
 
     source: str
     new: str | None = None
@@ -266,9 +258,9 @@ class _Ended:
 
 
 def rescore_all(since: str | None, options: TestOptions) -> int:
-    """Rescore all live runs that finished since then; return 1 if one does not pass now.
+    """Rescore all live runs that finished since then; return 1 if one of them does not pass.
 
-    They share one cost limit: once it is spent, no further run begins.
+    They share the cost limit: once it is spent, no further run is rescored.
     """
     project = project_here(options.database)
     start = None if since is None else parse_since(since)
@@ -308,7 +300,7 @@ def rescore_all(since: str | None, options: TestOptions) -> int:
 def _rescore_one(
     run: str, source: Result[SourceRun], project: Project, options: TestOptions
 ) -> _Ended:
-    """Rescore one of many runs, and report the result in a line."""
+    """Rescore one of many runs, and print a line about it."""
     if isinstance(source, Err):
         show([source.error])
         return _Ended(run)
@@ -316,7 +308,7 @@ def _rescore_one(
     try:
         loaded = load_again(source.value, project, options)
         request = _rescoring_of(source.value, loaded, project, options).request
-    except typer.Exit:  # after its problems were shown
+    except typer.Exit:  # its errors were shown
         return _Ended(run)
     new = new_run_id()
     record_run(request, new, progress=options.progress)

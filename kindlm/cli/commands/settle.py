@@ -24,8 +24,7 @@ from kindlm.cli.options import (
 class SettleOptions:
     """The options of `kindlm settle`, as typed.
 
-    `both` is the folder with the suites as BEFORE ran them, if it is repeated, too. `of_before`: in
-    that folder, this process adds one round of repeats to BEFORE.
+    `--of-before` is for the process that adds repeats to BEFORE in the folder of `--both`.
     """
 
     before: str | None = argument(

@@ -1,7 +1,7 @@
 """The rounds of `kindlm settle`: a few repeats of each open test, until no test is open.
 
-Repeats of BEFORE run in a separate process, in the checkout of its agent, since two versions of an
-agent have modules, variables and `.env` files of the same names.
+A separate process repeats BEFORE, in the checkout of its agent, since two versions of an agent have
+modules, variables and `.env` files of the same names.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from kindlm.cli.commands.settle import SettleOptions
 from kindlm.cli.console import note
 from kindlm.engine.stop import Stop
+from kindlm.history.diff.evidence_values import CheckKey, TestPair
+from kindlm.history.diff.samples import Attempts
 from kindlm.history.run_view import RunView
 from kindlm.history.settling import (
     AddedRepeats,
@@ -30,15 +32,12 @@ from kindlm.history.settling import (
 from kindlm.keeper import KINDLM
 from kindlm.money import exceeds
 from kindlm.plan import Plan, QualifiedName, plan_repeats
+from kindlm.recording.resumption import Unfinished
 from kindlm.reports.terminal.settled_tests import counts_text
 from kindlm.wording import count
 
-if TYPE_CHECKING:
-    from kindlm.cli.commands.settle import SettleOptions
-    from kindlm.cli.commands.settle_run import SettledPair
-
 AT_A_TIME = 5
-"""Repeats that an open test gets in a round: few enough that little is run in vain."""
+"""Repeats of an open test in a round. A decided test got at most so many in vain."""
 
 _SINCE = """
 SELECT id FROM runs WHERE mode = 'settled' AND source_run = ?
@@ -48,10 +47,32 @@ SELECT id FROM runs WHERE mode = 'settled' AND source_run = ?
 _ALL = "SELECT json_group_array(id) FROM runs WHERE mode = 'settled' AND source_run = ?"
 
 
+@dataclass(frozen=True, slots=True)
+class SettledPair:
+    """Two runs, with the tests that both ran, and the record of the run that is repeated.
+
+    `attempts` are the attempts that count, if executions were rerun. `labels` are the checks that
+    passed less often, as shown.
+    """
+
+    before: str
+    after: str
+    attempts: Attempts
+    tests: Mapping[QualifiedName, TestPair]
+    threshold: float | None
+    recorded: Unfinished
+    labels: Mapping[tuple[QualifiedName, CheckKey], str]
+
+    @property
+    def repeated(self) -> str:
+        """The run that repeats are added to."""
+        return self.recorded.run
+
+
 def wanted_suspects(
     db: sqlite3.Connection, pair: SettledPair, options: SettleOptions
 ) -> list[Suspect]:
-    """Return the selected suspected tests, by a part of their name, in their current state."""
+    """Return the current state of suspected tests that `--test` selects."""
     found = suspects(
         pair.tests,
         read_added(db, [pair.after], pair.attempts),
@@ -72,10 +93,10 @@ def wanted_suspects(
 
 @dataclass(slots=True)
 class Rounds:
-    """Plans one round after the other, from the record of those before, and reports each.
+    """Plans each round from the recorded results of earlier rounds, and reports it.
 
-    `of_before` repeats BEFORE, too. `ended` says what ended it although a test is open, unless the
-    run itself did; `is_stuck` means that nothing can be tested any more.
+    `of_before` also repeats BEFORE. `ended` is why the rounds ended with an open test, unless the
+    run was stopped. `is_stuck` means that no further repeat can be run.
     """
 
     run: str
@@ -136,7 +157,7 @@ class Rounds:
         return {}, share_out(found, AT_A_TIME, left)
 
     def _end(self, added: int, *, used_up: bool) -> str | None:
-        """Return why it ends although a test is open; None if it continues."""
+        """Return why the rounds end with an open test; None if they continue."""
         if added == self._added:
             self.is_stuck = True
             return f"No repeat of the last round was answered: kindlm show {self.run}"
@@ -145,9 +166,9 @@ class Rounds:
     def _numbers(
         self, db: sqlite3.Connection, shares: Mapping[QualifiedName, int]
     ) -> dict[QualifiedName, range]:
-        """Return the numbers of the next repeats: they continue those of the run and of added ones.
+        """Return the numbers of the next repeats, after those planned in the run and added since.
 
-        Each is a sample of its own.
+        A number that is used once makes each repeat an independent sample.
         """
         added = read_added(db, [self.pair.repeated], self.pair.attempts)
         numbers = {}
@@ -165,16 +186,16 @@ class Rounds:
 
 
 class RepeatsOfBefore:
-    """Adds repeats to BEFORE with the suites in a folder, for half of the total cost limit.
+    """Adds repeats to BEFORE with the suites in a folder, for half of the cost limit.
 
-    `project` is the name of the project here.
+    `project` is the name of the current project.
     """
 
     def __init__(
         self, db: sqlite3.Connection, pair: SettledPair, options: SettleOptions, project: str
     ) -> None:
         assert options.both is not None
-        # A checkout may have another name than the project, and suites take their folder's name.
+        # Without a configured name, the project would be named after the folder of the checkout.
         self._environ = {**os.environ, "KINDLM_PROJECT": project}
         self._pair = pair
         self._options = options
@@ -182,7 +203,7 @@ class RepeatsOfBefore:
         (self._earlier,) = db.execute(_ALL, (pair.before,)).fetchone()
 
     def check(self, database: Path) -> bool:
-        """Return whether the suites in the folder are those that BEFORE ran."""
+        """Return whether the folder holds the suites that BEFORE ran."""
         command = [*self._command(database), "--dry-run"]
         done = subprocess.run(
             command,
@@ -197,9 +218,9 @@ class RepeatsOfBefore:
     async def add(
         self, db: sqlite3.Connection, database: Path, repeats: int, stop: Stop
     ) -> str | None:
-        """Add repeats up to a number; return why that failed, None if it did not.
+        """Add at most so many repeats; return why that failed, else None.
 
-        The process that adds them stops when this one does.
+        The process that adds them stops if this one does.
         """
         command = [*self._command(database), "--max-runs", str(repeats)]
         if self._options.max_cost_usd is not None:
@@ -218,8 +239,7 @@ class RepeatsOfBefore:
             env=self._environ,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
-            # Ctrl-C only reaches this process.
-            start_new_session=True,
+            start_new_session=True,  # Ctrl-C reaches this process only
         )
         ended = asyncio.ensure_future(process.wait())
         for asked in (stop.requested, stop.at_once):
@@ -232,7 +252,7 @@ class RepeatsOfBefore:
         return f"BEFORE could not be repeated in {self._folder}." if failed else None
 
     def made(self, db: sqlite3.Connection) -> tuple[int, float | None]:
-        """Return how many repeats were added since, and their cost, None if that is unknown."""
+        """Return how many repeats were added to BEFORE, and their cost; None if it is unknown."""
         runs = db.execute(_SINCE, (self._pair.before, self._earlier)).fetchall()
         found = [RunView(db, row[0]).summary for row in runs]
         costs = [each.paid.whole_usd for each in found]

@@ -9,7 +9,13 @@ from pathlib import Path
 from typing import NoReturn
 
 from kindlm.cli.commands.settle import SettleOptions
-from kindlm.cli.commands.settle_rounds import AT_A_TIME, RepeatsOfBefore, Rounds, wanted_suspects
+from kindlm.cli.commands.settle_rounds import (
+    AT_A_TIME,
+    RepeatsOfBefore,
+    Rounds,
+    SettledPair,
+    wanted_suspects,
+)
 from kindlm.cli.console import is_interactive, note, or_fail, refuse, show
 from kindlm.cli.history import (
     commit_named,
@@ -22,13 +28,12 @@ from kindlm.cli.options import TestOptions
 from kindlm.cli.run_options import make_request
 from kindlm.cli.run_recording import HeldSignals, record_run
 from kindlm.config import suite_identity
-from kindlm.dataclass import dataclass, replace
+from kindlm.dataclass import replace
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.events.run import SuiteStarted
-from kindlm.history.diff.evidence_values import CheckKey, TestPair
+from kindlm.history.diff.evidence_values import TestPair
 from kindlm.history.diff.power import chance_to_settle
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
-from kindlm.history.diff.samples import Attempts
 from kindlm.history.run_names import find_pair
 from kindlm.history.run_view import RunView
 from kindlm.plan import QualifiedName, Selection
@@ -37,7 +42,7 @@ from kindlm.recording.history_file import new_run_id, open_log
 from kindlm.recording.loading import Loaded, load_paths
 from kindlm.recording.project import Project, project_name, regression_threshold
 from kindlm.recording.request import RunRequest, Settling
-from kindlm.recording.resumption import Unfinished, read_unfinished
+from kindlm.recording.resumption import read_unfinished
 from kindlm.reports.diff.parts import check_name
 from kindlm.reports.diff.phrases import not_comparable_text
 from kindlm.reports.terminal.settled_tests import Settled, write_planned, write_settled
@@ -45,14 +50,14 @@ from kindlm.reports.untrusted import one_line
 from kindlm_store import LockHeldError, StreamLock
 
 _WORTH_IT = 10
-"""Repeats of BEFORE are suggested where so many more of 100 drops would be confirmed."""
+"""`--both` is suggested if it would confirm so many more of 100 drops."""
 
 
 def settle_runs(options: SettleOptions) -> int:
-    """Add repeats to suspected tests; return 1 if a regression is confirmed.
+    """Add repeats to suspected tests.
 
-    This also applies if something other than the evidence or a budget ended it, such as Ctrl-C.
-    User errors end the command through `fail`.
+    Returns 1 if a regression is confirmed, or if anything but the evidence or a budget ended the
+    repeats, such as Ctrl-C. User errors end the command through `fail`.
     """
     project = project_here(options.database)
     threshold = or_fail(regression_threshold(project.root))
@@ -91,11 +96,11 @@ def settle_runs(options: SettleOptions) -> int:
             f" and {after}."
         )
         return 0
-    settled = Settled(before, after, found, labels=pair.labels, options=_typed_again(options))
+    settled = Settled(before, after, found, labels=pair.labels, options=_selecting(options))
     open_tests = [test.key for test in found if test.is_open]
     if not open_tests:
         return 0 if options.of_before else _show(settled, options)
-    request = request_repeats(pair, open_tests, project, options)
+    request = _request_repeats(pair, open_tests, project, options)
     if of_before is not None and not of_before.check(request.database):
         return 1
     if not options.of_before:
@@ -115,28 +120,28 @@ def _chances(
     open_tests: Sequence[QualifiedName],
     options: SettleOptions,
 ) -> str:
-    """Return how likely the repeats are to decide, before they are spent."""
+    """Return how likely repeats are to confirm a drop, for the user to know before they cost."""
     both, alone = (
         round(100 * chance_to_settle(tests, open_tests, both=sides)) for sides in (True, False)
     )
-    said = "If these tests dropped by 30 points, more repeats of"
+    text = "If these tests dropped by 30 points, more repeats of"
     if options.grows_both:
-        return f"{said} both sides confirm at least {both} of 100 of them."
+        return f"{text} both sides confirm at least {both} of 100 of them."
     few = f"at least {alone} of 100" if alone else "almost none"
-    said = f"{said} AFTER confirm {few} of them"
+    text = f"{text} AFTER confirm {few} of them"
     if both - alone < _WORTH_IT:
-        return f"{said}."
-    return f"{said}, repeats of both sides at least {both} of 100: kindlm settle --both FOLDER"
+        return f"{text}."
+    return f"{text}, repeats of both sides at least {both} of 100: kindlm settle --both FOLDER"
 
 
 def _settle(rounds: Rounds, request: RunRequest) -> int:
     pair, options, run = rounds.pair, rounds.options, rounds.run
     settling = Settling(pair.repeated, pair.recorded.baselines, rounds.next)
     request = replace(request, settling=settling)
-    # Each round prints lines; only a bar shows progress within one.
+    # Without a terminal, the lines of each round are enough.
     progress = not options.no_progress and is_interactive(sys.stderr)
     with HeldSignals() as held:
-        open_log(request.database).close()  # it is made, or cannot be written
+        open_log(request.database).close()  # created, or the command ends
         try:
             with StreamLock(request.database, f"settling/{pair.repeated}"):
                 record_run(request, run, progress=progress, held=held)
@@ -153,7 +158,7 @@ def _report(rounds: Rounds) -> int:
         if view is None:
             return 1
         for suite in view.suites:
-            if suite.error_code is not None:  # its tests stay open
+            if suite.error_code is not None:
                 message = suite.error or f"The suite {suite.name!r} could not start."
                 show([KindlmError(ErrorCode[suite.error_code], message, suite.hint)])
         repeats_before, cost_before = of_before.made(view.db) if of_before else (0, 0.0)
@@ -168,7 +173,7 @@ def _report(rounds: Rounds) -> int:
             view.info.reason or rounds.ended,
             repeats_before,
             pair.labels,
-            _typed_again(options),
+            _selecting(options),
         )
     by_budget = view.info.ended == "aborted" and "--max-cost" in (view.info.reason or "")
     done = (view.info.ended == "finished" and not rounds.is_stuck) or by_budget
@@ -177,8 +182,8 @@ def _report(rounds: Rounds) -> int:
     return max(_show(settled, options), 0 if done else 1)
 
 
-def _typed_again(options: SettleOptions) -> str:
-    """Return the options that select repeats, as typed."""
+def _selecting(options: SettleOptions) -> str:
+    """Return the options that select repeats, for a suggested command."""
     tests = [word for name in options.tests for word in ("--test", name)]
     both = [] if options.both is None else ["--both", str(options.both)]
     return "".join(f" {one_line(shlex.quote(word))}" for word in (*tests, *both))
@@ -191,7 +196,7 @@ def _show(settled: Settled, options: SettleOptions) -> int:
 
 
 def _require_live(view: RunView) -> None:
-    """End the command if repeats cannot be added to a run."""
+    """End the command if a run cannot get repeats: a finished run of `kindlm test` can."""
     info = view.info
     if info.mode == "settled":
         hint = f"Name the run that it adds to: kindlm settle BEFORE {info.source_run}"
@@ -205,40 +210,18 @@ def _require_live(view: RunView) -> None:
         refuse(f"Run {view.id} is {view.status}: it has not finished.", hint)
 
 
-@dataclass(frozen=True, slots=True)
-class SettledPair:
-    """Two runs, with all tests that both ran, and the options of the repeated run.
-
-    `attempts` are those that count where executions were rerun. `labels` are the checks that passed
-    less often, in their displayed form.
-    """
-
-    before: str
-    after: str
-    attempts: Attempts
-    tests: Mapping[QualifiedName, TestPair]
-    threshold: float | None
-    recorded: Unfinished
-    labels: Mapping[tuple[QualifiedName, CheckKey], str]
-
-    @property
-    def repeated(self) -> str:
-        """The run that repeats are added to."""
-        return self.recorded.run
-
-
-def request_repeats(
+def _request_repeats(
     pair: SettledPair, tests: Sequence[QualifiedName], project: Project, options: SettleOptions
 ) -> RunRequest:
-    """Return the request for more repeats of some tests, with the suites as the run had them.
+    """Return the request for more repeats of some tests, with the suites of the repeated run.
 
-    The command ends if a suite differs from that of the run, or if a target cannot be called.
+    The command ends if a suite has changed since, or if a target cannot be called.
     """
     loaded = _loaded(pair, {(key.project, key.suite) for key in tests}, project.root)
     then = pair.recorded.options
     cost = options.max_cost_usd
     if cost is not None and options.both is not None:
-        cost /= 2  # another process repeats the other side
+        cost /= 2  # the other half is for BEFORE, which another process repeats
     request = make_request(
         loaded,
         project,
@@ -257,7 +240,7 @@ def request_repeats(
 
 
 def _loaded(pair: SettledPair, wanted: set[tuple[str, str]], root: Path) -> Loaded:
-    """Load only the selected suites, if they are unchanged since the run."""
+    """Load the wanted suites, by project and name; end the command if one has changed."""
     recorded = [s for s in pair.recorded.started.values() if (s.project, s.suite) in wanted]
     for suite in recorded:
         if not (root / suite.path).exists():
@@ -274,13 +257,13 @@ def _loaded(pair: SettledPair, wanted: set[tuple[str, str]], root: Path) -> Load
             wrong = "has changed" if now else f"now holds {', '.join(map(repr, there)) or 'none'}"
             show([item for item in loaded.diagnostics if item.severity == "error"])
             _refuse_changed(pair, suite, f"{suite.path} {wrong}")
-        # Another checkout may have another name: the record determines projects.
+        # The project may be named after the folder, and another checkout has another one.
         kept.append(replace(now, project=suite.project))
     return replace(loaded, suites=tuple(kept), skipped=())
 
 
 def _require_usable(request: RunRequest, tests: Sequence[QualifiedName]) -> None:
-    """End the command if a target cannot be called: repeats that only err would count as failed."""
+    """End the command if a target has invalid settings: errored repeats would count as failed."""
     for suite in request.suites:
         for target in sorted(
             {key.target for key in tests if key[:2] == (suite.project, suite.name)}

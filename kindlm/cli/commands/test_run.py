@@ -16,7 +16,13 @@ from kindlm.cli.history import existing_history, open_history, project_here
 from kindlm.cli.options import TestOptions
 from kindlm.cli.reporters import Reporter, configured_reporters, parse_reporters, spare
 from kindlm.cli.run_options import as_recorded, make_request, require_no_selection, wants_push
-from kindlm.cli.run_recording import Beside, Requested, has_documents, run_elsewhere, tell_loaded
+from kindlm.cli.run_recording import (
+    Beside,
+    Requested,
+    has_documents,
+    run_elsewhere,
+    show_diagnostics,
+)
 from kindlm.cli.server_environ import SUITES, server_environ, suites_hash
 from kindlm.dataclass import replace
 from kindlm.errors import misuse
@@ -40,15 +46,13 @@ def run_tests(options: TestOptions) -> int:
     User errors end the command through `fail`.
     """
     reporters = parse_reporters(options.reporters, options.output)
-    _require_sense(options)
+    _check_options(options)
     project = project_here(options.database)
     if not (options.reporters or options.output or options.dry_run):
-        # What is asked for with options is all that is wanted.
         reporters = [*reporters, *or_fail(configured_reporters(project.root))]
     group = None if options.resume is None else _group_to_resume(options)
     unfinished = None
     if group is not None:
-        # The options that its shards began with, and what is given anew.
         with open_history(options.database) as reader:
             began = read_unfinished(reader, group.runs[0])
         recorded = as_recorded(options, began, project.root)
@@ -68,7 +72,7 @@ def run_tests(options: TestOptions) -> int:
             "Add --compliance, or set compliance.enabled in a suite.",
         )
     _check_files(reporters, options, project, loaded)
-    tell_loaded(loaded, options)
+    show_diagnostics(loaded, options)
     if server_environ().get(SUITES) not in (None, suites_hash(loaded.suites)):
         refuse(
             "The suites are not as they were when this run began.",
@@ -100,7 +104,7 @@ def run_tests(options: TestOptions) -> int:
 
 
 def _pushing(request: RunRequest, run: str, options: TestOptions) -> Beside | None:
-    """Return what pushes a running run to a history server, if requested."""
+    """Return what pushes the run to a history server while it goes on, if requested."""
     if not wants_push(request, options):
         return None
     from kindlm.cli.history_server import live_push
@@ -108,9 +112,9 @@ def _pushing(request: RunRequest, run: str, options: TestOptions) -> Beside | No
     return live_push(request, run, options)
 
 
-def _require_sense(options: TestOptions) -> None:
+def _check_options(options: TestOptions) -> None:
     """End the command if options cannot be combined."""
-    # A worker may begin a shard of a group that is resumed: its coordinator has compared the tests.
+    # The coordinator of a resumed group passes --force-resume also to workers with new shards.
     if options.force_resume and options.resume is None and "KINDLM_LEASE" not in server_environ():
         refuse(
             "--force-resume resumes nothing by itself.",
@@ -131,7 +135,7 @@ def _require_sense(options: TestOptions) -> None:
 
 
 def _refuse_nothing(request: RunRequest, shard: str | None, paths: Sequence[Path]) -> NoReturn:
-    """End the command because the suites, the selection or the shard have no test."""
+    """End the command because no test is selected, and say why."""
     why = "no test fits the selection" if shard is None else f"there is none for shard {shard}"
     fewer = "" if shard is None else "take fewer shards than there are tests; "
     hint = f"Loosen -k, --suite, --test, --tags, --model or --failed; {fewer}kindlm list shows the"
@@ -149,7 +153,7 @@ def _refuse_nothing(request: RunRequest, shard: str | None, paths: Sequence[Path
 def _check_files(
     reporters: Sequence[Reporter], options: TestOptions, project: Project, loaded: Loaded
 ) -> None:
-    """End the command if a report cannot be made, or would overwrite something important."""
+    """End the command if a report cannot be made, or would overwrite the history or an input."""
     if options.compliance or has_documents(loaded.suites):
         from kindlm.cli.compliance import check_folders
 
@@ -163,13 +167,15 @@ def _check_files(
 
 
 def _group_to_resume(options: TestOptions) -> Group | None:
-    """Return the group of shards to resume; None if it is a run."""
+    """Return the group of shards to resume; None if `--resume` names a run.
+
+    With `--workers`, the name of a shard stands for its group.
+    """
     assert options.resume is not None
     require_no_selection(options)
     with open_history(options.database) as reader:
         name = options.resume
         if options.workers is not None and not shards_of(reader, name):
-            # Of the run that is named, all of the group.
             run = next(runs(reader, RunFilter(ids=[or_fail(find_unfinished(reader, name))])))
             if run.group_id is None:
                 refuse(
@@ -201,12 +207,12 @@ def _unfinished(options: TestOptions, project: Project) -> Unfinished:
 
 
 def _show_plan(requested: Requested) -> int:
-    """Show what would run; return 1 if a part could not, since the run would fail."""
+    """Show what would run; return 1 if the run would fail, since a file or a test has a fault."""
     request, options = requested.request, requested.options
     plan = make_plan(request.suites, request.selection)
-    from kindlm.cli.commands.dry_run import write_plan
+    from kindlm.cli.commands.test_dry_run import write_plan
 
-    write_plan(plan, sys.stdout, requested.look())
+    write_plan(plan, sys.stdout, requested.report_options())
     if options.workers is not None and options.workers.isdecimal():
         from kindlm.fleet.coordinator import shard_count
 

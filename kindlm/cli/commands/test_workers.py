@@ -72,10 +72,14 @@ SELECT l.version, l.data ->> '$.status' AS status, e.id, e.test, e.target, e.rep
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """A run in shards: its group, the number of shards, and what is left of them.
+    """The shards of a run.
 
-    `left` has the shards to run, in order, each with the run that it continues, or None. `earlier`
-    are the runs that the group has, `needed` others that the tests refer to.
+    Attributes:
+        group: The id that the shards share.
+        count: The number of all shards.
+        left: The shards to run, in order, each with the run to resume, or None.
+        earlier: The runs that the group already has.
+        needed: Other runs that workers need, such as baselines.
     """
 
     group: str
@@ -86,17 +90,16 @@ class _Parts:
 
 
 def test_on_workers(requested: Requested, loaded: Loaded, group: Group | None) -> int:
-    """Run the request, or what is left of a group, on workers; return the exit code."""
+    """Run the request, or the rest of a group, on workers; return the exit code."""
     request, options = requested.request, requested.options
     plan = make_plan(request.suites, request.selection)
     name = (options.run_group or new_run_id()) if group is None else group.name
     stop = Stop()
     with HeldSignals() as held:
         with closing(_fleet(request, loaded, options)) as fleet:
-            open_log(request.database).close()  # it is made, or cannot be written
+            open_log(request.database).close()  # created, or the command ends
             try:
-                # Shows other processes that the group is running, and keeps them from continuing
-                # it.
+                # Other processes see that the group is running, and cannot resume it.
                 with StreamLock(request.database, f"group/{name}"):
                     if resumes := group is not None:
                         with open_log(request.database) as log:
@@ -154,10 +157,9 @@ def _fleet(request: RunRequest, loaded: Loaded, options: TestOptions) -> Fleet:
 def _parts(
     request: RunRequest, plan: Plan, workers: int, options: TestOptions, name: str, *, resumes: bool
 ) -> _Parts:
-    """Divide a run into shards or, if it resumes a group, find those that are left.
+    """Divide a run into shards, or find the shards that are left of a resumed group.
 
-    The group is read under its lock, so that shards that another process has finished meanwhile do
-    not run again.
+    The caller holds the lock of the group, so that no other process changes it meanwhile.
     """
     group: Group | None = None
     durations: Durations = {}
@@ -166,7 +168,7 @@ def _parts(
         durations, needed = read_durations(db, request.suites), runs_needed(db, plan)
         shards = shards_of(db, name)
         if shards and not resumes:
-            # A shard of it that finished would stand for one that this run does not come to.
+            # A finished shard of that group would count as one of this run.
             refuse(
                 f"There is a group {name} already.",
                 f"Finish it with --resume {name}, or choose another --run-group.",
@@ -213,7 +215,7 @@ def _carry_out(
     stop: Stop,
     held: HeldSignals,
 ) -> None:
-    """Run the shards that are left; at the end, show why one of them is not finished."""
+    """Run the shards that are left, and show why a shard did not finish."""
     secret = suite_secrets(request.environ, request.suites)
     remember_secrets(secret)
     progress = make_progress(make_console(), shown=options.progress, redact=Redactor(secret))
@@ -262,7 +264,7 @@ def _carry_out(
     if coordinator.failure is not None:
         show([_not_kept(request.database, coordinator.failure)])
     elif coordinator.refusal is not None:
-        # It has the same form as errors here.
+        # The worker has formatted it as an error.
         sys.stderr.write(f"{coordinator.refusal}\n")
     elif stop.aborted:
         note(f"Stopped: {stop.reason}.")
@@ -310,13 +312,16 @@ def _arguments(
 
 
 def _always(options: TestOptions) -> Iterator[str]:
-    """Yield the arguments for each session of a shard, including one that resumes its run."""
+    """Yield the arguments for each session of a shard, including one that resumes it."""
     yield from given_again(options, _OF_EACH_SESSION)
     yield "--no-progress"
 
 
 class WorkerNews:
-    """Shows pushes of workers like local progress; `earlier` are previous runs of the group."""
+    """Shows executions that workers push like local progress.
+
+    `earlier` are runs that the group had before.
+    """
 
     def __init__(
         self, db: sqlite3.Connection, plan: Plan, earlier: Iterable[str], watcher: Watcher
@@ -331,7 +336,7 @@ class WorkerNews:
         watcher.planned(plan, {each.id for each in done if each is not None})
 
     def tell(self, runs: Iterable[str]) -> None:
-        """Show which executions of some runs have ended since the last time."""
+        """Show the executions of some runs that have ended since the last call."""
         for run in runs:
             for row in self._ended(run):
                 if (execution := self._planned.get(_key(row))) is None:

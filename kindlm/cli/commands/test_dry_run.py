@@ -1,8 +1,8 @@
 """`kindlm test --dry-run`: which tests would run, how often, and for about how much.
 
-The estimate uses sizes and prices. A token counts as four characters of input, and every answer as
-long as `maxTokens` allows. Each user message counts as one call, and each judge as one call for
-each of its passes. Tool results and retries are not counted, since only the run shows them.
+The estimate assumes four characters a token, and answers as long as `maxTokens` allows. Each user
+message is one call, and each pass of a judge is one. Calls after tool results, and retries, are
+unknown before the run.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from kindlm.wording import count
 
 _WIDEST_NAME = 60
 _LISTED_TESTS = 1_000
-"""So many tests are listed; the sums are of all of them."""
+"""The number of listed tests of a suite. Sums include all tests."""
 
 _CHARACTERS_PER_TOKEN = 4
 
 _JUDGE_ANSWER = 512
-"""Tokens of the longest answer that judges of a criterion may give."""
+"""Tokens of the longest answer of a judge."""
 
 _JUDGE_INSTRUCTIONS = 2_000
-"""Characters that a judge gets besides the transcript, the criterion and the rubric."""
+"""Characters of a judge's prompt without the transcript, the criterion and the rubric."""
 
 
 def write_plan(plan: Plan, out: TextIO, options: ReportOptions) -> None:
@@ -50,7 +50,7 @@ def write_plan(plan: Plan, out: TextIO, options: ReportOptions) -> None:
         if any(case.selected for case in planned.cases):
             total.add(_write_suite(planned, page))
     _write_totals(total, page)
-    # All tests, as if they always passed and a later run had as many repeats.
+    # Assume that all tests always pass, and that a later run has as many repeats.
     expected = [
         (Counts(case.repeat, case.repeat), case.repeat)
         for planned in plan.suites
@@ -131,10 +131,10 @@ def _cost(estimate: Estimate) -> str:
 
 @dataclass(slots=True)
 class Estimate:
-    """Calls, tokens and dollars of some executions; `unpriced` are models without a price.
+    """Estimated calls, tokens and cost of some executions.
 
-    `unforeseen` are agents and commands, and kinds of checks that ask a model: their costs are only
-    known afterwards.
+    `unpriced` are models without a price. `unforeseen` are agents, commands and kinds of checks
+    whose cost only the run shows.
     """
 
     calls: int = 0
@@ -157,13 +157,13 @@ class Estimate:
 
 
 def estimate_execution(suite: Suite, case: Case, target: str, prices: PriceTable) -> Estimate:
-    """Return the minimum that one execution of a case on a target takes."""
+    """Return the estimate for one execution of a case on a target."""
     users = (case.prompt.user, *case.follow_ups)
     system = len(case.prompt.system or "")
     model = None if case.command else suite.models.get(target)
     answer = 0 if model is None else model.params.max_tokens
     if model is None:
-        # The cost of an agent or a program is unknown beforehand, unless it is free.
+        # An agent or a program has no known cost, unless `prices` says that it is free.
         free = prices.cost("", target, Usage()).usd is not None
         total = Estimate(calls=len(users), unforeseen=frozenset() if free else frozenset({target}))
     else:
