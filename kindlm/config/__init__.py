@@ -30,14 +30,13 @@ class LoadedSuite:
     """A configuration file, loaded as far as it can be.
 
     Attributes:
-        path: the file, as it was named.
+        path: the file, as the user named it.
         suite: the suite, None if there is an error among the diagnostics.
         name: the suite's name if it can be read, else the file's.
-        tests: how many tests it has; without a suite, how many the file has, rows not counted.
+        tests: the number of cases; without a suite, the number of entries in `tests`.
         diagnostics: errors in the order syntax, schema, references; then warnings.
-        referenced: the files that it refers to, as far as they are known, also those that are
-            not there.
-        unnamed: its tests that are in none of the files that were named, of a suite of several.
+        referenced: all files that it refers to and that could be determined, also missing ones.
+        unnamed: the tests of a suite of several files that are in files that the user did not name.
     """
 
     path: Path
@@ -51,10 +50,13 @@ class LoadedSuite:
 
 @dataclass(frozen=True, slots=True)
 class Borrowed:
-    """What a suite of a pack takes from the project that it is run in.
+    """What a suite of a pack takes from the project that runs it.
 
-    `put` puts sections of `file` into the document, such as `models`. Files that these name are
-    relative to that file. `suite` is what the suite is known by.
+    Attributes:
+        suite: the identity of the suite.
+        file: the configuration of the project; referenced files are relative to it.
+        keys: the sections that come from that file, such as `models`.
+        put: adds these sections to the document of the suite.
     """
 
     suite: str
@@ -72,14 +74,14 @@ def load_suite(
     text: bytes | None = None,
     borrowed: Borrowed | None = None,
 ) -> LoadedSuite:
-    """Load a kindlm.yaml. Never raises for what a user did: see the diagnostics.
+    """Load a kindlm.yaml. Errors of the user become diagnostics, not exceptions.
 
     Args:
         path: the file.
         root: the project root; a suite's identity is its path relative to it.
-        environ: environment variables, which warnings may depend on.
-        project: returns what its project is called if the file does not say so.
-        text: what the file will hold, if it is not written yet.
+        environ: environment variables, which some warnings depend on.
+        project: returns the name of the project, if the file has none.
+        text: the content of a file that is not written yet.
         borrowed: what the suite takes from another file.
     """
     data = read_bytes(path) if text is None else Ok(text)
@@ -139,14 +141,14 @@ def _load(
 
 
 def suite_identity(path: Path, root: Path | None) -> str:
-    """Return what a suite's file is known by: its path from the project's root, if it is below."""
+    """Return the identity of a suite: the path of its file, relative to the root if it is below."""
     if root is not None and path.resolve().is_relative_to(root.resolve()):
         return path.resolve().relative_to(root.resolve()).as_posix()
     return path.as_posix()
 
 
 def default_name(path: Path, root: Path | None, project: Callable[[], str]) -> str:
-    """Return what a suite is called that has no name: as its file, or as the folder of that."""
+    """Return the name of a suite that has none: that of its file, or of the folder or project."""
     if path.stem != "kindlm":
         return path.stem
     folder = path.resolve().parent
@@ -154,7 +156,7 @@ def default_name(path: Path, root: Path | None, project: Callable[[], str]) -> s
 
 
 def read_bytes(path: Path) -> Result[bytes]:
-    """Return what a file holds, one byte more than is read of it at most; or why it can't be."""
+    """Return the first `MAX_BYTES` + 1 bytes of a file, or an error that says why it can't."""
     try:
         return Ok(_beginning(path))
     except FileNotFoundError:
@@ -169,7 +171,7 @@ def read_bytes(path: Path) -> Result[bytes]:
 
 
 def _beginning(path: Path) -> bytes:
-    """Return what is read of a file; raise `OSError` for what can't be, or has no end."""
+    """Read a file; raise `OSError` also for a pipe or a device, which may have no end."""
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise OSError("it is not a regular file")
     with path.open("rb") as file:

@@ -34,10 +34,10 @@ def warn(
     files: ReferencedFiles,
     environ: Mapping[str, str],
 ) -> None:
-    """Report what has no effect, checks nothing, or cannot be meant.
+    """Report all warnings.
 
-    `raw` is the file that `config` was made of; some of it is easier to find there. `environ` may
-    say where agents are.
+    `raw` is the file that `config` was made of. Adapters look for the addresses of agents in
+    `environ`, too.
     """
     for path, agent in items(raw, "agents"):
         for key in ("headers", "env"):
@@ -53,7 +53,7 @@ def warn(
     _warn_of_requests(config, reporter, environ)
     _warn_of_addresses(config, reporter)
     if not reporter.has_errors:
-        # What seems to be unused may be what a wrong reference means.
+        # With a wrong reference, the entry that it means would seem unused.
         _warn_of_unused(config, reporter)
     _warn_of_gates(config, reporter, files)
     for path, why in _never_failing(config):
@@ -66,7 +66,6 @@ _FOR_MODELS = ("tools", "strict_tools", "max_turns")
 
 
 def _warn_of_tests(config: KindlmConfig, reporter: Reporter) -> None:
-    """Report what is suspicious in the tests, one by one."""
     for index, test in enumerate(config.tests):
         path: Path = ("tests", index)
         if not test.skip and not any(
@@ -80,7 +79,7 @@ def _warn_of_tests(config: KindlmConfig, reporter: Reporter) -> None:
             )
         if not runs_on_models(test, config):
             who = "a command" if test.command is not None else "an agent"
-            # The test answers the tools of some agents.
+            # Some agents get the results of their tools from kindlm.
             answers = any(
                 agent.options is None or agent.options.asks_for_tools
                 for agent in config.agents
@@ -115,7 +114,7 @@ def _warn_of_tests(config: KindlmConfig, reporter: Reporter) -> None:
 def _warn_of_system_text(
     path: Path, test: TestConfig, config: KindlmConfig, reporter: Reporter
 ) -> None:
-    """Report a system text that an agent is not sent."""
+    """Report a prompt with a system text for an agent that takes none."""
     prompts = {name: config.prompts.get(name) for name in test.all_prompts}
     named = [name for name, it in prompts.items() if it and (it.system or it.system_file)]
     if test.command is not None or not named:
@@ -137,7 +136,7 @@ def _warn_of_tools(path: Path, test: TestConfig, reporter: Reporter) -> None:
     simulated, of_servers = test.simulated, test.server_tools
     names = [tool.name for tool in simulated.values()]
     names += [name for tools in of_servers for name in tools.only or ()]
-    # What a server lists is known once it is asked.
+    # The tools that a server lists are known only when it runs.
     are_known = all(tools.only for tools in of_servers)
     for place, expect in expect_sections(path, test):
         named = (
@@ -159,11 +158,11 @@ def _warn_of_tools(path: Path, test: TestConfig, reporter: Reporter) -> None:
 
 
 _COMPARED = 100
-"""Each response is compared with so many before it: a file may hold tens of thousands."""
+"""The number of responses before it that each response is compared with, to bound the time."""
 
 
 def _warn_of_answers(path: Path, tool: ToolConfig, reporter: Reporter) -> None:
-    """Report what no call ever gets, since a response before it matches all its calls."""
+    """Report results that no call ever gets, since an earlier response matches the same calls."""
     everything = _answered_before(tool.responses, {})
     found: dict[Path, int] = {}
     for at, answer in enumerate(tool.responses):
@@ -187,8 +186,8 @@ def _warn_of_answers(path: Path, tool: ToolConfig, reporter: Reporter) -> None:
 
 
 def _answered_before(answers: Sequence[ToolAnswerConfig], when: Mapping[str, Any]) -> int | None:
-    """Return which of the answers gets every call whose arguments match `when`."""
-    # What asks for a part of `when` matches whatever has all of it.
+    """Return the index of the first answer for all calls whose arguments match `when`."""
+    # An answer that requires a part of `when` also matches calls that have all of it.
     found = (
         i for i, it in enumerate(answers) if not it.when_state and matches(it.when or {}, when)
     )
@@ -205,13 +204,13 @@ _NEEDED = {
     "judge_avg_min": (("judge",), "no test has a judge"),
     "drift_score_max": (("drift",), "no test measures drift"),
 }
-"""The kinds of checks that gates count or measure, and what to say if there are none."""
+"""By gate: the kinds of checks that it counts or measures, and the reason if there are none."""
 
 
 def _warn_of_gates(config: KindlmConfig, reporter: Reporter, files: ReferencedFiles) -> None:
-    """Report gates that hold whatever happens, or can never hold."""
+    """Report gates that can never fail, or always fail."""
     gates, timeout = config.gates, config.defaults.execution_timeout_ms
-    # How many checks of each kind a whole run makes.
+    # The number of checks of each kind in a whole run.
     checks: Counter[str] = Counter()
     for index, test in enumerate(config.tests):
         rows = files.rows(test.vars_from) if test.vars_from is not None else None
@@ -253,7 +252,7 @@ def _warn_of_gates(config: KindlmConfig, reporter: Reporter, files: ReferencedFi
 
 
 def _never_failing(config: KindlmConfig) -> Iterator[tuple[Path, str]]:
-    """Yield limits and checks of tests that hold whatever happens, and why."""
+    """Yield the places of limits and checks that can never fail, with the reason."""
     every = "it allows all repeats to fail"
     if config.defaults.pass_rate == 0:
         yield ("defaults", "passRate"), every
@@ -266,14 +265,14 @@ def _never_failing(config: KindlmConfig) -> Iterator[tuple[Path, str]]:
 
 
 def _written(config: KindlmConfig) -> Iterator[tuple[Path, ExpectSection]]:
-    """Yield what all tests expect, in its sections, with their places."""
+    """Yield the sections below `expect` of all tests, with their places."""
     for index, test in enumerate(config.tests):
         for path, expect in expect_sections(("tests", index), test):
             yield from (((*path, *place), part) for place, part in expect.written())
 
 
 def _warn_of_requests(config: KindlmConfig, reporter: Reporter, environ: Mapping[str, str]) -> None:
-    """Report keys, seeds and prefills that stay behind, and what adapters advise."""
+    """Report keys, seeds and prefills that are not sent, and the advice of adapters."""
     for index, agent in enumerate(config.agents):
         if agent.options is None:
             continue
@@ -328,7 +327,7 @@ def _warn_of_requests(config: KindlmConfig, reporter: Reporter, environ: Mapping
 
 
 def _warn_of_addresses(config: KindlmConfig, reporter: Reporter) -> None:
-    """Report agents that kindlm does not start, or not here, and that would need an address."""
+    """Report agents that do not get the address of the gateway or of the receiver of spans."""
     for index, agent in enumerate(config.agents):
         if agent.adapter == "python":
             continue
@@ -353,7 +352,7 @@ def _warn_of_addresses(config: KindlmConfig, reporter: Reporter) -> None:
 
 
 def _asked(config: KindlmConfig, prompt: str) -> list[str]:
-    """Return the ids of the models and agents that are asked with a prompt, in order."""
+    """Return the ids of the targets that get a prompt, in order."""
     tests = [test for test in config.tests if prompt in test.all_prompts and not test.command]
     asked = (target for test in tests for target in targets_of(test, config))
     return list(dict.fromkeys(asked))
@@ -361,7 +360,7 @@ def _asked(config: KindlmConfig, prompt: str) -> list[str]:
 
 def _warn_of_unused(config: KindlmConfig, reporter: Reporter) -> None:
     """Report prompts, models, agents and providers that nothing refers to."""
-    # The places where a model judges, and the model if one is named.
+    # The places of checks that ask a judge, each with its model if one is named.
     judged = [
         (place, part.judge_model or config.defaults.judge_model)
         for place, part in _written(config)
@@ -385,7 +384,7 @@ def _warn_of_unused(config: KindlmConfig, reporter: Reporter) -> None:
     targets |= {model for _, model in judged if model is not None}
     if undecided:
         targets.add(config.models[0].id)
-    # What a check of a package asks is not known before it runs.
+    # Which models a check of a package asks is unknown before it runs.
     if any(expect.added for test in config.tests for _, expect in expect_sections((), test)):
         targets |= {model.id for model in config.models if model.role == "judge"}
     unused: list[tuple[Path, str]] = [

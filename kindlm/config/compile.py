@@ -1,10 +1,9 @@
-"""Compiles a valid configuration to the `Suite` that the engine runs, and its hash.
+"""Compiles a valid configuration to the `Suite` that the engine runs, and computes its hash.
 
 The hash identifies what a configuration means, not how it is written. It covers the resolved
 configuration (with defaults, without key order and comments), the gates that the user wrote, and
-the content of every file it refers to. Placeholders for environment variables and ports are hashed
-unresolved, so a secret or a free port never changes the hash. A credential written out in a header
-is replaced by a mark.
+the content of every referenced file. It covers the names of environment variables and services, not
+their values and ports. A mark replaces credentials.
 """
 
 from __future__ import annotations
@@ -58,20 +57,20 @@ from kindlm.values import filled, words_of
 def compile_suite(
     config: KindlmConfig, path: str, folder: FilePath, files: ReferencedFiles, reporter: Reporter
 ) -> Suite:
-    """Return the suite; the configuration's references must have been checked without an error.
+    """Return the suite of a configuration whose references were checked without an error.
 
-    `path` is the identity of the file, relative to the project root where it can be. Services,
-    commands and agents are found in its `folder`.
+    `path` is the identity of the suite: see `suite_identity`. Services, commands and agents run in
+    `folder`.
     """
     compliance, template = config.compliance, None
     if compliance is not None and compliance.framework == "custom" and compliance.template:
         template = checked(files.text(compliance.template))
     text = tested = config_text(config, files.digests, template)
     if config.upload != UploadConfig():
-        # Where a run is sent to changes nothing that it tests.
+        # The upload changes nothing that the run tests.
         here = config.model_copy(update={"upload": UploadConfig()})
         tested = config_text(here, files.digests, template)
-    defaults, written = config.defaults, written_gates(config)
+    defaults, written = config.defaults, _written_gates(config)
     cases = _Cases(config, folder, files, reporter.where)
     return as_value(
         Suite,
@@ -110,7 +109,7 @@ def compile_suite(
 
 @dataclass(frozen=True, slots=True)
 class _Cases:
-    """Compiles the tests of one configuration: a case for each test, or each prompt and row."""
+    """Compiles tests to cases: one for each prompt and row of a test."""
 
     config: KindlmConfig
     folder: FilePath
@@ -118,10 +117,10 @@ class _Cases:
     where: Callable[[Path], SourceLocation]
 
     def of_test(self, index: int, test: TestConfig) -> Iterator[Case]:
-        """Yield the cases of a test, in the order of the rows."""
+        """Yield the cases of a test, in the order of its prompts and rows."""
         path: Path = ("tests", index)
         defaults = self.config.defaults
-        # A command calls its own tools, none that are simulated.
+        # A command calls its own tools only.
         strict = test.command is None and (
             defaults.strict_tools if test.strict_tools is None else test.strict_tools
         )
@@ -129,7 +128,7 @@ class _Cases:
         if strict:
             place = self.where((*path, "strictTools"))
             expectations += (ToolStrict().expected("strictTools", where=place),)
-        # Whatever the rows, these are the same: a suite of many rows holds them once.
+        # All rows share these values, which saves memory.
         case = Case(
             name=test.name,
             prompt=Prompt(user=""),
@@ -147,7 +146,7 @@ class _Cases:
         for name, prompt, variables in self._parts(test):
             command = None
             if test.command is not None:
-                # Split first: a variable is one argument, or a part of one, whatever is in it.
+                # Split first, so that the value of a variable never becomes several arguments.
                 words = tuple(render(word, variables) for word in words_of(test.command))
                 command = Command(words, str(self.folder), reports_tools=bool(test.reports_tools))
             yield replace(
@@ -165,7 +164,6 @@ class _Cases:
         """Yield the name, the prompt and the variables of each case of a test."""
         prompts: Sequence[str | None] = test.all_prompts or [None]
         for prompt in prompts:
-            # A test with several prompts becomes a test for each.
             name = part_name(test.name, prompt) if prompt and len(prompts) > 1 else test.name
             if test.vars_from is None:
                 yield name, prompt, test.vars
@@ -190,19 +188,19 @@ class _Cases:
 
 
 def _call(call: CallConfig, variables: Mapping[str, str]) -> str:
-    """Return a tool call as the message that an MCP server is sent."""
+    """Return a tool call as the message to an MCP server."""
     arguments = filled(call.arguments, lambda text: render(text, variables))
     return json.dumps({"tool": call.tool, "arguments": arguments}, ensure_ascii=False)
 
 
 def compile_provider(name: str, config: ProviderConfig) -> ProviderSettings:
-    """Return the settings of a provider; its name is the wire format if none is written."""
+    """Return the settings of a provider; its name is its type if the file has none."""
     type_ = config.type or name
     return as_value(ProviderSettings, config, name=name, type=type_, options=config.options)
 
 
 def compile_model(config: ModelConfig) -> ModelTarget:
-    """Return a model, which knows the parameters that were written."""
+    """Return a model, with the names of the parameters that the file has."""
     written, stops = frozenset(config.params.model_fields_set), config.params.stop_sequences
     params = as_value(
         ModelParams, config.params, stop_sequences=tuple(stops or ()), written=written
@@ -227,7 +225,7 @@ def compile_agent(config: AgentConfig, folder: FilePath) -> AgentTarget:
 
 
 def compile_service(config: ServeConfig, folder: FilePath) -> Service:
-    """Return a program to start in the configuration's folder."""
+    """Return a program to start in a folder."""
     ready = config.ready
     return as_value(
         Service,
@@ -246,8 +244,8 @@ _COMMAND = "command"
 def targets_of(test: TestConfig, config: KindlmConfig) -> tuple[str, ...]:
     """Return the ids of the targets of a test, in order.
 
-    These are the `models` that it names, else all agents, else all models that do not only judge.
-    MCP servers are agents of tests with a `call`, and of no others.
+    These are the `models` of the test, else all agents, else all models that are no judges. MCP
+    servers are the agents of tests with a `call`, and of no other tests.
     """
     if test.command is not None:
         return (_COMMAND,)
@@ -261,7 +259,7 @@ def targets_of(test: TestConfig, config: KindlmConfig) -> tuple[str, ...]:
 
 
 def runs_on_models(test: TestConfig, config: KindlmConfig) -> bool:
-    """Tell whether a test has a model among its targets, which calls simulated tools."""
+    """Tell whether a test has a model among its targets."""
     models = {model.id for model in config.models}
     return test.command is None and not models.isdisjoint(targets_of(test, config))
 
@@ -272,20 +270,18 @@ HASH_LENGTH = 12
 def config_text(
     config: KindlmConfig, digests: Mapping[str, str], report_template: str | None = None
 ) -> str:
-    """Return the resolved configuration in canonical JSON, as it is recorded.
+    """Return the resolved configuration without credentials in canonical JSON, as it is recorded.
 
-    The template of the compliance report is in it as a whole: reports of the run are made from what
-    is recorded.
+    It contains the template of the compliance report, which later reports of the run need.
     """
     written = resolved(config)
-    # The credentials of agents that are written out are not recorded.
     agents = [
         {**hide_in_options(agent), "headers": hide_headers(agent["headers"])}
         for agent in written["agents"]
     ]
     document = {
         "config": {**written, "agents": agents},
-        "gatesWritten": sorted(written_gates(config)),
+        "gatesWritten": sorted(_written_gates(config)),
         "files": dict(digests),
     }
     if report_template is not None:
@@ -294,7 +290,7 @@ def config_text(
 
 
 def canonical(document: Mapping[str, Any]) -> str:
-    """Return what was configured as JSON text; its form is a part of each recorded hash."""
+    """Return canonical JSON. Every recorded hash depends on its form, so that must not change."""
     return json.dumps(
         document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )
@@ -305,7 +301,7 @@ def config_hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:HASH_LENGTH]
 
 
-def written_gates(config: KindlmConfig) -> frozenset[str]:
-    """Return the names, as in YAML, of the gates that the user wrote."""
+def _written_gates(config: KindlmConfig) -> frozenset[str]:
+    """Return the names, as in YAML, of the gates in the file."""
     fields = type(config.gates).model_fields
     return frozenset(fields[name].alias or name for name in config.gates.model_fields_set)

@@ -1,8 +1,7 @@
-"""Reads the rows of `varsFrom`: CSV or JSON Lines, one test for each row, columns as variables.
+"""Reads the rows of `varsFrom`: CSV or JSON Lines. The columns of a row are variables of a test.
 
-The whole file is read, and every error is reported with its line. CSV follows RFC 4180, with a
-header line. In JSON Lines a value that is not a string becomes its JSON text, and null counts as
-absent.
+Every error has its line. CSV follows RFC 4180, with a header line. In JSON Lines, a value that is
+not a string becomes its JSON text, and null counts as absent.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _NO_CHARACTER = re.compile("[\ud800-\udfff\ufdd0]")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row: its place in the file, its variables, and what it is called."""
+    """A row: its line in the file, its name, and its variables."""
 
     line: int
     id: str
@@ -41,9 +40,9 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class RowProblem:
-    """Something wrong with a file of rows; `source_line` is the text at `line`.
+    """An error in a file of rows; `source_line` is the text at `line`.
 
-    The reading goes on unless it is fatal.
+    A `fatal` one ends the reading, `limit` marks an exceeded limit.
     """
 
     message: str
@@ -56,18 +55,18 @@ class RowProblem:
 
 @dataclass(frozen=True, slots=True)
 class RowFile:
-    """What a file of rows holds; without problems it can be used."""
+    """The rows of a file, as far as they can be read; usable if there are no problems."""
 
     rows: tuple[Row, ...]
     problems: tuple[RowProblem, ...]
 
 
 _Read = tuple[int, Mapping[str, str] | RowProblem]
-"""The line of a row, and the row or what is wrong with it."""
+"""The line of a row, and its values or an error."""
 
 
 def read_rows(name: str, text: str) -> RowFile:
-    """Read the rows of a file; its name says in which format it is."""
+    """Read the rows of a file; the suffix of its name says the format."""
     suffix = name.rpartition(".")[2].lower()
     reader = {"csv": _csv_rows, "jsonl": _json_rows, "ndjson": _json_rows}.get(suffix)
     if reader is None:
@@ -112,7 +111,7 @@ def _row(line: int, number: int, values: Mapping[str, str]) -> Row | RowProblem:
 
 
 def _csv_rows(text: str) -> Iterator[_Read]:
-    # Files are bounded, values in them are not.
+    # The size of the file is bounded already.
     csv.field_size_limit(max(csv.field_size_limit(), len(text)))
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     columns: list[str] = []
@@ -128,7 +127,7 @@ def _csv_rows(text: str) -> Iterator[_Read]:
         if cells is None:
             return
         if not cells or (len(columns) > 1 and len(cells) == 1 and not cells[0].strip()):
-            continue  # an empty line, if only to the eye
+            continue  # an empty line, or one of spaces
         if not columns:
             columns = [name.strip() for name in cells]
             wrong = _header_error(columns)
@@ -182,7 +181,7 @@ def _name_error(name: str) -> RowProblem | None:
 
 
 def _json_rows(text: str) -> Iterator[_Read]:
-    # Not splitlines(): texts hold other line separators of Unicode.
+    # Not splitlines(): strings may hold other line separators of Unicode.
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             yield number, _json_row(line)
@@ -216,6 +215,6 @@ def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _repeated(names: Sequence[str]) -> str | None:
-    """Return the first name that is there more than once."""
+    """Return the first name that occurs more than once."""
     counts = Counter(names)
     return next((name for name in names if counts[name] > 1), None)

@@ -1,7 +1,7 @@
-"""The `expect` section of a test, and of a turn of its conversation, made of the checks' sections.
+"""The `expect` section of a test or a turn: its model, its sections, and their expectations.
 
-Each check has its own section (`checks.base.ExpectSection`). Checks of other packages are beside
-them, as JSON values.
+Each check of kindlm defines its own section (`checks.base.ExpectSection`). Checks of packages are
+beside them, as JSON values.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ Where = Callable[[Path], SourceLocation]
 
 
 Placed = tuple[Path, Expectation]
-"""An expectation, and where it is written."""
+"""An expectation, and its path."""
 
 
 class Expect(Open):
     """Checks of a conversation."""
 
     def written(self) -> Iterator[tuple[Place, ExpectSection]]:
-        """Yield what is written here and its parts, each with its place below `expect`."""
+        """Yield the sections that the file has, and the sections in them, with their paths."""
         yield from self._parts(_SECTIONS)
 
     def expectations(self, schema: Callable[[str], Any]) -> Iterator[Placed]:
-        """Yield what the sections expect, then what those of packages do, each with its place.
+        """Yield the expectations of kindlm's checks, then those of packages, with their paths.
 
-        `schema` returns the JSON Schema in a file by the name of the file.
+        `schema` returns the JSON Schema or the function that a name in the file refers to.
         """
         for place, part in self._parts(_EVALUATED):
             for check, label, inner in part.checks(schema):
@@ -58,7 +58,7 @@ class Expect(Open):
 
     @property
     def expects_anything(self) -> bool:
-        """Whether there is a check that a transcript can fail."""
+        """Whether it has a check that a transcript can fail."""
         return bool(self.added) or not all(part.expects_nothing for _, part in self.written())
 
     def _parts(
@@ -76,7 +76,7 @@ class Expect(Open):
 
 
 def _field(section: type[ExpectSection]) -> tuple[str, Any]:
-    """Return the field of a section: its name and its definition for pydantic."""
+    """Return the name of a section's field, and its definition for `create_model`."""
     key = section.key
     field: Any = Field(
         default=[] if key.many and key.in_format else None,
@@ -86,7 +86,7 @@ def _field(section: type[ExpectSection]) -> tuple[str, Any]:
     )
     kind: Any = list[section] if key.many else section  # type: ignore[valid-type]
     if field.default is None:
-        # Recorded configurations have what is written, and the defaults of the format.
+        # An absent section is not recorded; the lists of version 1 are recorded as empty.
         kind = Maybe[kind]  # type: ignore[misc]
     return _FIELDS[section], (kind, field)
 
@@ -112,9 +112,9 @@ else:
 
 
 def sections_of(test: Raw, path: Path) -> Iterator[tuple[Path, type[ExpectSection], Raw]]:
-    """Yield the sections of a test and of its conversation, with their places and what is written.
+    """Yield the sections of a test and its turns as written: the path, the class, the mapping.
 
-    The file has not been validated: what has another shape than a section is left out.
+    The file is not validated yet: values of another shape are left out.
     """
     parts = [(section.key.name, section, section.key.many) for section in _SECTIONS]
     for place, expect in expectations(test):
@@ -135,7 +135,7 @@ def _sections_in(
 
 
 def expect_sections(path: Path, test: TestConfig) -> Iterator[tuple[Path, ExpectConfig]]:
-    """Yield the `expect` sections of a test: its own, then those of its conversation."""
+    """Yield the `expect` of a test, then those of its turns, with their paths."""
     yield (*path, "expect"), test.expect
     for index, turn in enumerate(test.conversation):
         yield (*path, "conversation", index, "expect"), turn.expect
@@ -144,11 +144,10 @@ def expect_sections(path: Path, test: TestConfig) -> Iterator[tuple[Path, Expect
 def compile_expectations(
     test: TestConfig, path: Path, files: ReferencedFiles, where: Where
 ) -> tuple[Expectation, ...]:
-    """Return one expectation for each thing that a test expects.
+    """Return the expectations of a test and its turns, with places and unique labels.
 
-    What the test itself expects looks at the whole conversation; what a message of the
-    conversation expects, at the turns up to the answer to it: the first message is turn 1.
-    Labels are unique for a kind: results are distinguished by them.
+    Those of the test apply to the whole conversation. Those of a turn apply to the conversation up
+    to its answer; the first message of the test is turn 1.
     """
 
     def schema(file: str) -> Any:
@@ -167,7 +166,10 @@ def compile_expectations(
 
 
 def unique_labels(placed: Iterable[Placed]) -> Iterator[Placed]:
-    """Yield the expectations with labels that are unique for a kind, and not too long."""
+    """Yield the expectations with labels that are unique within a kind, and not too long.
+
+    Kind and label identify a result.
+    """
     seen: Counter[tuple[str, str]] = Counter()
     for place, expectation in placed:
         label = cut(expectation.label, MAX_LABEL)

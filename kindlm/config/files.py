@@ -1,4 +1,4 @@
-"""Reads files that a configuration refers to: below its folder, of bounded size, each once."""
+"""Reads the files that a configuration refers to: below its folder, of bounded size, each once."""
 
 from __future__ import annotations
 
@@ -29,10 +29,9 @@ MAX_ROW_BYTES = 64 * 1024 * 1024
 
 
 def safe_path(folder: FilePath, relative: str) -> Result[FilePath]:
-    """Return where a reference leads, unless that is outside of `folder`.
+    """Return the path that a reference leads to, after links; an error if it is outside `folder`.
 
-    Links are followed first. Absolute paths are refused also where they lead inside: a suite has
-    to work on every machine.
+    Absolute paths are errors, even inside the folder: a suite has to work on every machine.
     """
     windows = PureWindowsPath(relative)
     hint = f"Files must be under the folder of the configuration: {folder}"
@@ -49,7 +48,7 @@ def safe_path(folder: FilePath, relative: str) -> Result[FilePath]:
 
 
 class ReferencedFiles:
-    """Reads the files of one configuration; `digests` tells what was read, `asked` what for."""
+    """Reads the files of one configuration, each once."""
 
     def __init__(self, folder: FilePath) -> None:
         self._folder = folder
@@ -63,12 +62,12 @@ class ReferencedFiles:
 
     @property
     def asked(self) -> tuple[FilePath, ...]:
-        """Every file that was asked for below the folder, whether it is there or not."""
+        """All files below the folder that were asked for, also missing ones."""
         return tuple(self._asked)
 
     @property
     def digests(self) -> Mapping[str, str]:
-        """SHA-256 of every file that could be read, by its path as written."""
+        """SHA-256 of every file that was read, by its path as written."""
         return dict(sorted(self._digests.items()))
 
     def text(self, name: str) -> Result[str]:
@@ -77,14 +76,14 @@ class ReferencedFiles:
         return data if isinstance(data, Err) else _decode(name, data.value)
 
     def schema(self, name: str) -> Result[Any]:
-        """Return a JSON Schema document that is valid as such."""
+        """Return a valid JSON Schema."""
         if name not in self._schemas:
             data = self._read(name)
             self._schemas[name] = data if isinstance(data, Err) else parse_schema(name, data.value)
         return self._schemas[name]
 
     def function(self, name: str) -> Result[Callable[..., Any]]:
-        """Return a function of the user by `file.py:name`; the file is imported."""
+        """Return a function of the user by `file.py:name`; imports the file."""
         if name not in self._functions:
             self._functions[name] = self._function(name)
         return self._functions[name]
@@ -98,10 +97,9 @@ class ReferencedFiles:
         if isinstance(data, Err):
             return data
         if file not in self._modules:
-            # A function must not end the run.
             from kindlm.user_modules import import_file  # few suites have functions
 
-            guard.enter()
+            guard.enter()  # code of the user must not end the run
             self._modules[file] = import_file(self._folder / file)
         imported = self._modules[file]
         if isinstance(imported, Err):
@@ -121,16 +119,16 @@ class ReferencedFiles:
         return Ok(found)
 
     def rows(self, name: str) -> Result[RowFile]:
-        """Return the rows of a CSV or JSON Lines file, and what is wrong with them."""
+        """Return the rows of a CSV or JSON Lines file, with their errors."""
         if name not in self._rows:
-            # Read past the other files, and not kept: it may be large.
+            # The bytes are not kept: they may be many.
             data = self._load(name, MAX_ROW_BYTES)
             text = data if isinstance(data, Err) else _decode(name, data.value)
             self._rows[name] = text if isinstance(text, Err) else Ok(read_rows(name, text.value))
         return self._rows[name]
 
     def rows_of(self, test: Raw) -> tuple[Row, ...]:
-        """Return the rows of the tests that a test becomes, as far as its file can be read."""
+        """Return the rows of a test; none if its file cannot be read."""
         name = test.get("varsFrom")
         found = self.rows(name) if isinstance(name, str) and name else None
         return found.value.rows if isinstance(found, Ok) else ()
@@ -165,7 +163,7 @@ def _decode(name: str, data: bytes) -> Result[str]:
 
 def _read(name: str, path: FilePath, limit: int) -> Result[bytes]:
     try:
-        # Looking for a file fails as well: its name may be too long, its folder closed.
+        # `exists` raises, too: for a name that is too long, or a folder without permission.
         if not path.exists():
             return _error(f'The file "{name}" does not exist', f"kindlm looked for it at {path}")
         if not path.is_file():
@@ -194,11 +192,11 @@ def _error(message: str, hint: str, code: ErrorCode = ErrorCode.CONFIG_FILE_REF_
 
 
 FILE_KEYS = ("systemFile", "system_prompt_file", "userFile")
-"""The keys of a prompt that name files."""
+"""Keys of a prompt whose values are files."""
 
 
 def check_files(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
-    """Report files that are not there, lead out of the folder, or are not valid JSON Schema."""
+    """Report missing files, files outside the folder, and files that are no valid JSON Schema."""
     for name, prompt in section(raw, "prompts").items():
         for key in FILE_KEYS:
             file = prompt.get(key) if isinstance(prompt, dict) else None
@@ -217,14 +215,14 @@ def check_files(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
 
 
 def report_file(path: Path, file: str, result: Result[Any], reporter: Reporter) -> None:
-    """Report that a file that is referred to cannot be used, if so."""
+    """Report the error of a file, if it has one."""
     if isinstance(result, Err):
         error = result.error
         reporter.error(path, error.message, error.hint, reason="file", code=error.code, value=file)
 
 
 def report_schema(path: Path, file: str, files: ReferencedFiles, reporter: Reporter) -> Result[Any]:
-    """Report a JSON Schema that cannot be used, or has misspelt keywords; return it."""
+    """Report an invalid JSON Schema, or one with misspelt keywords; return it."""
     schema = files.schema(file)
     report_file(path, file, schema, reporter)
     if isinstance(schema, Ok):
@@ -236,7 +234,7 @@ _TEMPLATE = ("compliance", "template")
 
 
 def check_template(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
-    """Report a template that is not there, that nothing uses, or that is not a template."""
+    """Report a template of the compliance report that is missing, invalid or unused."""
     compliance = section(raw, "compliance")
     file = compliance.get("template")
     if not isinstance(file, str) or not file:
@@ -250,8 +248,7 @@ def check_template(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None
     report_file(_TEMPLATE, file, text, reporter)
     if isinstance(text, Err):
         return
-    # Slow to load, and few suites have one.
-    from jinja2 import Environment, TemplateSyntaxError
+    from jinja2 import Environment, TemplateSyntaxError  # few suites have a template
 
     try:
         Environment(autoescape=True).parse(text.value)

@@ -1,9 +1,8 @@
-"""Fills `{{name}}` in templates: inserted values are text, and never expanded again.
+"""Fills in placeholders `{{name}}`; inserted values are never expanded again.
 
-A template is rendered twice: with the variables of a test when the suite is loaded, and with
-environment variables and ports when it runs. In between, placeholders for the latter are marked
-with a noncharacter that no loaded text can contain. So a variable whose value is `{{env.SECRET}}`
-stays that text.
+`render` fills in the variables of a test when the suite is loaded. `bind` fills in environment
+variables and ports when it runs. In between, their placeholders are marked with a noncharacter that
+no loaded text can contain. So a variable with the value `{{env.SECRET}}` stays that text.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from kindlm.wording import first_of
 MARK = "\ufdd0"
 
 DEFERRED_PREFIXES = ("env.", "serve.", CANARY)
-"""Names that are filled in at run time; variables of a test cannot have them."""
+"""Prefixes of the names that are filled in at run time; variables of a test cannot have them."""
 
 _PLACEHOLDER = re.compile(r"\{\{([\w.]+)\}\}")
 _MARKED = re.compile(MARK + r"\{\{([\w.]+)\}\}")
@@ -46,14 +45,14 @@ def is_deferred(name: str) -> bool:
 
 
 def names_in(template: str) -> list[str]:
-    """Return the names of all placeholders, each once, in the order of the text."""
+    """Return the names of all placeholders in a text, each once, in order."""
     return list(dict.fromkeys(_PLACEHOLDER.findall(template)))
 
 
 def render(template: str, variables: Mapping[str, str]) -> str:
-    """Insert the variables of a test; mark what is left for run time.
+    """Insert the variables of a test, and mark the placeholders that are left for run time.
 
-    Every name must be there: the references of a suite are checked before it is compiled.
+    Every name must have a value: `check_templates` has reported the others.
     """
 
     def replacement(match: re.Match[str]) -> str:
@@ -69,12 +68,12 @@ def bound_names(rendered: str) -> list[str]:
 
 
 def bind(rendered: str, lookup: Callable[[str], str]) -> str:
-    """Fill in what `render` left; values that happen to look like placeholders stay."""
+    """Fill in the placeholders that `render` marked."""
     return _MARKED.sub(lambda match: lookup(match[1]), rendered)
 
 
 def insert(template: str, lookup: Callable[[str], str]) -> str:
-    """Fill in what is known at run time in a text that takes no variables, such as a URL."""
+    """Fill in environment variables and ports in a text that was not rendered, such as a URL."""
     return _PLACEHOLDER.sub(
         lambda match: lookup(match[1]) if is_deferred(match[1]) else match[0], template
     )
@@ -83,14 +82,14 @@ def insert(template: str, lookup: Callable[[str], str]) -> str:
 T = TypeVar("T")
 
 MAX_PLACES = 3
-"""Places that an error names; a test can have many rows."""
+"""The most places that an error lists for a variable."""
 
 _NOT_SET = "missing_environment"
 
 
 @dataclass(slots=True)
 class _Values:
-    """Looks names up and remembers, for those that have no value, where they are used."""
+    """Looks up values by name, and collects the places of names without a value in `missing`."""
 
     environ: Mapping[str, str]
     ports: Mapping[str, int] | None
@@ -119,16 +118,16 @@ class _Values:
         return ""
 
     def at(self, place: str) -> Self:
-        """Remember where the next texts are used."""
+        """Set the place that errors name for the texts to come."""
         self.place = place
         return self
 
     def bind(self, text: str) -> str:
-        """Fill in what `interpolation.render` left in a text."""
+        """Fill in a text that `render` returned."""
         return bind(text, self)
 
     def insert(self, text: str) -> str:
-        """Fill in a text that takes no variables of tests."""
+        """Fill in a text that was not rendered."""
         return insert(text, self)
 
 
@@ -143,20 +142,19 @@ def bind_suite(
 ) -> Result[Suite]:
     """Return the suite with environment variables, ports and the canary filled in.
 
-    What is not used needs no value: cases that are not selected or skipped, providers that
-    neither they nor their judges call, and agents they do not run on, stay as they are.
+    Only the selected cases that are not skipped, and the models, providers and agents that they
+    use, are filled in. The others stay, so their variables need no values.
 
     Args:
         suite: as it was loaded.
         environ: environment variables.
-        ports: the port of each service that was started, by name; None before they start: their
-            placeholders stay.
-        selected: the targets of each selected case, by its name; all of them by default.
+        ports: the ports of the services by name; None before they start: then placeholders stay.
+        selected: the targets of each selected case, by its name; by default all of all cases.
         required: whether a variable without a value is an error; else its placeholder stays.
-        canary: the token that stands for `{{run.canary}}`; by default its placeholder stays.
+        canary: the value of `{{run.canary}}`; by default its placeholder stays.
 
     Returns:
-        The suite, or one error that names all variables without a value and where they are used.
+        The suite, or one error with all variables without a value, and the places of these.
     """
     values = _Values(environ, ports, required, canary)
     if selected is None:
@@ -192,7 +190,7 @@ def bind_suite(
 def bind_services(suite: Suite, *, environ: Mapping[str, str]) -> Result[tuple[Service, ...]]:
     """Return the services to start, with environment variables filled in.
 
-    Ports stay as placeholders: they are known one by one, as the services start.
+    Ports stay as placeholders, since each is known only when its service starts.
     """
     values = _Values(environ, None)
     services = tuple(
@@ -203,7 +201,7 @@ def bind_services(suite: Suite, *, environ: Mapping[str, str]) -> Result[tuple[S
 
 
 def unset_variables(suite: Suite, environ: Mapping[str, str]) -> Iterator[KindlmError]:
-    """Yield what a run of the whole suite would report of variables without a value."""
+    """Yield the errors of variables without a value that a run of the whole suite would report."""
     bound = bind_suite(suite, environ=environ, ports=None)
     for result in (bind_services(suite, environ=environ), bound):
         if isinstance(result, Err) and result.error.details.get("reason") == _NOT_SET:
@@ -213,10 +211,10 @@ def unset_variables(suite: Suite, environ: Mapping[str, str]) -> Iterator[Kindlm
 def _used_providers(suite: Suite, cases: Collection[Case], targets: Collection[str]) -> set[str]:
     used = {suite.models[model].provider for model in targets if model in suite.models}
     if any(agent.gateway for agent in suite.all_agents()):
-        # Which of them an agent calls through the gateway is not known before it runs.
+        # An agent may call any of these through the gateway.
         used |= {item.name for item in suite.providers.values() if item.type in FORWARDED}
     if any(case.script is not None for case in cases) and (judge := suite.judge()) is not None:
-        # What a script asks is not known before it runs.
+        # A script may ask the judge.
         used.add(judge.provider)
     # Cases of one test share their expectations, however many rows it has.
     for expectations in {id(case.expectations): case.expectations for case in cases}.values():
@@ -226,7 +224,7 @@ def _used_providers(suite: Suite, cases: Collection[Case], targets: Collection[s
                 judge = suite.judge(check.judge_model)
                 used |= set() if judge is None else {judge.provider}
             elif check.embeds:
-                # Which of them embeds is decided later, by their keys.
+                # Which provider embeds depends on their keys.
                 kinds = [(item, own(Provider, item.type)) for item in suite.providers.values()]
                 used |= {item.name for item, kind in kinds if kind is not None and kind.embeds}
     return used
@@ -257,7 +255,7 @@ def _bind_case(case: Case, values: _Values) -> Case:
 
 
 def _with_canary(tool: SimulatedTool, values: _Values) -> SimulatedTool:
-    """Return a tool whose results hold the canary; no other placeholder of a suite reaches them."""
+    """Return a tool with the canary in its description and results, and nothing else filled in."""
 
     def planted(text: str) -> str:
         return text.replace(f"{{{{{CANARY}}}}}", values(CANARY))
@@ -273,10 +271,7 @@ def _bind_agent(agent: AgentTarget, values: _Values) -> AgentTarget:
 
 
 def _bind_options(options: Provider | Adapter, values: _Values) -> Provider | Adapter:
-    """Fill in all texts of the options; other placeholders in them are the adapter's.
-
-    The model of a package may find that a value does not fit.
-    """
+    """Fill in all texts of the options. A value that a package's class refuses is a fault."""
     if is_own(options):
         written = {name: getattr(options, name) for name in options.model_fields_set}
         return options.model_copy(update=filled(written, values.insert))

@@ -1,6 +1,6 @@
-"""Checks the JSON Schemas of a configuration: that they are valid, and refer to nothing outside.
+"""Checks that the JSON Schemas of a configuration are valid, and refer to nothing outside.
 
-With an invalid schema, every check by it would be undecided, at the end of a paid call.
+With an invalid schema, each check would be undecided, after a paid call.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kindlm.patterns import excess_of
 from kindlm.strict_json import parse_json
 from kindlm.suggestions import suggest
 
-# What says nothing by itself that a value could break, and stands in schemas nevertheless.
+# Known words that are no rules by themselves.
 _OTHER_WORDS = (
     *("$schema", "$id", "id", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$vocabulary"),
     *("$defs", "definitions", "$comment", "title", "description", "default", "examples", "example"),
@@ -36,7 +36,7 @@ _HINT = "See https://json-schema.org/understanding-json-schema"
 
 
 def parse_schema(name: str, data: bytes) -> Result[Any]:
-    """Return the JSON Schema in `data`; draft 2020-12 unless its `$schema` says otherwise."""
+    """Return the JSON Schema in a file's content; draft 2020-12 unless it has a `$schema`."""
     try:
         document = parse_json(data.decode("utf-8-sig"))
     except ValueError as error:
@@ -59,7 +59,7 @@ def schema_fault(schema: Any) -> str | None:
 
 @lru_cache(maxsize=256)
 def _fault_of(text: str) -> str | None:
-    """Check a schema by its JSON text: the tests of a suite often have the same tools."""
+    """Return the fault by the JSON text, to cache it: tests of a suite often have equal tools."""
     load_jsonschema()
     schema = json.loads(text)
     try:
@@ -85,7 +85,7 @@ def _dialect_fault(schema: Any) -> str | None:
 
 
 def _pattern_checker() -> Any:
-    """Return a format checker that knows patterns as the checks run them, by `regex`."""
+    """Return a format checker for patterns, which compiles them by `regex` as the checks do."""
     import jsonschema
     import regex
 
@@ -104,7 +104,7 @@ def _pattern_checker() -> Any:
 
 
 def _bad_reference(schema: Any) -> str | None:
-    """Return the first reference that leads nowhere, or to no schema. Nothing is fetched."""
+    """Return the first reference that leads nowhere, or to no schema; fetches nothing."""
     from jsonschema import Draft202012Validator
     from jsonschema.validators import validator_for
     from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
@@ -135,7 +135,7 @@ def _bad_reference(schema: Any) -> str | None:
             except Unresolvable:
                 return f"the reference {reference[:200]} does not exist in this file"
             if id(found.contents) not in seen:
-                # It may stand where the dialect's rules expect no schema.
+                # It may be at a place where the dialect's rules expect no schema.
                 fault = meta_schema_issue(validator, found.contents, _pattern_checker())
                 if fault is not None:
                     return fault
@@ -145,7 +145,7 @@ def _bad_reference(schema: Any) -> str | None:
 
 
 def report_inline_schema(path: Path, schema: Any, name: str, reporter: Reporter) -> None:
-    """Report a JSON Schema in the file itself that cannot be used; `name` is what to call it."""
+    """Report an invalid JSON Schema in the file itself; messages call it `name`."""
     if (fault := schema_fault(schema)) is not None:
         message = f"{name} is not a valid JSON Schema: {fault}"
         reporter.error(path, message, _HINT)
@@ -157,11 +157,10 @@ def report_inline_schema(path: Path, schema: Any, name: str, reporter: Reporter)
 
 
 def warn_of_misspelt(path: Path, schema: Any, name: str, reporter: Reporter) -> None:
-    """Warn of words of a valid schema that no draft knows, and that are a slip of a keyword.
+    """Warn of unknown words in a valid schema that resemble a keyword; messages call it `name`.
 
-    JSON Schema ignores such a word, so that every value passes it. Other words that it does not
-    know may be meant: those of another tool, or `x-...`. `name` is what to call the schema, which
-    has no fault.
+    JSON Schema ignores such a word, so every value passes. Other unknown words may be intended,
+    such as `x-...`.
     """
     for word, meant in _misspelt(json.dumps(schema)):
         reporter.warning(
@@ -175,7 +174,7 @@ def warn_of_misspelt(path: Path, schema: Any, name: str, reporter: Reporter) -> 
 
 @lru_cache(maxsize=256)
 def _misspelt(text: str) -> list[tuple[str, str]]:
-    """Return the misspelt keywords in the JSON text of a schema, each with what it means."""
+    """Return the misspelt keywords in the JSON text of a schema, each with the right one."""
     from jsonschema import validators
     from referencing.jsonschema import DRAFT202012, specification_with
 

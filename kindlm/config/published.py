@@ -16,7 +16,7 @@ from kindlm.plugins import Adapter, Check, Provider
 from kindlm.section import MAIN
 
 _ABOUT = ("description", "examples", "x-kindlm-extension")
-"""What stands before the type of an option."""
+"""The keys that stand before the type of an option."""
 
 _ADAPTER_KEYS = ("adapter", "type")
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -25,9 +25,9 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 def long_schema() -> dict[str, Any]:
     """Return the JSON Schema of the file with its short forms written out.
 
-    `x-kindlm-extension` marks what goes beyond the format's version 1, `x-kindlm-main` the main key
-    of a section. The schema says less than `load_suite` checks: nothing of what refers to something
-    else. An entry of `providers` or `agents` has the options of all types and adapters.
+    `x-kindlm-extension` marks keys that version 1 of the format does not have, `x-kindlm-main` the
+    main key of a section. References, which `load_suite` checks, are not part of the schema. An
+    entry of `providers` or `agents` has the options of all types and adapters.
     """
     from pydantic.json_schema import GenerateJsonSchema  # slow, and only published schemas need it
 
@@ -38,7 +38,7 @@ def long_schema() -> dict[str, Any]:
         todo += [part for _, part, _ in section.inner()]
 
     class Named(GenerateJsonSchema):
-        """Names the definition of a section after what users write: `LatencyConfig`."""
+        """Ends the names of definitions as those of all sections: `LatencyConfig`."""
 
         def normalize_name(self, name: str) -> str:
             return super().normalize_name(f"{name}Config" if name in sections else name)
@@ -51,7 +51,7 @@ def long_schema() -> dict[str, Any]:
     providers["properties"]["type"] |= {"enum": provider_types(), "type": "string"}
     adapters = all_own(Adapter)
     _add_options(agents, adapters.values(), definitions)
-    # The other names of keys come last, and it is said which keys are required.
+    # Aliases of keys come last. One of two keys is required, unless the adapter needs no address.
     properties = agents["properties"]
     for name in ("type", "url"):
         properties[name] = properties.pop(name)
@@ -66,11 +66,11 @@ def long_schema() -> dict[str, Any]:
     agents["allOf"] = [
         {"anyOf": [{"required": ["endpoint"]}, {"required": ["url"]}, *without]},
     ]
-    # What may be left out is filled in before it is validated.
+    # `short_form` fills in the other keys that the models require.
     schema["required"] = ["tests"]
     definitions["ModelConfig"]["required"] = ["model"]
     for name in ("ProviderConfig", "AgentConfig"):
-        # The order in which pydantic writes keys.
+        # In the order in which pydantic writes keys.
         definitions[name] = dict(sorted(definitions[name].items()))
     schema["$defs"] = dict(sorted(definitions.items()))
     return {"$schema": _DIALECT, **_without_null(schema), "title": "kindlm.yaml"}
@@ -79,7 +79,7 @@ def long_schema() -> dict[str, Any]:
 def _add_options(
     entry: dict[str, Any], kinds: Iterable[type[Provider | Adapter]], definitions: dict[str, Any]
 ) -> None:
-    """Add the options of all kinds to an entry; the default of one is the kind's own matter."""
+    """Add the options of all kinds to an entry, without defaults: these differ between kinds."""
     for kind in kinds:
         own = kind.model_json_schema(by_alias=True)
         definitions |= own.get("$defs", {})
@@ -90,9 +90,9 @@ def _add_options(
 
 
 def schema_with_packages() -> tuple[dict[str, Any], list[KindlmError]]:
-    """Return the JSON Schema with what installed packages add, and what is wrong with some of them.
+    """Return the JSON Schema of the file with short forms and installed packages; and their faults.
 
-    A check is a key of `expect`; a provider and an agent are further forms of an entry.
+    A check of a package is a key of `expect`. A provider or adapter is a further form of an entry.
     """
     schema = long_schema()
     definitions = schema["$defs"]
@@ -105,7 +105,7 @@ def schema_with_packages() -> tuple[dict[str, Any], list[KindlmError]]:
         return {"properties": {}, **own}
 
     def form(kind: type[Provider | Adapter], name: str, section: str) -> dict[str, Any]:
-        """Return an entry with kindlm's own keys, and those of a package."""
+        """Return the schema of an entry with the common keys and those of a package."""
         own = defined(kind, name)
         keys = definitions[section]["properties"]
         common = {key: keys[key] for key in keys if key in kind.reserved}
@@ -141,7 +141,7 @@ def schema_with_packages() -> tuple[dict[str, Any], list[KindlmError]]:
 
 
 def _with_short_forms(schema: dict[str, Any]) -> dict[str, Any]:
-    """Allow a value alone for a list of one, and that of its main key alone for a section."""
+    """Allow the short forms: a value for a list of one, and a main key's value for a section."""
     mains = {
         f"#/$defs/{name}": {"type": definition["properties"][key]["type"]}
         for name, definition in schema["$defs"].items()
@@ -174,7 +174,7 @@ def _with_short_forms(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_null(schema: Any) -> Any:
-    """Remove null from what may be left out: absent and null differ in the file."""
+    """Remove null from optional keys: in the file, an absent key and null differ."""
     if isinstance(schema, list):
         return [_without_null(item) for item in schema]
     if not isinstance(schema, dict):
@@ -185,7 +185,7 @@ def _without_null(schema: Any) -> Any:
         rest = [item for item in branches if item != {"type": "null"}]
         del found["anyOf"]
         found |= rest[0] if len(rest) == 1 else {"anyOf": rest}
-    # A section that is left out has the defaults of its keys.
+    # The default of a section is made of those of its keys.
     if found.get("default", ...) is None or "$ref" in found:
         found.pop("default", None)
     if isinstance(found.get("description"), str):

@@ -1,8 +1,8 @@
-"""The shape of kindlm.yaml: names, types, ranges and defaults.
+"""The schema of kindlm.yaml: names, types, ranges and defaults.
 
-Keys are camelCase in YAML and snake_case here. Unknown keys, nulls where a value is required, and
-values of another type are errors. The only leniency is that 3.0 is an integer, since JSON has one
-kind of number. `references` checks what refers to something else (prompts, models, files).
+Keys are camelCase in YAML and snake_case here. Unknown keys, nulls and values of another type are
+errors, but 3.0 is an integer, since JSON has one kind of number. `references` checks references to
+prompts, models and files.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ MAX_MODELS = 50
 
 
 def _with_other_spelling(schema: dict[str, Any]) -> None:
-    """Publish `system_prompt_file`, the error specification's name of `systemFile`."""
+    """Publish `system_prompt_file`, the name of `systemFile` in the error specification."""
     properties = schema["properties"]
     properties["system_prompt_file"] = {
         **properties["systemFile"],
@@ -152,14 +152,17 @@ _ORDER = re.compile("s?(u+|ua)")
 
 
 def messages_fit(roles: Iterable[str]) -> bool:
-    """Tell whether messages can be sent: a system text, messages of the user, and a prefill."""
+    """Tell whether messages can be sent: an optional system text, then messages of the user.
+
+    A single message of the user may be followed by the beginning of the answer.
+    """
     known = {"system": "s", "user": "u", "assistant": "a"}
     return _ORDER.fullmatch("".join(known.get(role, "-") for role in roles)) is not None
 
 
 def _in_order(messages: Any) -> Any:
-    said = [each.role if isinstance(each, MessageConfig) else "user" for each in messages]
-    if not messages_fit(said):
+    roles = [each.role if isinstance(each, MessageConfig) else "user" for each in messages]
+    if not messages_fit(roles):
         raise refuse(
             "must hold messages of the user, which may follow one of the system",
             "Remove messages of the assistant: the agent under test writes these itself",
@@ -183,7 +186,7 @@ Input = Annotated[
     ],
     by_form("must be a text, a list of messages, or a mapping with `user`"),
 ]
-"""What is said to the target: a text, messages, or the keys of a prompt."""
+"""The messages to the target: a text, a list of messages, or the keys of a prompt."""
 
 
 class TestConfig(Section):
@@ -252,7 +255,7 @@ class TestConfig(Section):
     @model_validator(mode="after")
     def _says_one_thing(self) -> TestConfig:
         if self.input is not None:
-            # What can be used has been put into `prompts` or `vars`.
+            # `short_form` has moved a usable input into `prompts` or `vars`.
             raise refuse(
                 "`input` does not go with what else the test says",
                 "Write the messages into `conversation`, or `{{input}}` into the prompt and a text"

@@ -1,4 +1,4 @@
-"""The `tools` of a test: their shape, their rules, and how they are compiled."""
+"""The `tools` of a test: their schema, their checks, and how they are compiled."""
 
 from __future__ import annotations
 
@@ -121,13 +121,13 @@ ToolsEntry = Annotated[
 
 
 _ABSENT = {"$absent": True}
-# What both OpenAI and Anthropic take.
+# Both OpenAI and Anthropic accept these names.
 _USUAL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _MAX_LISTED = 3
 
 
 def check_tools(path: Path, test: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
-    """Report answers of simulated tools that cannot be meant, and those that break their schema."""
+    """Report errors in simulated tools, and results that violate the schema of their tool."""
     for place, tool in items(test, "tools"):
         _check_tool((*path, *place), tool, reporter, files)
     for place, expect in expectations(test):
@@ -220,10 +220,9 @@ def _check_values(
     is_filled: bool = False,
     may_be_absent: bool = False,
 ) -> None:
-    """Report `$absent` and placeholders where they have no meaning.
+    """Report `$absent` and placeholders of tools where they have no meaning.
 
-    A value that `is_filled` takes placeholders. Entries of one that `may_be_absent` may be
-    `{ $absent: true }`.
+    `is_filled` allows placeholders in a value, `may_be_absent` entries such as `{ $absent: true }`.
     """
     for place, item in walk(value, path):
         if isinstance(item, dict) and "$absent" in item:
@@ -248,7 +247,7 @@ def _check_values(
 
 
 def _check_results(path: Path, tool: Raw, file: str, schema: Any, reporter: Reporter) -> None:
-    """Check what the tool answers, as far as it is known before it is called."""
+    """Report results without placeholders that violate the schema of the tool."""
     for place, value in _results(tool):
         if any(TOOL_PLACEHOLDER.search(text) for _, text in texts(value, place)):
             continue
@@ -283,13 +282,13 @@ def _results(tool: Raw) -> Iterator[tuple[Path, Any]]:
 
 
 def compile_server_tools(config: McpToolsConfig) -> ServerTools:
-    """Return which tools of which server a test asks for."""
+    """Return a server's tools of a test, each name once."""
     only = None if config.only is None else tuple(dict.fromkeys(config.only))
     return ServerTools(config.server, only, config.simulate)
 
 
 def compile_tool(config: ToolConfig, files: ReferencedFiles) -> SimulatedTool:
-    """Return a tool; its file of a schema has been checked."""
+    """Return a simulated tool, whose schema file was checked before."""
     return as_value(
         SimulatedTool,
         config,

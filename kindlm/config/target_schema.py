@@ -1,4 +1,4 @@
-"""The shape of `providers`, `models`, `agents` and `serve`: what is tested, and where."""
+"""The schema of `providers`, `models`, `agents` and `serve`."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ EnvName = Annotated[str, Field(min_length=1), BeforeValidator(check_env_name)]
 
 
 class Chosen(Open):
-    """An entry whose kind one of its keys says; `options` is the model of that kind."""
+    """An entry of a provider or an agent; its kind has `options` of its own."""
 
     _options: Any = PrivateAttr(default=None)
 
     def choose(self, options: Provider | Adapter) -> None:
-        """Take the options, before anything reads the section."""
+        """Set the options, before anything reads the section."""
         self._options = options
         self.add(as_written(options))
 
@@ -60,7 +60,7 @@ class ProviderConfig(Chosen):
 
     @property
     def options(self) -> Provider | None:
-        """What a provider of this type takes besides; None if that has an error."""
+        """The options of this type; None if they have an error."""
         options: Provider | None = self._options
         return options
 
@@ -161,7 +161,7 @@ class AgentConfig(Chosen):
 
     @property
     def options(self) -> Adapter | None:
-        """What the adapter takes besides; None if that has an error."""
+        """The options of the adapter; None if they have an error."""
         options: Adapter | None = self._options
         return options
 

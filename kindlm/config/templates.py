@@ -1,6 +1,6 @@
 """Checks placeholders in prompts, commands and addresses, and the variables that fill them.
 
-It warns of placeholders that stay as they are, and of variables that would run as a program.
+It also warns of texts that look like placeholders, and of variables that would run as a program.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def check_templates(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> Non
     for path, template in all_templates(raw, files):
         text, started, takes_variables = template, services, path[0] in ("prompts", "tests")
         if path[0] == "serve":
-            # Services are started in their order: a later one has no port yet.
+            # Services start in order: a later one has no port yet.
             started = services[: int(path[1]) + 1]
             if has_gateway and "env" in path:
                 text = template.replace("{{gateway}}", "")
@@ -59,7 +59,7 @@ def check_templates(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> Non
 
 
 def _check_no_deferred(path: Path, text: str, reporter: Reporter) -> None:
-    """Report what is known at run time only, in a text that becomes a part of JSON before."""
+    """Report placeholders of the environment and ports, which the arguments of a call never get."""
     for name in filter(is_deferred, names_in(text)):
         reporter.error(
             path,
@@ -72,7 +72,7 @@ def _check_no_deferred(path: Path, text: str, reporter: Reporter) -> None:
 
 
 def all_templates(raw: Raw, files: ReferencedFiles) -> Iterator[tuple[Path, str]]:
-    """Yield all texts that variables, the environment or ports are put into, with their paths."""
+    """Yield all texts that may hold placeholders, with their paths."""
     for templates in prompt_templates(raw, files).values():
         yield from templates.items()
     for name, provider in section(raw, "providers").items():
@@ -89,24 +89,24 @@ def all_templates(raw: Raw, files: ReferencedFiles) -> Iterator[tuple[Path, str]
 
 
 def prompt_templates(raw: Raw, files: ReferencedFiles) -> dict[str, dict[Path, str]]:
-    """Return the texts of each prompt, also those of its files, by their paths."""
+    """Return the texts of each prompt, including the content of its files, by their paths."""
     found: dict[str, dict[Path, str]] = {}
     for name, prompt in section(raw, "prompts").items():
         if not isinstance(prompt, dict):
             continue
-        said = found[name] = {}
+        templates = found[name] = {}
         for key in ("system", "user", "assistant", *FILE_KEYS):
             text = prompt.get(key)
             if key in FILE_KEYS and isinstance(text, str) and text:
                 content = files.text(text)
                 text = content.value if isinstance(content, Ok) else None
             if isinstance(text, str):
-                said["prompts", name, key] = text
+                templates["prompts", name, key] = text
     return found
 
 
 def _own_templates(path: Path, test: Raw) -> Iterator[tuple[Path, str]]:
-    """Yield the templates that stand in a test itself: its command, calls, and conversation."""
+    """Yield the texts with placeholders in a test: its command, calls and conversation."""
     yield from texts(test.get("command"), (*path, "command"))
     yield from texts(section(test, "call", "arguments"), (*path, "call", "arguments"))
     for place, turn in items(test, "conversation"):
@@ -118,10 +118,10 @@ def _own_templates(path: Path, test: Raw) -> Iterator[tuple[Path, str]]:
 def check_deferred(
     path: Path, text: str, services: list[str], reporter: Reporter, *, only_deferred: bool
 ) -> None:
-    """Report the placeholders of a text that never get a value.
+    """Report placeholders of the environment, ports and others that never get a value.
 
-    `services` are started before. With `only_deferred`, nothing but the environment and ports can
-    stand there.
+    `services` are those that have started by then. With `only_deferred`, variables of tests are
+    errors, too.
     """
     for name in names_in(text):
         port = _PORT.fullmatch(name)
@@ -153,19 +153,19 @@ def check_deferred(
 
 
 MAX_SHOWN_ROWS = 10
-"""Rows without a variable that are listed one by one."""
+"""The most rows without a variable that are reported."""
 
 MAX_SHOWN_NAMES = 20
-"""Variables without a value that are listed one by one."""
+"""The most variables without a value that a message lists."""
 
 
 def part_name(test: str, part: str) -> str:
-    """Return the name of the test that a row becomes, or one of several prompts."""
+    """Return the name of the case for a row of a test, or for one of several prompts."""
     return f"{test} [{part}]"
 
 
 def check_rows(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
-    """Report what is wrong with files of rows, and names that come out equal."""
+    """Report the errors in files of rows, and rows whose cases have the same name."""
     names = {str(test.get("name")) for _, test in items(raw, "tests")}
     total = 0
     for path, test in items(raw, "tests"):
@@ -202,7 +202,7 @@ def check_rows(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
 def check_variables(
     path: Path, test: Raw, needed: list[str], reporter: Reporter, files: ReferencedFiles
 ) -> None:
-    """Report what a test needs and neither its variables nor its rows have."""
+    """Report the variables that a test needs, and that its `vars` or some of its rows lack."""
     variables = section(test, "vars")
     for name in variables:
         if name.startswith(DEFERRED_PREFIXES):
@@ -217,8 +217,7 @@ def check_variables(
     file = test.get("varsFrom")
     found = files.rows(file) if asked and isinstance(file, str) and file else Ok(RowFile((), ()))
     if isinstance(found, Err) or (found.value.problems and not found.value.rows):
-        # The file has been reported: what columns it would have is not known.
-        return
+        return  # The file is reported; its columns are unknown.
     rows = found.value.rows
     columns = {name for row in rows for name in row.values}
     if nowhere := [name for name in asked if name not in columns]:
@@ -242,7 +241,7 @@ def _report_missing(path: Path, test: Raw, missing: list[str], reporter: Reporte
     is_of_prompt = prompt is not None and not test.keys() & {"conversation", "command"}
     is_of_prompt = is_of_prompt and reporter.place((*path, "prompt")).endswith("prompt")
     names = first_of((f"`{name}:`" for name in missing), MAX_SHOWN_NAMES)
-    # Where there are no variables yet, the text that needs them is shown.
+    # If the test has no `vars`, the text that needs them is shown.
     asks = ("prompt", "conversation", "command")
     place = next((key for key in asks if key in test and "vars" not in test), "vars")
     reporter.error(
@@ -273,7 +272,7 @@ _ANY = re.compile(r"\{\{[^{}\n]{1,60}\}\}")
 def warn_of_placeholders(
     config: KindlmConfig, raw: Raw, reporter: Reporter, files: ReferencedFiles
 ) -> None:
-    """Report texts that stay as they are although somebody may expect a value in them."""
+    """Warn of texts that look like placeholders, and are not filled in."""
     for path, text in all_templates(raw, files):
         _warn_of_near_misses(path, text, reporter)
     for index, test in enumerate(config.tests):
@@ -347,16 +346,16 @@ _INTERPRETERS = [
         (r"php", r"-r(.*)", r"-[cd]"),
     )
 ]
-"""Of programs that run programs: their names; the options that a program follows, maybe without a
-space (the group); and the options that have another word as their value."""
+"""Interpreters: their names; the option before a program, with the group for a program in the same
+word; and the options whose value is the next word."""
 
 
 def warn_of_commands(config: KindlmConfig, reporter: Reporter) -> None:
-    """Report variables inside a program that is an argument of an interpreter."""
+    """Warn of variables in a word that an interpreter would run as a program."""
     for index, test in enumerate(config.tests):
         words = () if test.command is None else words_of(test.command)
         for position in _programs(words):
-            # A port is a number, and of our own choice.
+            # kindlm chooses the ports: numbers.
             found = names_in(words[position])
             name = next((name for name in found if not name.startswith("serve.")), None)
             if name is not None:
@@ -371,7 +370,7 @@ def warn_of_commands(config: KindlmConfig, reporter: Reporter) -> None:
 
 
 def _programs(words: Sequence[str]) -> Iterator[int]:
-    """Yield which words are programs that an interpreter among the words before them runs."""
+    """Yield the positions of words that an interpreter before them runs as a program."""
     for start, word in enumerate(words, start=1):
         for names, option, valued in _INTERPRETERS:
             if not names.fullmatch(PurePosixPath(word).name):
@@ -382,7 +381,7 @@ def _programs(words: Sequence[str]) -> Iterator[int]:
                     is_value = False
                     continue
                 if not words[position].startswith(("-", "+")):
-                    # Else it is a file with the program, and the rest are arguments.
+                    # Without the option, this is the file of the program, and the rest arguments.
                     if asked:
                         yield position
                     break

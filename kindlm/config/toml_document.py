@@ -1,8 +1,7 @@
-"""Reads a TOML file as a document that knows where its values stand.
+"""Reads a TOML file as a `Document`, whose values have positions.
 
-The parser of the standard library gives values without positions. This module finds them in the
-lines: tables and keys at the beginning of a line have their own position, and everything inside an
-inline value has that of its key.
+The parser of the standard library returns no positions. This module finds those of tables and keys
+at the beginning of a line. All that is inside an inline value has the position of its key.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _NO_CHARACTER = "\ufdd0"
 
 
 def read_toml(data: bytes) -> Document:
-    """Read a TOML file as a list of the one document it is. Never raises: see `problems`."""
+    """Read a TOML file as a list of one document. Never raises: errors are its `problems`."""
     text = read_text(data)
     if isinstance(text, Document):
         return text
@@ -59,7 +58,7 @@ def read_toml(data: bytes) -> Document:
     except RecursionError:
         return Document.unreadable(text, too_deep(0))
     except ValueError as error:
-        # Such as a number of too many digits.
+        # Such as a number with too many digits.
         problem = Problem(f"The file cannot be read: {error}", "Fix the value")
     except RefusedError as refused:
         return Document.unreadable(text, refused)
@@ -93,11 +92,11 @@ def _node(value: Any, path: Path, start: int, places: dict[Path, int]) -> Node:
 
 
 def _places(text: str) -> dict[Path, int]:
-    """Return where the tables and keys of a valid TOML text begin, by their paths."""
+    """Return the indices at which the tables and keys of a valid TOML text begin, by path."""
     places: dict[Path, int] = {}
     tables: dict[Path, int] = {}
     table: Path = ()
-    # What begins a line of a text is no key.
+    # Lines of a text are no keys.
     bare = _BLOCK.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
     for line in re.finditer("^", bare, re.MULTILINE):
         start = line.start()
@@ -118,13 +117,13 @@ def _places(text: str) -> dict[Path, int]:
 
 
 def _note(path: Path, index: int, places: dict[Path, int]) -> None:
-    """Keep where a path begins, and what leads to it that has no line of its own."""
+    """Keep where a path begins, and the paths above it that have no line of their own."""
     for length in range(1, len(path) + 1):
         places.setdefault(path[:length], index)
 
 
 def _in_last(names: Path, tables: dict[Path, int]) -> Path:
-    """Return the path that names lead to: in a list of tables, into the last one."""
+    """Return the path of some names: in a list of tables, that of the last table."""
     path: Path = ()
     for name in names:
         path = (*path, name)
