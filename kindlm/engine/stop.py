@@ -243,12 +243,9 @@ class Deadline:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Pause the deadline until every pause has ended."""
-        if self.timeout.expired():
-            yield  # the timeout is already on its way to the task
-            return
         if self._pauses == 0:
             self._left = self._ends - self._clock.monotonic()
-            self.timeout.reschedule(None)
+            self._reschedule(None)
         self._pauses += 1
         try:
             yield
@@ -256,7 +253,11 @@ class Deadline:
             self._pauses -= 1
             if self._pauses == 0:
                 self._ends = self._clock.monotonic() + self._left
-                self.timeout.reschedule(asyncio.get_running_loop().time() + self._left)
+                self._reschedule(asyncio.get_running_loop().time() + self._left)
+
+    def _reschedule(self, when: float | None) -> None:
+        with contextlib.suppress(RuntimeError):  # it has expired, or the task has left it
+            self.timeout.reschedule(when)
 
 
 class SystemClock:

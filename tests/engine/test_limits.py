@@ -437,6 +437,27 @@ def test_time_stands_still_until_the_last_one_goes_on() -> None:
     run_at_once(whole())
 
 
+def test_who_waits_beyond_the_end_of_an_execution_goes_on() -> None:
+    """A call that an agent left behind waits for the pace, and the execution ends meanwhile."""
+
+    async def whole() -> None:
+        deadline, goes_on = Deadline(TIME_S, LoopClock()), asyncio.Event()
+
+        async def wait() -> str:
+            with deadline.paused():
+                await goes_on.wait()
+            with deadline.paused():
+                return "came"
+
+        async with deadline.timeout:
+            waiting = asyncio.create_task(wait())
+            await asyncio.sleep(0)
+        goes_on.set()
+        assert await waiting == "came"
+
+    run_at_once(whole())
+
+
 def test_who_is_cancelled_while_time_stands_still_is_cancelled() -> None:
     async def whole() -> None:
         deadline = Deadline(TIME_S, LoopClock())
