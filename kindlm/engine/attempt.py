@@ -467,7 +467,6 @@ class _Attempt:
 
 
 def _crashed(crash: Exception) -> KindlmError:
-    """Return the error of an execution in which kindlm itself crashed."""
     return broken(
         f"kindlm itself failed: {type(crash).__name__}: {crash}",
         "This is a bug. Run again with --verbose and report the traceback.",
@@ -476,7 +475,6 @@ def _crashed(crash: Exception) -> KindlmError:
 
 
 def _too_slow(timeout_ms: int, case: Case) -> KindlmError:
-    """Return the error of an execution that exceeded its time limit."""
     limit = "defaults.executionTimeoutMs"
     if case.script is not None:
         limit = "`timeout` of the scenario, or eval.default_timeout"

@@ -67,8 +67,8 @@ class Calls:
     """Makes the calls of one attempt, each when the pace of its callee allows it.
 
     Each try has a number, counted from `last`: 0, or the last call of an earlier run. `now` is the
-    current call. `spent_usd` is the known cost so far. No wait extends beyond the `deadline`, but
-    the deadline is paused while a call waits for its turn, or for the time that a provider asks for
+    current call. `spent_usd` is the known cost so far. No wait extends beyond the `deadline`. The
+    deadline is paused while a call waits for its turn, or for the time that a provider asks for
     (`Retry-After`). `reserved` is the turn for the first call, if the caller has taken it.
     """
 

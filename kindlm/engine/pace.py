@@ -244,7 +244,6 @@ class _SpuriousDetector:
         return self._untested >= self._test_every
 
     def decided(self, suspect: _Suspect, *, spurious: bool) -> None:
-        """Learn a verdict."""
         if suspect.known is None:
             return
         self._untested = 0

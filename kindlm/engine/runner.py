@@ -209,7 +209,7 @@ class Pool:
         return self._all_done and all(lane.head is None for lane in self._lanes)
 
     def _start_no_more(self, _: object) -> None:
-        """Cancel the tasks that start executions; what was started goes on."""
+        """Cancel the tasks that start executions; running executions continue."""
         for task in self._starting:
             task.cancel()
 

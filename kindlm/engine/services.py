@@ -128,7 +128,6 @@ class _Running:
             os.killpg(self.process.pid, number)
 
     def ended(self, when: str) -> KindlmError:
-        """Return the error of a program that ended by itself."""
         message = f"ended {when} (exit code {self.process.returncode})."
         return self.failed(message, f"Check serve.{self._service.name}.command.")
 

@@ -61,8 +61,8 @@ _MALFORMED = '{"status": "ok", "result": {"items": ['
 class SimulatedAnswer:
     """The answer of a simulated tool, and the rule that chose it.
 
-    `delay_s` is how long it takes. `text` replaces the response if the model is to get an answer
-    that is not JSON. `problems` say what was wrong with the call.
+    `delay_s` is how long it takes. `text` replaces the response for an answer that is not JSON.
+    `problems` are faults of the call or its result.
     """
 
     response: Any
@@ -87,15 +87,19 @@ class _Chosen:
 class SimulatedTools:
     """The simulated tools of one execution.
 
-    The first of these answers a call: one of the tool's answers that matches the arguments and the
-    state, a recorded answer to equal arguments, the default, the server of the tool (if servers are
-    called: `call_server`). A call without an answer gets an error object as its result, and a
-    problem that says so. The conversation goes on, as it would with a real tool that failed.
+    The first of these answers a call:
 
-    State and counts last as long as the execution, and all its tools share the state. Calls are
-    answered in the order they are given, so that parallel calls see what those before them set.
-    Schemas that can take long are validated `aside`. `definitions` are the tool definitions sent to
-    its model.
+    - an answer of the tool that matches the arguments and the state
+    - a recorded answer to equal arguments
+    - the default answer
+    - the server of the tool, by `call_server`
+
+    A call without an answer gets an error object as its result, and a problem. The conversation
+    continues, as it would with a real tool that failed.
+
+    All tools share one state, which lasts as long as the execution. Calls are answered in order, so
+    a parallel call sees the state that earlier ones set. Schemas that can take long are validated
+    `aside`. `definitions` are the tool definitions sent to the model.
     """
 
     def __init__(
@@ -331,7 +335,7 @@ class Tools:
         self._simulated = {}
 
     async def answer_all(self, calls: Sequence[ToolCall]) -> list[AnsweredCall]:
-        """Answer the calls of a model's reply, in order; takes as long as the slowest of them."""
+        """Answer the calls of a model's reply, in order, within the time of the slowest answer."""
         answered: list[AnsweredCall] = []
         slowest_s = 0.0
         for call in calls:

@@ -161,10 +161,10 @@ class Budget:
 class Permit:
     """Lets the task that creates it continue an execution of a suite, or cancels it.
 
-    It cancels an execution that cannot succeed: at its next call once a cost limit is passed or its
-    provider is closed, and while it waits for a turn or a retry once the run stops. Such an
-    execution has not finished: its costs are recorded, and a resumed run runs it again. The same
-    applies if a model call of its agent was refused (`has_refused`), however the agent reacted.
+    It cancels an execution that cannot succeed. After a cost limit is passed or its provider is
+    closed, that happens at its next call. After a stop, it happens while the execution waits for a
+    turn or a retry. Such an execution has not finished: its costs are recorded, and a resumed run
+    runs it again. The same applies if a model call of its agent was refused (`has_refused`).
     """
 
     _stop: Stop

@@ -212,7 +212,6 @@ class ModelTalk(_LiveTalk):
     servers: ToolServers | None
 
     async def __aexit__(self, *exception: object) -> None:
-        """Close the servers whose tools were called."""
         if self.servers is not None:
             await self.servers.aclose()
 

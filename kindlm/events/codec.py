@@ -152,7 +152,6 @@ def _call(id: str, name: str, arguments: Any, *, malformed: bool = False) -> Too
 
 @cache
 def _keys(kind: type) -> frozenset[str]:
-    """Return all keys of a stored value of a class."""
     found: set[str] = set()
     for field in stored_fields(kind):
         found |= _keys(field.annotation) if field.key is None else {field.key}

@@ -334,7 +334,7 @@ class Coordinator:
                         if warning not in self._warned:
                             self._warned.add(warning)
                             self._warn(*warning)
-                    if self._goes_on(shard, end, db):
+                    if self._must_run_again(shard, end, db):
                         submitted[shard] = fleet.submit(jobs[shard])
                 left_to_end_s -= _TICK_S if self._is_hurried else 0.0
         self._tell_news()
@@ -371,7 +371,7 @@ class Coordinator:
             return ShardEnd(None, f"its worker was not heard of for {SILENT_S:.0f} s")
         return None
 
-    def _goes_on(self, number: int, end: ShardEnd, db: sqlite3.Connection) -> bool:
+    def _must_run_again(self, number: int, end: ShardEnd, db: sqlite3.Connection) -> bool:
         """Return whether a shard whose job ended must go to another worker."""
         with self._lock:
             shard = self._shards[number]

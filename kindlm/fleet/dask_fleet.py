@@ -243,7 +243,6 @@ class DaskFleet:
         ask.join(_END_S)
 
     def _feed(self, _: object = None) -> None:
-        """Give waiting jobs to free workers."""
         with self._lock:
             self._running = {job for job in self._running if not job.done()}
             busy = {job.worker for job in self._running}

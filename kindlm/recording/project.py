@@ -252,7 +252,6 @@ def _text(root: Path, key: str) -> str | None:
 
 
 def _filled(text: str, place: str, root: Path, environ: Mapping[str, str]) -> Result[str]:
-    """Return a text of the configuration with environment variables filled in."""
     whole = run_environment([root], environ)
     unset = unset_in(text, whole)
     if not unset:

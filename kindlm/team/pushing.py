@@ -211,7 +211,6 @@ class LivePush:
     _done: threading.Event = field(default_factory=threading.Event, init=False)
 
     def __enter__(self) -> Self:
-        """Start the thread that pushes."""
         self.error = _failed("it has not begun")
         threading.Thread(target=self._work, name="kindlm-push", daemon=True).start()
         return self

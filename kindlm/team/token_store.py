@@ -333,7 +333,6 @@ def _now(later: timedelta = timedelta()) -> str:
 
 
 def _valid_id(db: sqlite3.Connection, name: str) -> str | None:
-    """Return the id of the valid token of a name."""
     query = f"SELECT id FROM ({_KNOWN}) WHERE name = :name AND state = 'valid'"  # noqa: S608
     row = db.execute(query, {"name": name, "now": _now()}).fetchone()
     return None if row is None else str(row["id"])
