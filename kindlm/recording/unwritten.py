@@ -6,7 +6,6 @@ personal data.
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sqlite3
@@ -19,6 +18,7 @@ from pathlib import Path
 from kindlm.errors import KindlmError, broken
 from kindlm.events.codec import new_event
 from kindlm.events.run import RunInterrupted
+from kindlm.strict_json import read_json
 from kindlm_store import Append, EventLog, ForeignSchemaError, HeadOf, StoreError
 from kindlm_store.append import Appender
 from kindlm_store.canonical import stored_hash
@@ -67,10 +67,12 @@ def find_unwritten(database: Path, run: str, reader: sqlite3.Connection) -> Path
     version = found[0] if found else 0
     for folder in _folders(database):
         for file in sorted(folder.glob(f"unwritten-{run}-*.jsonl")):
-            with suppress(OSError, ValueError, KeyError, TypeError), file.open("rb") as opened:
-                held = json.loads(opened.readline(_HEADER_BYTES))["streams"][stream]
-                if held.get("after", 0) == version:
-                    return file
+            with suppress(OSError), file.open("rb") as opened:
+                header = read_json(opened.readline(_HEADER_BYTES).decode("utf-8", "replace"))
+                match header:
+                    case {"streams": {**parts}} if isinstance(part := parts.get(stream), dict):
+                        if part.get("after", 0) == version:
+                            return file
     return None
 
 
