@@ -25,7 +25,7 @@ from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from kindlm.bounds import SCHEDULERS
 from kindlm.dataclass import replace
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 _CERTIFICATES = "Name them in Dask's configuration, as distributed.comm.tls: https://docs.dask.org"
 
+_NO_PLACE = "", 0
 _CONNECT_S = 10.0
 _LOOK_EVERY_S = 2.0
 _END_S = 5.0
@@ -65,13 +66,15 @@ def connect(
 
     `listen` is the address at which workers reach this machine, `HOST[:PORT]`; None: find it out.
     """
-    parts = urlsplit(address)
-    if not (address.startswith(SCHEDULERS) and _has_port(parts)):
+    host, port = _host_and_port(address)
+    if not (address.startswith(SCHEDULERS) and port):
         hint = "Write a number of processes, or the address of a scheduler: tcp://HOST:8786"
         return Err(misuse(f"--workers {address} is not the address of a scheduler.", hint))
-    if listen is not None and not urlsplit(f"//{listen}").hostname:
-        return Err(misuse(f"--listen {listen} is no host.", "Write it like --listen 10.0.0.5:8787"))
-    if parts.scheme == "tcp" and not is_loopback(parts.hostname or "") and not insecure:
+    named = None if listen is None else _host_and_port(f"//{listen}")
+    if named == _NO_PLACE:
+        message = f"--listen {listen} is not of the form HOST or HOST:PORT."
+        return Err(misuse(message, "Write it like --listen 10.0.0.5:8787"))
+    if address.startswith("tcp:") and not is_loopback(host) and not insecure:
         return Err(
             misuse(
                 f"{address} is another machine, and the connection to it is not encrypted.",
@@ -86,7 +89,7 @@ def connect(
     if isinstance(client, Err):
         return client
     fleet = DaskFleet(client.value, bundle.value, root, _needed(loaded, root, environ), address)
-    refused = fleet.look(listen, insecure=insecure)
+    refused = fleet.look(named, insecure=insecure)
     if refused is not None:
         fleet.close()
         return Err(refused)
@@ -169,7 +172,7 @@ class DaskFleet:
         """Whether the connection to the scheduler broke; Dask then cancels everything."""
         return bool(self._files.cancelled())
 
-    def look(self, listen: str | None, *, insecure: bool) -> KindlmError | None:
+    def look(self, listen: tuple[str, int] | None, *, insecure: bool) -> KindlmError | None:
         """Examine the workers, and choose where they reach this machine; return an error if any."""
         workers = sorted(self._client.scheduler_info(n_workers=-1).get("workers", {}))
         if not workers:
@@ -183,8 +186,7 @@ class DaskFleet:
         hosts = {urlsplit(worker).hostname or "" for worker in workers}
         away = next((host for host in sorted(hosts) if not is_loopback(host)), None)
         if listen is not None:
-            named = urlsplit(f"//{listen}")
-            self.listen = named.hostname or "", named.port or 0
+            self.listen = listen
         elif away is not None:
             self.listen = _seen_from(away), 0
         host = self.listen[0]
@@ -346,11 +348,14 @@ def _unfit(wrong: Mapping[str, str], workers: int) -> KindlmError:
     return misuse(message, "Nothing was run. Fix them, or end them, and run it again.")
 
 
-def _has_port(parts: SplitResult) -> bool:
+def _host_and_port(url: str) -> tuple[str, int]:
+    """Return the host of a URL, and its port or 0; `_NO_PLACE` if it has no host."""
     try:
-        return bool(parts.hostname and parts.port)
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
     except ValueError:
-        return False
+        return _NO_PLACE
+    return (host, port or 0) if host else _NO_PLACE
 
 
 def _seen_from(host: str) -> str:

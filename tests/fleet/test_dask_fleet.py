@@ -101,6 +101,7 @@ def until(happened: Callable[[], object]) -> None:
         ("http://127.0.0.1:8786", "is not the address of a scheduler"),
         ("tcp://127.0.0.1", "is not the address of a scheduler"),
         ("tcp://127.0.0.1:many", "is not the address of a scheduler"),
+        ("tcp://[::1:8786", "is not the address of a scheduler"),
         ("tcp://10.0.0.1:8786", "is another machine, and the connection to it is not encrypted"),
         ("tcp://127.0.0.1.example:8786", "is another machine"),
         ("tcp://127.0.0.1:1", "cannot be reached"),
@@ -116,6 +117,14 @@ def test_says_why_a_scheduler_is_not_asked(
 
     assert isinstance(refused, Err)
     assert what in refused.error.message
+
+
+@pytest.mark.parametrize("listen", [":8787", "[::1", "10.0.0.5:many", "10.0.0.5:99999"])
+def test_refuses_a_place_to_listen_that_is_no_host_and_port(root: Path, listen: str) -> None:
+    refused = connect("tcp://127.0.0.1:1", loaded_from(root), root, environ={}, listen=listen)
+
+    assert isinstance(refused, Err)
+    assert refused.error.message == f"--listen {listen} is not of the form HOST or HOST:PORT."
 
 
 def test_names_what_each_worker_lacks(
