@@ -273,7 +273,7 @@ def _difference(db: sqlite3.Connection, shards: Sequence[Run]) -> str | None:
     first, count = shards[0].id, _part(shards[0].shard or "")[1]
     for run in shards:
         if _part(run.shard or "")[1] != count:
-            return f"{named[first]} and {named[run.id]} are not of as many shards"
+            return f"{named[first]} and {named[run.id]} have different numbers of shards"
     if (difference := _suites_differ(db, named)) is not None:
         return difference
     options = options_of(db, *named)
@@ -281,16 +281,16 @@ def _difference(db: sqlite3.Connection, shards: Sequence[Run]) -> str | None:
         for run_id, called in named.items():
             # An option without a value may be absent, false or empty.
             if (options[run_id].get(name) or None) != (options[first].get(name) or None):
-                return f"{named[first]} and {called} were asked for with different options ({name})"
+                return f"{named[first]} and {called} ran with different options ({name})"
     paths = {run: frozenset(asked.get("paths") or ()) for run, asked in options.items()}
     files = _named_files(db, paths)
     for run_id, called in named.items():
         if paths[run_id] != paths[first] and files[run_id] != files[first]:
-            return f"{named[first]} and {called} were asked for with different paths"
+            return f"{named[first]} and {called} ran with different paths"
     for test, target, one, other in db.execute(*among(_SHARED, list(named))):
         return f"{named[one]} and {named[other]} both have the test {test!r} on {target}"
     if options[first].get("failed") and len(shards) == count and not _dealt_in_turn(db, shards):
-        return "the tests that had failed were not the same for each of them (--failed)"
+        return "--failed selected different tests for each shard"
     return None
 
 

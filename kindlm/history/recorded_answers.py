@@ -220,10 +220,10 @@ class RescoredAnswers(RecordedAnswers):
         given = None if asked.purpose is Purpose.TEST else super().answer(asked)
         if given is None and asked.purpose is Purpose.SIMULATE:
             message = (
-                "The simulated user was never asked this: with another persona, goal or model the"
-                " conversation would be another one."
+                "The simulated user was never asked this: another persona, goal or model leads to"
+                " another conversation."
             )
-            return not_found(message, "Put it back as it was, or record it: kindlm test")
+            return not_found(message, "Undo the change, or record it: kindlm test")
         return given
 
     def _given(self, call: RecordedCall, asked: Asked) -> Result[ModelReply] | None:

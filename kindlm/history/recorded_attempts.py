@@ -416,7 +416,7 @@ def _held(db: sqlite3.Connection, row: sqlite3.Row, execution: Execution) -> Hel
         error = not_there(
             f"Texts of the conversation {source.id} were purged or withheld, so it cannot be"
             " rescored.",
-            "Run the test again: kindlm test. What was withheld comes with a copy that has it:"
+            "Run the test again: kindlm test. Or merge a history that has the withheld texts:"
             " kindlm history merge",
         )
         return replace(nothing, error=error)
@@ -431,10 +431,7 @@ def _held(db: sqlite3.Connection, row: sqlite3.Row, execution: Execution) -> Hel
     is_scripted = execution.case.script is not None
     now, then = 1 + len(execution.case.follow_ups), len(transcript.turns)
     if not is_scripted and failure is None and now != then:
-        return (
-            f"its conversation has another length now ({then} → {now} messages of the user);"
-            " run it: kindlm test"
-        )
+        return f"the number of messages of the user changed ({then} → {now}); run it: kindlm test"
     replies = [event.call for event in events if isinstance(event, AgentReplied)]
     return HeldConversation(
         source.id,
@@ -468,11 +465,12 @@ def read_servers(db: sqlite3.Connection, column: str | None) -> Iterator[ListedT
 
 
 def text_of(db: sqlite3.Connection, ref: str, *, gone: str | None = None) -> str:
-    """Return the text of a reference; if it is missing, `gone`, or raise `PurgedError`."""
+    """Return the text of a reference, else `gone`, else raise `PurgedError`."""
     text = body_of(db, ref)
-    if text is None and gone is None:
+    text = gone if text is None else text
+    if text is None:
         raise PurgedError
-    return gone or "" if text is None else text
+    return text
 
 
 def body_of(db: sqlite3.Connection, ref: str | None) -> str | None:

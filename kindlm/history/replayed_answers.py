@@ -108,7 +108,7 @@ def _messages(now: Sequence[Message], then: Sequence[Message]) -> Iterator[str]:
         elif not is_as_recorded(new, old.text):
             yield f"message {number}, {_who(new)}, is {text_difference(new.text, old.text)}"
         elif list(map(_call, new.tool_calls)) != list(map(_call, old.tool_calls)):
-            yield f"message {number}, {_who(new)}, asks for other tool calls"
+            yield f"message {number}, {_who(new)}, has other tool calls"
         elif bounded(new.tool_call_id or "") != bounded(old.tool_call_id or ""):
             yield f"message {number}, {_who(new)}, is for another tool call"
         else:
@@ -121,11 +121,11 @@ def _who(message: Message) -> str:
         case Role.SYSTEM:
             return "the system text"
         case Role.USER:
-            return "of the user"
+            return "by the user"
         case Role.TOOL:
-            return f"the answer of the tool {shown(message.tool_name or '')}"
+            return f"the result of the tool {shown(message.tool_name or '')}"
         case Role.ASSISTANT:
-            return "the prefill" if message.prefill else "of the model"
+            return "the prefill" if message.prefill else "by the model"
 
 
 def _call(call: ToolCall) -> tuple[Any, ...]:
@@ -213,11 +213,11 @@ class ReplayedAnswers(RecordedAnswers):
             why = "; ".join(nearest[:_SHOWN_DIFFERENCES]) + (
                 f"; and {more} more" if more > 0 else ""
             )
-            why = why or "its stop sequences are others, or the schema of its answer is"
+            why = why or "its stop sequences or its response schema are different"
         judge = "" if asked.purpose is Purpose.TEST else "; ask the judge: --judge live"
         return not_found(
             f"Run {self._run.id} never recorded this {what}: {why}.",
-            f"Record it: kindlm test; or put it back as it was{judge}",
+            f"Record it: kindlm test; or undo the change{judge}",
         )
 
     def _answer_of(self, call: RecordedCall, asked: Asked) -> Result[ModelReply]:
@@ -232,7 +232,7 @@ class ReplayedAnswers(RecordedAnswers):
         if asked.purpose is not Purpose.TEST or then == now:
             return given
         test = then.test
-        warning = f"Answered as the test {shown(test.name)} on {shown(test.target)} was."
+        warning = f"This is the answer of the test {shown(test.name)} on {shown(test.target)}."
         if test == now.test:
             warning = as_repeat(then.repeat, now.repeat)
         return Ok(replace(given.value, warnings=(*given.value.warnings, warning)))
@@ -269,7 +269,7 @@ def _count_answers(messages: Sequence[Message]) -> int:
 
 def as_repeat(then: int, now: int) -> str:
     """Return the warning that answers come from another repeat."""
-    return f"Answered as repeat {then} was: of repeat {now} nothing was recorded."
+    return f"This is the answer of repeat {then}: repeat {now} was not recorded."
 
 
 class _Held(NamedTuple):
@@ -368,7 +368,7 @@ class ReplayedAgent:
 
     def _miss(self, why: str) -> Err:
         message = f"Run {self._run} has no recorded answer of the agent to this: {why}."
-        return not_found(message, "Record it: kindlm test; or put it back as it was")
+        return not_found(message, "Record it: kindlm test; or undo the change")
 
 
 def agent_reply(attempt: RecordedAttempt, event: AgentReplied) -> AgentReply:

@@ -343,10 +343,10 @@ class _Words:
                 "Compare each suite with its own: kindlm baseline compare. Or name what to compare"
                 " with: a run, or previous.",
             )
-        message = f"No suite that could have a baseline was tested by {_named(other)}."
+        message = f"No suite of {_named(other)} could be loaded, so none has a baseline."
         if chosen:
-            suites = _listed([suite for suite, _, _ in chosen])
-            message = f"No baseline is set{suites}, which {_named(other)} tested."
+            suites = first_of((repr(suite) for suite, _, _ in chosen), 3)
+            message = f"No baseline is set for {suites} ({_named(other)})."
         hint = "Choose one: kindlm baseline set RUN"
         return Err(KindlmError(ErrorCode.BASELINE_NOT_FOUND, message, hint))
 
@@ -377,12 +377,12 @@ class _Words:
         if not recorded:
             hint = "No run was recorded in a git repository. All runs: kindlm runs"
         if commit is None:
-            return _error(f"{name!r} is not a git revision that is known here.", hint)
+            return _error(f"{name!r} is not a known git revision.", hint)
         counted = self.counted(of, self.part_of(other))
         there = [each for each in counted if each[0].git_commit == commit]
         if not there:
             what = f"{name!r}, commit {commit[:_SHORT]}"
-            return _error(f"No run was recorded at {what}, and finished.", hint)
+            return _error(f"No finished run was recorded at {what}.", hint)
         return self.as_side(min(there, key=_is_dirty))
 
     def counted(

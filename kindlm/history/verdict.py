@@ -101,12 +101,12 @@ class LimitedScores:
         low, high = self.limits.min_mean, self.limits.max_std_dev
         if low is not None and self.mean < low - _TOLERANCE:
             mean = _points(self.mean)
-            found.append(f"The mean weighted score is {mean}, and {_points(low)} is needed")
+            found.append(f"The mean weighted score is {mean}, below the minimum of {_points(low)}")
         if high is not None and self.std_dev is not None and self.std_dev > high + _TOLERANCE:
             spread = _points(self.std_dev)
             found.append(
-                f"The standard deviation of the weighted scores is {spread}, and {_points(high)} is"
-                " the most"
+                f"The standard deviation of the weighted scores is {spread}, above the maximum of"
+                f" {_points(high)}"
             )
         return tuple(found)
 

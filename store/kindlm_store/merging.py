@@ -232,7 +232,7 @@ class Merge:
             yield locks
             for stream, about, head in self._claimed:
                 if not self._has(about, head):
-                    reason = f"it notes an end of {about} that this log does not have"
+                    reason = f"it notes a head of {about} that this log does not have"
                     raise RefusedError(stream, "unsound", reason)
             before = read_states(self.connection)
             self.projector.fold()
@@ -286,13 +286,13 @@ class Merge:
         part, self._at = Taken(known=min(version, stream.version)), None
         begin = self._begin(stream.name)
         if not 0 <= begin.version <= stream.version:
-            reason = "it begins behind its end"
+            reason = "it begins after its end"
             raise RefusedError(stream.name, "unsound", reason)
         if version < begin.version:
-            reason = f"this history does not have the first {begin.version:,} events of it"
+            reason = f"its events up to number {begin.version:,} are not in this history"
             raise RefusedError(stream.name, "behind", reason)
         if begin.version and begin.hash != hash_at(self.connection, stream.name, begin.version):
-            reason = f"it diverged: event {begin.version:,} is another one here"
+            reason = f"it diverged: event {begin.version:,} is different here"
             raise RefusedError(stream.name, "apart", reason)
         if part.known < stream.version:
             if is_held(self.source_path, stream.name):
@@ -337,14 +337,14 @@ class Merge:
                     if is_apart:
                         reason = f"it diverged: from event {version:,} on, the events differ"
                         raise RefusedError(name, "apart", reason)
-                    message = f"event {version:,} is not the one that is here under the same hash"
+                    message = f"event {version:,} differs from the one here with the same hash"
                     raise ValueError(message)
             self._take_texts(refs_in(event.json for event in in_source), part)
         self._at = None
         if part.known == stream.version and stream.head != last_hash:
             raise ValueError(_ANOTHER_END)
         if part.known == stream.version and stream.sealed != is_sealed:
-            message = "the same events end here in another way: sealed, or not"
+            message = "only one of the logs has the stream sealed"
             raise ValueError(message)
 
     def _append(self, stream: _Stream, number: int | None, part: Taken) -> None:

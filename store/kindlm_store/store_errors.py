@@ -55,8 +55,8 @@ class ForeignSchemaError(OpenError):
     def __init__(self, path: Path, problems: Sequence[SchemaProblem]) -> None:
         kind, name, state, _ = problems[0]
         reason = {
-            "foreign": f"has the {kind} {name!r} that is not its own",
-            "changed": f"has the {kind} {name!r} that was changed",
+            "foreign": f"has a foreign {kind} {name!r}",
+            "changed": f"has a changed {kind} {name!r}",
             "missing": f"lacks the {kind} {name!r}",
         }[state]
         more = f", and {len(problems) - 1:,} more" if len(problems) > 1 else ""

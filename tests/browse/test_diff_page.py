@@ -51,7 +51,7 @@ def test_names_are_those_of_the_command(ask: Any, recorded: Any) -> None:
         ("", "finished before run cccc4444, so there is nothing to compare it with"),
         ("?before=nope&after=bbbb3333", "nope"),
         ("?before=baseline&after=bbbb3333", "No baseline is set"),
-        ("?before=git:main&after=bbbb3333", "is not a git revision that is known here"),
+        ("?before=git:main&after=bbbb3333", "is not a known git revision"),
     ],
 )
 def test_what_cannot_be_compared_says_why_and_asks_again(

@@ -199,7 +199,7 @@ def test_another_history_is_refused(kindlm: Any, database: Path, here: Path) -> 
     EventLog.open(other, projections=PROJECTIONS).close()
     outcome = kindlm("import", file, "--db", other)
     assert outcome.code == 1
-    assert "run k3f9x2ab: this history does not have the first 1 events of it" in outcome.err
+    assert "run k3f9x2ab: its events up to number 1 are not in this history" in outcome.err
     assert "--db" in outcome.err
     assert events_in(other) == []
 

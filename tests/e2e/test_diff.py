@@ -97,7 +97,7 @@ def test_a_git_revision_names_the_run_recorded_at_it(workspace: Any) -> None:
     git("commit", "-q", "--allow-empty", "-m", "three")
     none = workspace.run("diff", "git:HEAD", "latest")
     assert none.returncode == 1
-    assert "No run was recorded at 'HEAD'" in none.stderr
+    assert "No finished run was recorded at 'HEAD'" in none.stderr
     assert "There are runs at" in none.stderr
 
 

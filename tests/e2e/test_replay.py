@@ -110,10 +110,10 @@ def test_expectations_tools_and_tests_around_a_request_may_change(
 
 
 CHANGED_REQUESTS: list[tuple[dict[str, Any], str]] = [
-    ({"prompts": {"ask": {"user": "Tell me of <{{order}}>."}}}, "message 1, of the user, is"),
+    ({"prompts": {"ask": {"user": "Tell me of <{{order}}>."}}}, "message 1, by the user, is"),
     (
         {"prompts": {"ask": {"system": "Be kind", "user": "Where is order <{{order}}>?"}}},
-        "message 1 is the system text, it was of the user",
+        "message 1 is the system text, it was by the user",
     ),
     (
         {
@@ -143,7 +143,7 @@ CHANGED_REQUESTS: list[tuple[dict[str, Any], str]] = [
                 }
             ]
         },
-        "its stop sequences are others",
+        "its stop sequences or",
     ),
 ]
 """What is changed in a suite, and what then differs from the request that was recorded."""
@@ -183,7 +183,7 @@ def test_another_answer_of_a_tool_leads_to_a_request_that_was_never_recorded(
         report = replayed(workspace)
         assert len(server.requests) == since
     message = error_of(report, "delivered")
-    assert "the answer of the tool" in message
+    assert "the result of the tool" in message
     assert "lost" in message
     assert "delivered" in message
     assert "no similar request was recorded for this test" in error_of(report, "new")
@@ -197,7 +197,7 @@ def test_repeats_that_were_not_recorded_are_answered_as_others_were(
     report = replayed(workspace, "--runs", "3")
     warnings = [execution["warnings"] for execution in executions(report, "k0")]
     assert warnings[:2] == [[], []]
-    assert warnings[2] == ["Answered as repeat 2 was: of repeat 3 nothing was recorded."]
+    assert warnings[2] == ["This is the answer of repeat 2: repeat 3 was not recorded."]
 
 
 def test_judges_are_asked_only_if_they_are_to_be(
@@ -360,7 +360,7 @@ print("done")
     assert report["run"]["status"] == "passed"
     first, _, third = executions(report, "runs")
     assert first["toolCalls"] == executions(live, "runs")[0]["toolCalls"]
-    assert third["warnings"] == ["Answered as repeat 2 was: of repeat 3 nothing was recorded."]
+    assert third["warnings"] == ["This is the answer of repeat 2: repeat 3 was not recorded."]
 
 
 def test_words_for_runs_do_not_mean_replayed_ones(

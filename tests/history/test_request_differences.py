@@ -50,23 +50,23 @@ def told(
 @pytest.mark.parametrize(
     ("now", "then", "difference"),
     [
-        ((), (HELLO,), "message 1, of the user, is gone"),
-        ((HELLO, CALL), (HELLO,), 'message 2, of the model, is new: ""'),
+        ((), (HELLO,), "message 1, by the user, is gone"),
+        ((HELLO, CALL), (HELLO,), 'message 2, by the model, is new: ""'),
         ((PREFILL,), (), 'message 1, the prefill, is new: "{"'),
         (
             (CALL,),
             (Message(Role.ASSISTANT, "", tool_calls=(ToolCall("c1", "find", {"id": 2}),)),),
-            "message 1, of the model, asks for other tool calls",
+            "message 1, by the model, has other tool calls",
         ),
         (
             (Message(Role.ASSISTANT, "{"),),
             (PREFILL,),
-            "message 1 is of the model, it was the prefill",
+            "message 1 is by the model, it was the prefill",
         ),
         (
             (Message(Role.TOOL, "1", tool_call_id="c2", tool_name="find"),),
             (Message(Role.TOOL, "1", tool_call_id="c1"),),
-            'message 1, the answer of the tool "find", is for another tool call',
+            'message 1, the result of the tool "find", is for another tool call',
         ),
     ],
 )

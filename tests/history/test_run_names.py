@@ -85,8 +85,8 @@ def test_a_recorded_commit_is_known_without_git(runs: History) -> None:
         ("nothing", "There is no run 'nothing'", "r5stoppd, r4rescor, r3dirty0"),
         ("r", "'r' matches several runs", "more characters"),
         ("latest~9", "only 3 runs of 'support' have finished", "kindlm test"),
-        ("git:gone", "'gone' is not a git revision that is known here", "a1a1a1a1, b2b2b2b2"),
-        ("git:", "'' is not a git revision", "kindlm runs"),
+        ("git:gone", "'gone' is not a known git revision", "a1a1a1a1, b2b2b2b2"),
+        ("git:", "'' is not a known git revision", "kindlm runs"),
         ("git:empty", "commit c3c3c3c3", "a1a1a1a1, b2b2b2b2"),
     ],
 )
@@ -114,7 +114,7 @@ def test_the_baseline_is_that_of_the_other_side(history: History) -> None:
     for run in ("r1first0", "r2second", "r3third0"):
         record(history, run)
     record(history, "s2other0", suite="billing")
-    assert "No baseline is set of 'support'" in find(history, "baseline", "r3third0").message
+    assert "No baseline is set for 'support'" in find(history, "baseline", "r3third0").message
     chosen = BaselineSet(project="shop", suite="support", run="r1first0", label=None, by="me")
     history.log.append("journal/b", [new_event(chosen)])
     assert find(history, "baseline", "r3third0") == ("r1first0", "r3third0")

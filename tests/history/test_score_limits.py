@@ -40,12 +40,12 @@ def recorded(
     ("limits", "scores", "said"),
     [
         (MEAN, [0.7, 0.9], ()),
-        (MEAN, [0.7, 0.88], ("The mean weighted score is 79, and 80 is needed",)),
+        (MEAN, [0.7, 0.88], ("The mean weighted score is 79, below the minimum of 80",)),
         (SPREAD, [0.7, 0.8], ()),
         (
             SPREAD,
             [0.6, 0.9],
-            ("The standard deviation of the weighted scores is 21.21, and 10 is the most",),
+            ("The standard deviation of the weighted scores is 21.21, above the maximum of 10",),
         ),
     ],
 )

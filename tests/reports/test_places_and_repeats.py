@@ -77,7 +77,7 @@ def test_reports_say_what_the_scores_break_and_where_the_test_is(
     for repeat, score in ((1, 0.7), (2, 0.8)):
         run.execution(repeat=repeat, assertions=(scored(make, score),))
     view = run.finish()
-    said = "The mean weighted score is 75, and 80 is needed"
+    said = "The mean weighted score is 75, below the minimum of 80"
     for name in ("terminal", "markdown", "junit"):
         assert said in write(view, name)
     (test,) = json.loads(write(view, "json"))["tests"]
@@ -138,7 +138,7 @@ def test_the_page_of_a_run_shows_scores_and_which_limits_they_break(
         run.execution(repeat=repeat, assertions=(scored(make, score),))
     page = write(run.finish(), "html")
     assert "score 75" in page
-    assert "The mean weighted score is 75, and 80 is needed" in page
+    assert "The mean weighted score is 75, below the minimum of 80" in page
 
 
 def test_what_to_type_next_where_every_repeat_passed_and_the_test_did_not(
@@ -164,4 +164,4 @@ def test_a_compliance_document_says_why_such_a_test_failed(
     for repeat, score in ((1, 0.7), (2, 0.8)):
         run.execution(repeat=repeat, assertions=(scored(make, score),))
     (line,) = [line for line in write(run.finish(), "compliance").split("\n") if "| FAIL |" in line]
-    assert "The mean weighted score is 75, and 80 is needed" in line
+    assert "The mean weighted score is 75, below the minimum of 80" in line

@@ -294,11 +294,14 @@ def test_what_was_changed_is_refused(other: Path, path: Path, change: str) -> No
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        ("UPDATE events SET data = '{\"text\":1}' WHERE version = 1", "event 1 is not the one"),
-        ("UPDATE events SET at = '2020-01-01T00:00:00.000000Z'", "event 1 is not the one"),
-        ("UPDATE events SET hash = zeroblob(33) WHERE version = 1", "event 1 is not the one"),
-        ("DELETE FROM event_types", "event 1 is not the one"),
-        ("UPDATE streams SET sealed = NOT sealed", "sealed, or not"),
+        (
+            "UPDATE events SET data = '{\"text\":1}' WHERE version = 1",
+            "event 1 differs from the one",
+        ),
+        ("UPDATE events SET at = '2020-01-01T00:00:00.000000Z'", "event 1 differs from the one"),
+        ("UPDATE events SET hash = zeroblob(33) WHERE version = 1", "event 1 differs from the one"),
+        ("DELETE FROM event_types", "event 1 differs from the one"),
+        ("UPDATE streams SET sealed = NOT sealed", "has the stream sealed"),
         ("UPDATE contents SET body = 'another'", "does not match its reference"),
         ("UPDATE contents SET body = CAST(body AS BLOB)", "not in the stored form"),
     ],

@@ -100,7 +100,7 @@ def test_shards_of_different_files_are_not_parts_of_one_run(
     shard(2, "alike", *(str(project / "cases" / f"{name}.yaml") for name in NAMES))
     capsys.readouterr()
     assert run(["show", "different"]) == 1
-    assert "asked for with different paths" in " ".join(capsys.readouterr().err.split())
+    assert "ran with different paths" in " ".join(capsys.readouterr().err.split())
     assert run(["show", "alike"]) == 0
 
 
