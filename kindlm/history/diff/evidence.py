@@ -11,7 +11,7 @@ confirmed there, nor do tests with the same conversations on both sides, which c
 The pass rates of tests and checks form one family. Checks that never fail cost nothing there. Those
 of one test fail together, or the test fails with one of them. With such a positive dependence, the
 step-up of Benjamini and Hochberg keeps its level (Y. Benjamini, D. Yekutieli, Annals of Statistics
-29 (2001), 1165-1188). The simulations in the tests include checks that exclude each other.
+29 (2001), 1165-1188). The simulations in the tests include checks that never fail together.
 """
 
 from __future__ import annotations
