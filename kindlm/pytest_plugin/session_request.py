@@ -40,7 +40,7 @@ from kindlm.scenarios.finding import (
 from kindlm.scenarios.function_script import FunctionScript
 from kindlm.scenarios.marks import AGENT_FIXTURE, arguments_of
 from kindlm.scenarios.scenario_suite import Surroundings, compiled_suite
-from kindlm.scenarios.written import FileText, read_text
+from kindlm.scenarios.source_text import FileText, read_text
 from kindlm.scenarios.yaml_form import read_scenarios
 
 

@@ -5,7 +5,7 @@
   `function_thread` serves functions that are not `async`.
 - `function_script` runs such a test for the engine.
 - `scenario_suite` turns a file into a suite: `yaml_form` reads YAML, `finding`, `marks` and
-  `written` read Python, and `configuration` reads kindlm.toml. Under pytest, pytest itself
+  `source_text` read Python, and `configuration` reads kindlm.toml. Under pytest, pytest itself
   collects Python files, and `scenario_suite` does the rest.
 - `packs` finds packs in installed packages; below it are those that come with kindlm.
 """

@@ -57,12 +57,12 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a judge said.
+    """The verdict of a judge.
 
     Attributes:
-        passed: whether it is as expected; None if the judge could not be asked, or gave no answer.
-        score: from 0 to 1; None if nothing was decided.
-        reasoning: why, in the judge's words.
+        passed: whether the answer is as expected; None if the judge did not decide.
+        score: a number from 0 to 1; None if the judge did not decide.
+        reasoning: the reason, in the judge's words.
     """
 
     passed: bool | None
@@ -70,29 +70,29 @@ class Verdict:
     reasoning: str
 
     def __bool__(self) -> bool:
-        """Return whether it is as expected; what was not decided is not."""
+        """Return whether the answer is as expected; False if the judge did not decide."""
         return self.passed is True
 
 
-def holds(found: object) -> bool | None:
-    """Return whether a value is true; None if it is a verdict, or some, that decided nothing.
+def holds(value: object) -> bool | None:
+    """Return whether a value is true; None for a verdict, or several, without a decision.
 
     Raises:
-        TypeError: for what is always true, such as a generator that never ran.
+        TypeError: the value is always true, such as a generator that never ran.
     """
-    several = found if isinstance(found, tuple | list) else ()
-    if isinstance(found, _ALWAYS_TRUE) or inspect.isroutine(found):
-        if inspect.iscoroutine(found):
-            found.close()  # or Python warns of it, too
-        raise TypeError(f"a {type(found).__name__} is always true: none of it ran")
-    if any(isinstance(each, Awaitable) for each in several):
-        raise TypeError(f"a {type(found).__name__} is always true: await what it holds")
-    if isinstance(found, Verdict):
-        return found.passed
-    if several and all(isinstance(each, Verdict) for each in several):
-        decided = [each.passed for each in several]
-        return False if False in decided else None if None in decided else True
-    return bool(found)
+    items = value if isinstance(value, tuple | list) else ()
+    if isinstance(value, _ALWAYS_TRUE) or inspect.isroutine(value):
+        if inspect.iscoroutine(value):
+            value.close()  # or Python warns of it, too
+        raise TypeError(f"a {type(value).__name__} is always true: none of it ran")
+    if any(isinstance(each, Awaitable) for each in items):
+        raise TypeError(f"a {type(value).__name__} is always true: await what it holds")
+    if isinstance(value, Verdict):
+        return value.passed
+    if items and all(isinstance(each, Verdict) for each in items):
+        decisions = [each.passed for each in items]
+        return False if False in decisions else None if None in decisions else True
+    return bool(value)
 
 
 _ALWAYS_TRUE = (Awaitable, Iterator, AsyncIterator)
@@ -102,18 +102,18 @@ Wait = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 class Pending(Generic[V]):
-    """A check that a judge was asked for: `await` it for the verdict, or leave it.
+    """A running check by a judge: `await` it for the verdict, or ignore it.
 
-    It goes on by itself, and is recorded before the scenario ends, whether anybody waits or not.
+    The check runs by itself. kindlm records it before the scenario ends, awaited or not.
     """
 
     def __init__(
         self,
-        asked: Sequence[Future[CheckResult]],
+        results: Sequence[Future[CheckResult]],
         read: Callable[[Sequence[CheckResult]], V],
         wait: Wait | None = None,
     ) -> None:
-        self._asked = asked
+        self._futures = results
         self._read = read
         self._wait = wait
 
@@ -122,33 +122,33 @@ class Pending(Generic[V]):
         return self._results().__await__()
 
     def __bool__(self) -> bool:
-        """Refuse: nothing is known yet."""
+        """Raise: the verdict is not known yet."""
         raise TypeError("this verdict was not awaited: write await t.judge(…), or (…).wait()")
 
     def wait(self) -> V:
-        """Wait for the verdict in a scenario that is no `async` function.
+        """Wait for the verdict in a scenario that is not `async`.
 
         Raises:
-            RuntimeError: the scenario is an `async` one.
+            RuntimeError: the scenario is `async`.
         """
         if self._wait is None:
             raise RuntimeError("an async scenario awaits it: await t.judge(...)")
-        found: V = self._wait(self._results())
-        return found
+        result: V = self._wait(self._results())
+        return result
 
     async def _results(self) -> V:
-        # Shielded: who stops waiting, as in a timeout of the test, cancels no check.
-        return self._read([await asyncio.shield(each) for each in self._asked])
+        # A timeout of the test around this `await` must not cancel the check.
+        return self._read([await asyncio.shield(each) for each in self._futures])
 
 
 def verdict_of(result: CheckResult) -> Verdict:
-    """Return a result as a test sees it."""
-    decided = {Outcome.PASSED: True, Outcome.FAILED: False}.get(result.outcome)
-    return Verdict(decided, result.score, result.reasoning or result.message)
+    """Return the result of a check for a test."""
+    passed = {Outcome.PASSED: True, Outcome.FAILED: False}.get(result.outcome)
+    return Verdict(passed, result.score, result.reasoning or result.message)
 
 
-def asked_for(argument: str, text: str) -> str:
-    """Return a text that says what is asked for; raise `TypeError` or `ValueError` for none."""
+def required_text(argument: str, text: str) -> str:
+    """Return the text of an argument; raises `TypeError` or `ValueError` if there is none."""
     if not isinstance(text, str):
         raise TypeError(f"{argument} must be a text, not {text!r}")
     if not text:
@@ -158,43 +158,40 @@ def asked_for(argument: str, text: str) -> str:
 
 _MOST_SHOWN = 60
 _MOST = 50
-"""How many mismatches of an answer are listed."""
+"""The most mismatches of an answer that are listed."""
 
 
-class RequirementFailed(Exception):  # noqa: N818 - no error of the test
-    """Something that `t.require` asked for does not hold: the scenario ends here."""
+class RequirementFailed(Exception):  # noqa: N818 - not an error of the test
+    """A check of `t.require` does not pass: the scenario ends here."""
 
 
-class Desk:
-    """Hands in the checks of a trial at its stage, from its `thread` if it has one; counts them.
-
-    See `ports.Stage`.
-    """
+class CheckRecorder:
+    """Runs and records the checks of a trial by its stage, from its `thread` if it has one."""
 
     def __init__(self, stage: Stage, thread: FunctionThread | None) -> None:
         self._stage = stage
         self._thread = thread
         self.checked = 0
-        self.begun: dict[Checks, SourceLocation] = {}
-        """The places of `t.check(reply)` and `t.require(reply)` that no check followed yet."""
+        self.unfinished: dict[Checks, SourceLocation] = {}
+        """The places of `t.check(reply)` and `t.require(reply)` without a check so far."""
         self.refused: SourceLocation | None = None
-        """The place of a check that was made in another thread, where it cannot be recorded."""
-        self._made_in = threading.get_ident()
+        """The place of a check in another thread, where it cannot be recorded."""
+        self._own_thread = threading.get_ident()
 
     def evaluate(self, expectation: Expectation, *, now: bool = False) -> Future[CheckResult]:
-        """Check what was said until now."""
+        """Check the conversation so far; see `ports.Stage`."""
         self._count(expectation)
         return self._do(lambda: self._stage.evaluate(expectation, now=now))
 
     def conclude(
         self, expectation: Expectation, finding: Awaitable[CheckResult] | CheckResult
     ) -> Future[CheckResult]:
-        """Record what the script itself found out."""
+        """Record a result of the script itself; see `ports.Stage`."""
         self._count(expectation)
         return self._do(lambda: self._stage.conclude(expectation, finding))
 
     def record_score(self, name: str, value: float, where: SourceLocation) -> None:
-        """Record a number from 0 to 1."""
+        """Record a score; see `ports.Stage`."""
         self._do(lambda: self._stage.record_score(name, value, where))
 
     def _do(self, work: Callable[[], V]) -> V:
@@ -202,30 +199,36 @@ class Desk:
 
     def _count(self, expectation: Expectation) -> None:
         self.checked += 1
-        if self._thread is None and threading.get_ident() != self._made_in:
+        if self._thread is None and threading.get_ident() != self._own_thread:
             self.refused = expectation.where
             raise RuntimeError("a check of an async scenario was made in another thread")
 
 
 class Checks:
-    """Checks of one answer, one after the other: `t.check(reply).contains("A1").latency(5000)`.
+    """Checks of one answer: `t.check(reply).contains("A1").latency(5000)`.
 
-    They may also be of all answers of a conversation: `t.check(talk)`, `t.conversation`. Each is
-    recorded with its place in the test file. With `required`, the first one that does not pass ends
-    the scenario.
+    Checks of `t.check(talk)` and `t.conversation` read all answers of a conversation. kindlm
+    records each check with its line in the test file. With `required`, the first check that does
+    not pass ends the scenario.
     """
 
     def __init__(
-        self, desk: Desk, scope: Scope, place: Place, *, weight: float = 1.0, required: bool = False
+        self,
+        recorder: CheckRecorder,
+        scope: Scope,
+        place: Place,
+        *,
+        weight: float = 1.0,
+        required: bool = False,
     ) -> None:
-        self._desk = desk
+        self._recorder = recorder
         self._scope = scope
         self._place = place
         self._weight = weight
         self._required = required
 
     def __bool__(self) -> bool:
-        """Refuse: what they found is recorded, and may not be known yet."""
+        """Raise: kindlm records the results, which may not be known yet."""
         raise TypeError("checks are neither true nor false: t.require(reply).contains(…) stops")
 
     if not TYPE_CHECKING:  # type checkers know the names
@@ -236,51 +239,48 @@ class Checks:
             raise AttributeError(f'There is no check "{name}". {hint}', name=name)
 
     def equals(self, text: str) -> Self:
-        """The answer is a text, apart from spaces around both; of several answers, one is."""
-        return self._check(self._scope.of_text(Equals(_solid(text))), _short(text))
+        """The answer, or one of several answers, is this text, apart from spaces around both."""
+        return self._check(self._scope.of_text(Equals(_not_blank(text))), _short(text))
 
     def starts_with(self, text: str) -> Self:
-        """The answer begins with a text, whatever its case; of several answers, one does."""
-        return self._check(self._scope.of_text(StartsWith(_solid(text))), _short(text))
+        """The answer, or one of several answers, begins with a text, in upper or lower case."""
+        return self._check(self._scope.of_text(StartsWith(_not_blank(text))), _short(text))
 
     def contains_any(self, texts: Iterable[str]) -> Self:
-        """The answer contains one of some texts, whatever its case; of several answers, one does.
+        """The answer, or one of several answers, contains one of the texts, in any case.
 
         Raises:
-            TypeError, ValueError: the text is missing, or one of them is empty.
+            TypeError, ValueError: there are no texts, or one of them is blank.
         """
-        if isinstance(texts, str) or not (wanted := tuple(map(_solid, texts))):
+        if isinstance(texts, str) or not (wanted := tuple(map(_not_blank, texts))):
             raise TypeError(f"contains_any takes a list of texts, not {texts!r}")
         return self._check(self._scope.of_text(ContainsAny(wanted)), _short(" | ".join(wanted)))
 
     def contains(self, text: str) -> Self:
-        """The answer contains a text, whatever its case; of several answers, one does."""
-        return self._check(self._scope.of_text(Contains(_given(text))), _short(text))
+        """The answer, or one of several answers, contains a text, in upper or lower case."""
+        return self._check(self._scope.of_text(Contains(_not_empty(text))), _short(text))
 
     def not_contains(self, text: str) -> Self:
-        """The answer does not contain a text, whatever its case; of several answers, none does."""
-        check = self._scope.of_text(NotContains(_given(text)), of_all=True)
+        """Neither the answer nor any of several answers contains a text, in any case."""
+        check = self._scope.of_text(NotContains(_not_empty(text)), of_all=True)
         return self._check(check, _short(text))
 
     def matches(self, pattern: str | re.Pattern[str]) -> Self:
-        """A regular expression matches somewhere in the answer, or in one of several answers.
-
-        It is found as `re.search` would find it.
-        """
-        written, letters = _pattern("matches", pattern)
-        return self._check(self._scope.of_text(Matches(written, letters)), _short(written))
+        """A regular expression matches in the answer, or in one of several, as by `re.search`."""
+        text, flags = _pattern("matches", pattern)
+        return self._check(self._scope.of_text(Matches(text, flags)), _short(text))
 
     def not_matches(self, pattern: str | re.Pattern[str]) -> Self:
-        """A regular expression matches nowhere in the answer, or in any of several answers."""
-        written, letters = _pattern("not_matches", pattern)
-        check = self._scope.of_text(NotMatches(written, letters), of_all=True)
-        return self._check(check, _short(written))
+        """A regular expression does not match in the answer, nor in any of several answers."""
+        text, flags = _pattern("not_matches", pattern)
+        check = self._scope.of_text(NotMatches(text, flags), of_all=True)
+        return self._check(check, _short(text))
 
     def json_schema(self, schema: Mapping[str, Any] | type[Any]) -> Self:
         """The answer is JSON that fits a JSON Schema, or a pydantic model with its validators.
 
         Raises:
-            TypeError: it is no schema, or this is about a conversation.
+            TypeError: the argument is not a schema, or the check reads a conversation.
         """
         if self._scope.is_conversation:
             raise TypeError("json_schema is about one answer: write t.check(reply).json_schema(…)")
@@ -296,28 +296,28 @@ class Checks:
         return self._check(Schema(document, name, issues), name)
 
     def latency(self, max_ms: float) -> Self:
-        """The answer took at most so many milliseconds; several answers took them together."""
+        """The answer, or several answers together, took at most `max_ms` milliseconds."""
         limit = Latency.model_construct(max_ms=_limit("max_ms", max_ms))
         return self._check(limit, f"{max_ms:g} ms")
 
     def cost(self, max_usd: float) -> Self:
-        """The answer cost at most so many US dollars; several answers cost them together.
+        """The answer, or several answers together, cost at most `max_usd` US dollars.
 
-        It is undecided if that is not known.
+        An unknown cost leaves the check undecided.
         """
         limit = Cost.model_construct(max_usd=_limit("max_usd", max_usd))
         return self._check(limit, f"${max_usd:g}")
 
     def token_usage(self, max_tokens: int) -> Self:
-        """The answer took at most so many tokens, in and out; several answers took them together.
+        """The answer, or several answers together, took at most `max_tokens`, input and output.
 
-        It is undecided if they are not known.
+        An unknown number leaves the check undecided.
         """
         most = _limit("max_tokens", max_tokens)
         return self._check(TokenUsage(max_tokens), f"{most:,} tokens")
 
     def tool_called(self, tool: str, arguments: Mapping[str, Any] | None = None) -> Self:
-        """The agent called a tool for this answer, with `arguments` among those of the call."""
+        """The agent called a tool for this answer; the call has at least these `arguments`."""
         return self._check(_call(tool, arguments), tool)
 
     def tool_not_called(self, tool: str, arguments: Mapping[str, Any] | None = None) -> Self:
@@ -325,40 +325,37 @@ class Checks:
         return self._check(_call(tool, arguments, should_not_call=True), tool)
 
     def custom(self, name: str, function: Callable[[Any], Any]) -> Self:
-        """A function of your own says whether the answer is good.
+        """Your own function returns a true value for a good answer.
 
-        It is given what is checked: the reply, what `t.converse` returned, or the messages of
-        `t.conversation`. It may be `async`. What it returns is taken as true or false; an
-        `AssertionError` fails the check, and any other error leaves it undecided.
+        Its argument is the reply, the result of `t.converse`, or the messages of `t.conversation`.
+        It may be `async`. An `AssertionError` fails the check, and any other error leaves it
+        undecided.
         """
-        label = self._scope.labelled(asked_for("name", name))
+        label = self._scope.labelled(required_text("name", name))
         expectation = Expectation("custom", label, **self._about())
         try:
-            found = function(self._scope.value())
-            is_so = None if inspect.isawaitable(found) else _decided(name, found)
+            value = function(self._scope.value())
+            result = None if inspect.isawaitable(value) else _decided(name, value)
         except BaseException as error:  # noqa: BLE001 - the user's function
             raise_unless_of_a_test(error)
-            return self._concluded(expectation, _raised(name, error))
-        if is_so is not None:
-            return self._concluded(expectation, is_so)
+            result = _raised(name, error)
+        if result is not None:
+            self._recorder.conclude(expectation, result)
+            if self._required:
+                self._stop_unless_passed(result)
+            return self
         if self._required:
-            if inspect.iscoroutine(found):
-                found.close()
+            if inspect.iscoroutine(value):
+                value.close()
             raise TypeError("t.require cannot wait for an async function: use t.check")
-        self._desk.conclude(expectation, _awaited(name, found))
+        self._recorder.conclude(expectation, _awaited(name, value))
         return self
 
     def _check(self, check: Check, label: str) -> Self:
         expectation = check.expected(self._scope.labelled(label), **self._about())
-        done = self._desk.evaluate(expectation, now=self._required)
+        done = self._recorder.evaluate(expectation, now=self._required)
         if self._required:
             self._stop_unless_passed(done.result())
-        return self
-
-    def _concluded(self, expectation: Expectation, result: CheckResult) -> Self:
-        self._desk.conclude(expectation, result)
-        if self._required:
-            self._stop_unless_passed(result)
         return self
 
     def _stop_unless_passed(self, result: CheckResult) -> None:
@@ -366,36 +363,36 @@ class Checks:
             raise RequirementFailed(result.message)
 
     def _about(self) -> dict[str, Any]:
-        self._desk.begun.pop(self, None)
+        self._recorder.unfinished.pop(self, None)
         since, turn = self._scope.first, self._scope.last
         return {"where": self._place(), "turn": turn, "since": since, "weight": self._weight}
 
 
 class ConversationChecks(Checks):
-    """Checks of the whole conversation so far; `t.check` and `t.judge` take it like a reply."""
+    """Checks of the whole conversation so far; `t.check` and `t.judge` take this like a reply."""
 
-    def scope_at(self, desk: Desk) -> Scope:
-        """Return what they are of; raise `ValueError` if that is in another trial."""
-        if self._desk is not desk:
+    def scope_at(self, recorder: CheckRecorder) -> Scope:
+        """Return the answers of the conversation; raises `ValueError` in another trial."""
+        if self._recorder is not recorder:
             raise ValueError("this is the conversation of another trial")
         return self._scope
 
 
 def verdict(kind: str, label: str, *, passed: bool | None, message: str = "") -> CheckResult:
-    """Return the result of a check that the test itself decided; None means undecided."""
+    """Return the result of a check that the test itself decides; None means undecided."""
     codes = {
         "assert": "ASSERT_FAILED",
         "custom": "CUSTOM_CHECK_FAILED",
         "checked": "NOTHING_CHECKED",
     }
-    found = base.passed() if passed else base.failed(codes[kind], message)
+    result = base.passed() if passed else base.failed(codes[kind], message)
     if passed is None:
-        found = base.undecided("The judge decided nothing.")
-    return replace(found, kind=kind, label=label)
+        result = base.undecided("The judge decided nothing.")
+    return replace(result, kind=kind, label=label)
 
 
 def _issues(model: type[BaseModel], value: Any) -> list[SchemaIssue]:
-    """Return the errors of a model's validators for a value that fits its schema."""
+    """Return the errors of a model's validators for a value that fits the model's schema."""
     try:
         model.model_validate_json(json.dumps(value))
     except ValidationError as error:
@@ -419,20 +416,20 @@ _FLAGS = (
 
 
 def _pattern(name: str, pattern: object) -> tuple[str, str]:
-    """Return what is written as a pattern, and the letters of its flags."""
-    written = pattern.pattern if isinstance(pattern, re.Pattern) else pattern
-    if not isinstance(written, str):
+    """Return the text of a pattern, and the letters of its flags."""
+    text = pattern.pattern if isinstance(pattern, re.Pattern) else pattern
+    if not isinstance(text, str):
         raise TypeError(f"{name} takes a pattern, not {pattern!r}")
-    if not written:
+    if not text:
         raise ValueError(f"{name} needs a pattern, and this one is empty")
     flags = pattern.flags if isinstance(pattern, re.Pattern) else 0
-    return written, "".join(letter for letter, flag in _FLAGS if flags & flag)
+    return text, "".join(letter for letter, flag in _FLAGS if flags & flag)
 
 
 def _call(
     tool: str, arguments: Mapping[str, Any] | None, *, should_not_call: bool = False
 ) -> ToolCall:
-    name, wanted = asked_for("tool", tool), None
+    name, wanted = required_text("tool", tool), None
     if arguments is not None:
         if not isinstance(arguments, Mapping):
             raise TypeError(f"arguments must be a mapping, not {arguments!r}")
@@ -453,8 +450,8 @@ def _limit(argument: str, value: float) -> float:
     return value
 
 
-def _given(text: str) -> str:
-    """Return the text of a check; raise for none, which every answer contains."""
+def _not_empty(text: str) -> str:
+    """Return the text of a check; raises for an empty text, which every answer contains."""
     if not isinstance(text, str):
         raise TypeError(f"a check of the text takes a text, not {text!r}")
     if not text:
@@ -462,8 +459,8 @@ def _given(text: str) -> str:
     return text
 
 
-def _solid(text: str) -> str:
-    if not _given(text).strip():
+def _not_blank(text: str) -> str:
+    if not _not_empty(text).strip():
         raise ValueError("a check of the text needs more than spaces")
     return text
 
@@ -472,14 +469,14 @@ def _short(text: str) -> str:
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
 
 
-def _decided(name: str, found: object) -> CheckResult:
-    message = f"The check {shown(name)} returned {shown(repr(found))}"
-    return verdict("custom", name, passed=holds(found), message=message)
+def _decided(name: str, value: object) -> CheckResult:
+    message = f"The check {shown(name)} returned {shown(repr(value))}"
+    return verdict("custom", name, passed=holds(value), message=message)
 
 
-async def _awaited(name: str, finding: Awaitable[Any]) -> CheckResult:
+async def _awaited(name: str, value: Awaitable[Any]) -> CheckResult:
     try:
-        return _decided(name, await finding)
+        return _decided(name, await value)
     except BaseException as error:  # noqa: BLE001 - the user's function
         raise_unless_of_a_test(error)
         return _raised(name, error)
@@ -490,5 +487,5 @@ def _raised(name: str, error: BaseException) -> CheckResult:
         message = str(error) or f"The check {shown(name)} failed"
         return verdict("custom", name, passed=False, message=message)
     message = f"The check raised {type(error).__name__}: {shown(str(error))}"
-    found = base.undecided(message, trace="".join(traceback.format_exception(error)))
-    return replace(found, kind="custom", label=name)
+    result = base.undecided(message, trace="".join(traceback.format_exception(error)))
+    return replace(result, kind="custom", label=name)

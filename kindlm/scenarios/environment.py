@@ -9,19 +9,19 @@ _VARIABLE = re.compile(r"\$\{env\.([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 def unset_in(text: str, environ: Mapping[str, str]) -> list[str]:
-    """Return the names of the variables in a text that are not set, or empty."""
+    """Return the names of variables in a text that are unset or empty."""
     return [name for name in dict.fromkeys(_VARIABLE.findall(text)) if not environ.get(name)]
 
 
 def put_in(text: str, environ: Mapping[str, str]) -> str:
-    """Return a text with its variables put in; all must be set."""
+    """Return a text with the values of its variables, which must be set."""
     return _VARIABLE.sub(lambda found: environ[found[1]], text)
 
 
 def deferred(text: str) -> str:
-    """Return a text whose variables are put in when an agent is called.
+    """Return a text whose variables kindlm fills in when it calls an agent.
 
-    What is recorded of the configuration then holds their names, and no secrets.
+    The recorded configuration then has the names of variables, and no secrets.
     """
     return _VARIABLE.sub(r"{{env.\1}}", text)
 
@@ -33,5 +33,5 @@ _TABLE = re.compile(
 
 
 def names_kindlm(text: str) -> bool:
-    """Return whether a text has the beginning of a table `[tool.kindlm]`."""
+    """Return whether the text of a TOML file mentions the table `[tool.kindlm]`."""
     return _TABLE.search(text) is not None

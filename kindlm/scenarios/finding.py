@@ -29,7 +29,7 @@ from kindlm.scenarios.marks import (
     marks_of,
     open_condition,
 )
-from kindlm.scenarios.written import read_text
+from kindlm.scenarios.source_text import read_text
 from kindlm.suite import Script
 
 _OF_MODULES = (

@@ -26,7 +26,7 @@ from kindlm.user_modules import failed_at, is_of_pytest, user_trace
 from kindlm.wording import sentence, shown_path
 
 
-def asked_at(file: Path) -> SourceLocation:
+def current_place(file: Path) -> SourceLocation:
     """Return the line of `file` that is being run, of the innermost function that is from there."""
     # `inspect.stack` would read all the files.
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
@@ -67,7 +67,7 @@ class FunctionScript:
         except BaseException as error:  # noqa: BLE001 - the user's class
             return self._ended(stage, error)
         is_async = inspect.iscoroutinefunction(inspect.unwrap(function))
-        place = partial(asked_at, self.file)
+        place = partial(current_place, self.file)
         trial = Trial(stage, place) if is_async else SyncTrial(stage, place)
         arguments = {**self.arguments, self.trial: trial}
         try:

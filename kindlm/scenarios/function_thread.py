@@ -1,4 +1,4 @@
-"""Lets a function in its own thread ask for work of the event loop."""
+"""Lets a function in its own thread run work in the event loop."""
 
 from __future__ import annotations
 
@@ -13,23 +13,20 @@ T = TypeVar("T")
 
 
 class TrialOver(BaseException):
-    """The trial was cut off, and the function of a test still runs in its thread."""
+    """Ends the function of a test that still runs in its thread after its trial was cut off."""
 
 
 def raise_unless_of_a_test(error: BaseException) -> None:
-    """Raise again what cuts a test off from outside; the rest is what the test itself raised.
+    """Raise an error again if it ends a test from outside.
 
-    That may be more than an `Exception`: `SystemExit`, and what `pytest.fail` raises.
+    A test itself may raise more than `Exception`: `SystemExit`, or the error of `pytest.fail`.
     """
     if isinstance(error, asyncio.CancelledError | KeyboardInterrupt | GeneratorExit | TrialOver):
         raise error
 
 
 class FunctionThread:
-    """The thread of a function, seen from the event loop that this was made in.
-
-    What the function asks for is done in the loop.
-    """
+    """Runs work of a function that has its own thread, in the event loop where this was made."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -38,7 +35,7 @@ class FunctionThread:
         self._is_over = False
 
     def do(self, work: Callable[[], T]) -> T:
-        """Return what a function does in the loop; see `wait_for`."""
+        """Run a function in the loop, and return its result; see `wait_for`."""
 
         async def done() -> T:
             return work()
@@ -46,14 +43,15 @@ class FunctionThread:
         return self.wait_for(done())
 
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return what a coroutine does, once it is done.
+        """Run a coroutine in the loop, block until it is done, and return its result.
 
         Raises:
+            TrialOver: the trial was cut off.
             RuntimeError: this is the thread of the event loop, which would wait for itself.
         """
 
-        async def kept() -> T:
-            # Here as well as where it was asked for: `end` runs in this thread.
+        async def tracked() -> T:
+            # Checked again in the loop, where `end` runs.
             if self._is_over:
                 work.close()
                 raise TrialOver
@@ -76,21 +74,21 @@ class FunctionThread:
             work.close()
             raise TrialOver
         try:
-            return asyncio.run_coroutine_threadsafe(kept(), self._loop).result()
+            return asyncio.run_coroutine_threadsafe(tracked(), self._loop).result()
         except BaseException:
             if self._is_over:
                 raise TrialOver from None
             raise
 
     def end(self) -> None:
-        """Cancel what the function waits for, and refuse everything from now on."""
+        """Cancel the work that the function waits for, and refuse any further work."""
         self._is_over = True
         for task in list(self._running):
             task.cancel()
 
 
 def at_once(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end at once. Whatever it awaits has to block instead of waiting."""
+    """Run a coroutine whose awaited calls block instead of waiting for the event loop."""
     try:
         work.send(None)
     except StopIteration as done:

@@ -31,7 +31,7 @@ from kindlm.scenarios.configuration import (
 )
 from kindlm.scenarios.finding import FoundScenarios, Scenario, find_scenarios
 from kindlm.scenarios.marks import AgentFixture, agent_fixture
-from kindlm.scenarios.written import Conftests, read_conftests
+from kindlm.scenarios.source_text import Conftests, read_conftests
 from kindlm.scenarios.yaml_form import read_scenarios
 from kindlm.secrecy import header_secrets, hide_headers
 from kindlm.section import resolved

@@ -1,4 +1,4 @@
-"""The answers that a check of a scenario is about: one, or all of a conversation."""
+"""The answers that a check of a scenario reads: one, or all answers of a conversation."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from kindlm.wording import excerpt
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The answers that a check is about, from the turn `first` to the turn `last`, counted from 1.
+    """The answers that a check reads, from the turn `first` to the turn `last`, counted from 1.
 
-    `value` returns what a function of the test is given. A scope of a whole conversation has labels
-    of its own: how many turns a conversation takes differs from run to run.
+    `value` returns the argument for a check that is a function of the test. Labels of a whole
+    conversation have no turn, since the number of turns differs from run to run.
     """
 
     value: Callable[[], Any]
@@ -27,21 +27,21 @@ class Scope:
     is_conversation: bool = True
 
     def labelled(self, label: str) -> str:
-        """Return a label by which this scope's checks of one kind differ from those of others."""
+        """Return a label that differs from labels of the same check in other scopes."""
         if self.is_conversation:
             return f"conversation: {label}"
         return f"turn {self.last}: {label}" if self.last > 1 else label
 
     def of_text(self, check: Check, *, of_all: bool = False) -> Check:
-        """Return a check of the text as one of all answers of this scope."""
+        """Return a check of one text as a check of any, or of all, answers of this scope."""
         return _OfAnswers(check, self.first, of_all) if self.is_conversation else check
 
 
 @dataclass(frozen=True, slots=True)
 class _OfAnswers(Check):
-    """A check of the text that passes if one of several answers does, or if all do.
+    """Passes if the check of a text passes for one of several answers, or (`of_all`) for all.
 
-    An answer that leaves it undecided ends it: a pattern may take its time limit for each.
+    It stops at an undecided answer: otherwise a slow pattern could take its time limit for each.
     """
 
     reads = Reads.EVERYTHING
@@ -81,7 +81,7 @@ class _OfAnswers(Check):
 
 
 def _placed(evidence: Iterable[Evidence], number: int, turn: Turn) -> Iterator[Evidence]:
-    """Yield places in the answer of a turn as places in the conversation."""
+    """Yield evidence in the answer of a turn as evidence in the conversation."""
     for each in evidence:
         shown = each.excerpt or excerpt(turn.text[each.start : each.end])
         yield replace(each, source=f"turn[{number}].output", excerpt=shown)

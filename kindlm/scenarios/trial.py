@@ -15,14 +15,14 @@ from kindlm.errors import ErrorCode, KindlmError, Result
 from kindlm.outcome import CheckResult
 from kindlm.ports import Ask, ModelReply, Question, Stage
 from kindlm.scenarios.checks import (
+    CheckRecorder,
     Checks,
     ConversationChecks,
-    Desk,
     Pending,
     RequirementFailed,
     Verdict,
-    asked_for,
     holds,
+    required_text,
     verdict,
     verdict_of,
 )
@@ -30,49 +30,49 @@ from kindlm.scenarios.function_thread import FunctionThread, at_once
 from kindlm.scenarios.scope import Scope
 from kindlm.scenarios.under_test import (
     AgentUnderTest,
-    Begun,
     Persona,
     Place,
     Reply,
     SyncAgentUnderTest,
+    TrackedCoroutines,
 )
-from kindlm.scenarios.users import Conversed, Lines, SimulationError, Stop, converse
+from kindlm.scenarios.users import Conversed, Lines, SimulatedUser, SimulationError, Stop
 from kindlm.suite import Expectation
 from kindlm.transcript import Message
 
 Checked: TypeAlias = Reply | Conversed | ConversationChecks
-"""What checks are of: one answer, a part of the conversation, or all of it so far."""
+"""What a check reads: one answer, a part of the conversation, or all of it so far."""
 
 
 class _Checking:
-    """What trials of all kinds have: checks, requirements and scores."""
+    """The base of trials: checks, requirements and scores."""
 
     def __init__(
         self,
         stage: Stage,
-        talked: AgentUnderTest,
+        conversation: AgentUnderTest,
         place: Place,
         thread: FunctionThread | None = None,
     ) -> None:
         self._stage = stage
-        self._desk = Desk(stage, thread)
+        self._recorder = CheckRecorder(stage, thread)
         self._wait = None if thread is None else thread.wait_for
-        self._talked = talked
+        self._conversation = conversation
         self._place = place
         self._converses = False
         self.error: KindlmError | None = None
 
     @property
     def checked(self) -> int:
-        """How many checks were asked for."""
-        return self._desk.checked
+        """The number of checks so far."""
+        return self._recorder.checked
 
     def mistake(self) -> KindlmError | None:
-        """Return the error of a function that asked for something that was lost, else None."""
-        if (at := self._desk.refused) is not None:
+        """Return the error of a test that uses the trial wrongly, so that a check was lost."""
+        if (at := self._recorder.refused) is not None:
             message = f"The check in line {at.line} was made in another thread: it is not recorded."
             hint = "Let the thread return what it found, and check that in the scenario itself."
-        elif (at := next(iter(self._desk.begun.values()), None)) is not None:
+        elif (at := next(iter(self._recorder.unfinished.values()), None)) is not None:
             message = f"No check follows t.check(…) or t.require(…) in line {at.line}."
             hint = "Write one: t.check(reply).contains(…)"
         else:
@@ -82,34 +82,32 @@ class _Checking:
     def check(self, what: Checked, *, weight: float = 1.0) -> Checks:
         """Return checks of an answer, or of a conversation that `t.converse` returned.
 
-        Each is recorded, and none ends the scenario. `weight` is what each of them counts for in
-        the score of the execution.
+        kindlm records each check, and no check ends the scenario. `weight` is the weight of each
+        check in the score of the execution.
         """
-        return self._begun_checks(what, weight, required=False)
+        return self._new_checks(what, weight, required=False)
 
     @property
     def conversation(self) -> ConversationChecks:
         """Checks of the whole conversation so far: `t.conversation.tool_called("lookup_order")`.
 
         Raises:
-            ValueError: the agent did not answer anything yet.
+            ValueError: the agent has not answered yet.
         """
-        replies = self._talked.replies
+        replies = self._conversation.replies
         if not replies:
             raise ValueError("there is no conversation yet: send a message first")
         scope = Scope(lambda: self.messages, 1, replies[-1].turn)
-        return ConversationChecks(self._desk, scope, self._place)
+        return ConversationChecks(self._recorder, scope, self._place)
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """What the user and the agent said so far, each with `role`, `text` and `tool_calls`.
-
-        `role` is "user" or "assistant".
+        """The messages so far, each with `role` ("user" or "assistant"), `text` and `tool_calls`.
 
         Raises:
-            LookupError: a recorded run is looked at again, and a secret was taken out of this.
+            LookupError: the messages are from a recorded run, which lacks a secret of them.
         """
-        return self._talked.messages
+        return self._conversation.messages
 
     @overload
     def require(self, what: Reply | ConversationChecks, *, weight: float = 1.0) -> Checks: ...
@@ -118,14 +116,14 @@ class _Checking:
     def require(self, what: object, message: str = "", *, weight: float = 1.0) -> Checks | None: ...
 
     def require(self, what: object, message: str = "", *, weight: float = 1.0) -> Checks | None:
-        """End the scenario unless something holds: `t.require(reply).contains("A1")`.
+        """End the scenario unless a check passes: `t.require(reply).contains("A1")`.
 
-        `t.conversation` may stand for the answer. What is neither has to be true:
-        `t.require(order_id, "no order id")`. That may be a verdict:
+        `what` is an answer, `t.conversation`, or any value that must be true:
+        `t.require(order_id, "no order id")`, or a verdict:
         `t.require(await t.judge(reply, "Is it polite?"))`.
 
         Raises:
-            TypeError: for what is always true, such as a check that was not waited for.
+            TypeError: the value is always true, such as a coroutine that was not awaited.
         """
         if not isinstance(message, str):
             raise TypeError(f"the message of t.require must be a text, not {message!r}")
@@ -135,20 +133,20 @@ class _Checking:
                     "an answer needs a check: t.require(reply).contains(…), or"
                     f" t.require(reply.text, {message!r})"
                 )
-            return self._begun_checks(what, weight, required=True)
+            return self._new_checks(what, weight, required=True)
         if inspect.isawaitable(what):
             if inspect.iscoroutine(what):
                 what.close()
             raise TypeError("t.require cannot wait: write t.require(await …), or (… .wait())")
         if inspect.isroutine(what):
             raise TypeError(f"t.require was given the function {what!r}: call it")
-        is_so = holds(what)
+        passed = holds(what)
         label, where = message or "required", self._place()
-        said = message or linecache.getline(where.file, where.line or 0).strip() or label
-        found = verdict("assert", label, passed=is_so, message=said)
-        expectation = Expectation("assert", label, where=where, weight=_checked(weight))
-        self._desk.conclude(expectation, found)
-        if not is_so:
+        reason = message or linecache.getline(where.file, where.line or 0).strip() or label
+        result = verdict("assert", label, passed=passed, message=reason)
+        expectation = Expectation("assert", label, where=where, weight=_valid_weight(weight))
+        self._recorder.conclude(expectation, result)
+        if not passed:
             raise RequirementFailed(label)
         return None
 
@@ -183,11 +181,11 @@ class _Checking:
         scale: float = 5,
         weight: float = 1.0,
     ) -> Pending[Verdict] | Pending[tuple[Verdict, ...]]:
-        """A judge gives at least `threshold` (> 0) of `scale` points for each criterion.
+        """A judge gives at least `threshold` of `scale` points for each criterion.
 
-        It sees the conversation up to this answer, or to the end of a conversation, and never the
-        threshold. A threshold of 0 is an error, since no answer would miss it. A list of criteria
-        is a question each, and has a verdict for each.
+        The judge sees the conversation up to this answer, or to the end of a conversation, but not
+        the threshold. A list of criteria has one question and one verdict for each criterion. A
+        threshold of 0 is an error, since every answer would pass.
         """
         scope = self._scope(what)
         if not (scale > 0 and math.isfinite(scale)):
@@ -199,25 +197,25 @@ class _Checking:
         listed = [criteria] if isinstance(criteria, str) else list(criteria)
         if not listed:
             raise ValueError("judge needs a criterion")
-        least = threshold / scale
+        min_score = threshold / scale
         judges = [
-            Judge.model_construct(criteria=asked_for("criteria", each), min_score=least)
+            Judge.model_construct(criteria=required_text("criteria", each), min_score=min_score)
             for each in listed
         ]
-        asked = [self._ask(scope, each.on_scale(scale), each.label, weight) for each in judges]
+        results = [self._ask(scope, each.on_scale(scale), each.label, weight) for each in judges]
         if isinstance(criteria, str):
-            return Pending(asked, lambda found: verdict_of(found[0]), self._wait)
-        return Pending(asked, _verdicts, self._wait)
+            return Pending(results, lambda found: verdict_of(found[0]), self._wait)
+        return Pending(results, _verdicts, self._wait)
 
     def sentiment(self, reply: Reply, tone: str, *, weight: float = 1.0) -> Pending[Verdict]:
         """A judge finds that the answer has a tone, such as "empathetic"."""
-        return self._verdict(reply, Sentiment(asked_for("tone", tone)), tone, weight)
+        return self._verdict(reply, Sentiment(required_text("tone", tone)), tone, weight)
 
     def factuality(
         self, reply: Reply, ground_truth: str, *, context: str | None = None, weight: float = 1.0
     ) -> Pending[Verdict]:
-        """A judge finds nothing in the answer that contradicts what is true."""
-        check = Factuality(asked_for("ground_truth", ground_truth), context)
+        """A judge finds nothing in the answer that contradicts the ground truth."""
+        check = Factuality(required_text("ground_truth", ground_truth), context)
         return self._verdict(reply, check, ground_truth, weight)
 
     def guardrail(
@@ -228,80 +226,73 @@ class _Checking:
         must_not: str | Iterable[str] = (),
         weight: float = 1.0,
     ) -> Pending[tuple[Verdict, ...]]:
-        """A judge finds that the answer keeps to each of some rules; there is a verdict for each.
+        """A judge finds that the answer keeps to each rule.
 
-        Those of `must` come first.
+        There is a verdict for each rule, for those of `must` first.
         """
-        scope = self._scope(self._talked.answered(reply))
-        rules = [Guardrail(asked_for("must", rule)) for rule in _listed(must)]
+        scope = self._scope(self._conversation.own_reply(reply))
+        rules = [Guardrail(required_text("must", rule)) for rule in _listed(must)]
         rules += [
-            Guardrail(asked_for("must_not", rule), must_not=True) for rule in _listed(must_not)
+            Guardrail(required_text("must_not", rule), must_not=True) for rule in _listed(must_not)
         ]
         if not rules:
             raise ValueError("guardrail needs a rule: must=[...] or must_not=[...]")
-        asked = [self._ask(scope, rule, f"{rule.verb}: {rule.rule}", weight) for rule in rules]
-        return Pending(asked, _verdicts, self._wait)
+        results = [self._ask(scope, rule, f"{rule.verb}: {rule.rule}", weight) for rule in rules]
+        return Pending(results, _verdicts, self._wait)
 
     def score(self, name: str, value: float) -> None:
-        """Record a number from 0 to 1, where more is better; `kindlm diff` compares it.
+        """Record a number from 0 to 1, where more is better.
 
-        It decides nothing; that it falls is taken for a regression.
+        The number does not change whether the test passes. `kindlm diff` reports a lower number as
+        a regression.
         """
-        asked_for("name", name)
+        required_text("name", name)
         if not 0 <= value <= 1:
             raise ValueError(
                 f"The score {name!r} is {value}: scores must be from 0 to 1, so that runs are "
                 "comparable. Divide it by the maximum"
             )
-        self._desk.record_score(name, float(value), self._place())
+        self._recorder.record_score(name, float(value), self._place())
 
     def _verdict(self, reply: Reply, check: Check, label: str, weight: float) -> Pending[Verdict]:
-        asked = [self._ask(self._scope(self._talked.answered(reply)), check, label, weight)]
-        return Pending(asked, lambda found: verdict_of(found[0]), self._wait)
+        result = self._ask(self._scope(self._conversation.own_reply(reply)), check, label, weight)
+        return Pending([result], lambda found: verdict_of(found[0]), self._wait)
 
     def _ask(self, scope: Scope, check: Check, label: str, weight: float) -> Future[CheckResult]:
         where = self._place()
-        more = {"turn": scope.last, "where": where, "weight": _checked(weight)}
-        return self._desk.evaluate(check.expected(scope.labelled(label), **more))
+        more = {"turn": scope.last, "where": where, "weight": _valid_weight(weight)}
+        return self._recorder.evaluate(check.expected(scope.labelled(label), **more))
 
-    def _begun_checks(self, what: Checked, weight: float, *, required: bool) -> Checks:
-        scope, weight = self._scope(what), _checked(weight)
-        checks = Checks(self._desk, scope, self._place, weight=weight, required=required)
-        self._desk.begun[checks] = self._place()
+    def _new_checks(self, what: Checked, weight: float, *, required: bool) -> Checks:
+        scope, weight = self._scope(what), _valid_weight(weight)
+        checks = Checks(self._recorder, scope, self._place, weight=weight, required=required)
+        self._recorder.unfinished[checks] = self._place()
         return checks
 
     def _scope(self, what: object) -> Scope:
-        """Return what a check is asked for about; see `AgentUnderTest.answered`."""
+        """Return the answers that a check reads; raises like `AgentUnderTest.own_reply`."""
         if isinstance(what, ConversationChecks):
-            return what.scope_at(self._desk)
+            return what.scope_at(self._recorder)
         if isinstance(what, Conversed):
-            turns = [self._talked.answered(each).turn for each in what.replies]
+            turns = [self._conversation.own_reply(each).turn for each in what.replies]
             return Scope(lambda: what, turns[0], turns[-1])
         if isinstance(what, tuple) and all(isinstance(each, Message) for each in what):
             raise TypeError("for the whole conversation, write t.conversation, not t.messages")
-        reply = self._talked.answered(what)
+        reply = self._conversation.own_reply(what)
         return Scope(lambda: reply, reply.turn, reply.turn, is_conversation=False)
 
-    async def _conversed(
-        self,
-        ask: Ask,
-        send: Callable[[str], Awaitable[Reply]],
-        persona: Persona,
-        goal: str,
-        turns: tuple[int, int],
-        script: Lines,
-        stop: Stop | None,
+    async def _converse(
+        self, user: SimulatedUser, ask: Ask, send: Callable[[str], Awaitable[Reply]]
     ) -> Conversed:
-        """Converse, and keep what makes the trial errored.
+        """Let a simulated user talk to the agent; a `SimulationError` makes the trial errored.
 
-        Two users in one conversation would answer one another, in an order that is another one
-        each time.
+        Two users at once would answer each other, in a random order.
         """
         if self._converses:
             raise RuntimeError("another t.converse of this trial is still running: await it first")
         self._converses = True
         try:
-            return await converse(ask, self._talked, send, persona, goal, turns, script, stop)
+            return await user.converse(ask, self._conversation, send)
         except SimulationError as error:
             self.error = error.error
             raise
@@ -309,7 +300,7 @@ class _Checking:
             self._converses = False
 
 
-def _checked(weight: float) -> float:
+def _valid_weight(weight: float) -> float:
     if not (weight > 0 and math.isfinite(weight)):
         raise ValueError(f"weight must be more than 0, but is {weight}")
     return weight
@@ -324,11 +315,11 @@ def _listed(rules: str | Iterable[str]) -> list[str]:
 
 
 class Trial(_Checking):
-    """What an `async` scenario works with: the agent, and checks of what it answers."""
+    """The argument of an `async` scenario: the agent, and checks of its answers."""
 
     def __init__(self, stage: Stage, place: Place) -> None:
-        self._begun = Begun()
-        self.agent = AgentUnderTest(stage, place, self._begun)
+        self._coroutines = TrackedCoroutines()
+        self.agent = AgentUnderTest(stage, place, self._coroutines)
         super().__init__(stage, self.agent, place)
 
     def converse(
@@ -340,50 +331,48 @@ class Trial(_Checking):
         script: Lines = (),
         stop: Stop | None = None,
     ) -> Coroutine[Any, Any, Conversed]:
-        """Let a model play a person who talks to the agent until they have what they want.
+        """Let a model play a person who talks to the agent until a goal is reached.
 
-        It goes on with what was said before. What comes of it decides nothing by itself: check it.
+        The person continues the conversation of this trial. The outcome alone passes or fails
+        nothing: check it.
 
         Args:
-            persona: who they are.
-            goal: what they want, such as "a refund is promised".
-            turns: how many messages there are at least, whatever the model says of its goal, and
-                at most.
-            script: what they say first, message by message; where it is None, the model speaks.
-                All of it is said before the goal can end the conversation.
-            stop: says of an answer whether the conversation ends with it.
+            persona: the person.
+            goal: the goal, such as "a refund is promised".
+            turns: the least and the most messages. Before the least, the goal cannot end the
+                conversation.
+            script: the first messages; the model writes those that are None. All of them are sent
+                before the goal can end the conversation.
+            stop: a function that returns whether the conversation ends with an answer.
 
         Raises:
-            AgentError: the agent gave no answer.
-            SimulationError: the model gave no message, also when it was asked again. After both,
-                the trial is errored.
+            AgentError: the agent gave no answer. The trial is then errored.
+            SimulationError: the model gave no message, also when it was asked again. The trial is
+                then errored.
         """
-        ask, send = self._stage.ask, self.agent.send
-        talk = self._conversed(ask, send, persona, goal, turns, script, stop)
-        return self._begun.hand_out("t.converse(…)", self._place(), talk)
+        user = SimulatedUser(persona, goal, turns, script, stop)
+        talk = self._converse(user, self._stage.ask, self.agent.send)
+        return self._coroutines.track("t.converse(…)", self._place(), talk)
 
     def mistake(self) -> KindlmError | None:
-        """Return the error of a function that asked for something that was lost, else None.
-
-        What was not awaited is closed.
-        """
-        forgotten = self._begun.forgotten()
-        if forgotten is None:
+        """Return the error of a test that uses the trial wrongly; closes unawaited coroutines."""
+        unawaited = self._coroutines.first_unawaited()
+        if unawaited is None:
             return super().mistake()
-        what, where = forgotten
+        what, where = unawaited
         message = f"The scenario never awaited {what}, so it had no effect."
         hint = f"Write `await {what}` in line {where.line}."
         return KindlmError(ErrorCode.ASSERTION_EVAL_ERROR, message, hint, where)
 
 
 class SyncTrial(_Checking):
-    """What a scenario works with that is no `async` function. It runs in a thread of its own."""
+    """The argument of a scenario that is not `async`, whose function runs in its own thread."""
 
     def __init__(self, stage: Stage, place: Place) -> None:
         self._thread = FunctionThread()
-        agent = AgentUnderTest(stage, place, Begun())
-        super().__init__(stage, agent, place, self._thread)
-        self.agent = SyncAgentUnderTest(agent, self._thread)
+        conversation = AgentUnderTest(stage, place, TrackedCoroutines())
+        super().__init__(stage, conversation, place, self._thread)
+        self.agent = SyncAgentUnderTest(conversation, self._thread)
 
     def converse(
         self,
@@ -402,9 +391,10 @@ class SyncTrial(_Checking):
         async def send(message: str) -> Reply:
             return self.agent.send(message)
 
-        # In this thread, in which `stop` may use the trial as the rest of the scenario does.
-        return at_once(self._conversed(ask, send, persona, goal, turns, script, stop))
+        user = SimulatedUser(persona, goal, turns, script, stop)
+        # In this thread, so that `stop` can use the trial like the rest of the scenario.
+        return at_once(self._converse(user, ask, send))
 
     def end(self) -> None:
-        """Cut the trial off: whatever its function does next with it ends the function."""
+        """Cut the trial off: the next use of it ends the function."""
         self._thread.end()

@@ -19,7 +19,7 @@ from kindlm.wording import shown
 from kindlm_store import REDACTED
 
 Place: TypeAlias = Callable[[], SourceLocation]
-"""Tells where the test is that asks for something."""
+"""Returns the current line of the test."""
 
 
 class AgentError(Exception):
@@ -28,7 +28,7 @@ class AgentError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Persona:
-    """A person who talks to the agent. Only a simulated user sees more of it than its name."""
+    """A person who talks to the agent; only a simulated user uses more of it than the name."""
 
     role: str
     name: str | None = None
@@ -43,7 +43,7 @@ class Persona:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What a persona says."""
+    """A message of a persona."""
 
     text: str
     persona: Persona
@@ -53,29 +53,29 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class Begun:
-    """The coroutines that a scenario was given, each with its call and its place.
+class TrackedCoroutines:
+    """The coroutines that methods of a trial returned, each with its call and its place.
 
-    Python only prints a warning for a coroutine that is never awaited: a test whose message was
-    never sent would pass.
+    Python only warns of a coroutine that is never awaited. A test would pass although its message
+    was never sent.
     """
 
-    _handed_out: list[tuple[str, SourceLocation, Coroutine[Any, Any, Any]]] = field(
+    _coroutines: list[tuple[str, SourceLocation, Coroutine[Any, Any, Any]]] = field(
         default_factory=list
     )
 
-    def hand_out(
+    def track(
         self, what: str, where: SourceLocation, work: Coroutine[Any, Any, T]
     ) -> Coroutine[Any, Any, T]:
-        """Return a coroutine, and remember it."""
-        self._handed_out.append((what, where, work))
+        """Remember a coroutine, and return it."""
+        self._coroutines.append((what, where, work))
         return work
 
-    def forgotten(self) -> tuple[str, SourceLocation] | None:
-        """Return the call and place of the first that was not awaited; close all that were not."""
+    def first_unawaited(self) -> tuple[str, SourceLocation] | None:
+        """Return the call and place of the first unawaited coroutine; closes all of them."""
         waiting = [
             (what, where, work)
-            for what, where, work in self._handed_out
+            for what, where, work in self._coroutines
             if inspect.getcoroutinestate(work) == inspect.CORO_CREATED
         ]
         for _, _, work in waiting:
@@ -85,12 +85,12 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One answer of the agent: its `text`, the `tool_calls` that it made, and the `raw` body.
+    """One answer of the agent: its `text`, its `tool_calls`, and the `raw` body.
 
     Attributes:
-        usage: `input_tokens` and `output_tokens`; None if it reported neither.
-        latency_ms: how long it took, in milliseconds.
-        turn: which answer of the conversation it is, from 1.
+        usage: `input_tokens` and `output_tokens`; None if the agent reported neither.
+        latency_ms: the time until the answer, in milliseconds.
+        turn: the number of the answer in the conversation, from 1.
     """
 
     _text: str
@@ -103,53 +103,52 @@ class Reply:
 
     @property
     def text(self) -> str:
-        """What it said.
+        """The text of the answer.
 
         Raises:
-            LookupError: a recorded run is looked at again, and a secret was taken out of this.
+            LookupError: the answer is from a recorded run, which lacks a secret of the text.
         """
-        self._refuse_what_lacks(self._text, "text")
+        self._refuse_redacted(self._text, "text")
         return self._text
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
-        """The tools that it called for this answer, each with `name` and `arguments`.
+        """The tool calls for this answer, each with `name` and `arguments`.
 
         Raises:
-            LookupError: a recorded run is looked at again, and a secret was taken out of these.
+            LookupError: the answer is from a recorded run, which lacks a secret of the calls.
         """
         for call in self._tool_calls:
-            written = json.dumps([call.arguments, call.malformed])
-            self._refuse_what_lacks(written, "tool_calls")
+            self._refuse_redacted(json.dumps([call.arguments, call.malformed]), "tool_calls")
         return self._tool_calls
 
     @property
     def raw(self) -> str:
-        """The body as it was received.
+        """The body as the agent sent it.
 
         Raises:
-            LookupError: a recorded run is looked at again, and the body is not kept there any more,
-                or a secret was taken out of it.
+            LookupError: the answer is from a recorded run, which lacks the body or a secret of it.
         """
         if self._raw is None:
             raise LookupError(
                 "the body of this answer is no longer stored, so reply.raw is unavailable. Run "
                 "the scenario again: kindlm test"
             )
-        self._refuse_what_lacks(self._raw, "raw")
+        self._refuse_redacted(self._raw, "raw")
         return self._raw
 
     def mentions(self, text: str) -> bool:
-        """Return whether the answer contains a text, whatever its case."""
+        """Return whether the answer contains a text, in upper or lower case."""
         return text.lower() in self.text.lower()
 
     def __str__(self) -> str:
-        """Return what it said."""
+        """Return the text of the answer."""
         return self.text
 
-    def _refuse_what_lacks(self, written: str, name: str) -> None:
-        if self._is_recorded and REDACTED in written:
-            # What is written of it instead would turn the findings of a test round.
+    def _refuse_redacted(self, text: str, name: str) -> None:
+        if self._is_recorded and REDACTED in text:
+            # With a placeholder in place of the secret, a check of the test could turn out
+            # differently.
             raise LookupError(
                 f"a secret was removed from this answer when it was recorded, so reply.{name} "
                 "is unavailable. Run the scenario again: kindlm test"
@@ -162,7 +161,7 @@ def reply_of(answer: Step, raw: str | None, turn: int) -> Reply:
     is_known = usage.input_tokens is not None or usage.output_tokens is not None
     return Reply(
         _text=answer.text,
-        # Copies: what a test does to them changes nothing of what is checked.
+        # Copies, since a test may change them, and checks read the originals.
         _tool_calls=tuple(
             replace(use.call, arguments=copy.deepcopy(use.call.arguments))
             for use in answer.tool_uses
@@ -176,23 +175,23 @@ def reply_of(answer: Step, raw: str | None, turn: int) -> Reply:
 
 
 class AgentUnderTest:
-    """The agent that a scenario talks to; every trial has a conversation of its own."""
+    """The agent that a scenario talks to, in the conversation of one trial."""
 
-    def __init__(self, stage: Stage, place: Place, begun: Begun) -> None:
+    def __init__(self, stage: Stage, place: Place, coroutines: TrackedCoroutines) -> None:
         self._stage = stage
         self._place = place
-        self._begun = begun
-        self.said: list[tuple[str, str]] = []
-        """The messages of the user so far, each with what the agent answered."""
+        self._coroutines = coroutines
+        self.exchanges: list[tuple[str, str]] = []
+        """The user's messages so far, each with the text of the agent's answer."""
         self.replies: list[Reply] = []
-        """What it answered so far."""
+        """The agent's answers so far."""
 
     @property
     def messages(self) -> tuple[SaidMessage, ...]:
-        """What the user and the agent said so far; see `Trial.messages`."""
+        """The messages so far; see `Trial.messages`."""
         return tuple(
             message
-            for (text, _), reply in zip(self.said, self.replies, strict=True)
+            for (text, _), reply in zip(self.exchanges, self.replies, strict=True)
             for message in (
                 SaidMessage(Role.USER, text),
                 SaidMessage(Role.ASSISTANT, reply.text, reply.tool_calls),
@@ -206,7 +205,7 @@ class AgentUnderTest:
             AgentError: the agent gave no answer, also when it was asked again; the trial is then
                 errored.
         """
-        return self._begun.hand_out("t.agent.send(…)", self._place(), self._send(message))
+        return self._coroutines.track("t.agent.send(…)", self._place(), self._send(message))
 
     async def _send(self, message: str | Message) -> Reply:
         text = message.text if isinstance(message, Message) else message
@@ -216,20 +215,20 @@ class AgentUnderTest:
         if isinstance(answer, Err):
             raise AgentError(answer.error.message)
         step, body = answer.value
-        self.said.append((text, step.text))
+        self.exchanges.append((text, step.text))
         reply = reply_of(step, body, self._stage.turns)
         self.replies.append(reply)
         return reply
 
-    def answered(self, reply: object) -> Reply:
-        """Return what a check is asked for about, which has to be an answer in this conversation.
+    def own_reply(self, reply: object) -> Reply:
+        """Return the argument of a check, which must be an answer in this conversation.
 
-        Checks look at what was recorded: of a changed answer, or of one of another trial, they
-        would say something that is not true.
+        Checks read the recorded answer: their results would be wrong for a changed answer, or for
+        an answer of another trial.
 
         Raises:
-            TypeError: it is no answer.
-            ValueError: it is no answer in this conversation.
+            TypeError: it is not an answer.
+            ValueError: it is not an answer in this conversation.
         """
         if not isinstance(reply, Reply):
             hint = ": await it first" if inspect.isawaitable(reply) else ""
@@ -244,7 +243,7 @@ class AgentUnderTest:
 
 
 class SyncAgentUnderTest:
-    """The agent as a scenario that is not `async` sees it."""
+    """The agent for a scenario that is not `async`."""
 
     def __init__(self, agent: AgentUnderTest, thread: FunctionThread) -> None:
         self._agent = agent

@@ -1,4 +1,4 @@
-"""Simulated users: a model plays a person who talks to the agent, until they have what they want.
+"""Simulated users: a model plays a person who talks to the agent until a goal is reached.
 
 The agent's answers are fenced data in the questions to that model, as in questions to a judge,
 since an agent may answer with anything.
@@ -60,23 +60,23 @@ _PROMPT = Prompt.of(
 Ending = Literal["goal", "limit", "stop"]
 
 Lines = Sequence[str | Message | None]
-"""What the user says, message by message; the model plays those that are None."""
+"""The user's messages in order; the model writes those that are None."""
 
 Stop = Callable[[Reply], object]
-"""Says of an answer whether the conversation ends with it."""
+"""Returns whether the conversation ends with an answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conversed:
-    """A conversation that a simulated user had.
+    """A conversation of a simulated user with the agent.
 
     Attributes:
-        messages: what the user said.
-        replies: what the agent answered to each of these.
-        ended: why it ended: "goal" if the goal was reached, "limit" if that was not so after as
-            many messages as there may be, "stop" if the rule of the test ended it.
-        reason: what the model that played the user said why the goal is reached, or is not; empty
-            if it was not asked.
+        messages: the user's messages.
+        replies: the agent's answer to each message.
+        ended: why the conversation ended: "goal" if the goal was reached, "limit" after the most
+            messages, "stop" by the function `stop` of the test.
+        reason: why the goal was reached or not, in the words of the model that played the user;
+            empty after "stop".
     """
 
     messages: tuple[str, ...]
@@ -85,7 +85,7 @@ class Conversed:
     reason: str
 
     def __bool__(self) -> bool:
-        """Refuse: that there was a conversation says nothing of how it ended."""
+        """Raise: a conversation says nothing about how it ended."""
         raise TypeError(
             "a conversation is neither true nor false: require .goal_reached, or check it with"
             " t.check(talk)"
@@ -93,7 +93,7 @@ class Conversed:
 
     @property
     def goal_reached(self) -> bool:
-        """Whether the user got what they wanted."""
+        """Whether the user's goal was reached."""
         return self.ended == "goal"
 
     @property
@@ -103,100 +103,89 @@ class Conversed:
 
 
 class SimulationError(Raised):
-    """The model that plays the user said nothing; the execution is errored in any case.
+    """The model that plays the user returned nothing usable; this makes the execution errored.
 
     Attributes:
-        error: why, as it is recorded.
+        error: the reason, as kindlm records it.
     """
-
-
-async def converse(
-    ask: Ask,
-    agent: AgentUnderTest,
-    send: Callable[[str], Awaitable[Reply]],
-    persona: Persona,
-    goal: str,
-    turns: tuple[int, int],
-    script: Lines,
-    stop: Stop | None,
-) -> Conversed:
-    """Let a simulated user, played by a model that is asked, talk to the agent by `send`.
-
-    See `Trial.converse`.
-    """
-    least, most = turns
-    if not goal.strip():
-        raise ValueError('converse needs a goal, such as goal="a refund is promised"')
-    if not 1 <= least <= most <= _MOST_TURNS:
-        raise ValueError(
-            f"turns must be the least and the most messages, from 1 to {_MOST_TURNS}, but are"
-            f" ({least}, {most})"
-        )
-    lines = tuple(script)
-    if isinstance(script, str) or not all(
-        each is None or isinstance(each, str | Message) for each in lines
-    ):
-        raise TypeError("script must be a list of messages, with None where the model speaks")
-    if len(lines) > most:
-        raise ValueError(f"script has {len(lines)} messages, and turns allows {most}")
-    user = _SimulatedUser(ask, agent, persona, goal)
-    messages: list[str] = []
-    replies: list[Reply] = []
-
-    def ended(why: Ending, reason: str = "") -> Conversed:
-        return Conversed(tuple(messages), tuple(replies), why, reason)
-
-    for turn in range(most):
-        line = lines[turn] if turn < len(lines) else None
-        if line is None:
-            may_end = turn >= max(least, len(lines))
-            move = await user.next(may_end=may_end)
-            if move.done and may_end:
-                return ended("goal", move.reason)
-            line = move.message
-        messages.append(line.text if isinstance(line, Message) else line)
-        replies.append(await send(messages[-1]))
-        if stop is not None and _is_true(stop(replies[-1])):
-            return ended("stop")
-    # Whether the last answer brought what the user wanted is still to be asked.
-    move = await user.next(may_end=True, is_over=True)
-    return ended("goal" if move.done else "limit", move.reason)
-
-
-def _is_true(found: object) -> bool:
-    """Return whether the rule of a test ends the conversation."""
-    if inspect.isawaitable(found):
-        if inspect.iscoroutine(found):
-            found.close()
-        raise TypeError("stop must say at once whether the conversation ends: it is `async`")
-    return bool(found)
 
 
 class _Move(NamedTuple):
-    """What the user does next: says `message`, or ends the conversation since it is `done`."""
+    """The model's answer: the next message, or no message if the goal is reached (`done`)."""
 
     message: str
     done: bool
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class _SimulatedUser:
-    """A person with a goal, played by the model of `[llm]`."""
+@dataclass(slots=True)
+class SimulatedUser:
+    """A person with a goal, played by the model of `[llm]`; see `Trial.converse`."""
 
-    ask: Ask
-    agent: AgentUnderTest
     persona: Persona
     goal: str
+    turns: tuple[int, int]
+    script: Lines
+    stop: Stop | None
 
-    async def next(self, *, may_end: bool, is_over: bool = False) -> _Move:
-        """Return what the user does next; the model is asked once more if need be.
+    def __post_init__(self) -> None:
+        """Refuse invalid arguments of `Trial.converse`."""
+        least, most = self.turns
+        if not self.goal.strip():
+            raise ValueError('converse needs a goal, such as goal="a refund is promised"')
+        if not 1 <= least <= most <= _MOST_TURNS:
+            raise ValueError(
+                f"turns must be the least and the most messages, from 1 to {_MOST_TURNS}, but are"
+                f" ({least}, {most})"
+            )
+        lines = tuple(self.script)
+        if isinstance(self.script, str) or not all(
+            each is None or isinstance(each, str | Message) for each in lines
+        ):
+            raise TypeError("script must be a list of messages, with None where the model speaks")
+        if len(lines) > most:
+            raise ValueError(f"script has {len(lines)} messages, and turns allows {most}")
+        self.script = lines
 
-        `may_end` tells whether the goal may end the conversation here, `is_over` that nothing more
-        is said, and the only question is whether the goal is reached.
+    async def converse(
+        self, ask: Ask, agent: AgentUnderTest, send: Callable[[str], Awaitable[Reply]]
+    ) -> Conversed:
+        """Talk to the agent by `send`, after what `agent` and the user said before.
 
         Raises:
-            SimulationError: the model said nothing of use.
+            SimulationError: the model returned nothing usable, twice.
+        """
+        messages: list[str] = []
+        replies: list[Reply] = []
+
+        def ended(why: Ending, reason: str = "") -> Conversed:
+            return Conversed(tuple(messages), tuple(replies), why, reason)
+
+        least, most = self.turns
+        scripted = len(self.script)
+        for turn in range(most):
+            line = self.script[turn] if turn < scripted else None
+            if line is None:
+                may_end = turn >= max(least, scripted)
+                move = await self._move(ask, agent, may_end=may_end)
+                if move.done and may_end:
+                    return ended("goal", move.reason)
+                line = move.message
+            messages.append(line.text if isinstance(line, Message) else line)
+            replies.append(await send(messages[-1]))
+            if self.stop is not None and _is_true(self.stop(replies[-1])):
+                return ended("stop")
+        # The model has not yet seen the last answer, which may reach the goal.
+        move = await self._move(ask, agent, may_end=True, is_over=True)
+        return ended("goal" if move.done else "limit", move.reason)
+
+    async def _move(
+        self, ask: Ask, agent: AgentUnderTest, *, may_end: bool, is_over: bool = False
+    ) -> _Move:
+        """Return the next move; asks the model a second time after an unusable answer.
+
+        With `may_end`, a reached goal ends the conversation. With `is_over`, the user may send no
+        more messages, and the model only decides whether the goal is reached.
         """
         persona = self.persona
         data = {
@@ -210,17 +199,17 @@ class _SimulatedUser:
             "goal": self.goal,
             "conversation": [
                 {"role": role, "text": text}
-                for message, answer in self.agent.said
+                for message, answer in agent.exchanges
                 for role, text in (("user", message), ("assistant", answer))
             ],
             "mayEnd": may_end,
             "isOver": is_over,
         }
         for _ in range(_TRIES):
-            reply = await self.ask(_PROMPT.question(data, new_token()))
+            reply = await ask(_PROMPT.question(data, new_token()))
             if isinstance(reply, Err):
-                found = reply.error
-                error = _no_move(found.message, found.code, found.hint)
+                failed = reply.error
+                error = _no_move(failed.message, failed.code, failed.hint)
                 continue
             text, ending = reply.value.text, reply.value.finish_reason
             try:
@@ -231,10 +220,19 @@ class _SimulatedUser:
         raise SimulationError(error)
 
 
+def _is_true(result: object) -> bool:
+    if inspect.isawaitable(result):
+        if inspect.iscoroutine(result):
+            result.close()
+        raise TypeError("stop must say at once whether the conversation ends: it is `async`")
+    return bool(result)
+
+
 def _read(text: str, ending: FinishReason | None, *, may_end: bool, is_over: bool) -> _Move:
-    """Return what the model answered; raise `ValueError` that says what is wrong with it."""
+    """Read an answer of the model; raises `ValueError` that says what is wrong."""
     answer = _PROMPT.read(text, ending)
-    # What is sent is what is recorded, so that the conversation can be looked at again.
+    # The recorded message is scrubbed. The agent gets the same text, so that a rescore can repeat
+    # the conversation.
     move = _Move(scrub(answer["message"].strip()), answer["done"], answer["reason"])
     if not (move.message or is_over or (move.done and may_end)):
         raise ValueError("its message is empty")
