@@ -1,11 +1,11 @@
 """Scenarios: tests of conversations with an agent, as Python functions or in YAML.
 
-- `api`, `trial`, `checks`, `under_test` and `users` are what a test works with; `kindlm`
-  exports their public names. `scope` says which answers a check is about: one, or all, and
-  `function_thread` serves functions that are not `async`.
+- `api`, `trial`, `checks`, `under_test` and `users` are the API of tests; `kindlm` exports their
+  public names. `scope` says which answers a check reads, and `function_thread` serves functions
+  that are not `async`.
 - `function_script` runs such a test for the engine.
 - `scenario_suite` turns a file into a suite: `yaml_form` reads YAML, `finding`, `marks` and
   `source_text` read Python, and `configuration` reads kindlm.toml. Under pytest, pytest itself
   collects Python files, and `scenario_suite` does the rest.
-- `packs` finds packs in installed packages; below it are those that come with kindlm.
+- `packs` finds packs in installed packages; its subpackages are kindlm's own packs.
 """

@@ -15,7 +15,7 @@ _ATTRIBUTE = "__kindlm_scenario__"
 
 @dataclass(frozen=True, slots=True)
 class ScenarioSpec:
-    """What `@scenario` says of a test; see there."""
+    """The arguments of `@scenario`."""
 
     name: str
     tags: tuple[str, ...] = ()
@@ -27,7 +27,7 @@ class ScenarioSpec:
     telemetry: Literal["otlp"] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant."""
+        """Refuse invalid arguments."""
         if not self.name.strip():
             raise ValueError('A scenario needs a name: @scenario("refund of a late order")')
         if self.repeats not in range(1, MAX_REPEAT + 1):
@@ -59,23 +59,21 @@ def scenario(
     """Make a test function a scenario, and return the function itself.
 
     Args:
-        name: what it is about, for people; `kindlm test -t` finds it by any part of it.
-        tags: words to select it by: `kindlm test --tags`.
-        repeats: how often it is run.
-        pass_rate: the share of its repeats that has to pass, from 0 to 1.
-        timeout: seconds that one run of it may take, `eval.default_timeout` of the configuration
-            by default. It is then cut off and errored.
-        agent: the agent under test, if it is another one than that of the configuration: the
-            object itself (a function, an agent of a framework), a function without parameters or a
-            class that makes one for each conversation, its URL, or a mapping with the keys of
-            `[agent]`.
+        name: a title for people; `kindlm test -t` finds the scenario by any part of it.
+        tags: words to select the scenario by: `kindlm test --tags`.
+        repeats: how often the scenario runs.
+        pass_rate: the share of repeats that must pass, from 0 to 1.
+        timeout: the most seconds of one repeat, which is then cut off and errored; by default
+            `eval.default_timeout` of the configuration.
+        agent: the agent under test, by default that of the configuration: the object itself (a
+            function, an agent of a framework), a function without parameters or a class that makes
+            the agent of a conversation, its URL, or a mapping with the keys of `[agent]`.
         gateway: whether the agent calls its models through kindlm, which records these calls.
-        telemetry: "otlp" if the agent makes spans of OpenTelemetry, from which kindlm reads what
-            it did.
+        telemetry: "otlp" if kindlm reads the agent's actions from its OpenTelemetry spans.
 
     Raises:
-        ValueError: for values that cannot be meant.
-        TypeError: if what is decorated is not a function.
+        ValueError: an argument is invalid.
+        TypeError: the decorated object is not a function.
     """
     if not isinstance(name, str):
         message = 'Write @scenario("name") above the function, with a name'  # type: ignore[unreachable]
@@ -100,6 +98,6 @@ def scenario(
 
 
 def spec_of(value: object) -> ScenarioSpec | None:
-    """Return what `@scenario` said of a function; None of anything else."""
+    """Return the arguments of a function's `@scenario`; None for any other object."""
     found = getattr(value, _ATTRIBUTE, None)
     return found if isinstance(found, ScenarioSpec) else None

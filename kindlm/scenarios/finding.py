@@ -1,6 +1,6 @@
 """Finds the scenarios of a test file without pytest: the functions that pytest would collect.
 
-A scenario that depends on pytest is found as well, with a hint why it is skipped.
+A scenario that needs pytest is skipped, with a hint why.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ _OF_CLASSES = (
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A scenario as it was found: its test name without the file, and how it is run.
+    """A scenario of a file; `name` is its name without the file, and `script` runs it.
 
-    `hint` says why it can only be run by pytest. `is_skipped` tells that a mark keeps it from being
-    run at all. `agent_where` is where its own agent stands, if that is known.
+    `hint` says why only pytest can run it. With `is_skipped`, a mark skips it. `agent_where` is the
+    place of its own agent in a YAML file.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class FoundScenarios:
-    """The scenarios of a file, in the order of pytest, and what is wrong with it."""
+    """The scenarios of a file, in the order of pytest, and problems of the file."""
 
     scenarios: tuple[Scenario, ...]
     problems: tuple[Diagnostic, ...] = ()
@@ -78,8 +78,8 @@ class FoundScenarios:
 class _Test:
     """A function that pytest collects.
 
-    `classes` are those around it, the outermost first; `names` are theirs and its own. `value` is
-    what stands in its class or module.
+    `classes` are the classes around it, the outermost first; `names` are their names and its own.
+    `value` is the attribute of its class or module: the function, or a static or class method.
     """
 
     module: ModuleType
@@ -93,7 +93,7 @@ class _Test:
 
     @property
     def function(self) -> Callable[..., Any]:
-        """The function itself, of a static method, too."""
+        """The function itself, also that of a static or class method."""
         is_wrapped = isinstance(self.value, staticmethod | classmethod)
         function: Callable[..., Any] = self.value.__func__ if is_wrapped else self.value
         return function
@@ -108,12 +108,12 @@ class _Test:
 
     @property
     def marks(self) -> list[Any]:
-        """Its marks and those of all that is around it, the nearest first."""
+        """The marks of the function, its classes and its module, the nearest first."""
         around = (self.function, *reversed(self.classes), self.module)
         return [mark for owner in around for mark in marks_of(owner)]
 
     def find(self) -> Callable[..., Any]:
-        """Return the function as it is called: that of an object that no other trial has."""
+        """Return the function for one trial: a method has a new object."""
         if not self.classes:
             return self.function
         bound: Callable[..., Any] = getattr(self.classes[-1](), self.names[-1])
@@ -121,7 +121,7 @@ class _Test:
 
 
 def written_at(function: Callable[..., Any]) -> SourceLocation:
-    """Return where a function is written, whatever decorators stand above it."""
+    """Return the place of a function in its file, in spite of its decorators."""
     code = inspect.unwrap(function).__code__
     return SourceLocation(code.co_filename, code.co_firstlineno)
 
@@ -133,10 +133,10 @@ def find_scenarios(
     conftest: str | None = None,
     agent: AgentFixture | None = None,
 ) -> FoundScenarios:
-    """Return the scenarios of a module and what is wrong with it. Never raises.
+    """Return the scenarios and problems of a module. Never raises.
 
-    `source` is the text of `file`. `conftest` says what a conftest.py does before each test, which
-    only pytest does. `agent` makes the agent of those that name none.
+    `source` is the text of `file`. `conftest` is a hint about a fixture of a conftest.py that only
+    pytest can run. `agent` makes the agent of scenarios without their own.
     """
     text = read_text(source, file)
     scenarios: list[Scenario] = []
@@ -151,12 +151,12 @@ def find_scenarios(
                 problems.append(Diagnostic(_no_scenario(test), "warning", name))
             continue
         try:
-            found = list(_cases(test, spec, conftest, agent))
-        except Exception as error:  # noqa: BLE001 - whatever the user's values raise
+            cases = list(_cases(test, spec, conftest, agent))
+        except Exception as error:  # noqa: BLE001 - from the user's values
             problems.append(Diagnostic(_unreadable(test, error), "error", name))
             continue
-        scenarios += found
-        if not found:
+        scenarios += cases
+        if not cases:
             problems.append(Diagnostic(without_trial(name, test.where), "error", name))
     return FoundScenarios(tuple(scenarios), tuple(problems))
 
@@ -164,7 +164,7 @@ def find_scenarios(
 def _tests(
     module: ModuleType, classes: tuple[type, ...] = (), names: tuple[str, ...] = ()
 ) -> Iterator[_Test]:
-    """Yield the test functions of a module or class, those of the classes it comes from first."""
+    """Yield the test functions of a module or class, those of the bases of a class first."""
     owner = classes[-1] if classes else module
     if not getattr(owner, "__test__", True):
         return
@@ -197,43 +197,43 @@ def _cases(
 ) -> Iterator[Scenario]:
     """Yield the cases of a scenario; none if it takes no trial."""
     marks = test.marks
-    taken = arguments_of(test.function, marks, bound=test.is_bound)
+    arguments = arguments_of(test.function, marks, bound=test.is_bound)
     hint = uncallable(test.classes)
-    trial = "" if taken.trial is None and hint is not None else taken.trial
+    trial = "" if arguments.trial is None and hint is not None else arguments.trial
     if trial is None:
         return
-    cases = taken.cases() or [Parameters()]
+    cases = arguments.cases() or [Parameters()]
     by_value = spec.agent is None and any(AGENT_FIXTURE in case.arguments for case in cases)
     if hint is None:
-        asked = (name for mark in marks_named("usefixtures", marks) for name in mark.args)
-        needs = taken.fixture or next(asked, None)
-        why = f"it needs the fixture {needs}" if needs else _prepared(test) or conftest
-        names_none = spec.agent is None and not by_value
-        inside = (c for c in reversed(test.classes) if any(map(agent_fixture, c.__mro__)))
-        if names_none and (owner := next(inside, None)) is not None:
+        used = (name for mark in marks_named("usefixtures", marks) for name in mark.args)
+        fixture = arguments.fixture or next(used, None)
+        why = f"it needs the fixture {fixture}" if fixture else _prepared(test) or conftest
+        needs_agent = spec.agent is None and not by_value
+        owners = (c for c in reversed(test.classes) if any(map(agent_fixture, c.__mro__)))
+        if needs_agent and (owner := next(owners, None)) is not None:
             why = why or f"the fixture {AGENT_FIXTURE} is a method of {owner.__name__}"
-        elif names_none and agent is not None:
+        elif needs_agent and agent is not None:
             spec, why = replace(spec, agent=agent.make), why or agent.hint
         hint = why and f"{why}: run pytest --kindlm"
     file = Path(test.where.file)
     for case in cases:
-        own = [*case.marks, *marks]
-        skipped = case.is_empty or is_skipped(own)
-        text = None if skipped else open_condition(own)
-        if text is not None:
-            told = f"its skipif has the text {text!r} for a condition: run pytest --kindlm"
+        case_marks = [*case.marks, *marks]
+        skipped = case.is_empty or is_skipped(case_marks)
+        case_hint = None if skipped else hint
+        if not skipped and (text := open_condition(case_marks)) is not None:
+            case_hint = f"its skipif has the text {text!r} for a condition: run pytest --kindlm"
         yield Scenario(
             name=test.name if case.id is None else f"{test.name}[{case.id}]",
             spec=replace(spec, agent=case.arguments.get(AGENT_FIXTURE)) if by_value else spec,
             where=test.where,
             script=FunctionScript(test.find, file, test.where, trial, case.arguments),
-            hint=None if skipped else hint if text is None else told,
+            hint=case_hint,
             is_skipped=skipped,
         )
 
 
 def uncallable(classes: Sequence[type]) -> str | None:
-    """Return why tests in classes get no trial, under pytest either."""
+    """Return why not even pytest can give a trial to tests in these classes, else None."""
     for owner in classes:
         if issubclass(owner, TestCase):
             why = "is a unittest.TestCase; its tests get no trial"
@@ -245,24 +245,24 @@ def uncallable(classes: Sequence[type]) -> str | None:
 
 
 def _prepared(test: _Test) -> str | None:
-    """Return what only pytest does before a test: for its module, its function or its classes."""
+    """Return a hint about a function or fixture that only pytest runs before a test."""
     values = vars(test.module)
-    found = _prepares(test.module, _OF_MODULES, values)
-    if found is None and not test.classes:
-        found = _prepares(test.module, _OF_FUNCTIONS, {})
+    hint = _prepares(test.module, _OF_MODULES, values)
+    if hint is None and not test.classes:
+        hint = _prepares(test.module, _OF_FUNCTIONS, {})
     for owner in test.classes:
         values = {name: v for each in reversed(owner.__mro__) for name, v in vars(each).items()}
-        found = found or _prepares(owner, _OF_CLASSES, values)
-    return found
+        hint = hint or _prepares(owner, _OF_CLASSES, values)
+    return hint
 
 
 def _prepares(owner: object, named: Sequence[str], values: Mapping[str, Any]) -> str | None:
-    """Return which of some functions an owner has, or which automatic fixture is among `values`."""
+    """Return a hint about a named function of the owner, or an automatic fixture in `values`."""
     for name in named:
         if callable(getattr(owner, name, None)):
             return f"only pytest calls {name}"
     for name, value in values.items():
-        # pytest keeps what a fixture is in one of these.
+        # Versions of pytest store the fixture in one of these.
         for attribute in ("_fixture_function_marker", "_pytestfixturefunction"):
             if getattr(getattr(value, attribute, None), "autouse", False) is True:
                 return f"it needs the fixture {name}, which is automatic"
@@ -270,7 +270,7 @@ def _prepares(owner: object, named: Sequence[str], values: Mapping[str, Any]) ->
 
 
 def hidden(name: str, where: SourceLocation) -> KindlmError:
-    """Return the error of a scenario that became another function."""
+    """Return the error of a scenario that another decorator hides."""
     return misuse(
         f"A decorator above @scenario hides the scenario {name}",
         "Let it use functools.wraps, or write @scenario above it.",
@@ -280,7 +280,7 @@ def hidden(name: str, where: SourceLocation) -> KindlmError:
 
 
 def without_trial(name: str, where: SourceLocation) -> KindlmError:
-    """Return the error of a scenario that could not talk to the agent."""
+    """Return the error of a scenario without an argument for the trial."""
     return misuse(
         f"The scenario {name} takes no trial",
         "Give it an argument: t: Trial, or t: SyncTrial if it is not async.",

@@ -27,8 +27,8 @@ from kindlm.wording import sentence, shown_path
 
 
 def current_place(file: Path) -> SourceLocation:
-    """Return the line of `file` that is being run, of the innermost function that is from there."""
-    # `inspect.stack` would read all the files.
+    """Return the line that runs now in the innermost function of a file."""
+    # `inspect.stack` would read all files of the stack.
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
     while frame is not None:
         if frame.f_code.co_filename == str(file):
@@ -46,8 +46,8 @@ _HOW_TO_CHECK = (
 class FunctionScript:
     """A scenario that is a function; implements `suite.Script`.
 
-    `find` returns the function anew for each trial, since methods need an object of their own;
-    `trial` is the name of the argument that the trial is handed in as, `arguments` are the others.
+    `find` returns the function for one trial: a method has a new object for each. `trial` is the
+    name of the argument for the trial, and `arguments` are all others.
     """
 
     find: Callable[[], Callable[..., Any]]
@@ -76,7 +76,7 @@ class FunctionScript:
             else:
                 await _in_thread(lambda: _finished(function(**arguments)), trial)
         except BaseException as error:  # noqa: BLE001 - the user's function
-            trial.mistake()  # closes what was not awaited: Python need not warn of it, too
+            trial.mistake()  # closes unawaited coroutines, so that Python does not warn
             return self._ended(stage, error) or trial.error
         if (mistake := trial.mistake()) is not None:
             return mistake
@@ -85,17 +85,17 @@ class FunctionScript:
         return trial.error
 
     def _ended(self, stage: Stage, error: BaseException) -> KindlmError | None:
-        """Record the asserts that ended the scenario, and return what else it raised."""
-        raised = []
+        """Record the failed asserts that ended the scenario; returns any other error."""
+        others = []
         for each in _leaves(error):
             if isinstance(each, AssertionError) or is_of_pytest(each, "Failed"):
                 where, line = failed_at(each, self.file)
                 label = line.removeprefix("assert ") or "assert"
-                found = verdict("assert", label, passed=False, message=_why(each, line))
-                stage.conclude(Expectation("assert", label, where=where), found)
+                result = verdict("assert", label, passed=False, message=_why(each, line))
+                stage.conclude(Expectation("assert", label, where=where), result)
             elif not isinstance(each, RequirementFailed | AgentError | SimulationError):
-                raised.append(each)  # those are recorded where they happened
-        return self._raised(raised[0]) if raised else None
+                others.append(each)  # these three are recorded where they happened
+        return self._raised(others[0]) if others else None
 
     def _raised(self, error: BaseException) -> KindlmError:
         where, _ = failed_at(error, self.file)
@@ -116,14 +116,13 @@ class FunctionScript:
 
 
 _MOST_OF_PYTEST = 160
-"""Characters of what pytest says of values; an answer of the agent makes it longer."""
+"""The most characters of pytest's explanation; with an answer of the agent, it is longer."""
 
 
 def _why(error: BaseException, line: str) -> str:
-    """Return why an assert failed, in one line: its own message, or what pytest says of its values.
+    """Return why an assert failed: its message, pytest's explanation, or the line of code.
 
-    It is the line of code where the values are long or need escapes, as an answer of the agent
-    does: what the agent said is shown beside it, as it is.
+    The line of code replaces a long or escaped explanation: reports show the agent's answer anyway.
     """
     own, _, _ = re.split(r"((?:^|\n)assert )", f"{error}\nassert ", maxsplit=1)
     if own:
@@ -155,7 +154,7 @@ def record_nothing_checked(stage: Stage, where: SourceLocation, hint: str = "") 
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:
-    """Yield what was raised in the tasks of a group, which comes as one error."""
+    """Yield the errors inside exception groups, or the error itself."""
     if isinstance(error, BaseExceptionGroup):
         for each in error.exceptions:
             yield from _leaves(each)
@@ -164,9 +163,9 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 async def _in_thread(work: Callable[[], Any], trial: SyncTrial) -> None:
-    """Run a function in a thread. Cancelling this cancels what the function waits for."""
+    """Run a function in a thread; a cancellation also cancels the work that it waits for."""
 
-    def ended_by() -> BaseException | None:
+    def error_of_work() -> BaseException | None:
         try:
             with guard.single():
                 work()
@@ -175,7 +174,7 @@ async def _in_thread(work: Callable[[], Any], trial: SyncTrial) -> None:
         return None
 
     try:
-        error = await in_a_thread(ended_by)
+        error = await in_a_thread(error_of_work)
     finally:
         trial.end()
     if error is not None:

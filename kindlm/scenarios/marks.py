@@ -1,4 +1,4 @@
-"""Reads marks and the fixture `agent` without pytest: skips, cases of a test, its agent.
+"""Reads marks and the fixture `agent` without running pytest: skips, cases of a test, its agent.
 
 A parametrised test has the same cases as under pytest, with the same names.
 """
@@ -17,24 +17,24 @@ from kindlm.dataclass import dataclass
 
 
 def marks_of(owner: Any) -> list[Any]:
-    """Return the marks that a function, a class with those it comes from, or a module has."""
+    """Return the marks of a function, a module, or a class with its bases."""
     if isinstance(owner, type):
-        written = [vars(each).get("pytestmark", ()) for each in reversed(owner.__mro__)]
+        values = [vars(each).get("pytestmark", ()) for each in reversed(owner.__mro__)]
     else:
-        written = [getattr(owner, "pytestmark", ())]
+        values = [getattr(owner, "pytestmark", ())]
     marks: list[Any] = []
-    for each in written:
-        marks += each if isinstance(each, list | tuple) else [each]
+    for value in values:
+        marks += value if isinstance(value, list | tuple) else [value]
     return [mark for mark in marks if hasattr(mark, "kwargs")]
 
 
 def marks_named(name: str, marks: Iterable[Any]) -> list[Any]:
-    """Return the marks of a name."""
+    """Return the marks with a name."""
     return [mark for mark in marks if getattr(mark, "name", "") == name]
 
 
 def is_skipped(marks: Sequence[Any]) -> bool:
-    """Return whether marks keep a test from being run: skip, skipif, or xfail with `run=False`."""
+    """Return whether marks skip a test: skip, skipif, or xfail with `run=False`."""
     if marks_named("skip", marks):
         return True
     if any(_holds(mark) for mark in marks_named("skipif", marks)):
@@ -44,7 +44,7 @@ def is_skipped(marks: Sequence[Any]) -> bool:
 
 
 def open_condition(marks: Sequence[Any]) -> str | None:
-    """Return a condition of skipif that is a text: only pytest has the names that it may use."""
+    """Return a condition of skipif that is a text, which only pytest can evaluate."""
     for mark in marks_named("skipif", marks):
         for condition in _conditions(mark):
             if isinstance(condition, str):
@@ -68,10 +68,9 @@ _KEYS = ("argnames", "argvalues", "indirect", "ids", "scope")
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """One case of a parametrised test; `id` stands in the brackets of its name.
+    """One case of a parametrised test; `id` is the text in the brackets of its name.
 
-    `is_empty` tells that it stands for no values at all, as pytest names those; `marks` are its
-    own.
+    With `is_empty`, there are no values, and the case only stands for the test, as in pytest.
     """
 
     id: str | None = None
@@ -82,10 +81,10 @@ class Parameters:
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """What a test takes.
+    """The arguments of a test.
 
-    `trial` is the argument for the trial, None if there is none; `fixture` is another one that
-    only pytest can give, or None. `sets` are the marks with its parameters.
+    `trial` is the argument for the trial; `fixture` is an argument that only pytest can provide.
+    `sets` are the arguments of the marks `parametrize`.
     """
 
     trial: str | None
@@ -95,45 +94,45 @@ class Arguments:
     def cases(self) -> list[Parameters]:
         """Return the cases of the test; none if it has no parameters.
 
-        Raises whatever the values and the functions of the user raise.
+        Raises whatever the user's values and functions raise.
         """
-        # As in pytest, the decorator that is nearest to the function comes first.
+        # As in pytest, the decorator nearest to the function comes first.
         sets = [_cases(given) for given in self.sets]
         return [_merged(cases) for cases in product(*sets)] if sets else []
 
 
 def arguments_of(function: Callable[..., Any], marks: Sequence[Any], *, bound: bool) -> Arguments:
-    """Return what a test under `marks`, the nearest one first, takes.
+    """Return the arguments of a test with `marks`, the nearest mark first.
 
-    `bound` tells that the first argument is the object of a method. There is one argument that is
-    no parameter; any other would be a fixture. Values are not read: iterators can be read once.
+    With `bound`, the first argument is the object of a method. One argument is the trial, and any
+    other without a value is a fixture. Values are not read here: an iterator can be read only once.
     """
     sets = tuple(
         dict(zip(_KEYS, mark.args, strict=False)) | mark.kwargs
         for mark in marks_named("parametrize", marks)
     )
-    given = [name for each in sets for name in _names(each)]
-    taken = list(inspect.signature(function).parameters.values())[1 if bound else 0 :]
+    with_values = [name for each in sets for name in _names(each)]
+    parameters = list(inspect.signature(function).parameters.values())[1 if bound else 0 :]
     free = [
         p.name
-        for p in taken
-        if p.name not in given
+        for p in parameters
+        if p.name not in with_values
         and p.default is inspect.Parameter.empty
         and p.kind not in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     ]
-    trial = _trial_in(taken, free)
-    names = [p.name for p in taken]
+    trial = _trial_in(parameters, free)
+    names = [p.name for p in parameters]
     fixtures = [
         *(name for name in free if name != trial),
         *(name for each in sets for name in _names(each) if _is_indirect(each, name)),
-        # It can be meant for a fixture that stands behind others.
-        *(name for name in given if name not in names),
+        # A value without an argument may be for a fixture that another fixture needs.
+        *(name for name in with_values if name not in names),
     ]
     return Arguments(trial, next(iter(fixtures), None), sets)
 
 
 def _trial_in(parameters: Sequence[inspect.Parameter], free: Sequence[str]) -> str | None:
-    """Return the argument that says it is a trial, else `t`, else the only one that is left."""
+    """Return the argument that is annotated as a trial, else `t`, else the only free one."""
     annotated = next((p.name for p in parameters if is_trial(p)), None)
     if annotated is not None or "t" in free:
         return annotated or "t"
@@ -141,9 +140,9 @@ def _trial_in(parameters: Sequence[inspect.Parameter], free: Sequence[str]) -> s
 
 
 def is_trial(parameter: inspect.Parameter) -> bool:
-    """Return whether an argument says that it takes a trial."""
-    written = parameter.annotation
-    name = written if isinstance(written, str) else getattr(written, "__name__", "")
+    """Return whether an argument is annotated as a trial."""
+    annotation = parameter.annotation
+    name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
     return name.rpartition(".")[2] in ("Trial", "SyncTrial")
 
 
@@ -170,7 +169,7 @@ def _merged(cases: Sequence[Parameters]) -> Parameters:
 
 
 def _cases(given: Mapping[str, Any]) -> list[Parameters]:
-    """Return the cases of one mark, made as pytest makes them: who has the mark has pytest, too."""
+    """Return the cases of one mark, made by pytest's own code."""
     import pytest
     from _pytest.mark.structures import ParameterSet
     from _pytest.python import IdMaker
@@ -178,49 +177,48 @@ def _cases(given: Mapping[str, Any]) -> list[Parameters]:
     values, ids = list(given["argvalues"]), given.get("ids")
     names, is_single = ParameterSet._parse_parametrize_args(given["argnames"], values)  # noqa: SLF001
     rows = [ParameterSet.extract_from(value, force_tuple=is_single) for value in values]
-    # Without a configuration of pytest, its defaults count.
-    wanted: dict[str, Any] = dict.fromkeys(IdMaker.__slots__)
-    wanted |= {"argnames": names, "parametersets": rows}
-    wanted |= {"idfn": ids} if callable(ids) else {"ids": None if ids is None else list(ids)}
+    # None everywhere else stands for the defaults of pytest.
+    fields: dict[str, Any] = dict.fromkeys(IdMaker.__slots__)
+    fields |= {"argnames": names, "parametersets": rows}
+    fields |= {"idfn": ids} if callable(ids) else {"ids": None if ids is None else list(ids)}
     try:
-        found = IdMaker(**wanted).make_unique_parameterset_ids()
+        case_ids = IdMaker(**fields).make_unique_parameterset_ids()
     except pytest.fail.Exception as error:
         raise ValueError(str(error)) from error
     return [
         Parameters(
-            name if isinstance(name, str) else None,  # the user can hide it
+            case_id if isinstance(case_id, str) else None,  # else it is `pytest.HIDDEN_PARAM`
             dict(zip(names, row.values, strict=True)),
             tuple(row.marks),
         )
-        for name, row in zip(found, rows, strict=True)
+        for case_id, row in zip(case_ids, rows, strict=True)
     ] or [Parameters("NOTSET", is_empty=True)]
 
 
 AGENT_FIXTURE = "agent"
 """The fixture that makes the agent under test.
 
-pytest calls its function once for each test, or less often, as its scope says; `kindlm test` once
-for each conversation."""
+pytest calls its function once in its scope, `kindlm test` once for each conversation."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentFixture:
-    """What makes the agent; `hint` says why pytest alone can call it."""
+    """The function that makes the agent; `hint` says why only pytest can call it."""
 
     make: Callable[[], Any]
     hint: str | None = None
 
 
 def agent_fixture(owner: ModuleType | type) -> AgentFixture | None:
-    """Return the fixture of a test file, a class or a conftest.py; None if there is none."""
+    """Return the fixture `agent` of a test file, a class or a conftest.py, if there is one."""
     for name, value in list(vars(owner).items()):
         marker = getattr(value, "_fixture_function_marker", None)
         if marker is not None and (getattr(marker, "name", None) or name) == AGENT_FIXTURE:
-            return _made_by(inspect.unwrap(value))
+            return _fixture_of(inspect.unwrap(value))
     return None
 
 
-def _made_by(function: Callable[..., Any]) -> AgentFixture:
+def _fixture_of(function: Callable[..., Any]) -> AgentFixture:
     needs = next(iter(inspect.signature(function).parameters), None)
     hint = None if needs is None else f"the fixture {AGENT_FIXTURE} needs the fixture {needs}"
     if inspect.isasyncgenfunction(function):

@@ -1,7 +1,4 @@
-"""Loads files with scenarios: each file is a suite, and a broken one does not affect others.
-
-A Python file is imported as a separate module, together with the modules beside it.
-"""
+"""Loads files with scenarios: each file is a suite, and a broken file does not affect others."""
 
 from __future__ import annotations
 
@@ -42,7 +39,7 @@ from kindlm.user_modules import SkippedFile, import_file
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What decides how scenarios are loaded, besides their files."""
+    """The project of scenarios: its root, name, environment and configuration."""
 
     root: Path
     project: str
@@ -51,9 +48,9 @@ class Surroundings:
 
 
 def load_scenarios(file: Path, around: Surroundings, name: str | None = None) -> LoadedSuite:
-    """Load the scenarios of a Python or YAML file. Never raises for what a user did.
+    """Load the scenarios of a Python or YAML file. Never raises for a mistake of the user.
 
-    `name` is what its suite is known by, if that is not where the file is.
+    `name` is the name of the suite, by default the path of the file.
     """
     path = name or suite_identity(file, around.root)
     data = read_bytes(file)
@@ -78,11 +75,11 @@ def load_scenarios(file: Path, around: Surroundings, name: str | None = None) ->
         found = FoundScenarios((), (Diagnostic(error, "warning"),))
     else:
         conftests = read_conftests(file, around.root)
-        before = Conftests(None, ()) if isinstance(conftests, Err) else conftests.value
-        agent = _agent_of(imported.value, before.agents)
+        known = Conftests(None, ()) if isinstance(conftests, Err) else conftests.value
+        agent = _agent_of(imported.value, known.agents)
         if isinstance(agent, Err):
             return _unusable(file, path, 1, [agent.error])
-        module, automatic = imported.value, before.automatic
+        module, automatic = imported.value, known.automatic
         found = find_scenarios(module, data.value, str(file), automatic, agent.value)
         if isinstance(conftests, Err) and found.scenarios:
             return _unusable(file, path, len(found.scenarios), [conftests.error])
@@ -90,9 +87,9 @@ def load_scenarios(file: Path, around: Surroundings, name: str | None = None) ->
 
 
 def _agent_of(module: ModuleType, conftests: Sequence[Path]) -> Result[AgentFixture | None]:
-    """Return the fixture that makes the agent of a file; a conftest.py that has it is imported.
+    """Return the fixture that makes the agent of a file, or of the nearest conftest.py.
 
-    Only then: most of what a conftest.py holds is for pytest.
+    A conftest.py is imported only for that: most of it is for pytest.
     """
     found = agent_fixture(module)
     for conftest in conftests:
@@ -109,7 +106,7 @@ def _agent_of(module: ModuleType, conftests: Sequence[Path]) -> Result[AgentFixt
 def compiled_suite(
     file: Path, path: str, found: FoundScenarios, around: Surroundings, data: bytes
 ) -> LoadedSuite:
-    """Return the suite of a file whose scenarios were found; `data` is its text."""
+    """Return the suite of a file with these scenarios; `data` is the text of the file."""
     loaded, scenarios = around.configuration, found.scenarios
     if any(each.severity == "error" for each in found.problems):
         return LoadedSuite(file, None, path, len(scenarios), found.problems)
@@ -129,31 +126,30 @@ def compiled_suite(
     suite = _compiled(path, around.project, cases, text, loaded.config)
     referenced = () if loaded.file is None else (loaded.file,)
     faults = (Diagnostic(error, "error", "agent") for error in errors.values())
-    told = (*loaded.diagnostics, *found.problems, *faults, *_hints(scenarios))
-    return LoadedSuite(file, suite, path, len(scenarios), told, referenced)
+    diagnostics = (*loaded.diagnostics, *found.problems, *faults, *_warnings(scenarios))
+    return LoadedSuite(file, suite, path, len(scenarios), diagnostics, referenced)
 
 
-def _hints(scenarios: Sequence[Scenario]) -> Iterator[Diagnostic]:
-    """Yield what to know of scenarios, once for all cases of one.
+def _warnings(scenarios: Sequence[Scenario]) -> Iterator[Diagnostic]:
+    """Yield warnings about skipped scenarios and about Python scenarios that cannot fail.
 
-    That is why they can only be run by pytest, and that those in Python cannot fail.
+    All cases of a scenario share a warning.
     """
-    found: dict[tuple[str, str], KindlmError] = {}
+    errors: dict[tuple[str, str], KindlmError] = {}
     for each in scenarios:
         name, where = each.name.partition("[")[0], each.where
         if each.hint is not None:
             error = misuse(f"{name} is skipped: {each.hint}", None, where, "fixture")
-            found.setdefault((name, each.hint), error)
+            errors.setdefault((name, each.hint), error)
         elif each.spec.pass_rate == 0 and where.file.endswith(".py"):
             message = f"{name} passes even if all its repeats fail: its pass_rate is 0"
-            found.setdefault((name, ""), misuse(message, None, where, "never_fails"))
-    for (name, _), error in found.items():
+            errors.setdefault((name, ""), misuse(message, None, where, "never_fails"))
+    for (name, _), error in errors.items():
         yield Diagnostic(error, "warning", name)
 
 
 def _unusable(file: Path, path: str, tests: int, errors: Sequence[KindlmError]) -> LoadedSuite:
-    found = tuple(Diagnostic(error) for error in errors)
-    return LoadedSuite(file, None, path, tests, found)
+    return LoadedSuite(file, None, path, tests, tuple(map(Diagnostic, errors)))
 
 
 def _compiled(
@@ -163,7 +159,7 @@ def _compiled(
     text: str,
     config: ProjectConfiguration,
 ) -> Suite:
-    """Return the suite of a file; its `path` is its name, `text` is its configuration."""
+    """Return the suite of a file; its name is the `path`, and its configuration the `text`."""
     providers, models = language_model(config.llm)
     return Suite(
         name=path,
@@ -235,7 +231,7 @@ def _config_text(
 
 
 def _recordable(agent: AgentTarget) -> dict[str, Any]:
-    # Left out where nothing is said, so that earlier hashes hold.
+    # Defaults are left out, so that hashes stay as they were before these options.
     declared: dict[str, Any] = {"reportsTools": True} if agent.reports_tools else {}
     declared |= {"gateway": True} if agent.gateway else {}
     declared |= {"telemetry": agent.telemetry} if agent.telemetry else {}
@@ -252,10 +248,10 @@ def _recordable(agent: AgentTarget) -> dict[str, Any]:
 def _choose_agents(
     scenarios: Sequence[Scenario], around: Surroundings
 ) -> tuple[dict[str, AgentTarget], dict[str, KindlmError]]:
-    """Return the agents of scenarios by their names, and what is wrong with those that have none.
+    """Return the agents of scenarios, and the errors of those without a usable agent, by name.
 
-    A scenario with a fault has an agent with a name and nothing else, so that its name in the
-    history stays the same.
+    A scenario with an error has an agent with only a name, so that its name in the history stays
+    the same.
     """
     default = compiled_agent(around.configuration, around.root)
     agents: dict[str, AgentTarget] = {}
@@ -267,12 +263,12 @@ def _choose_agents(
         else:
             found = _own(own, each, around.configuration, around.environ)
         if isinstance(found, KindlmError):
-            # What is not run needs none: a mark may skip it where a variable is not set.
+            # A skipped scenario needs no agent: a mark may skip it if a variable is not set.
             if not each.is_skipped and each.hint is None:
                 faults[each.name] = found
             name = own.get("name") if isinstance(own, Mapping) else None
             found = AgentTarget(name if isinstance(name, str) and name else AGENT, "http", "")
-        agents[each.name] = _seen(found, each)
+        agents[each.name] = _observed(found, each)
     return agents, faults
 
 
@@ -283,7 +279,7 @@ def _own(
     environ: Mapping[str, str],
 ) -> AgentTarget | KindlmError:
     if not isinstance(own, str | Mapping) and (callable(own) or type(own).__module__ != "builtins"):
-        # An object is recorded by its name, else by that of its type.
+        # The recorded name of an object is its own, else that of its type.
         name = getattr(own, "__qualname__", None) or type(own).__qualname__
         folder = str(Path(scenario.where.file).parent)
         return AgentTarget(AGENT, "python", name, directory=folder, instance=own)
@@ -311,7 +307,7 @@ def _own(
 
 
 def with_agent(case: Case, value: Any, scenario: Scenario) -> Case:
-    """Return a case whose agent is the value of a fixture: an object, or a URL."""
+    """Return a case with the agent that a fixture returned: an object, or a URL."""
     if isinstance(value, Mapping) or value is None:
         found: AgentTarget | KindlmError = misuse(
             f"The fixture agent returned {value if value is None else 'a mapping'}",
@@ -324,11 +320,11 @@ def with_agent(case: Case, value: Any, scenario: Scenario) -> Case:
         found = _own(value, scenario, LoadedConfiguration(None, None, None), {})
     if isinstance(found, KindlmError):
         return replace(case, fault=found)
-    return replace(case, agent=_seen(found, scenario))
+    return replace(case, agent=_observed(found, scenario))
 
 
-def _seen(agent: AgentTarget, scenario: Scenario) -> AgentTarget:
-    """Return the agent of a scenario, which may ask for the gateway and for telemetry."""
+def _observed(agent: AgentTarget, scenario: Scenario) -> AgentTarget:
+    """Return an agent with the gateway and the telemetry of a scenario."""
     spec = scenario.spec
     return replace(
         agent,
@@ -338,7 +334,7 @@ def _seen(agent: AgentTarget, scenario: Scenario) -> AgentTarget:
 
 
 def _no_table(own: object) -> str | None:
-    """Return what is wrong with the agent of a scenario that is neither a URL nor a table."""
+    """Return why an agent of a scenario is neither a URL nor a table, else None."""
     if isinstance(own, str):
         return None
     if not isinstance(own, Mapping):

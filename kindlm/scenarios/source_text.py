@@ -1,7 +1,7 @@
-"""Reads the text of test files and of conftest.py without running them.
+"""Reads the source text of test files and of conftest.py without running them.
 
-Python keeps only the last function of a name, as its decorators leave it, so a scenario may be in a
-file and not in its module. What a conftest.py does before tests, only pytest does.
+A module lacks a scenario that a later function of the same name replaced, or that another decorator
+hides. Only the source text shows it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _Definition: TypeAlias = _Function | ast.ClassDef
 
 @dataclass(frozen=True, slots=True)
 class FileText:
-    """What the text of a test file says, whatever came of it when it was imported.
+    """The scenarios in the source text of a test file.
 
-    `scenarios` are the names of all functions under `@scenario`, with those of their classes.
-    `namesakes` has an error for each scenario that is lost since a later test has its name; only
-    what stands beside each other counts, not the two sides of an `if`.
+    `scenarios` are the names of all functions with `@scenario`, after those of their classes.
+    `namesakes` has an error for each scenario that a later test of the same name replaces; the two
+    sides of an `if` may define the same name.
     """
 
     scenarios: frozenset[str] = frozenset()
@@ -33,60 +33,61 @@ class FileText:
 
 
 def read_text(source: bytes, file: str) -> FileText:
-    """Return what a test file says; nothing if it is not Python, which its import reports."""
+    """Read a test file; the result is empty if it is not Python, which its import reports."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
         return FileText()
     lost = tuple(_error(*pair, file) for pair in _pairs(tree.body, ""))
-    return FileText(frozenset(_written(tree, "")), lost)
+    return FileText(frozenset(_scenario_names(tree, "")), lost)
 
 
-def _written(node: ast.AST, inside: str) -> Iterator[str]:
+def _scenario_names(node: ast.AST, prefix: str) -> Iterator[str]:
     for each in ast.iter_child_nodes(node):
         if isinstance(each, ast.ClassDef):
-            yield from _written(each, f"{inside}{each.name}::")
+            yield from _scenario_names(each, f"{prefix}{each.name}::")
         elif isinstance(each, _Function):
-            if _holds_scenario(each):
-                yield f"{inside}{each.name}"
+            if _has_scenario(each):
+                yield f"{prefix}{each.name}"
         else:
-            yield from _written(each, inside)
+            yield from _scenario_names(each, prefix)
 
 
-def _pairs(body: Sequence[ast.stmt], inside: str) -> Iterator[tuple[str, _Definition, _Definition]]:
+def _pairs(body: Sequence[ast.stmt], prefix: str) -> Iterator[tuple[str, _Definition, _Definition]]:
+    """Yield tests with the same name, at least one of them a scenario."""
     first: dict[str, _Definition] = {}
-    for node in _beside(body):
+    for node in _all_run(body):
         if not isinstance(node, _Definition) or not node.name.lower().startswith("test"):
             continue
         other = first.setdefault(node.name, node)
-        if other is not node and (_holds_scenario(other) or _holds_scenario(node)):
-            yield f"{inside}{node.name}", other, node
+        if other is not node and (_has_scenario(other) or _has_scenario(node)):
+            yield f"{prefix}{node.name}", other, node
         if isinstance(node, ast.ClassDef):
-            yield from _pairs(node.body, f"{inside}{node.name}::")
+            yield from _pairs(node.body, f"{prefix}{node.name}::")
 
 
-def _beside(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield statements that all are run, those in `with` and `try` among them."""
+def _all_run(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield statements that Python runs one after another, also those in `with` and `try`."""
     for node in body:
         match node:
             case ast.With() | ast.AsyncWith():
-                yield from _beside(node.body)
+                yield from _all_run(node.body)
             case ast.Try() | ast.TryStar():
-                yield from _beside([*node.body, *node.orelse, *node.finalbody])
+                yield from _all_run([*node.body, *node.orelse, *node.finalbody])
             case _:
                 yield node
 
 
-def _holds_scenario(node: _Definition) -> bool:
+def _has_scenario(node: _Definition) -> bool:
     if isinstance(node, ast.ClassDef):
-        return any(isinstance(each, _Definition) and _holds_scenario(each) for each in node.body)
-    return "scenario" in map(_called, node.decorator_list)
+        return any(isinstance(each, _Definition) and _has_scenario(each) for each in node.body)
+    return "scenario" in map(_decorator_name, node.decorator_list)
 
 
-def _called(decorator: ast.expr) -> str:
-    """Return the name of a decorator, without the module that it is from."""
-    called = decorator.func if isinstance(decorator, ast.Call) else decorator
-    return called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+def _decorator_name(decorator: ast.expr) -> str:
+    """Return the name of a decorator without its module."""
+    function = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
 def _error(name: str, first: _Definition, second: _Definition, file: str) -> KindlmError:
@@ -100,10 +101,10 @@ def _error(name: str, first: _Definition, second: _Definition, file: str) -> Kin
 
 
 class Conftests(NamedTuple):
-    """What the conftest.py files that apply to a test file define.
+    """The definitions of the conftest.py files that apply to a test file.
 
-    `automatic` says which automatic fixture there is; `agents` are the files that seem to have the
-    fixture `agent`, the nearest first.
+    `automatic` is a hint about an automatic fixture, if there is one. `agents` are the files that
+    seem to define the fixture `agent`, the nearest first.
     """
 
     automatic: str | None
@@ -111,9 +112,9 @@ class Conftests(NamedTuple):
 
 
 def read_conftests(file: Path, root: Path) -> Result[Conftests]:
-    """Read the files in the folder of a test file and in those above it up to `root`.
+    """Read each conftest.py from the folder of a test file up to `root`.
 
-    They are not run. One that cannot be read is an error, since pytest would run no test there.
+    An unreadable file is an error, since pytest would run no test in its folder.
     """
     automatic: str | None = None
     agents: list[Path] = []
@@ -142,15 +143,17 @@ def read_conftests(file: Path, root: Path) -> Result[Conftests]:
 def _is_automatic(function: _Function) -> bool:
     calls = (each for each in function.decorator_list if isinstance(each, ast.Call))
     values = [given.value for call in calls for given in call.keywords if given.arg == "autouse"]
-    # A value that is computed may be true.
+    # A computed value may be true.
     return any(not isinstance(value, ast.Constant) or value.value for value in values)
 
 
 def _makes_agent(node: ast.AST) -> bool:
-    """Return whether a node defines something that may be the fixture, or imports it by name."""
+    """Return whether a node may define the fixture `agent`, or imports that name."""
     if isinstance(node, ast.ImportFrom):
         return any((each.asname or each.name) == AGENT_FIXTURE for each in node.names)
-    if not isinstance(node, _Function) or "fixture" not in map(_called, node.decorator_list):
+    if not isinstance(node, _Function):
+        return False
+    if "fixture" not in map(_decorator_name, node.decorator_list):
         return False
     calls = (each for each in node.decorator_list if isinstance(each, ast.Call))
     named = (given.value for call in calls for given in call.keywords if given.arg == "name")
