@@ -1,12 +1,11 @@
-"""Writes tests for an agent, from what is known of it.
+"""Writes tests for an agent.
 
-`generation_script` is the whole way, and the engine runs it. It asks the agent a few harmless
-questions. A model says what the agent is for and plans scenarios (`questions`, `test_plan`).
-Each scenario is put into a template of kindlm. Text of models and agents is only ever data: they
-write no code.
+`generation_script`, which the engine runs, asks the agent a few harmless questions. A model
+describes the agent and plans scenarios (`questions`, `test_plan`), and templates of kindlm turn
+these into files. Text of models and agents is data, never code.
 
 Tests from recorded conversations need no model: `recordings` reads them, `stand_ins` replaces
 personal data, `recorded_suite` makes a suite, and `suite_text` writes it as YAML. `suites` reads
-suites of other programs, `corpora` attacks in other packages; `imported_tests` collects their
-tests.
+suites of other programs, whose tests `imported_tests` collects. `corpora` reads attacks from
+installed packages.
 """

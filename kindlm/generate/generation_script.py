@@ -1,4 +1,4 @@
-"""The script of a generation: from an agent to files with tests, run and recorded by the engine."""
+"""The script of `kindlm gen`, which the engine runs: asks the agent and a model, writes tests."""
 
 from __future__ import annotations
 
@@ -50,15 +50,14 @@ from kindlm.wording import count, shown
 
 _NAME = "kindlm gen"
 ANSWER_MS = 300_000
-"""How long an answer of the model may take, and of an agent that has no limit of its own."""
+"""Time limit of an answer of the model, and of an agent without a limit of its own."""
 
 _WHOLE_MS = 1_200_000
 
 
 def generation_suite(order: Order, llm: LlmTable, project: str) -> Suite:
-    """Return the suite of an order, with the model of `llm`; it has no script yet."""
+    """Return the suite of an order, with the model of `llm`, without its script."""
     providers, models = language_model(llm)
-    # What was asked for, without credentials.
     prompt, agent = order.system_prompt, order.agent
     document = {
         "description": order.description,
@@ -109,7 +108,7 @@ PROBES = (
     "What do you need to know from me for that?",
     "Is there anything that you cannot do, or may not do?",
 )
-"""What an agent is asked before tests are planned: nothing that could make it act."""
+"""The questions to the agent before the planning. None could make it act."""
 
 _LONGEST_ANSWER = 4_000
 _TRIES = 2
@@ -119,10 +118,16 @@ _PROFILE_FILE = "agent-profile.yaml"
 class GenerationScript:
     """Asks the agent and the model, and writes the files; implements `suite.Script`.
 
-    `generated` is what came of it, None unless files were written; `is_unheard` says that the
-    agent did not answer. `redact` removes secrets from texts: an agent may repeat the key that it
-    was called with, and files are read by others.
-    `model` is the name of the one that plans; `tell` shows what is being done, which may take long.
+    Args:
+        order: what to generate.
+        model: the name of the planning model, for messages.
+        redact: removes secrets from texts, since an agent may repeat the key that it was called
+            with.
+        tell: shows a message about the progress.
+
+    Attributes:
+        generated: the result; None unless files were written.
+        is_unheard: whether the agent did not answer.
     """
 
     def __init__(
@@ -163,7 +168,7 @@ class GenerationScript:
             return not_written(error)
 
     async def _sources(self, stage: Stage) -> Result[Sources]:
-        """Return what is known of the agent, after asking it."""
+        """Return the facts about the agent, after asking it."""
         order = self._order
         exchanges: list[Exchange] = []
         if order.agent is not None:
@@ -177,18 +182,18 @@ class GenerationScript:
                 self.is_unheard = True
                 return answer
             reply = answer.value[0]
-            # Secrets go before a text is cut: a part of one is not recognised everywhere.
-            said = spoken(self._redact(reply.text), _LONGEST_ANSWER)
+            # Redact before cutting: the redactor does not recognise a part of a secret.
+            answered = spoken(self._redact(reply.text), _LONGEST_ANSWER)
             names = (use.call.name for use in reply.tool_uses)
             known = (name for name in names if is_name(name) and self._redact(name) == name)
-            exchanges.append(Exchange(message, said, tuple(known)))
+            exchanges.append(Exchange(message, answered, tuple(known)))
         description, prompt = (
             text and self._redact(text) for text in (order.description, order.system_prompt)
         )
         return Ok(Sources(description, prompt, tuple(exchanges)))
 
     async def _plan(self, stage: Stage, profile: Profile) -> Result[ReadPlan]:
-        """Return the plan; without tools, nothing is planned about their use."""
+        """Return the plan. If the agent has no known tools, it has no scenarios about tools."""
         order, tools = self._order, [tool["name"] for tool in profile["tools"]]
         self._tell(f"Planning {count(order.count, 'test')} with {self._model}…")
         categories = [name for name in order.categories if tools or name != TOOL_USE]
@@ -210,7 +215,7 @@ class GenerationScript:
             if isinstance(answer, Ok):
                 plan = answer.value
             elif plan.scenarios:
-                # What was paid for already is not lost with a part of it.
+                # Earlier answers were paid for: keep their scenarios.
                 lost = f"{count(sum(counts.values()), 'scenario')} of {', '.join(counts)}"
                 left_out = (*plan.left_out, f"{lost}: {answer.error.message}")
                 return Ok(replace(plan, left_out=left_out))
@@ -221,7 +226,7 @@ class GenerationScript:
     async def _answer(
         self, stage: Stage, question: Callable[[str], Question], read: Callable[[str], T]
     ) -> Result[T]:
-        """Return what a model answers, as `read` understands it; asked once more if need be."""
+        """Return what `read` makes of the model's answer; ask again once if that fails."""
         error = _no_model_answer("", "")
         for _ in range(_TRIES):
             reply = await stage.ask(question(new_token()))
@@ -233,8 +238,7 @@ class GenerationScript:
             except ValueError as why:
                 error = _no_model_answer(why_unread(why, ending), text)
             if ending is FinishReason.MAX_TOKENS:
-                # It would be cut off at the same place.
-                break
+                break  # The next answer would be cut off, too.
         return Err(error)
 
     def _write(self, stage: Stage, profile: Profile, plan: ReadPlan) -> KindlmError | None:
@@ -269,7 +273,7 @@ class GenerationScript:
 
 
 def profile_text(profile: Profile) -> str:
-    """Return a profile as a file that people read: YAML."""
+    """Return a profile as YAML, for people."""
     return yaml_text({Comment(_ABOUT_PROFILE): None, **profile})
 
 
@@ -288,7 +292,7 @@ def _no_model_answer(why: str, text: str) -> KindlmError:
 
 
 def not_written(error: OSError) -> KindlmError:
-    """Return the error of files that cannot be written."""
+    """Return the error that files cannot be written."""
     return broken(
         f"The tests cannot be written: {error.strerror or error} ({error.filename}).",
         "Name another folder: --output DIR",

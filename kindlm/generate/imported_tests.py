@@ -28,9 +28,13 @@ STRIPPED = "kindlm ignores white space around the answer"
 
 @dataclass(frozen=True, slots=True)
 class Equivalent:
-    """What a check of another program is in kindlm; `negated` is what its negation is.
+    """The equivalent of another program's check.
 
-    `make` adds the check to those of a test, and `different` says what kindlm does differently.
+    Attributes:
+        kindlm: the check of kindlm, for the docs.
+        make: adds it to the checks of a test.
+        different: what kindlm does differently.
+        negated: the equivalent of the negated check, for the docs; "" if there is none.
     """
 
     kindlm: str
@@ -43,20 +47,20 @@ _SPECIAL = re.compile(r"[\\.^$*+?{}\[\]|()]")
 
 
 def pattern_of(*texts: str) -> str:
-    """Return the regular expression that matches one of some texts alone."""
+    """Return a regular expression that matches any of some texts."""
     patterns = "|".join(_SPECIAL.sub(r"\\\g<0>", text) for text in texts)
     return f"(?:{patterns})" if len(texts) > 1 else patterns
 
 
 @dataclass(slots=True)
 class Checks:
-    """The checks of a test as they are collected: what stands in `output`, and the others."""
+    """The checks of a test while they are collected: those in `output`, and the others."""
 
     output: dict[str, Any] = field(default_factory=dict)
     others: dict[str, Any] = field(default_factory=dict)
 
     def add_pattern(self, pattern: str, *, negated: bool = False) -> None:
-        """Add a regular expression; raise `LeftOutError` if it is none of kindlm."""
+        """Add a regular expression; raise `LeftOutError` if kindlm cannot use it."""
         excess = excess_of(pattern) if pattern else "it is empty"
         try:
             if excess is None:
@@ -70,7 +74,7 @@ class Checks:
         self.output.setdefault("notRegex" if negated else "regex", []).append(pattern)
 
     def add_text(self, *texts: str, ignores_case: bool, negated: bool = False) -> None:
-        """Add texts of which the answer contains one, or must contain none."""
+        """Add texts; the answer must contain one of them, or none if `negated`."""
         if not texts or not all(texts):
             raise LeftOutError("an empty text", "Every answer contains it: remove the check")
         if ignores_case and not negated and len(texts) == 1:
@@ -82,7 +86,7 @@ class Checks:
             self.add_pattern(flags + pattern_of(*texts), negated=negated)
 
     def add_equal(self, text: str, *, negated: bool = False) -> None:
-        """Add the text that the answer is, or must not be."""
+        """Add a text that the answer must equal, or must not if `negated`."""
         if negated or not text.strip() or "equals" in self.output:
             self.add_pattern(rf"\A{pattern_of(text)}\Z", negated=negated)
         else:
@@ -99,7 +103,7 @@ class Checks:
         self.output["schema"] = schema if before is None else {"allOf": [before, schema]}
 
     def add_similar(self, text: str, score: float | None) -> None:
-        """Add the text that the answer means, and how similar it has to be, from 0 to 1."""
+        """Add a text that the answer must be similar to, with the lowest score from 0 to 1."""
         if not text.strip() or "similarTo" in self.output:
             raise LeftOutError("an empty or a second text to be similar to", "Write a `judge`")
         if score is not None and score <= 0:
@@ -122,17 +126,17 @@ class Checks:
 
 @dataclass(slots=True)
 class ImportedSuite:
-    """A suite as it is read: its tests, and what was left out or is different.
+    """A suite while it is read: its tests, and notes on what is left out or different.
 
     Attributes:
-        document: The suite for `suite_text`; empty until it is finished.
-        comments: What stands at the top of the file.
-        tests: How many tests the file has; a list of values counts once for each of them.
-        imported: How many of them run.
-        skipped: How many have `skip: true`.
-        left_out: What has no equivalent, each with its places.
-        different: What kindlm does differently, each with its places.
-        current: The comments on what was left out since they were last taken.
+        document: the suite for `suite_text`; empty until it is finished.
+        comments: the comments at the top of the file.
+        tests: the number of tests; a variable with a list of values makes several.
+        imported: the number of tests that run.
+        skipped: the number of tests with `skip: true`.
+        left_out: the notes on what has no equivalent, each with its places.
+        different: the notes on what kindlm does differently, each with its places.
+        current: the comments for the next test, on what it lacks.
     """
 
     document: dict[str | Comment, Any] = field(default_factory=dict)
@@ -147,7 +151,7 @@ class ImportedSuite:
     _names: dict[str, int] = field(default_factory=dict)
 
     def add(self, part: Part, test: Mapping[str, Any], checks: Checks, hold: str = "") -> None:
-        """Add a test; without checks, or with a reason to `hold` it, skipped."""
+        """Add a test. It is skipped if it has no checks, or for the reason `hold`."""
         comments = self.take()
         self.tests += 1
         if len(self._written) == MAX_TESTS:
@@ -157,11 +161,11 @@ class ImportedSuite:
         expect = checks.expect()
         reason = hold or ("" if expect else "kindlm has no equivalent of its checks")
         if reason:
-            said = f"Skipped: {reason}. Change the checks, then remove `skip`."
-            comments[Comment(said)] = None
+            comment = f"Skipped: {reason}. Change the checks, then remove `skip`."
+            comments[Comment(comment)] = None
         self.skipped += bool(reason)
         self.imported += not reason
-        # A name that no other test has: that which is wanted, or with a number.
+        # The wanted name, with a number if it is taken.
         name = wanted = " ".join(test["name"].split())[:100] or "test"
         while name in self._names:
             self._names[wanted] += 1
@@ -172,7 +176,7 @@ class ImportedSuite:
         self._written.append(written | ({"skip": True} if reason else {}) | {"expect": expect})
 
     def lose(self, part: Part, error: LeftOutError, tests: int = 1) -> None:
-        """Note that tests cannot be imported, and why."""
+        """Note why tests cannot be imported."""
         self.tests += tests
         self.leave_out(part, error)
         self.take()
@@ -190,7 +194,7 @@ class ImportedSuite:
         self.different.setdefault(what, {})[part.place] = None
 
     def take(self) -> dict[str | Comment, Any]:
-        """Return the comments on what was left out since this was last called."""
+        """Return the comments for the next test, and begin anew."""
         taken, self.current = self.current, {}
         return taken
 
@@ -202,7 +206,11 @@ class ImportedSuite:
         description: str | None,
         head: Mapping[str | Comment, Any],
     ) -> Self:
-        """Return the suite, with what stands above its tests; raise `LeftOutError` without any."""
+        """Finish the document; `head` are the sections above its tests.
+
+        Raises:
+            LeftOutError: the suite has no tests.
+        """
         if not self._written:
             found = [f"{next(iter(at))}: {what}" for what, at in self.left_out.items()]
             raise LeftOutError("no test that can be imported", "\n".join(found) or "Add tests")
@@ -225,7 +233,7 @@ _PARAMETERS = {
     "stop": "stopSequences",
     "stop_sequences": "stopSequences",
 }
-"""Sampling parameters of other programs, and what they are called in `params`."""
+"""Sampling parameters of other programs, with their keys in `params`."""
 
 
 def settings_of(
@@ -234,7 +242,7 @@ def settings_of(
     names: Mapping[str, str],
     section: type[Section],
 ) -> dict[str, Any]:
-    """Return the values that a section of kindlm takes, by their `names` there; note the others."""
+    """Return the values that are valid in a section, by their `names` there; note the others."""
     found: dict[str, Any] = {}
     for key, part in parts.items():
         name, value = names.get(key), part.value
@@ -256,11 +264,11 @@ def params_of(parts: Mapping[str, Part], suite: ImportedSuite) -> dict[str, Any]
     return settings_of(parts, suite, _PARAMETERS, ParamsConfig)
 
 
-def section_of(messages: Any) -> dict[str, str]:
-    """Return the section of a prompt: of a text, or of a system text and a message.
+def prompt_section(messages: Any) -> dict[str, str]:
+    """Return the entry of a prompt for a text, or for a user message after an optional system text.
 
     Raises:
-        LeftOutError: The messages are others; kindlm plays no turns that were not taken.
+        LeftOutError: there are other messages. kindlm does not send answers of the agent.
     """
     if isinstance(messages, str):
         return {"user": messages}
@@ -272,15 +280,14 @@ def section_of(messages: Any) -> dict[str, str]:
             "other messages than a system text and one of the user",
             "Write what the user says as `conversation`: the agent answers it itself",
         )
-    said = [said_in(each.get("content")) for each in messages]
-    return dict(zip(roles, said, strict=True))
+    return dict(zip(roles, (message_text(each.get("content")) for each in messages), strict=True))
 
 
-def said_in(content: Any) -> str:
-    """Return the text of a message: itself, or that of its only part.
+def message_text(content: Any) -> str:
+    """Return the text of a message's content, which may be in its only part.
 
     Raises:
-        LeftOutError: It is not text, such as an image.
+        LeftOutError: the content is not text, such as an image.
     """
     if isinstance(content, list) and len(content) == 1:
         content = content[0]

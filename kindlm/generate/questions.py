@@ -1,11 +1,10 @@
-"""Questions to the planning model: what an agent is for, and which scenarios would test it.
+"""Questions to the planning model: the purpose of an agent, and scenarios that test it.
 
 Facts about the agent are fenced data in these questions, as in questions to judges, since an agent
 may answer with anything.
 
-A provider refuses a token limit above its model's own, and cuts off an answer at a limit that is
-too low. So each question asks for a few scenarios. The client adds room for the thinking of
-reasoning models.
+Providers refuse a token limit above that of the model, and cut off answers at a lower limit. So
+each question asks for a few scenarios only. The client adds tokens for reasoning.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ from kindlm.generate.test_plan import CATEGORIES, SCENARIO, is_name, one_line
 from kindlm.ports import Purpose, Question
 
 _MADE = re.compile(r"[_.\-\d]|[a-z][A-Z]")
-"""What names of tools have and words do not: `lookup_order`, `lookupOrder`, `orders.find`."""
+"""What tool names have, unlike plain words: `lookup_order`, `lookupOrder`, `orders.find`."""
 
 _LIST = re.compile(
     r"\b(?:tools?|functions?)\b[^\n:.]{0,40}:((?:[^\n.]|\.\S)*(?:\n[ \t]*[-*\d][^\n]*)*)",
     re.IGNORECASE,
 )
-"""A list of tools, in the same line or as points below it."""
+"""A list of tools, on the same line or as points below it."""
 
 
 def names_tool(text: str, name: str) -> bool:
-    """Return whether a text names a tool.
+    """Return whether a text names a tool, not just contains the same word.
 
-    It does where the name stands as a whole and could be nothing else: it is no plain word, or in
-    backquotes or quotes, or called a tool or a function, or in a list of them ("Tools: search").
+    The name has to be no plain word, or in quotes or backquotes, or be called a tool or a function,
+    or be in a list of tools ("Tools: search").
     """
     whole = re.compile(rf"(?<![\w.\-]){re.escape(name)}(?![\w\-]|\.\w)")
     if not whole.search(text):
@@ -51,7 +50,7 @@ _LONGEST = 500
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What the agent was asked, what it said, and the names of the tools that it called for it."""
+    """A question to the agent, its answer, and the names of the tools that it called."""
 
     asked: str
     answered: str
@@ -60,16 +59,16 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """All that is known of an agent: what the user says of it, and what it said itself."""
+    """The facts about an agent: the user's texts, and the agent's own answers."""
 
     description: str | None = None
     system_prompt: str | None = None
     exchanges: tuple[Exchange, ...] = ()
 
     def knows_tool(self, name: str) -> bool:
-        """Return whether there is such a tool: the user names it, or the agent called it.
+        """Return whether the user names a tool, or the agent called it.
 
-        What an agent says of its tools is no evidence of them.
+        The answers of an agent are no evidence of tools.
         """
         called = {tool for exchange in self.exchanges for tool in exchange.tools}
         written = (self.description or "", self.system_prompt or "")
@@ -77,12 +76,12 @@ class Sources:
 
 
 Profile: TypeAlias = Mapping[str, Any]
-"""What a model says of an agent: `purpose`, `tools` with `name` and `description`, `constraints`,
-and `tone`."""
+"""A model's description of an agent: `purpose`, `tools` with `name` and `description`,
+`constraints`, and `tone`."""
 
 
 def read_profile(text: str, sources: Sources) -> Profile:
-    """Read a model's answer; tools that there is no evidence of are left out.
+    """Read a model's answer; leave out tools that `sources` do not show.
 
     Raises:
         ValueError: it is no profile; says why.
@@ -99,7 +98,7 @@ def read_profile(text: str, sources: Sources) -> Profile:
     constraints = (one_line(text, _LONGEST) for text in answer["constraints"][:_MOST_CONSTRAINTS])
     return {
         "purpose": purpose,
-        "tools": [{"name": name, "description": said} for name, said in tools.items()],
+        "tools": [{"name": name, "description": about} for name, about in tools.items()],
         "constraints": list(filter(None, constraints)),
         "tone": one_line(answer["tone"], _LONGEST),
     }
@@ -107,20 +106,20 @@ def read_profile(text: str, sources: Sources) -> Profile:
 
 _PLAN = 1_000
 _SCENARIO = 500
-"""Generous: a scenario of two messages has about 300."""
+"""Tokens; a scenario of two messages has about 300."""
 
 _MOST = 14
-"""Scenarios of one call: their plan has fewer than the 8,192 tokens that any current model gives,
-and the last scenarios of long lists are poor."""
+"""The most scenarios of one call. Their plan stays below 8,192 tokens, which all current models can
+write, and the last scenarios of longer lists are poor."""
 
 
 def plan_tokens(scenarios: int) -> int:
-    """Return how many tokens a plan with so many scenarios may have."""
+    """Return the token limit of a plan with a number of scenarios."""
     return _PLAN + _SCENARIO * scenarios
 
 
 def in_calls(counts: Mapping[str, int]) -> Iterator[dict[str, int]]:
-    """Yield how many scenarios of each category are asked for in each call."""
+    """Yield the scenarios to ask for in each call: their number by category."""
     each = [category for category, count in counts.items() for _ in range(count)]
     for start in range(0, len(each), _MOST):
         yield dict(Counter(each[start : start + _MOST]))
@@ -199,7 +198,7 @@ only where a message just leads on to the next one."""
 
 
 def profile_question(sources: Sources, seed: int | None, token: str) -> Question:
-    """Return the question what an agent is for."""
+    """Return the question for the profile of an agent."""
     conversation = [
         {"asked": each.asked, "answered": each.answered, "toolsCalled": list(each.tools)}
         for each in sources.exchanges
@@ -219,7 +218,7 @@ def plan_question(
     planned: Sequence[str],
     token: str,
 ) -> Question:
-    """Return the question for scenarios, so many of each category, beside those of some titles."""
+    """Return the question for `counts` scenarios by category; `planned` are the titles so far."""
     categories = [
         {"name": name, "about": CATEGORIES[name], "count": count} for name, count in counts.items()
     ]

@@ -1,8 +1,7 @@
-"""Makes a suite from recordings: one test for each, which calls nothing but its target.
+"""Makes a suite from recordings: one test for each, which must make the recorded tool calls.
 
-A model gets the system text, the turns of the user and the recorded tools, simulated by their
-recorded results. An agent gets only the turns and runs its own tools. Both must make the recorded
-calls.
+A model gets the system text, the user's messages and the recorded tools, simulated by their
+recorded results. An agent gets only the messages, and runs its own tools.
 """
 
 from __future__ import annotations
@@ -48,11 +47,13 @@ _LONGEST_ANSWER = 300
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What the tests run on: an agent or a model as kindlm.yaml has it.
+    """The target of the tests.
 
-    `written` are the keys of a suite, such as `agent`, None for the model of each recording.
-    `model` is a `provider/model` that was asked for; it judges agents. `why_not` says why what the
-    recording ran on cannot be in the suite.
+    Attributes:
+        written: its keys in the suite, such as `agent`; None for the model of each recording.
+        is_agent: whether it is an agent.
+        model: the `provider/model` that the user named. It judges agents.
+        why_not: why the target of the recording cannot be in the suite; None if it can.
     """
 
     written: dict[Any, Any] | None = None
@@ -63,10 +64,10 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class RecordedSuites:
-    """Suites as text, mostly one; the names of their tests.
+    """Suites as text, and the names of their tests.
 
-    `unfinished` are the names of tests that are skipped until their criterion is written,
-    `left_out` says which recordings have no test, and why.
+    `unfinished` are the names of tests that are skipped until the user writes their criterion.
+    `left_out` says why recordings have no test.
     """
 
     texts: list[str]
@@ -78,9 +79,9 @@ class RecordedSuites:
 def recorded_suites(
     recordings: Sequence[Recording], target: Target, origin: str, file: Path
 ) -> RecordedSuites:
-    """Return suites of recordings that are without personal data and secrets.
+    """Return suites of recordings, from which personal data and secrets were removed.
 
-    `origin` says where they are from, for people. The suite will stand in `file`.
+    `origin` describes the source of the recordings. `file` is the path of the suite.
     """
     write = partial(_text, target=target, origin=origin, file=file)
     tests, left_out = dict[str, Recording](), Counter[tuple[str, str]]()
@@ -118,9 +119,9 @@ def _why_not(recording: Recording, target: Target) -> str | None:
     if target.written is None and _model(recording) is None:
         if target.why_not is not None:
             return target.why_not
-        told = f"{recording.provider or 'no provider'}, {recording.model or 'no model'}"
+        named = f"{recording.provider or 'no provider'}, {recording.model or 'no model'}"
         return (
-            f"kindlm cannot reach its model with the name alone ({told}). Pass --provider and"
+            f"kindlm cannot reach its model with the name alone ({named}). Pass --provider and"
             " --model, or --agent."
         )
     unknown = next((use for use in uses if use.response is None and use.rule == "agent"), None)
@@ -136,18 +137,18 @@ def _why_not(recording: Recording, target: Target) -> str | None:
 
 
 def _model(recording: Recording) -> str | None:
-    """Return `provider/model` if kindlm needs no more than that, and a key."""
-    told = (recording.provider or "").lower()
+    """Return `provider/model` if kindlm can reach the model with that and a key."""
+    provider = (recording.provider or "").lower()
     if _MODEL_NAME.fullmatch(recording.model or "") is None:
         return None
-    for name in (PROVIDERS.get(told, told), told.partition(".")[0]):
+    for name in (PROVIDERS.get(provider, provider), provider.partition(".")[0]):
         if name and provider_by_name(name) is not None:
             return f"{name}/{recording.model}"
     return None
 
 
 def _is_unfinished(recording: Recording, target: Target) -> bool:
-    """Return whether no check can be made of a recording that can fail and may hold."""
+    """Return whether the tool calls of a recording make no check: it failed, or has no tools."""
     can_call = target.is_agent or recording.tools or recording.transcript.tool_uses
     return recording.failed or not can_call
 
@@ -164,7 +165,7 @@ def _text(
     for _, recording in recordings:
         system = None if target.is_agent else recording.transcript.system
         number = len(prompts) + 1
-        # No placeholder is filled in where the input is a variable.
+        # A canary in the input needs a placeholder, which a variable cannot hold.
         if not CANARY_TOKEN.search(recording.transcript.turns[0].user):
             prompts.setdefault(system, "system" if number == 1 else f"system-{number}")
         models.setdefault(str(_model(recording)))
@@ -186,7 +187,7 @@ def _text(
             for system, name in prompts.items()
         }
     document["tests"] = [_test(name, each, target, prompts, many=many) for name, each in recordings]
-    # The canary of the next run stands in place of those of earlier ones.
+    # The canary of the next run replaces recorded ones.
     with_canaries = filled(document, lambda text: CANARY_TOKEN.sub(_CANARY, text))
     return suite_text(with_canaries, file)
 
@@ -209,12 +210,12 @@ def _test(
     *,
     many: bool,
 ) -> dict[Any, Any]:
-    said = recording.transcript
+    transcript = recording.transcript
     test: dict[Any, Any] = {"name": name}
     if recording.tags:
         test["tags"] = list(recording.tags)
-    first, *further = (turn.user for turn in said.turns)
-    system = None if target.is_agent else said.system
+    first, *further = (turn.user for turn in transcript.turns)
+    system = None if target.is_agent else transcript.system
     if not any(prompts) or CANARY_TOKEN.search(first):
         user = literal(first)
         test["input"] = {"system": literal(system), "user": user} if system else user
@@ -229,13 +230,13 @@ def _test(
     if not target.is_agent:
         if many:
             test["models"] = [_model(recording)]
-        tools = list(_tools(recording.tools, said.tool_uses))
+        tools = list(_tools(recording.tools, transcript.tool_uses))
         if tools:
             test |= {"tools": tools, "strictTools": True}
-    if said.text.strip():
-        test[Comment(f"The recorded answer: {_shortened(said.text, _LONGEST_ANSWER)}")] = None
+    if transcript.text.strip():
+        test[Comment(f"The recorded answer: {_shortened(transcript.text, _LONGEST_ANSWER)}")] = None
     if not _is_unfinished(recording, target):
-        test["expect"] = {"trajectory": _trajectory(said)}
+        test["expect"] = {"trajectory": _trajectory(transcript)}
         return test
     judge = {"criteria": TODO}
     if target.is_agent:
@@ -246,18 +247,18 @@ def _test(
     test["expect"] = expect = {"judge": [judge]} if can_load else {}
     if not can_load:
         test[commented({"expect": {"judge": [judge]}})] = None
-    if said.tool_uses:
+    if transcript.tool_uses:
         below: dict[Any, Any] = expect or test
         below[Comment("The recorded calls, which may be wrong:")] = None
-        below[commented({"trajectory": _trajectory(said)})] = None
+        below[commented({"trajectory": _trajectory(transcript)})] = None
     return test
 
 
-def _trajectory(said: Transcript) -> dict[str, Any]:
-    """Return the calls, each in its turn and at its place, unless it was one of several at once."""
-    is_parallel = any(len(step.tool_uses) > 1 for step in said.steps)
+def _trajectory(transcript: Transcript) -> dict[str, Any]:
+    """Return the recorded calls with their turns, in order; parallel calls in any order."""
+    is_parallel = any(len(step.tool_uses) > 1 for step in transcript.steps)
     calls = list[dict[str, Any]]()
-    for number, turn in enumerate(said.turns, 1):
+    for number, turn in enumerate(transcript.turns, 1):
         for step in turn.steps:
             for use in step.tool_uses:
                 known = _known(use.call)
@@ -268,17 +269,14 @@ def _trajectory(said: Transcript) -> dict[str, Any]:
                     call["argsExact"] = True
                 if is_parallel and len(step.tool_uses) == 1:
                     call["order"] = len(calls)
-                if len(said.turns) > 1:
+                if len(transcript.turns) > 1:
                     call["turn"] = number
                 calls.append(call)
     return {"mode": "unordered" if is_parallel else "strict", "calls": calls}
 
 
 def _known(call: ToolCall) -> dict[str, Any]:
-    """Return the arguments that a model can give again.
-
-    It cannot give a secret that was removed, or the canary of another run.
-    """
+    """Return the arguments without removed secrets and canaries, which no model can repeat."""
     written = {key: canonical(value) for key, value in call.arguments.items()}
     return {
         key: call.arguments[key]
@@ -290,15 +288,17 @@ def _known(call: ToolCall) -> dict[str, Any]:
 _TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array"}
 
 
-def _tools(told: Sequence[ToolDefinition], uses: Sequence[ToolUse]) -> Iterator[dict[str, Any]]:
-    """Yield the tools, with what is known of each, and the results they gave."""
-    known = {tool.name: tool for tool in told}
+def _tools(
+    definitions: Sequence[ToolDefinition], uses: Sequence[ToolUse]
+) -> Iterator[dict[str, Any]]:
+    """Yield the defined and the called tools, with their recorded results."""
+    known = {tool.name: tool for tool in definitions}
     for name in dict.fromkeys([*known, *(use.call.name for use in uses)]):
         own_uses = [use for use in uses if use.call.name == name and use.call.malformed is None]
         tool: dict[str, Any] = {"name": name}
         definition = known.get(name)
         if definition is None:
-            # Only examples of its arguments are known.
+            # The types of its arguments are those of recorded calls.
             properties: dict[str, Any] = {}
             for key, value in (pair for use in own_uses for pair in use.call.arguments.items()):
                 kind = "object" if isinstance(value, dict) else _TYPES.get(type(value))
@@ -317,7 +317,7 @@ def _tools(told: Sequence[ToolDefinition], uses: Sequence[ToolUse]) -> Iterator[
 
 
 def _responses(uses: Sequence[ToolUse]) -> Iterator[dict[str, Any]]:
-    """Yield what calls get. More arguments come first: `when` allows others beside its own."""
+    """Yield responses. Those with more arguments come first, since `when` allows further ones."""
     equal: dict[str, list[ToolUse]] = {}
     for use in uses:
         equal.setdefault(canonical(_known(use.call)), []).append(use)

@@ -1,8 +1,7 @@
 """Replaces personal data and secrets in recordings by stand-ins.
 
-The same value always gets the same stand-in of the same kind, so arguments still match, and an
-e-mail address is still one. Names, addresses and birthdays have no form by which they could be
-found.
+A value always gets the same stand-in, of the same kind. So arguments still match, and an e-mail
+address becomes an e-mail address. Names, addresses and birthdays stay: no pattern finds them.
 """
 
 from __future__ import annotations
@@ -29,9 +28,10 @@ _PHONE = (
 _PATTERNS = {
     pattern.replace("+@", "{1,64}(?:@|%40)"): kind for pattern, kind in DEFAULT_PATTERNS.items()
 } | {_PHONE: "phone number"}
-"""In URLs, `@` is `%40`. What is before it is bounded: many words may have dots between them."""
+"""The patterns, each with its kind. In URLs, `@` is `%40`. The part before it is bounded, so that
+long texts with many dots take linear time."""
 _SECONDS = 5.0
-"""How long one pattern may take on one text."""
+"""The time limit of one pattern on one text."""
 
 _TOKEN = re.compile(
     r"\b(?:sk|pk|rk|gsk|xai|hf|ghp|gho|ghs|github_pat|glpat|xox[abprs])[-_][A-Za-z0-9_-]{16,}"
@@ -41,11 +41,14 @@ _TOKEN = re.compile(
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
     re.DOTALL,
 )
-"""Keys of well-known services, tokens, and private keys."""
+"""Keys of well-known services, bearer tokens, and private keys."""
 
 
 class StandIns:
-    """Replaces what must not stand in a file. `redact` removes the secrets of the environment."""
+    """Makes stand-ins for all recordings of a suite.
+
+    `redact` removes the secrets of the environment.
+    """
 
     def __init__(self, redact: Callable[[str], str], *, keep_personal_data: bool) -> None:
         self._redact = redact
@@ -56,7 +59,10 @@ class StandIns:
 
     @property
     def replaced(self) -> dict[str, int]:
-        """How many different values were replaced, by kind; secrets of the environment are one."""
+        """The number of different values that were replaced, by kind.
+
+        All secrets of the environment count as one.
+        """
         found = {kind: len(values) for kind, values in self._given.items()}
         return found | ({"secret": len(self._secrets)} if self._secrets else {})
 
@@ -67,7 +73,7 @@ class StandIns:
             PatternError: a text takes too long to search.
         """
         self._in_recording.clear()
-        self._with_stand_ins(recording)  # a text may hold what only a later key calls a secret
+        self._with_stand_ins(recording)  # a later key may show that an earlier text is a secret
         return self._with_stand_ins(recording)
 
     def _with_stand_ins(self, recording: Recording) -> Recording:
@@ -79,7 +85,7 @@ class StandIns:
         )
 
     def value(self, value: Any) -> Any:
-        """Return a JSON value, or a part of a transcript, with stand-ins in all of its texts."""
+        """Return a JSON value, or a part of a transcript, with stand-ins in all its texts."""
         match value:
             case Enum() | bool() | None:
                 return value
@@ -108,7 +114,7 @@ class StandIns:
                 return type(value)(map(self.value, value))
             case int() | float() if value % 1 == 0:
                 text = str(int(value))
-                # Most numbers of ten digits are no phone numbers.
+                # Most numbers of ten digits are no phone numbers: only known ones are replaced.
                 phones = self._given.get("phone number", {})
                 if len(text) in (10, 11) and _same("phone number", text) not in phones:
                     return value
@@ -151,21 +157,21 @@ class StandIns:
                 made = f"1202555{100 + number:04}"
                 digits = _digits(text)
                 if text.startswith("+") and (len(digits), digits[0]) != (11, "1"):
-                    # Of another country, whose numbers have other forms.
+                    # The number of another country.
                     return f"+{made}" if text == f"+{digits}" else f"+1 202 555 {made[7:]}"
                 return _filled(text, made[-len(digits) :])
-        # No card begins with 9999 99; the last digit is right.
+        # No card begins with 9999 99; the last digit is the check digit.
         made = f"999999{number:09}"
         made += next(each for each in "0123456789" if passes_luhn(made + each))
         return _filled(text, made)
 
 
 def _same(kind: str, text: str) -> str:
-    """Return what two forms of the same value have in common."""
+    """Return the normal form of a value, which all its forms have in common."""
     if kind == "email":
         return unquote(text).casefold()
     digits = _digits(text)
-    # The country may be told or not.
+    # The country code is optional.
     is_american = kind == "phone number" and len(digits) == 11
     return digits.removeprefix("1") if is_american else digits
 
@@ -175,6 +181,6 @@ def _digits(text: str) -> str:
 
 
 def _filled(text: str, digits: str) -> str:
-    """Return a text with other digits."""
+    """Return a text with its digits replaced by others."""
     left = iter(digits)
     return "".join(next(left) if char.isdigit() else char for char in text)

@@ -1,7 +1,7 @@
 """Writes a suite as YAML, and loads it once to check it.
 
-Texts become quoted scalars or blocks, with all characters that are not printable escaped, so
-nothing in them can become structure, a comment or a terminal escape.
+Texts become quoted scalars or blocks, in which all unprintable characters are escaped. So no text
+can become structure, a comment or a terminal escape.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from kindlm.errors import Err, Ok, Result
 T = TypeVar("T")
 
 WIDTH = 88
-"""Columns of a line, as formatters of Python count them by default."""
+"""Characters of a line: the default of Python's formatters."""
 
 BRACES = {"braces": "{{"}
-"""The variables of a test that has texts of `literal`."""
+"""The variables of a test with texts of `literal`."""
 
 _PLAIN = re.compile(r"[A-Za-z_][\w./-]*(?: [A-Za-z_][\w./-]*)*", re.ASCII)
 _HALF = re.compile("[\ud800-\udfff]")
@@ -35,21 +35,21 @@ _WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
 
 @dataclass(frozen=True, slots=True)
 class Comment:
-    """A comment: a key of a mapping, whose value does not matter, or an item of a list."""
+    """A comment, as a key of a mapping with any value, or as an item of a list."""
 
     text: str
 
 
 def commented(mapping: Mapping[Any, Any]) -> Comment:
-    """Return a mapping as a comment that can be uncommented."""
+    """Return a mapping as commented-out YAML."""
     return Comment("\n".join(_lines(mapping, "")))
 
 
 def literal(text: str) -> str:
-    """Return a text for a prompt or a message in which nothing is a placeholder.
+    """Return a text for a prompt or a message, without placeholders of its own.
 
-    The test needs the variable of `BRACES` if the result has `{{braces}}`. Values of variables need
-    no such care.
+    If the result contains `{{braces}}`, the test needs the variables `BRACES`. Values of variables
+    need no such care.
     """
     return text.replace("{{", "{{braces}}")
 
@@ -70,7 +70,10 @@ def suite_text(document: Mapping[str | Comment, Any], file: Path) -> Result[str]
 def suite_texts(
     items: Sequence[T], write: Callable[[Sequence[T]], Result[str]]
 ) -> Result[list[str]]:
-    """Return suites of items as text, as many as it takes; the error of an item that fits none."""
+    """Return suites as text, which share the items; several if `write` fails for all items at once.
+
+    An item for which `write` fails alone is an error.
+    """
     made = write(items)
     if isinstance(made, Ok):
         return Ok([made.value])
@@ -83,7 +86,7 @@ def suite_texts(
 
 
 def unused(wanted: str, taken: Container[str], numbered: str = "{}-{}") -> str:
-    """Return a name that is not taken: that which is wanted, or with a number."""
+    """Return the wanted name, with a number if it is taken."""
     names = chain([wanted], (numbered.format(wanted, number) for number in count(2)))
     return next(name for name in names if name not in taken)
 
@@ -103,9 +106,9 @@ def _lines(value: Mapping[Any, Any] | list[Any], indent: str) -> Iterator[str]:
 
 
 def _entry(before: str, item: Any, indent: str) -> Iterator[str]:
-    """Yield the lines of an item of a list or of a key with its value."""
+    """Yield the lines of a list item, or of a key and its value."""
     inner = f"{indent}  "
-    # One key alone is easier to read, and to add to, without braces.
+    # A single key is easier to read and to extend without braces.
     is_single = before == "- " and isinstance(item, Mapping) and len(item) == 1
     line = None if is_single else _one_line(item)
     can_break = item and isinstance(item, Mapping | list)
@@ -127,7 +130,7 @@ def _entry(before: str, item: Any, indent: str) -> Iterator[str]:
 
 
 def _one_line(item: Any) -> str | None:
-    """Return a value on one line; None if it holds more than scalars, or several lines."""
+    """Return a value on one line; None for nested collections and texts of several lines."""
     if not isinstance(item, Mapping | list):
         return _scalar(item) if _is_scalar(item) else None
     parts = [*item, *item.values()] if isinstance(item, Mapping) else item
@@ -145,7 +148,7 @@ def _is_scalar(value: Any) -> bool:
 
 
 def _fits_block(text: str) -> bool:
-    """Return whether a text of several lines can stand as it is, below a `|`."""
+    """Return whether a text of several lines can be a block scalar (`|`)."""
     lines = text.removesuffix("\n").split("\n")
     return (
         len(lines) > 1
@@ -163,15 +166,15 @@ def _scalar(value: Any) -> str:
 
 
 def _literal(text: str) -> str:
-    """Return a text as a double-quoted scalar, on one line.
+    """Return a text as a double-quoted scalar on one line.
 
-    YAML cannot hold half of a surrogate pair, which programs leave that cut texts.
+    Half a surrogate pair, as in a text that a program cut, is replaced: YAML cannot hold it.
     """
     return f'"{escaped(_HALF.sub(chr(0xFFFD), text), chr(34))}"'
 
 
 def escaped(text: str, quote: str) -> str:
-    """Return what stands between the quotes of a literal: Python and YAML have the same escapes."""
+    """Return the characters of a literal in Python or YAML, without its quotes."""
     return "".join(f"\\{char}" if char == quote else repr(char)[1:-1] for char in text)
 
 
@@ -179,22 +182,18 @@ _LONGEST_SLUG = 40
 
 
 def slug(text: str) -> str:
-    """Return the words of a text as a part of a file's name, and of a function's.
+    """Return the words of a text for names of files and functions, such as `asks_for_a_refund`.
 
-    That is lower case, digits and underscores, with letters of any alphabet.
+    It consists of lower-case letters of any alphabet, digits and underscores.
     """
     letters = unicodedata.normalize("NFKC", text.lower())
-    # Not all that counts as a letter may stand in a name.
+    # Identifiers exclude some letters.
     named = "".join(char if f"a{char}".isidentifier() else "_" for char in letters)
     return re.sub("_+", "_", named).strip("_")[:_LONGEST_SLUG].rstrip("_") or "scenario"
 
 
 def check_folder(folder: Path) -> None:
-    """Make sure that files can be written into a folder; nothing of that stays.
-
-    Raises:
-        OSError: they cannot.
-    """
+    """Check that files can be written into a folder, without leaving any; else raise `OSError`."""
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -207,9 +206,9 @@ def check_folder(folder: Path) -> None:
 
 
 def write_file(file: Path, text: str, *, force: bool, taken: Collection[Path] = ()) -> Path:
-    """Write a text into a file and return it; into one with a number if there is such a file.
+    """Write a text into a file, and return its path, with a number if the file exists.
 
-    With `force` it overwrites the file, except for those that are `taken`.
+    With `force` it overwrites the file, unless it is `taken`.
 
     Raises:
         OSError: it cannot be written.
@@ -223,7 +222,7 @@ def write_file(file: Path, text: str, *, force: bool, taken: Collection[Path] = 
 
 
 def _written(path: Path, text: str, *, force: bool) -> bool:
-    """Write a file and return whether that is allowed."""
+    """Write a file; return False if it exists, without `force`."""
     try:
         with path.open("w" if force else "x", encoding="utf-8", newline="\n") as opened:
             opened.write(text)

@@ -1,9 +1,8 @@
-"""Planned scenarios: how they are asked for, read from a model's answer, and written as files.
+"""Planned scenarios: the order for them, their reading from a model's answer, and their files.
 
-`read_plan` leaves out what is unfit, and keeps the rest. `rendered` makes the file of a scenario,
-Python or YAML, from templates of kindlm. The statements never depend on the plan. Text of the plan
-occurs only inside string literals, not even in comments: in code, only a literal is safe, and
-limiting a text to one line is not enough.
+`read_plan` leaves out unfit scenarios. `rendered` makes the file of a scenario, Python or YAML,
+from templates of kindlm. Text of the plan occurs only in docstrings and escaped string literals,
+never as code or in comments.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from kindlm.suite import AgentTarget
 from kindlm.wording import cut, shown
 
 TOOL_USE = "tool-use"
-"""The category of scenarios that need a tool."""
+"""The category whose scenarios need a tool."""
 
 CATEGORIES: Mapping[str, str] = {
     "happy": "what the agent is for, asked in an ordinary way",
@@ -39,14 +38,14 @@ CATEGORIES: Mapping[str, str] = {
     TOOL_USE: "requests that need a tool: the right one, and what becomes of its failures",
     "tone": "how it sounds towards users who are angry, sad, hurried or rude",
 }
-"""The categories in their order, each with what it is about."""
+"""The categories in order, each with its description."""
 
 _FEWEST = 2
-"""Scenarios that are asked for in each category: what comes unfit is made up for by the rest."""
+"""The fewest scenarios to ask for in a category, since some may be unfit."""
 
 
 def parse_categories(text: str | None) -> Result[tuple[str, ...]]:
-    """Return the categories of a list such as `edge,tone`, in our order; all without a list."""
+    """Return the categories of a list such as `edge,tone`, in the order of `CATEGORIES`."""
     if text is None:
         return Ok(tuple(CATEGORIES))
     names = [name.strip().lower().replace("_", "-") for name in text.split(",") if name.strip()]
@@ -60,10 +59,9 @@ def parse_categories(text: str | None) -> Result[tuple[str, ...]]:
 
 
 def wanted(count: int, categories: Sequence[str]) -> dict[str, int]:
-    """Return how many scenarios are asked for in each category: its share, two at least.
+    """Return the number of scenarios to ask for by category: its share of `count`, at least two.
 
-    The `count` scenarios are dealt to the categories in turn. Those that get no scenario are left
-    out.
+    If there are more categories than scenarios, the last categories are left out.
     """
     whole, left = divmod(count, len(categories))
     dealt = {name: whole + (at < left) for at, name in enumerate(categories)}
@@ -72,9 +70,9 @@ def wanted(count: int, categories: Sequence[str]) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class PlannedTurn:
-    """A message, and what is right and wrong about the answer to it.
+    """A message of the user, and the criteria of its answer.
 
-    `right` and `wrong` are sentences for a judge; `tools` are those that the answer needs.
+    `right` and `wrong` are sentences for a judge; `tools` are the tools that the answer needs.
     """
 
     says: str
@@ -85,15 +83,15 @@ class PlannedTurn:
 
     @property
     def is_checked(self) -> bool:
-        """Whether anything is said of the answer."""
+        """Whether the answer has a criterion."""
         return bool(self.right or self.wrong or self.tone or self.tools)
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedScenario:
-    """A conversation to have; `why` says what it is good for.
+    """A planned conversation; `why` says what it could find.
 
-    `user` are the traits of who talks to the agent, by the fields of a `Persona`.
+    `user` are the traits of the user, by the fields of a `Persona`.
     """
 
     category: str
@@ -106,7 +104,7 @@ class PlannedScenario:
 def in_turn(
     scenarios: Sequence[PlannedScenario], categories: Sequence[str], count: int
 ) -> list[PlannedScenario]:
-    """Return `count` scenarios, taken from each category in turn, in the order of categories."""
+    """Return `count` scenarios, picked from the categories in turn, and sorted by category."""
     piles = [[each for each in scenarios if each.category == name] for name in categories]
     dealt = (scenario for row in zip_longest(*piles) for scenario in row if scenario is not None)
     return sorted(islice(dealt, count), key=lambda each: categories.index(each.category))
@@ -117,10 +115,10 @@ Form = Literal["python", "yaml"]
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What is to be written.
+    """What to generate.
 
-    `agent` is asked what it is for; `written_agent` is its URL as the files name it, if the
-    configuration does not. Files are written into `folder`, and named relative to `root`.
+    `agent` is the agent to ask. `written_agent` is the URL for the files, None if the configuration
+    names the agent. Files are written into `folder`; `root` is that of the project.
     """
 
     count: int
@@ -138,7 +136,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """What was written, and why what was planned besides was not. `profile` is a file, too."""
+    """The written files, and why other scenarios were left out. `profile` is a file, too."""
 
     profile: Path
     files: Mapping[Path, PlannedScenario]
@@ -152,7 +150,7 @@ SCENARIO: Mapping[str, Any] = {
     "user": {"role": "", "tone": "", "backstory": ""},
     "turns": [{"says": "a message", "right": [""], "wrong": [""], "tone": "", "tools": [""]}],
 }
-"""A scenario as a model answers it."""
+"""The form of a scenario in a model's answer."""
 
 _LONGEST_TITLE = 100
 _LONGEST_RULE = 500
@@ -164,14 +162,14 @@ _MOST_RULES = 5
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """The scenarios of a plan that can be written, and why others cannot."""
+    """The usable scenarios of a plan, and why others are left out."""
 
     scenarios: tuple[PlannedScenario, ...] = ()
     left_out: tuple[str, ...] = ()
 
     @property
     def titles(self) -> list[str]:
-        """What the scenarios are called."""
+        """The titles of the scenarios."""
         return [scenario.title for scenario in self.scenarios]
 
 
@@ -181,13 +179,16 @@ def read_plan(
     tools: Collection[str],
     before: ReadPlan = ReadPlan(),  # noqa: B008 - a value
 ) -> ReadPlan:
-    """Read a model's answer.
+    """Return the plan `before`, extended by the scenarios in a model's answer.
 
-    `categories` were asked for, the agent has the `tools`. What is read is added to what was
-    planned `before`.
+    Args:
+        text: the answer.
+        categories: those that were asked for.
+        tools: the names of the agent's tools.
+        before: the plan so far.
 
     Raises:
-        ValueError: it is no plan at all; says why.
+        ValueError: the answer is no plan; says why.
     """
     scenarios, left_out = list(before.scenarios), list(before.left_out)
     items = object_in(text).get("scenarios")
@@ -263,19 +264,19 @@ _LONGEST_NAME = 100
 
 
 def one_line(text: str, limit: int) -> str:
-    """Return a text in one line of at most `limit` characters, with nothing that is not seen."""
+    """Return a text on one line of at most `limit` printable characters."""
     beginning = text[: 4 * limit]
-    seen = "".join(char if char.isprintable() else " " for char in beginning)
-    return cut(_SPACES.sub(" ", seen).strip(), limit)
+    printable = "".join(char if char.isprintable() else " " for char in beginning)
+    return cut(_SPACES.sub(" ", printable).strip(), limit)
 
 
 def spoken(text: str, limit: int) -> str:
-    """Return what a user says, as it is but for what no file and no agent can hold."""
+    """Return a message of at most `limit` characters, without those that no file can hold."""
     return cut(_UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", text[: limit + 1]), limit).strip()
 
 
 def is_name(text: str) -> bool:
-    """Return whether a text can be the name of a tool: short, with nothing that is not seen."""
+    """Return whether a text can be the name of a tool: short and printable."""
     return 0 < len(text) <= _LONGEST_NAME and text.isprintable() and text == text.strip()
 
 
@@ -283,7 +284,7 @@ def is_name(text: str) -> bool:
 
 
 def rendered(scenario: PlannedScenario, order: Order) -> tuple[str, str]:
-    """Return the name of a scenario's file, and its text."""
+    """Return the name and the text of a scenario's file."""
     stem = f"{slug(scenario.category)}_{slug(scenario.title)}"
     if order.form == "yaml":
         return f"{stem}.yaml", scenario_yaml(scenario, order.written_agent)
@@ -299,10 +300,7 @@ _TOOLS = "What it takes to answer."
 
 
 def _python_text(scenario: PlannedScenario, name: str, agent: str | None) -> str:
-    """Return the file of a scenario; `name` is that of its function, without `test_`: a slug.
-
-    `agent` is the URL of the agent, if the project's configuration does not name it.
-    """
+    """Return the file of a scenario in Python, with a function `test_{name}`."""
     traits = (f"{name}={_python_literal(text)}" for name, text in scenario.user.items())
     options = [_python_literal(scenario.title), f'tags=["{scenario.category}", "generated"]']
     if agent is not None:
@@ -327,7 +325,7 @@ def _python_text(scenario: PlannedScenario, name: str, agent: str | None) -> str
 def _docstring(text: str, indent: str, more: str | None = None) -> list[str]:
     """Return the lines of a docstring that begins with a text of one line.
 
-    It holds no quotes that could end it, and nothing that could be taken for an escape.
+    Quotes could end it, and backslashes escape: both are replaced.
     """
     harmless = text.replace('"', "'").replace("\\", "/")
     lines = textwrap.wrap(harmless, WIDTH - len(indent) - len('"""""".'))
@@ -362,19 +360,19 @@ def _turn_lines(turn: PlannedTurn, reply: str) -> Iterator[str]:
 
 
 def _call(function: str, *arguments: str) -> list[str]:
-    """Return a call on one line; with a line for each argument if it is too long for that."""
+    """Return a call on one line, or with a line for each argument if it is too long."""
     line = f"{_INDENT}{function}({', '.join(arguments)})"
     return [line] if len(line) <= WIDTH else _exploded(function, arguments, _INDENT)
 
 
 def _exploded(function: str, arguments: Iterable[str], indent: str = "") -> list[str]:
-    """Return a call with a line for each argument: no formatter joins them."""
+    """Return a call with a line for each argument, and a comma after the last one."""
     inner = (f"{indent}{_INDENT}{argument}," for argument in arguments)
     return [f"{indent}{function}(", *inner, f"{indent})"]
 
 
 def scenario_yaml(scenario: PlannedScenario, agent: str | None) -> str:
-    """Return the file of a scenario in YAML; see `_python_text`."""
+    """Return the file of a scenario in YAML; `agent` is the URL of the agent, if needed."""
     return yaml_text(
         {
             Comment(_ORIGIN): None,
@@ -395,17 +393,17 @@ def scenario_yaml(scenario: PlannedScenario, agent: str | None) -> str:
 
 
 def _expected(turn: PlannedTurn) -> list[Any]:
-    """Return what is expected of an answer, each kind below a comment."""
+    """Return the checks of an answer, each kind below a comment."""
     kinds: dict[str, list[Any]] = {
         _RIGHT: [{"judge": criterion} for criterion in turn.right],
         _WRONG: [{"guardrail": {"must_not": list(turn.wrong)}}] if turn.wrong else [],
         _TONE: [{"sentiment": turn.tone}] if turn.tone else [],
         _TOOLS: [{"tool_called": tool} for tool in turn.tools],
     }
-    return [each for said, checks in kinds.items() if checks for each in (Comment(said), *checks)]
+    return [each for text, checks in kinds.items() if checks for each in (Comment(text), *checks)]
 
 
 def _python_literal(text: str) -> str:
-    """Return the literal of a text: in double quotes, unless single ones save escapes."""
+    """Return a string literal: in double quotes, unless single quotes save escapes."""
     quote = "'" if text.count('"') > text.count("'") else '"'
     return f"{quote}{escaped(text, quote)}{quote}"

@@ -1,9 +1,8 @@
-"""Recorded conversations, read from traces: OTLP files, and exports of observability tools.
+"""Reads recorded conversations from traces: OTLP files, and exports of observability tools.
 
-OTLP is what exporters and the collector write, as JSON, JSON Lines or protobuf. Each trace is a
-recording; of a run that kindlm exported, each execution is one. A trace whose messages continue
-those of an earlier trace with the same session id belongs to the same conversation. All of it is
-untrusted.
+OTLP files are JSON, JSON Lines or protobuf. Each trace is a recording; in a run that kindlm
+exported, each execution is one. A trace that continues the messages of an earlier trace with the
+same session id belongs to the same conversation. All content is untrusted.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ class Recording:
     """One recorded conversation with a model or an agent.
 
     Attributes:
-        name: what the test is called; need not be short, or unique.
-        transcript: system text, turns of the user, answers, tool calls with their results.
-        tools: tool definitions sent to the model, as far as they are known.
+        name: the name for its test, which may be long and occur twice.
+        transcript: the conversation.
+        tools: the known tool definitions that were sent to the model.
         provider: as the source names it, such as `openai`; None if unknown.
         model: as the source names it; None if unknown.
-        failed: whether the source says that something went wrong.
-        tags: those of the test that it is of.
-        missing: why this is not enough for a test; None if it is.
+        failed: whether the source reports a failure.
+        tags: the tags of its test.
+        missing: why a test cannot be made of it; None if one can.
     """
 
     name: str
@@ -57,7 +56,7 @@ class Recording:
 
 
 def read_recordings(data: bytes, file: Path) -> Result[list[Recording]]:
-    """Read the content of a file by the first source that knows its form."""
+    """Read the content of a file, in any known format."""
     if len(data) > MAX_BYTES:
         return _unreadable(file, f"it has more than {MAX_BYTES // 1_000_000} MB")
     if not data.strip():
@@ -75,7 +74,7 @@ def read_recordings(data: bytes, file: Path) -> Result[list[Recording]]:
 
 
 def _document(data: bytes) -> list[Any]:
-    """Return the JSON values of a file, one for each line of JSON Lines; else its bytes as one."""
+    """Return the JSON value of a file, or those of its lines; bytes if it is not JSON."""
     encoding = json.detect_encoding(data[:4])  # PowerShell writes UTF-16
     if data[:1000].decode(encoding, "replace").lstrip()[:1] not in ("{", "["):
         return [data]
@@ -102,7 +101,7 @@ def _unreadable(file: Path, why: str) -> Err:
 
 
 def _of_otlp(document: list[Any]) -> Iterator[Recording] | None:
-    """Return the recordings of a document; None for one that is no ExportTraceServiceRequests."""
+    """Return the recordings of a document; None if it is no OTLP."""
     first = document[0]
     if isinstance(first, bytes):
         try:
@@ -120,7 +119,7 @@ def _of_otlp(document: list[Any]) -> Iterator[Recording] | None:
 
 
 def _of_export(document: list[Any]) -> Iterator[Recording] | None:
-    """Return the recordings of a document of an observability tool; None for another one."""
+    """Return the recordings of a document; None if it is no export of an observability tool."""
     exported = spans_in_export(document)
     if exported is None:
         return None
@@ -135,8 +134,8 @@ def _recordings_of(
 ) -> Iterator[Recording]:
     """Yield a recording for each conversation in some spans, in the order of their starts.
 
-    `broken` are the ids of traces of which not all spans could be read, and why. It is read once
-    `found` has ended.
+    `broken` says, by trace id, why not all spans of a trace could be read. It is read after
+    `found`.
     """
     traces: dict[str, list[Span]] = {}
     for span in found:
@@ -161,8 +160,8 @@ def _continued(first: Recording, later: Recording) -> Recording | None:
     """Return both as one conversation; None if the later one does not continue the first."""
     before, after = first.transcript, later.transcript
     known = [turn.user for turn in before.turns]
-    said = [turn.user for turn in after.turns]
-    if not known or said[: len(known)] != known or said == known:
+    messages = [turn.user for turn in after.turns]
+    if not known or messages[: len(known)] != known or messages == known:
         return None
     return replace(
         first,
@@ -174,9 +173,9 @@ def _continued(first: Recording, later: Recording) -> Recording | None:
 
 
 def _executions(spans: Sequence[Span]) -> Iterator[Sequence[Span]]:
-    """Yield the spans of a trace; of a run that kindlm exported, those of each execution.
+    """Yield the spans of a trace; in a run that kindlm exported, those of each execution.
 
-    Attempts that kindlm made again, and calls to judges, are not part of any.
+    Retried attempts and calls to judges are left out.
     """
     groups: dict[str, list[Span]] = {
         span.id: []
@@ -195,7 +194,7 @@ def _executions(spans: Sequence[Span]) -> Iterator[Sequence[Span]]:
 
 
 def _read_trace(spans: Sequence[Span]) -> tuple[str | int | None, Recording]:
-    """Return the id of the conversation of a trace, None if it has none, and the trace as read."""
+    """Return the session id of a trace, None if it has none, and the recording."""
     ordered = in_order(spans[:_MAX_SPANS])
     head, talk = _main_talk(ordered)
     reading = read_trace(ordered)
@@ -203,7 +202,7 @@ def _read_trace(spans: Sequence[Span]) -> tuple[str | int | None, Recording]:
     users = [each for each in talk if each.role == "user" and each.text.strip()]
     missing = reading.missing
     lost = {span.parent for span in spans if span.parent not in {"", *ids}}
-    # One parent may be the caller, which is in a file of its own.
+    # One missing parent may be the caller, whose spans are in another file.
     has_caller = len(lost) == 1 and all(span.parent for span in spans)
     has_caller &= not any(span.has_local_parent for span in spans if span.parent in lost)
     if len(spans) > _MAX_SPANS:
@@ -215,7 +214,7 @@ def _read_trace(spans: Sequence[Span]) -> tuple[str | int | None, Recording]:
     elif not all(each.is_whole for each in users):
         missing = "A message of the user holds more than text, such as an image or a file."
     session = next(filter(None, (dialects.fact(span, "session") for span in ordered)), None)
-    # Reports and exports show names, so no name repeats what a user said.
+    # Reports and exports show names, so no name repeats a message.
     tools = ", ".join(dict.fromkeys(use.call.name for use in reading.tool_uses))
     name = ordered[0].attributes.get("kindlm.test")
     if not isinstance(name, str):
@@ -236,7 +235,7 @@ def _read_trace(spans: Sequence[Span]) -> tuple[str | int | None, Recording]:
 
 
 def _no_message(ordered: Sequence[Span], head: Span) -> str:
-    """Return why a trace has no message of a user, and what to do if that helps."""
+    """Return why a trace has no message of a user, and what to do about it."""
     top = ordered[0].attributes
     if top.get("kindlm.status") == Status.SKIPPED:
         return "The test was skipped."
@@ -247,10 +246,10 @@ def _no_message(ordered: Sequence[Span], head: Span) -> str:
 
 
 def _main_talk(ordered: Sequence[Span]) -> tuple[Span, list[Said]]:
-    """Return the model call that shows most of the agent's model, and the whole conversation.
+    """Return the model call to read provider, model and tools from, and the whole conversation.
 
-    The conversation is that of the first model call with a message of a user; a later call
-    continues it with further ones. Other conversations are of sub-agents.
+    The conversation begins with the first model call with a message of a user. Later calls that
+    repeat its messages continue it. Other conversations are those of sub-agents.
     """
     for kind in (Kind.CHAT, Kind.AGENT, Kind.OTHER):
         talks = [
@@ -277,7 +276,7 @@ def _said_by_users(talk: Sequence[Said]) -> list[str]:
 
 
 def _turns(talk: Sequence[Said], steps: Sequence[tuple[int, Step]]) -> tuple[Turn, ...]:
-    """Return the turns: what the conversation shows, and the steps of the spans in their turns."""
+    """Return the turns of a conversation, with the steps of the spans in them."""
     results = {key: value for said in talk for key, value in said.results.items()}
     own = {use.call.id for _, step in steps for use in step.tool_uses if use.call.id}
     turns: list[Turn] = []
@@ -286,12 +285,12 @@ def _turns(talk: Sequence[Said], steps: Sequence[tuple[int, Step]]) -> tuple[Tur
             turns.append(Turn(said.text))
         elif said.role == "assistant" and turns:
             calls = [ToolCall.told(each.id, each.name, each.arguments) for each in said.calls]
-            told = [
+            uses = [
                 ToolUse(call.storable(), storable_json(results.get(call.id)))
                 for call in calls
                 if call.id not in own
             ]
-            step = Step(said.text, tuple(told))
+            step = Step(said.text, tuple(uses))
             turns[-1] = replace(turns[-1], steps=(*turns[-1].steps, step))
     for turn, step in steps if turns else ():
         turns[turn] = replace(turns[turn], steps=(*turns[turn].steps, step))
@@ -301,9 +300,9 @@ def _turns(talk: Sequence[Said], steps: Sequence[tuple[int, Step]]) -> tuple[Tur
 def _steps(
     ordered: Sequence[Span], uses: Sequence[ToolUse], users: Sequence[str]
 ) -> list[tuple[int, Step]]:
-    """Return tool calls, those that a model asked for at once in one step; then the answer.
+    """Return steps of tool calls, each with the index of its turn; then the answer.
 
-    Each has the index of its turn: the model was asked with the messages of the user up to there.
+    A step holds the calls that a model asked for at once.
     """
     chats = {span.id: span for span in ordered if dialects.kind_of(span) is Kind.CHAT}
     asked = {

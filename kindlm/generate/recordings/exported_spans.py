@@ -1,8 +1,7 @@
 """Reads exports of observability tools: Langfuse, LangSmith and Phoenix.
 
-An observation of Langfuse and a run of LangSmith say what a span of the GenAI conventions says,
-under other names. Spans of Phoenix hold attributes of OpenInference. All become spans here, so that
-one reader of traces serves all sources.
+Observations of Langfuse and runs of LangSmith become spans of the GenAI conventions. Spans of
+Phoenix keep their attributes of OpenInference. So one reader of traces serves all sources.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ _Object = Mapping[str, Any]
 
 
 def spans_in_export(document: list[Any]) -> tuple[list[Span], list[str]] | None:
-    """Return the spans of a document, and the names of traces without any; None if it has neither.
+    """Return the spans in the JSON values of a file, and the names of traces without spans.
 
-    A document is the JSON values of a file.
+    None stands for a file of another format.
     """
     if traces := list(_langfuse_traces(document)):
         spans = [span for trace, seen in traces if seen for span in _langfuse_spans(trace, seen)]
@@ -38,18 +37,18 @@ def spans_in_export(document: list[Any]) -> tuple[list[Span], list[str]] | None:
 
 # Langfuse
 #
-# | document | from |
+# | document | source |
 # |---|---|
 # | a trace with `observations` | `GET /api/public/traces/{id}`, and older downloads |
 # | `{"trace": …, "observations": […]}` | Download JSON in the user interface |
 # | observations: a list, one a line, or `data` | tables, buckets, `…/api/public/v2/observations` |
 #
-# Keys are in camel case, in exports to buckets in snake case. Inputs and outputs are JSON or its
-# text.
+# Keys are in camel case; in exports to buckets, in snake case. Inputs and outputs are JSON, also as
+# strings.
 
 
 def _langfuse_traces(values: list[Any]) -> Iterator[tuple[_Object | None, list[_Object]]]:
-    """Yield traces with their observations, and observations alone."""
+    """Yield traces with their observations, and observations without a trace."""
     for value in values:
         listed = value.get("data") if isinstance(value, dict) else value
         for each in objects(listed) if isinstance(listed, list) else objects([value]):
@@ -74,7 +73,7 @@ def _is_observation(value: Any) -> bool:
 
 
 def _langfuse_spans(trace: _Object | None, observations: list[_Object]) -> Iterator[Span]:
-    """Yield the spans of observations, below one of the trace if it is known."""
+    """Yield the spans of observations, below a span of their trace if it is known."""
     root = ""
     if trace is not None:
         key = str(trace.get("id"))
@@ -118,8 +117,8 @@ def _get(value: _Object, key: str) -> Any:
 
 # LangSmith: runs as its SDK and API list them, one a line or in `runs`, or nested below a root.
 #
-# Model calls are runs of type `llm`, tool calls of type `tool`. Messages are those of LangChain, as
-# they are or serialised (`lc`), or those of the API that was called.
+# Model calls are runs of type `llm`, tool calls of type `tool`. Messages have the form of
+# LangChain, plain or serialised (`lc`), or that of the called API.
 
 
 def _langsmith_runs(values: list[Any]) -> Iterator[_Object]:
@@ -136,7 +135,8 @@ def _langsmith_runs(values: list[Any]) -> Iterator[_Object]:
 
 
 def _langsmith_span(run: _Object) -> Span:
-    # The dotted order of a run names all runs above it: "20261123T155404Z<root>.….<run>".
+    # The dotted order of a run contains the ids of all its ancestors:
+    # "20261123T155404Z<root>.….<run>".
     above = [part.rpartition("Z")[2] for part in str(run.get("dotted_order") or "").split(".")]
     extra = _object(run.get("extra"))
     metadata = _object(extra.get("metadata"))
@@ -164,7 +164,7 @@ def _langsmith_span(run: _Object) -> Span:
             }
             return _chat_span(span, asked, said, facts)
         case "tool":
-            # LangChain sends arguments as text, and LangSmith's decorator a result by this key.
+            # LangChain sends arguments as a string, and LangSmith's decorator results, below a key.
             call_id = extra.get("tool_call_id")
             return _tool_span(span, _alone(given, "input"), _alone(said, "output"), call_id)
         case _:
@@ -189,7 +189,7 @@ _TRACE, _ID = "context.trace_id", "context.span_id"
 
 
 def _phoenix_rows(values: list[Any]) -> Iterator[_Object]:
-    """Yield the spans, each with all that is nested in it under keys with dots."""
+    """Yield the spans, with nested values under keys with dots."""
     for value in values:
         listed = value.get("data") if isinstance(value, dict) else value
         if isinstance(listed, list):
@@ -205,7 +205,7 @@ def _phoenix_rows(values: list[Any]) -> Iterator[_Object]:
 
 
 def _flat(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
-    """Yield what is in a value by its path; lists count only if they hold objects."""
+    """Yield the values in a value by their paths; a list without objects is one value."""
     if isinstance(value, dict):
         parts: list[tuple[Any, Any]] = list(value.items())
     elif isinstance(value, list) and any(isinstance(each, dict) for each in value):
@@ -238,7 +238,7 @@ def _phoenix_span(row: _Object, number: int) -> Span:
 # Spans of the GenAI conventions
 
 _HOLDERS = ("messages", "generations", "choices", "message", "output", "outputs", "input", "inputs")
-"""Where messages are in what a model was given or gave back, the most telling keys first."""
+"""Keys that hold messages in inputs and outputs, in the order in which they are tried."""
 
 
 def _exported_span(
@@ -251,14 +251,14 @@ def _exported_span(
     error: str | None = None,
     session: Any = None,
 ) -> Span:
-    """Return a span of which only the id of its conversation is known; `times` are as exported."""
+    """Return a span with no attribute but the session; `times` are as exported."""
     start, end = map(_nanoseconds, times)
     known, is_error = {"session.id": session}, error is not None
     return Span(trace, key, parent, name, "", start, end, known, {}, is_error, error or "")
 
 
 def _chat_span(span: Span, asked: Any, said: Any, facts: Mapping[str, Any]) -> Span:
-    """Return the span of a model call: what the model was asked, and what it said."""
+    """Return the span of a model call: its input, its output, and further attributes."""
     given = read_json(asked) if isinstance(asked, str) else asked
     messages = _messages_of(given, "user")
     # Langfuse appends the tools that LangChain gives to a model to its messages.
@@ -280,7 +280,7 @@ def _chat_span(span: Span, asked: Any, said: Any, facts: Mapping[str, Any]) -> S
 
 
 def _tool_span(span: Span, arguments: Any, result: Any, call_id: Any = None) -> Span:
-    """Return the span of a tool call; the arguments may be the text of a mapping."""
+    """Return the span of a tool call; arguments and result may be JSON in a string."""
     given = read_json(arguments) if isinstance(arguments, str) else arguments
     value = read_json(result) if isinstance(result, str) else result
     message = dialects.unwrapped(value)
@@ -302,7 +302,7 @@ def _tool_span(span: Span, arguments: Any, result: Any, call_id: Any = None) -> 
 
 
 def _agent_span(span: Span, asked: Any, said: Any) -> Span:
-    """Return the span of what is neither a model call nor a tool call."""
+    """Return the span of an observation or a run that is no model call and no tool call."""
     return _known(
         span,
         {
@@ -319,14 +319,13 @@ def _known(span: Span, attributes: Mapping[str, Any]) -> Span:
 
 
 def _with_attributes(span: Span, attributes: Mapping[str, Any]) -> Span:
-    """Return a span with the attributes of any convention, too."""
     return replace(span, attributes={**span.attributes, **attributes})
 
 
 def _messages_of(value: Any, role: str) -> list[dict[str, Any]]:
-    """Return the messages in what a model was given or gave back, each with a `role`.
+    """Return the messages in an input or output, each with a `role`.
 
-    Read are the forms of OpenAI, Anthropic and LangChain, JSON text of them, and plain text, which
+    The forms are those of OpenAI, Anthropic and LangChain, also as JSON in a string. A plain text
     is a message of `role`.
     """
     return list(_messages(value, role, 0))
@@ -343,7 +342,7 @@ def _messages(value: Any, role: str, depth: int) -> Iterator[dict[str, Any]]:
             yield {"role": role, "content": value}
     elif isinstance(value, list):
         if len(value) == 2 and all(isinstance(part, str) for part in value):
-            yield {"role": value[0], "content": value[1]}  # as LangChain takes them, too
+            yield {"role": value[0], "content": value[1]}  # a form of LangChain
             return
         for each in value:
             yield from _messages(each, role, depth + 1)
@@ -354,7 +353,7 @@ def _messages(value: Any, role: str, depth: int) -> Iterator[dict[str, Any]]:
 def _of_object(value: dict[str, Any], role: str, depth: int) -> Iterator[dict[str, Any]]:
     kind = value.get("type")
     if not {"content", "tool_calls", "parts"}.isdisjoint(value):
-        # In LangChain, the type says whose message it is.
+        # In LangChain, `type` stands for the role.
         yield value if "role" in value or isinstance(kind, str) else {"role": role, **value}
         return
     if isinstance(kind, str) and kind.startswith("function_call"):
@@ -373,7 +372,7 @@ def _of_object(value: dict[str, Any], role: str, depth: int) -> Iterator[dict[st
 
 
 def _nanoseconds(value: Any) -> int:
-    """Return a time in ns since 1970; 0 if it cannot be read. Numbers are milliseconds."""
+    """Return a time in ns since 1970; 0 for an unknown form. Numbers are milliseconds."""
     if isinstance(value, int | float) and 0 <= value < 2**50:
         return int(value * 1_000_000)
     try:

@@ -24,9 +24,9 @@ from kindlm_store import REDACTED
 
 
 def read_execution(db: sqlite3.Connection, execution: ExecutionView) -> Recording:
-    """Return the last attempt of an execution.
+    """Return the recording of the last attempt at an execution.
 
-    What a model was asked is known of models under test, and of agents whose model calls the
+    System text and tools are known if the target is a model, or an agent whose model calls the
     gateway recorded.
     """
     name, failed = execution.test, execution.status is not Status.PASSED
@@ -57,7 +57,10 @@ def read_execution(db: sqlite3.Connection, execution: ExecutionView) -> Recordin
 
 
 def _of_agent(recording: Recording, attempt: RecordedAttempt) -> Recording:
-    """Return the recording of an agent, whose answers do not say which calls it made at once."""
+    """Return the recording of an agent, with a step for each tool call.
+
+    Answers of agents do not show which calls were parallel.
+    """
     said = recording.transcript
     turns = tuple(
         replace(
@@ -94,10 +97,10 @@ def _of_agent(recording: Recording, attempt: RecordedAttempt) -> Recording:
 def recorded_target(
     db: sqlite3.Connection, execution: ExecutionView, root: Path, folder: Path
 ) -> Target:
-    """Return what an execution of a kindlm.yaml ran on, for a suite in another folder.
+    """Return the target of an execution of a kindlm.yaml, for a suite in another folder.
 
-    That is the model of the recording if the configuration cannot be carried over: parts of it were
-    secrets. What `serve` starts runs in the folder of the suite, so the new suite has to be there.
+    It is the model of the recording if the configuration contained secrets, which were not
+    recorded. Programs of `serve` run in the folder of their suite: the new suite has to be there.
     """
     row = db.execute(_CONFIG, (execution.suite_id,)).fetchone()
     if row is None or row[0] in (None, REDACTED):
@@ -122,7 +125,7 @@ def recorded_target(
 
 
 def _written_agent(config: dict[str, Any], target: str, home: str) -> dict[str, Any] | None:
-    """Return an agent of a kindlm.yaml for a suite elsewhere; `home` is the way back from there."""
+    """Return the sections of an agent; `home` is the path from the new suite to the old one."""
     for agent in config.get("agents", ()):
         if agent["id"] == target:
             entry = {key: value for key, value in agent.items() if value not in (False, {}, None)}
@@ -134,7 +137,7 @@ def _written_agent(config: dict[str, Any], target: str, home: str) -> dict[str, 
 
 
 def _written_model(config: dict[str, Any], target: str) -> dict[str, Any] | None:
-    """Return a model of a kindlm.yaml with its provider, and with its price if that is there."""
+    """Return the sections of a model: its provider, its entry, and its price if it has one."""
     for model in config.get("models", ()):
         if model["id"] == target:
             name, provider = model["model"], model["provider"]
@@ -153,4 +156,4 @@ _UNKNOWN = (
     "No kindlm.yaml is recorded that sets what it ran on: pass --agent, or --provider and --model."
 )
 _FOLDERS = {"path": "python", "cwd": "subprocess"}
-"""Options of agents that are folders, relative to the suite, and whose they are."""
+"""Options of agents that are folders relative to the suite, each with its adapter."""

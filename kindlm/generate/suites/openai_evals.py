@@ -17,10 +17,10 @@ from kindlm.generate.imported_tests import (
     Checks,
     Equivalent,
     ImportedSuite,
+    message_text,
     params_of,
     pattern_of,
-    said_in,
-    section_of,
+    prompt_section,
 )
 from kindlm.generate.suite_text import Comment
 from kindlm.generate.suites import Files, LeftOutError, Part, excerpt_of, json_value
@@ -45,12 +45,12 @@ def read(document: Part, files: Files) -> ImportedSuite:
 
 
 Graders = Sequence[tuple[str, Equivalent | None, Part, Any]]
-"""What grades a row: the type, its equivalent, and what its check is made of."""
+"""The graders of a row: the type, its equivalent, and two arguments of `Equivalent.make`."""
 
 
 @dataclass(slots=True)
 class _Reader:
-    """What both forms share: each row is a test with variables for the same prompts."""
+    """Makes each row a test, in both formats. Its texts are variables of one of two prompts."""
 
     document: Part
     files: Files
@@ -58,11 +58,11 @@ class _Reader:
     prompts: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def add(
-        self, part: Part, name: str, said: Callable[[], dict[str, str]], graders: Graders
+        self, part: Part, name: str, prompt_of: Callable[[], dict[str, str]], graders: Graders
     ) -> None:
-        """Add a row as a test. What it says are variables, so that nothing in it is replaced."""
+        """Add a row as a test; `prompt_of` returns its texts, or raises `LeftOutError`."""
         try:
-            section = said()
+            section = prompt_of()
         except LeftOutError as error:
             self.suite.lose(part, LeftOutError(f"a row with {error.what}", error.instead))
             return
@@ -86,7 +86,6 @@ class _Reader:
     def finished(
         self, name: str, description: str | None, model: Mapping[str, Any]
     ) -> ImportedSuite:
-        """Return the suite."""
         head: dict[str | Comment, Any] = {}
         if not model:
             what = "the eval names no model. Set `models` in the suite"
@@ -193,9 +192,9 @@ def _read_eval(reader: _Reader, name: str, part: Part) -> None:
     in_registry = here.resolve().name == "evals" and (here / "../data").is_dir()
     files = Files(here / "../data") if in_registry else reader.files
     for number, sample in enumerate(files.part(samples).items(), start=1):
-        said = partial(section_of, sample.entries().get("input", sample).value)
+        prompt_of = partial(prompt_section, sample.entries().get("input", sample).value)
         graders = [(kind, CLASSES[kind], sample, given)]
-        reader.add(sample, f"{name}sample {number}", said, graders)
+        reader.add(sample, f"{name}sample {number}", prompt_of, graders)
 
 
 _ARGUMENTS = {"samples_jsonl", "ignore_case", "modelgraded_spec", "modelgraded_spec_args"}
@@ -210,16 +209,16 @@ _VARIABLE = re.compile(r"\{\{([^{}]*)\}\}")
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A row of the data: `item` is what the templates of the eval name."""
+    """A row of the data; the templates of the eval refer to `item`."""
 
     part: Part
     item: Mapping[str, Any]
 
     def fill(self, template: str, answer: str | None = None) -> str:
-        """Return a template filled in; `answer` stands for the answer, which is not there yet.
+        """Return a template filled in; `answer` replaces the answer to the row.
 
         Raises:
-            LeftOutError: It names something else.
+            LeftOutError: it refers to anything but a scalar of the row.
         """
 
         def value(found: re.Match[str]) -> str:
@@ -236,8 +235,7 @@ class _Row:
         return _VARIABLE.sub(value, template)
 
     def section(self, template: Any) -> dict[str, str]:
-        """Return the section of the prompt."""
-        return {role: self.fill(text) for role, text in section_of(template).items()}
+        return {role: self.fill(text) for role, text in prompt_section(template).items()}
 
 
 def _reference(grader: Part, row: _Row) -> str:
@@ -265,8 +263,8 @@ def _text_similarity(grader: Part, row: _Row, checks: Checks) -> None:
 
 def _instructions(grader: Part, row: _Row) -> str:
     contents = (each.get("content") for each in grader.items("input"))
-    said = [said_in(part.value) for part in contents if part is not None]
-    text = "\n\n".join(row.fill(each, "(the agent's last answer)") for each in said)
+    templates = [message_text(part.value) for part in contents if part is not None]
+    text = "\n\n".join(row.fill(each, "(the agent's last answer)") for each in templates)
     if not text.strip():
         raise LeftOutError("a grader without instructions")
     return text

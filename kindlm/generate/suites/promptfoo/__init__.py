@@ -28,20 +28,20 @@ _TYPES = frozenset({*EQUIVALENTS, *OTHER_TYPES})
 _READ = {"prompts", "providers", "targets", "tests", "defaultTest", "description"}
 _READ |= {"evaluateOptions", "$schema"}
 _OPTIONS = {"repeat": "repeat", "maxConcurrency": "concurrency", "timeoutMs": "timeoutMs"}
-"""What options of a run are in `defaults`."""
+"""Options of a run, with their keys in `defaults`."""
 
 _READ_APART = {"description", "vars", "assert", "options", "metadata"}
 _READ_OF_TESTS = {"threshold", "options.provider", "options.runSerially"}
 _LOSES = {"transformVars", "prefix", "suffix", "storeOutputAs", "providerOutput"}
 _LOSES |= {"provider", "providers", "prompts"}
 _LOSES |= {"disableVarExpansion", "disableDefaultAsserts", "$values", "$expand"}
-"""Settings of a test that make it another one, or let it run on some targets only."""
+"""Settings of a test without an equivalent, without which it would be another test."""
 
 _SET = {"type", "assert", "metric", "description"}
-"""What an `assert-set` has whose assertions are all needed."""
+"""The keys of an `assert-set` whose assertions must all pass."""
 
 _HOLDS = {"assertScoringFunction", "transform", "postprocess"}
-"""Settings that change what the checks of a test mean."""
+"""Settings that change the meaning of checks. Tests with one of them are skipped."""
 
 
 def reads(document: Part) -> bool:
@@ -58,10 +58,10 @@ def read(document: Part, files: Files) -> ImportedSuite:
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """A test of the file, with what `defaultTest` adds.
+    """A test of the file, with the entries of `defaultTest`.
 
-    `own` are the asserts that were added last; without one of them, it is skipped. `settings` are
-    its other entries, and its options as `options.NAME`.
+    `own` are its asserts without the default ones; if none of them has an equivalent, it is
+    skipped. `settings` are its other entries, and its options as `options.NAME`.
     """
 
     part: Part
@@ -139,7 +139,7 @@ class _Reader:
         self._suite.lose(part, LeftOutError(f"a test with {error.what}", error.instead))
 
     def _tests_in(self, part: Part) -> Iterator[Part]:
-        """Yield the tests of an entry: itself, or those in the files that it names."""
+        """Yield the entry, or the tests in the files that it refers to."""
         text = part.value if isinstance(part.value, str) else part.text("path")
         if text is None:
             yield part
@@ -185,11 +185,11 @@ class _Reader:
         self._suite.tests += max(combinations - MAX_TESTS - 1, 0)
         for chosen in itertools.islice(itertools.product(*values.values()), MAX_TESTS + 1):
             variables = dict(zip(values, chosen, strict=True))
-            said = ", ".join(excerpt_of(variables[name]) for name in several)
+            shown = ", ".join(excerpt_of(variables[name]) for name in several)
             self._suite.current = dict(kept)
             try:
                 self._add_one(
-                    case, f"{name} ({said})" if said else name, Variables(variables), hold
+                    case, f"{name} ({shown})" if shown else name, Variables(variables), hold
                 )
             except LeftOutError as error:
                 self._lose(case.part, error)
@@ -233,8 +233,8 @@ class _Reader:
             return ""
 
         for section in self._prompts.values():
-            for said in section.values():
-                replace_names(said, value)
+            for template in section.values():
+                replace_names(template, value)
         return found
 
     def _assert(self, part: Part, variables: Variables, case: _Case, checks: Checks) -> bool:

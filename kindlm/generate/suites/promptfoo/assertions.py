@@ -23,9 +23,15 @@ from kindlm.generate.suites.promptfoo.texts import Variables, file_value, text_o
 
 @dataclass(frozen=True, slots=True)
 class Assertion:
-    """An assertion of a test: its type without `not-`, and its value with variables filled in.
+    """An assertion of a test.
 
-    `grader` returns the id of the model that grades it; None for the default one.
+    Attributes:
+        type: the type without `not-`.
+        negated: whether it has `not-`.
+        value: the value, with variables filled in.
+        threshold: the threshold, if it has one.
+        variables: the variables of the test.
+        grader: returns the id of the grading model; None for the default judge.
     """
 
     type: str
@@ -37,14 +43,14 @@ class Assertion:
 
     @property
     def text(self) -> str:
-        """The value as a text."""
+        """The value as a text; raises `LeftOutError` if it is none."""
         if isinstance(self.value, bool | dict | list) or self.value in (None, ""):
             raise self.unusual("its value is not text")
         return text_of(self.value)
 
     @property
     def texts(self) -> list[str]:
-        """The value as a list of texts, which may be written with commas."""
+        """The value as a list of texts, also if it is one text with commas."""
         if isinstance(self.value, str):
             if '"' in self.value:
                 raise self.unusual("its value has quotation marks: write it as a list")
@@ -55,11 +61,11 @@ class Assertion:
 
     @property
     def ignores_case(self) -> bool:
-        """Whether upper and lower case are the same."""
+        """Whether upper and lower case are equal."""
         return self.type.startswith("icontains")
 
     def unusual(self, why: str) -> LeftOutError:
-        """Return the error for an assertion that is not as documented, or that no check can be."""
+        """Return the error of an assertion without an equivalent."""
         return LeftOutError(f"the assertion `{'not-' * self.negated}{self.type}`, since {why}")
 
 
@@ -107,7 +113,6 @@ def _is_json(it: Assertion, checks: Checks) -> None:
 
 
 def _limit(section: str) -> Make:
-    """Return what adds a limit."""
 
     def make(it: Assertion, checks: Checks) -> None:
         if it.threshold is None or it.threshold <= 0:
@@ -118,7 +123,11 @@ def _limit(section: str) -> Make:
 
 
 def _judge(asked: str, **more: str) -> Make:
-    """Return what adds a judge for each of the values: `{}` in what is asked is the value."""
+    """Return a function that adds a judge for each value, which replaces `{}` in the criterion.
+
+    Without `{}`, `asked` is a ready-made criterion; `more` are its options, with the variables that
+    hold their values.
+    """
 
     def make(it: Assertion, checks: Checks) -> None:
         if it.threshold is not None and not 0 < it.threshold <= 1:
@@ -225,7 +234,7 @@ EQUIVALENTS: dict[str, Equivalent] = {
         "`judge`", _judge("The agent achieved this goal: {}"), JUDGED
     ),
 }
-"""The types with an equivalent."""
+"""The types of assertions with an equivalent."""
 
 OTHER_TYPES = re.findall(
     r"\S+",
@@ -237,7 +246,7 @@ OTHER_TYPES = re.findall(
     similar:cosine similar:dot similar:euclidean skill-used tool-call-f1 trace-error-spans
     trace-span-count trace-span-duration trajectory:step-count video-rubric webhook word-count""",
 )
-"""The types without one."""
+"""The types of assertions without one."""
 
 _HARMLESS = {"type", "value", "threshold", "weight", "provider", "description", "metric"}
 
@@ -252,7 +261,7 @@ def add_assertion(
     """Add the equivalent of an assertion to the checks of a test; return how it differs.
 
     Raises:
-        LeftOutError: It has none.
+        LeftOutError: it has no equivalent.
     """
     if part.get("$ref") is not None:
         raise LeftOutError("an assertion with `$ref`", "Write the assertion out")

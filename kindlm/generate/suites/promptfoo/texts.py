@@ -1,7 +1,4 @@
-"""Reads texts of promptfoo: prompts, CSV files, and templates.
-
-kindlm fills in only plain names in templates.
-"""
+"""Reads texts of promptfoo: prompts, CSV files, and templates with plain names only."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from typing import Any
 from kindlm.config.interpolation import is_deferred
 from kindlm.dataclass import dataclass
 from kindlm.errors import Ok
-from kindlm.generate.imported_tests import ImportedSuite, section_of
+from kindlm.generate.imported_tests import ImportedSuite, prompt_section
 from kindlm.generate.suite_text import unused
 from kindlm.generate.suites import Files, LeftOutError, Part, excerpt_of, read_part
 from kindlm.values import filled
@@ -33,7 +30,7 @@ def replace_names(text: str, replacement: Callable[[str], str]) -> str:
     """Return a template with its names replaced.
 
     Raises:
-        LeftOutError: It has a filter, a block or another expression.
+        LeftOutError: it has a filter, a block or another expression.
     """
     parts: list[str] = []
     at = 0
@@ -58,7 +55,7 @@ def replace_names(text: str, replacement: Callable[[str], str]) -> str:
 
 
 def text_of(value: Any) -> str:
-    """Return a scalar as promptfoo writes it into a text."""
+    """Return a scalar as promptfoo inserts it into a text."""
     if isinstance(value, str):
         return value
     if isinstance(value, float) and value.is_integer():
@@ -68,12 +65,12 @@ def text_of(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Variables:
-    """The variables of a test; those with several values have one here."""
+    """The variables of a test, each with one value."""
 
     values: Mapping[str, Any]
 
     def fill(self, value: Any) -> Any:
-        """Return a value with all names in its texts filled in; see `replace_names`."""
+        """Return a value with the names in all its texts filled in; see `replace_names`."""
         return filled(value, lambda text: replace_names(text, self.text))
 
     def at(self, name: str) -> Any:
@@ -84,10 +81,10 @@ class Variables:
         return value
 
     def text(self, name: str) -> str:
-        """Return what a name stands for; nothing if there is no such variable.
+        """Return the text for a name; "" if there is no such variable.
 
         Raises:
-            LeftOutError: It is no plain text, or a variable of the environment.
+            LeftOutError: the value is no plain text, or the name is one of the environment.
         """
         if is_deferred(name):
             raise LeftOutError(f"{{{{{name}}}}}", "Write the value: kindlm keeps it out of prompts")
@@ -101,10 +98,10 @@ class Variables:
 
 
 def file_value(value: Any, files: Files) -> Any:
-    """Return what a text such as `file://facts.txt` refers to; any other value as it is.
+    """Return the content for a text such as `file://facts.txt`; any other value as it is.
 
     Raises:
-        LeftOutError: It is a program or no text, or cannot be read.
+        LeftOutError: the file is a program or no text, or cannot be read.
     """
     if not isinstance(value, str) or not value.startswith("file://"):
         return value
@@ -119,13 +116,14 @@ def file_value(value: Any, files: Files) -> Any:
 def read_prompts(
     document: Part, files: Files, suite: ImportedSuite
 ) -> dict[str, Mapping[str, str]]:
-    """Return the sections of prompts by their names; note those without an equivalent."""
+    """Return the entries of `prompts` by name; note those without an equivalent."""
     found: dict[str, Mapping[str, str]] = {}
     for part in document.items("prompts") or [Part("{{prompt}}", document.file, document.line_of)]:
         try:
             for label, text in _texts(part, files):
                 section = {
-                    role: replace_names(said, _placeholder) for role, said in _section(text).items()
+                    role: replace_names(template, _placeholder)
+                    for role, template in _section(text).items()
                 }
                 found[unused(label, found)] = section
         except LeftOutError as error:
@@ -134,7 +132,7 @@ def read_prompts(
 
 
 def _texts(part: Part, files: Files) -> Iterator[tuple[str, str]]:
-    """Yield the texts of an entry, each with its label."""
+    """Yield the prompts of an entry, each with its label."""
     text = part.value if isinstance(part.value, str) else part.text("raw") or part.text("id")
     label = part.text("label")
     if text is None or _ELSEWHERE.match(text):
@@ -144,7 +142,7 @@ def _texts(part: Part, files: Files) -> Iterator[tuple[str, str]]:
         yield label or "prompt", text
         return
     for file in files.named(text.removeprefix("file://")):
-        file_value(f"file://{file}", files)  # which refuses programs
+        file_value(f"file://{file}", files)  # raises for programs
         texts = [files.text(file)]
         if file.endswith(_TEXTS):
             texts = re.split(r"^---\s*$", texts[0], flags=re.MULTILINE)
@@ -155,11 +153,11 @@ def _texts(part: Part, files: Files) -> Iterator[tuple[str, str]]:
 
 
 def _section(text: str) -> dict[str, str]:
-    """Return the section of a prompt: of a text, or of messages as JSON or YAML."""
+    """Return the entry of a prompt: a text, or messages as JSON or YAML."""
     if re.match(r"\[\s*\{|-\s+role\s*:", text):
         read = read_part("prompt.json" if text[0] == "[" else "prompt.yaml", text.encode())
         if isinstance(read, Ok) and isinstance(read.value.value, list):
-            return section_of(read.value.value)
+            return prompt_section(read.value.value)
     if not text:
         raise LeftOutError("an empty text")
     return {"user": text}
@@ -172,10 +170,10 @@ def _placeholder(name: str) -> str:
 
 
 def rows_of(file: str, text: str, types: frozenset[str]) -> Iterator[Part]:
-    """Yield the rows of a CSV file as tests; `types` are the assertions that a cell may name.
+    """Yield the rows of a CSV file as tests; `types` are the known types of assertions.
 
     Raises:
-        LeftOutError: It is not CSV.
+        LeftOutError: the file is not CSV.
     """
     reader = csv.reader(io.StringIO(text, newline=""))
     try:
@@ -204,11 +202,11 @@ def _same(line: int, _: object) -> int:
 _EXPECTED = re.compile(r"((?:not-)?([a-z][a-z0-9:-]*))(?:\((\d+(?:\.\d+)?)\))?(?::([\s\S]*))?")
 _OTHER_NAMES = {"fn": "javascript", "eval": "javascript", "grade": "llm-rubric"}
 _THRESHOLDS = {"similar": 0.8, "answer-relevance": 0.75, "context-faithfulness": 0.75}
-"""What cells of CSV files mean without a threshold."""
+"""The default thresholds in cells of CSV files."""
 
 
 def _expected(text: str, types: frozenset[str]) -> dict[str, Any]:
-    """Return the assertion in a cell of a CSV file: `type(threshold):value`, or what is equal."""
+    """Return the assertion in a cell: `type(threshold):value`, or a text to equal."""
     found = _EXPECTED.fullmatch(text)
     if found is None or _OTHER_NAMES.get(found[2], found[2]) not in types:
         return {"type": "equals", "value": text}
