@@ -1,7 +1,7 @@
-"""Shared by checks of tool calls: how calls are shown, and which tool a call may be to.
+"""Shared by checks of tool calls: expected calls, their display, and doubtful names.
 
-A tool that is demanded is known by its exact name. A ban that would hold only because of a
-difference that no reader sees is undecided: calls may have no name, or nearly that of the tool.
+A demanded tool must be called by its exact name. The check of a forbidden tool is undecided if a
+call has no name, or a name that looks like the tool's.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kindlm.wording import bounded, count, excerpt, listed, named, shown
 _MAX_LISTED = 5
 
 _LINE_OF_A_CALL = '`{"kindlm": "tool_call", "name": "NAME", "arguments": {}}`'
-"""How a program that is tested as a `command` prints a call."""
+"""The line that a program under test (`command`) prints for a call."""
 
 _LISTED = (
     "List them in its answer under `tool_calls` ([] for none), or let kindlm observe the agent, "
@@ -40,7 +40,7 @@ _PRINTED = (
 
 
 def why_unknown(transcript: Transcript) -> str | None:
-    """Return why the tool calls are not known, with the remedy; None if they are known."""
+    """Return why the tool calls are unknown, with the remedy; None if they are known."""
     if transcript.unseen is not None or transcript.shows_tools:
         return transcript.unseen
     way = _PRINTED if transcript.prints_calls else _LISTED
@@ -69,7 +69,7 @@ class ExpectedCall(ExpectSection):
         return {} if self.args_exact and self.args_match is None else self.args_match
 
     def argument_faults(self, use: ToolUse) -> tuple[int, str]:
-        """Return in how many places arguments differ from the expected ones, and a description."""
+        """Return the number of differences from the expected arguments, and a description."""
         wanted = self.arguments
         if wanted is None:
             return 0, ""
@@ -79,7 +79,7 @@ class ExpectedCall(ExpectSection):
         return len(found), listed(found, _MAX_LISTED, _difference)
 
     def fits(self, use: ToolUse) -> bool:
-        """Return whether a call is of the tool, with its arguments."""
+        """Return whether a call is to the tool, with its arguments."""
         wanted, exact = self.arguments, bool(self.args_exact)
         return use.call.name == self.tool and (
             wanted is None or arguments_match(wanted, use, exact=exact)
@@ -92,7 +92,7 @@ def arguments_match(wanted: Any, use: ToolUse, *, exact: bool = False) -> bool:
 
 
 def not_an_object(use: ToolUse) -> str:
-    """Return in words that the arguments of a call are malformed."""
+    """Return a description of malformed arguments."""
     return f"its arguments are not a JSON object: {shown(use.call.malformed)}"
 
 
@@ -102,7 +102,7 @@ def written_arguments(use: ToolUse) -> Any:
 
 
 def described(index: int, use: ToolUse) -> dict[str, Any]:
-    """Return a call as a result shows it; `index` is its position among all calls."""
+    """Return a call as results show it; `index` is its position among all calls."""
     return {
         "index": index,
         "tool": use.call.name,
@@ -139,7 +139,7 @@ class CallCount(ExpectSection):
 
     @property
     def bounds(self) -> Bounds:
-        """The bounds: what is expected happens at least once, unless it may not happen at all."""
+        """The bounds; without `min`, at least one call unless `max` is 0."""
         usual = 0 if self.max == 0 else 1
         return Bounds(usual if self.min is None else self.min, self.max)
 
@@ -164,7 +164,7 @@ def how_often(bounds: Bounds) -> str:
 
 
 def written(value: Any) -> Any:
-    """Return a part of a section as a test has it, for results: without what it left out."""
+    """Return a part of a section as users write it, without empty keys."""
     if not isinstance(value, ExpectSection):
         return value
     items = ((to_camel(name), written(part)) for name, part in value)
@@ -172,7 +172,7 @@ def written(value: Any) -> Any:
 
 
 def normalised(name: str) -> str:
-    """Return the name of a tool without differences of spelling: case, `_` and `-`."""
+    """Return the name of a tool in lower case, without `_` and `-`."""
     return name.lower().replace("_", "").replace("-", "")
 
 
@@ -194,8 +194,8 @@ def doubtful_calls(
 ) -> list[int]:
     """Return the positions of calls that may be to a tool, although their names differ.
 
-    `arguments` are those of a call that counts, None for any; a call without a name counts with
-    any. `spelling` says which further differences of names are ignored.
+    Named calls count only if they have the `arguments`; None allows any. `spelling` removes further
+    differences between names.
     """
     wanted = spelling(plain_name(tool))
     return [
@@ -215,7 +215,7 @@ def doubtful_calls(
 
 
 def _readings(name: str) -> tuple[str, str]:
-    """Return a name, and the part of it after the prefix of a server or a namespace.
+    """Return a name with and without the prefix of a server or a namespace.
 
     Some agents report `functions.refund`, `mcp__shop__refund` or `shop/refund` for `refund`.
     """
@@ -230,16 +230,13 @@ def undecided_for_a_name(
     arguments: Any = None,
     spelling: Callable[[str], str] = str,
 ) -> CheckResult | None:
-    """Return an undecided result if a tool may have been called, None if the names leave no doubt.
-
-    The arguments are those of `doubtful_calls`.
-    """
+    """Return an undecided result if there are `doubtful_calls`, else None."""
     doubtful = doubtful_calls(tool, uses, arguments=arguments, spelling=spelling)
     if not doubtful:
         return None
     index, call = doubtful[0], uses[doubtful[0]].call
     if call.name != UNNAMED:
-        # In quotes, and with everything escaped that is not ASCII, so that the difference shows.
+        # Quotes and escapes show the difference.
         made, wanted = json.dumps(excerpt(call.name)), json.dumps(excerpt(tool))
         message = (
             f"Call {index} is named {made}, which differs from {wanted} only in a prefix, case, "

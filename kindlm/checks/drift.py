@@ -1,12 +1,12 @@
-"""Measures how far the output is from another text: the baseline's, or one in the test.
+"""The sections `baseline` and `similarTo`: the distance of the output from another text.
 
-Drift is 0 for the same and 1 for as different as can be. The score is its complement, and so is
-the threshold to `maxScore`: in a report the higher score is the better one, as everywhere else.
-`expected` and `actual` hold the drift itself.
+Drift is 0 for equal and 1 for unrelated texts. The score of a result is 1 minus the drift, and the
+threshold 1 minus `maxScore`, since higher scores are better everywhere. `expected` and `actual`
+hold the drift itself.
 
-It is measured by a judge, by embeddings, or by counting the fields of JSON that differ. A field is
-a path: names joined by dots, indices of arrays as `items.0.id` or `items[0].id`, and a name that
-holds dots as `['a.b']`.
+A judge, embeddings, or the share of different JSON fields measure it. A field is a path: names
+joined by dots, indices of arrays as `items.0.id` or `items[0].id`, and a name with dots as
+`['a.b']`.
 """
 
 from __future__ import annotations
@@ -48,15 +48,16 @@ CODES = {
 }
 
 _DECIMALS = 12
-"""Rounds away what arithmetic alone adds: equal vectors have no drift of 1e-16."""
+"""Rounds arithmetic errors away, such as a drift of 1e-16 between equal vectors."""
 _LISTED = 20
 _NAMED = 5
 
 
 class Measured(NamedTuple):
-    """A drift in [0, 1], what it rests on, and which fields differ where fields were compared.
+    """A drift from 0 to 1, and how it was measured.
 
-    `reasoning` is what a judge said. A field has a value on both sides, `ABSENT` for none.
+    `reasoning` is a judge's. `differing` has the values of different fields on both sides, or
+    `ABSENT`.
     """
 
     drift: float
@@ -92,7 +93,7 @@ Scores in between are allowed. Which of the two is better does not matter.""",
 
 
 class _ByMethod(CheckSection, AskingCheck):
-    """A section whose `method` decides what compares: a judge, embeddings, or something else."""
+    """A section whose `method` may be a judge or embeddings."""
 
     if TYPE_CHECKING:
         method: Any
@@ -141,10 +142,9 @@ class Drift(_ByMethod):
             yield Advice(("fields",), message, "Add `method: field-diff`")
 
     async def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
-        """Return whether the drift from the baseline's final text is small enough.
+        """Return whether the drift from the baseline's final text is at most `max_score`.
 
-        A judge that failed or measured nothing is asked once more. Of an answer within a
-        conversation the baseline holds no counterpart.
+        The check of a turn is undecided: the baseline has only final texts.
         """
         if context.turn is None and (context.baseline_error, context.baseline) == (None, None):
             return skipped("No baseline for this test. Run: kindlm baseline set")
@@ -154,7 +154,7 @@ class Drift(_ByMethod):
         except UndecidedError as error:
             return undecided(error.with_hint, error.code, threshold=threshold)
         limit, score, reasoning = self.max_score, _complement(measured.drift), measured.reasoning
-        drift, most = _told_apart(measured.drift, limit)
+        drift, most = _distinguishable(measured.drift, limit)
         message = f"Drift {drift} ({measured.basis})"
         if measured.drift <= limit:
             return passed(score=score, threshold=threshold, message=message, reasoning=reasoning)
@@ -223,7 +223,7 @@ class SimilarTo(_ByMethod):
             yield ("minScore",), "no similarity is less than 0"
 
     async def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
-        """Return whether the output is similar enough; an empty one is similar to nothing."""
+        """Return whether the similarity is at least `min_score`; that of an empty output is 0."""
         text, least = transcript.text, self.min_score
         score, how, reasoning = 0.0, "the output is empty", None
         if text.strip():
@@ -251,7 +251,7 @@ class SimilarTo(_ByMethod):
 async def _measured_by(
     method: Literal["judge", "embedding"], baseline: str, current: str, context: CheckContext
 ) -> Measured:
-    """Return the drift of a text from another; raise `UndecidedError` if that is unknown."""
+    """Return the drift between two texts; raise `UndecidedError` if it is unknown."""
     if method == "embedding":
         return await _by_embedding(baseline, current, context)
     data = {"baseline": baseline, "current": current}
@@ -261,11 +261,10 @@ async def _measured_by(
 
 
 def _complement(drift: float) -> float:
-    """Return the score of a drift."""
     return round(1 - drift, _DECIMALS)
 
 
-def _told_apart(drift: float, limit: float) -> tuple[str, str]:
+def _distinguishable(drift: float, limit: float) -> tuple[str, str]:
     """Return two numbers with enough digits to show which one is larger."""
     for digits in range(3, _DECIMALS):
         texts = f"{drift:.{digits}g}", f"{limit:.{digits}g}"
@@ -275,10 +274,7 @@ def _told_apart(drift: float, limit: float) -> tuple[str, str]:
 
 
 async def _by_embedding(baseline: str, current: str, context: CheckContext) -> Measured:
-    """Compare directions: one minus the cosine of the angle between the embeddings.
-
-    Opposite directions, with a value of 2, count as 1.
-    """
+    """Return one minus the cosine similarity of the embeddings, at most 1."""
     if context.embed is None:
         raise UndecidedError(
             "No provider of this suite serves embeddings.",
@@ -301,7 +297,7 @@ async def _by_embedding(baseline: str, current: str, context: CheckContext) -> M
 def cosine_similarity(left: Sequence[float], right: Sequence[float]) -> float:
     """Return the cosine of the angle between two vectors.
 
-    It is 0 if there is no angle: one has length zero, or they have different dimensions.
+    It is 0 for a vector of length zero, and for vectors of different dimensions.
     """
     lengths = math.hypot(*left), math.hypot(*right)
     if len(left) != len(right) or 0 in lengths:
@@ -310,10 +306,10 @@ def cosine_similarity(left: Sequence[float], right: Sequence[float]) -> float:
 
 
 def _by_fields(baseline: str, current: str, fields: Sequence[str] | None) -> Measured:
-    """Count the fields that differ among `fields`, or among all leaves of the baseline.
+    """Return the share of different values among `fields`, or among all leaves of the baseline.
 
-    A leaf is a value that holds no others: also an empty object or array. A baseline that is no
-    JSON cannot be compared. If it is JSON and the output is none, nothing is left of it.
+    A leaf is a scalar, or an empty object or array. An output that is not JSON has the drift 1.
+    Raises `UndecidedError` if the baseline is not JSON.
     """
     try:
         before = json_of(baseline)
@@ -353,7 +349,7 @@ _PATH = re.compile(rf"(?!\.)(?:{_PART})*")
 
 
 def _parsed(text: str) -> _Path:
-    """Return the parts of a path; a text that is not a path is one name."""
+    """Return the parts of a path; any other text is a single name."""
     if _PATH.fullmatch(text) is None:
         return (text,)
     found = _PARTS.findall(text)

@@ -1,4 +1,4 @@
-"""Checks of limits on a conversation: time, cost, tokens, and any number that was reported."""
+"""Checks of the time, cost and tokens of a conversation, and of any reported number."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ CODES = {
     "METRIC_OUT_OF_RANGE": "a metric is further from its value than its tolerance",
 }
 
-# What arithmetic alone adds must not decide: |0.3 - 0.1| is more than 0.2, and sums of prices such
-# as 0.1 + 0.2 are off by some 1e-17.
+# Arithmetic errors must not decide: |0.3 - 0.1| is more than 0.2, and 0.1 + 0.2 more than 0.3.
 _DECIMALS = 12
 
 
@@ -55,7 +54,6 @@ class Latency(CheckSection):
             yield ("maxMs",), beyond(timeout_ms)
 
     def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
-        """Return whether the target's answers took no longer; without an answer it is undecided."""
         limit = self.max_ms
         if not transcript.steps:
             message = "The latency is not known: the target gave no answer."
@@ -72,7 +70,7 @@ class LatencyMs(Latency):
 
 
 def beyond(timeout_ms: float) -> str:
-    """Return why nothing takes as long as this."""
+    """Return the reason why no execution takes longer."""
     return f"an execution ends after {plain_number(timeout_ms)} ms (defaults.executionTimeoutMs)"
 
 
@@ -95,9 +93,9 @@ class Cost(CheckSection):
         return f"≤ ${plain_number(self.max_usd)}"
 
     def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
-        """Return whether the target's answers cost no more.
+        """Return whether the target's answers cost at most `max_usd`.
 
-        Without all costs it is undecided, unless those that are known exceed the limit already.
+        If a cost is unknown, the check is undecided, unless the known costs exceed the limit.
         """
         limit = self.max_usd
         known = [step.cost.usd for step in transcript.steps if step.cost.usd is not None]
@@ -118,9 +116,9 @@ class CostUsd(Cost):
 
 @dataclass(frozen=True, slots=True)
 class TokenUsage(Check):
-    """The target's answers took at most `max_tokens` tokens together, in and out.
+    """All answers together took at most `max_tokens` tokens, input and output.
 
-    Tokens that were not reported are never taken for none: this is undecided then.
+    The check is undecided if some tokens were not reported.
     """
 
     kind = "token_usage"
@@ -147,7 +145,7 @@ def _limited(
 
 
 def why_cost_unknown(transcript: Transcript) -> str:
-    """Return why the cost is not known, with the way out."""
+    """Return why the cost is unknown, with the remedy."""
     step = next((step for step in transcript.steps if step.cost.usd is None), None)
     if step is None:
         return "The cost is not known: the target gave no answer."
@@ -164,7 +162,7 @@ _Measure: TypeAlias = Callable[[Transcript], float | None]
 
 
 def _total(name: str, of_step: Callable[[Step], float | None]) -> _Measure:
-    """Return the sum over all answers, each as it is known or as the agent told it by this name."""
+    """Return a measure that sums a value over all answers, each measured or reported as `name`."""
 
     def total(transcript: Transcript) -> float | None:
         parts = []
@@ -191,22 +189,22 @@ KNOWN_METRICS: Mapping[str, _Measure] = MappingProxyType(
         "input_tokens": _total("input_tokens", lambda step: step.usage.input_tokens),
         "output_tokens": _total("output_tokens", lambda step: step.usage.output_tokens),
         "tool_calls": _tool_calls,
-        # What EvalView calls a step is a tool call.
+        # EvalView calls a tool call a step.
         "steps": _tool_calls,
     }
 )
-"""What is known of any execution: latency in milliseconds, cost in US dollars, and counts.
+"""The metrics of every execution: latency in milliseconds, cost in US dollars, and counts.
 
-Each is of all answers together, and unknown as soon as one of them is.
+Each is a total over all answers, and None if it is unknown for one of them.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Metric(Check):
-    """The metric `metric` is `value`, give or take `tolerance`.
+    """The metric `metric` is `value` ± `tolerance`.
 
-    It is one of `KNOWN_METRICS`, or a number that the agent reported by this name, of its last
-    answer that has one. What was not reported is not known.
+    It is one of `KNOWN_METRICS`, or the last number that the agent reported by this name. The check
+    is undecided if it is unknown.
     """
 
     kind = "metric"
@@ -221,8 +219,8 @@ class Metric(Check):
         name, value, tolerance = self.metric, self.value, self.tolerance
         known = KNOWN_METRICS.get(name)
         if known is None:
-            told = [step.reported[name] for step in transcript.steps if name in step.reported]
-            actual = told[-1] if told else None
+            reported = [step.reported[name] for step in transcript.steps if name in step.reported]
+            actual = reported[-1] if reported else None
         else:
             actual = known(transcript)
         if actual is None and known is None:

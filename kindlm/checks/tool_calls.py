@@ -1,4 +1,4 @@
-"""Checks of single tool calls: their names, arguments and order."""
+"""The section `toolCalls` of `expect`, and the check `strictTools`: checks of single tool calls."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _FORBID_CERTAIN_CALLS = "Use argsMatch to forbid certain calls, or remove should
 
 
 class _Shortcoming(NamedTuple):
-    """A part of the expectation that a call does not satisfy, in words, and by how much."""
+    """A part of the expectation that a call does not satisfy, and in how many places."""
 
     code: str
     message: str
@@ -74,7 +74,7 @@ class _Shortcoming(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A call of the expected tool, with its faults; `index` is its position among all calls."""
+    """A call to the expected tool; `index` is its position among all calls."""
 
     index: int
     use: ToolUse
@@ -82,15 +82,14 @@ class _Candidate:
 
     @property
     def is_meant(self) -> bool:
-        """Whether the call fits, though perhaps at another time."""
+        """Whether the call fits, perhaps at the wrong time."""
         return all(lack.code == "TOOL_CALL_ORDER_WRONG" for lack in self.lacks)
 
     @property
     def distance(self) -> tuple[int, bool, int, int]:
-        """The distance from the expectation: first of all, how many parts fail.
+        """The distance from the expectation: first, the number of parts that fail.
 
-        Of equally distant calls, one with the right arguments is closer: it is probably the one
-        meant.
+        Among equal calls, one with the right arguments is closer.
         """
         other_call = self.lacks[0].code == "TOOL_CALL_ARGS_MISMATCH"
         return len(self.lacks), other_call, sum(lack.places for lack in self.lacks), self.index
@@ -174,7 +173,7 @@ class ToolCall(ExpectedCall, CheckSection):
         yield Made(check, self.tool)
 
     def with_schema(self, document: Any) -> ToolCall:
-        """Return it with the JSON Schema that arguments have to fit."""
+        """Return the check with the JSON Schema that arguments must fit."""
         copy = self.model_copy()
         copy._document = document  # noqa: SLF001 - of the same class
         return copy
@@ -199,7 +198,6 @@ class ToolCall(ExpectedCall, CheckSection):
 
     @property
     def reads(self) -> Reads:  # type: ignore[override]
-        """The name alone decides where nothing is said of arguments and results."""
         of_a_call = None if self.should_not_call else self.response_contains
         asks = (self.arguments, self._document, of_a_call)
         return Reads.NUMBERS_AND_NAMES if asks == (None, None, None) else Reads.CALLS
@@ -213,17 +211,14 @@ class ToolCall(ExpectedCall, CheckSection):
         return self._called(transcript.tool_uses)
 
     def _called(self, uses: Sequence[ToolUse]) -> CheckResult:
-        """Return whether some call of the tool satisfies all parts together.
+        """Return whether a call to the tool satisfies all parts together.
 
-        `before` holds where the other tool is never called, and `after` does not: looking up an
-        order before a refund asks for no refund, which is an expectation of its own.
+        `before` holds if the other tool is never called, and `after` does not. `count` bounds the
+        number of calls that fit at any time. At least one of them must be at the right time, unless
+        `min: 0` allows no calls.
 
-        `count` bounds the number of calls that are what is asked for, whenever they happen. Without
-        `min` there is at least one, and one of them at the right time; with `min: 0` none at all is
-        as good.
-
-        A call without a name, or whose name only looks like that of a tool, may be one of the tool
-        that was to come later (`before`), or one too many.
+        A call without a name, or with a name that looks like a tool's, leaves the check undecided
+        if it could break `before` or `count`.
         """
         bounds = None if self.count is None else self.count.bounds
         first: dict[str, int] = {}
@@ -238,7 +233,6 @@ class ToolCall(ExpectedCall, CheckSection):
             if bounds is None and not call.lacks:
                 if self.before is None:
                     return passed()
-                # An earlier call may be of the tool that was to come later.
                 return undecided_for_a_name(self.before, uses[:index]) or passed()
             calls.append(call)
         if bounds is not None:
@@ -272,7 +266,7 @@ class ToolCall(ExpectedCall, CheckSection):
 
     @property
     def _expected(self) -> Any:
-        """The expectation as a result shows it: without the schema, which may be long."""
+        """The expectation as results show it: without the schema, which may be long."""
         keys = ("tool", "args_match", "args_exact", "args_schema", "response_contains", *_TIMES)
         names = {"args_schema": "argsSchemaFile"}
         parts = ((names.get(key, to_camel(key)), written(getattr(self, key))) for key in keys)
@@ -281,10 +275,7 @@ class ToolCall(ExpectedCall, CheckSection):
     def _counted(
         self, bounds: Bounds, calls: Sequence[_Candidate], uses: Sequence[ToolUse]
     ) -> CheckResult:
-        """Return the result of counting the calls that fit.
-
-        Doubtful calls may be too many, or too early for the first as expected.
-        """
+        """Return whether the number of calls that fit is within the bounds."""
         others = [call for call in calls if not call.is_meant]
         number = len(calls) - len(others)
         if bounds.holds(number):
@@ -309,9 +300,9 @@ class ToolCall(ExpectedCall, CheckSection):
     def _shortcomings(
         self, index: int, uses: Sequence[ToolUse], first: Mapping[str, int]
     ) -> Iterator[_Shortcoming]:
-        """Yield the shortcomings of a call; the first one names the failure.
+        """Yield the shortcomings of a call; the first one determines the failure code.
 
-        `first` says where each tool was called first, if that matters.
+        `first` has the position of each tool's first call, if `before` or `after` need it.
         """
         use = uses[index]
         places, why = self.argument_faults(use)
@@ -347,10 +338,10 @@ class ToolCall(ExpectedCall, CheckSection):
             yield _Shortcoming("TOOL_RESPONSE_MISMATCH", message)
 
     def _not_called(self, uses: Sequence[ToolUse]) -> CheckResult:
-        """Return whether no call of the tool was made; with `args_match`, none with such arguments.
+        """Return whether the tool was not called; with `args_match`, not with such arguments.
 
-        Arguments that are not a JSON object may be those that must not be, and a call without a
-        name, or whose name only looks like that of the tool, may be one of it: that is undecided.
+        The check is undecided if the arguments of a call are not a JSON object, or if a call has no
+        name, or a name that looks like the tool's.
         """
         tool, wanted = self.tool, self.arguments
         calls = [(index, use) for index, use in enumerate(uses) if self.fits(use)]
@@ -379,11 +370,10 @@ class ToolCall(ExpectedCall, CheckSection):
 
 @dataclass(frozen=True, slots=True)
 class ToolStrict(Check):
-    """Every call of a simulated tool met an answer meant for it, and kept its schema.
+    """Each call to a simulated tool matched one of its responses, and fitted its schema.
 
-    The code is that of the first call that did not. A simulated answer that breaks its own
-    `resultSchema` is no mistake of the model, but what the model did after it shows nothing: if
-    there is no other problem, this is undecided.
+    If a simulated response breaks its own `resultSchema`, the model is not at fault, but its later
+    behaviour is meaningless: without other problems, the check is undecided.
     """
 
     kind = "tool_strict"
@@ -429,7 +419,7 @@ _PROBLEM_CODES = {
 
 
 def _response_texts(response: Any) -> Iterator[str]:
-    """Yield the texts of a response to search: each string in it, and its JSON."""
+    """Yield the texts of a tool result to search: each string in it, and its JSON."""
     if not isinstance(response, str):
         yield json.dumps(response, ensure_ascii=False, separators=(",", ":"))
         yield json.dumps(response, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""The check of a trajectory: the sequence of all tool calls."""
+"""The section `trajectory` of `expect`: the sequence of all tool calls."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ CODES = {
 }
 
 _FEW_CALLS = 100
-"""So many are compared with the list in no time."""
+"""Up to this many calls are compared quickly."""
 _MAX_LISTED = 6
 _MAX_ACTUAL = 30
 _UNCOMPARABLE = 1_000
-"""Arguments that are not JSON are further away than any that are."""
+"""The distance of malformed arguments, further away than any others."""
 
 
 class _Rule(NamedTuple):
-    """The rule of a mode. `usual` is how often an entry without a count is called."""
+    """The rule of a mode. `usual` bounds the calls of an entry without a count."""
 
     usual: Bounds
     in_sequence: bool
@@ -67,7 +67,7 @@ class TrajectoryCall(ExpectedCall):
         yield ("tool",), self.tool
 
     def bounds(self, mode: str) -> Bounds:
-        """Return how often it must be called; in a subset, it need not be."""
+        """Return how often the tool must be called; in a subset, not at all."""
         if self.count is None:
             return _RULES[mode].usual
         if mode == "subset" and self.count.min is None:
@@ -99,7 +99,7 @@ class Trajectory(CheckSection):
 
     @property
     def expects_nothing(self) -> bool:
-        """Whether other calls are allowed, and none is needed."""
+        """Whether other calls are allowed, and no call is needed."""
         needed = [call for call in self.calls if not (call.count and call.count.is_any_number)]
         return not needed and self.mode in ("in-order", "superset")
 
@@ -111,12 +111,11 @@ class Trajectory(CheckSection):
             yield (), f"no call has to be made in the mode {self.mode}, and all may be"
 
     def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
-        """Return whether the calls of all tools agree with the list.
+        """Return whether all tool calls agree with the list.
 
-        Every call counts for one entry only. An entry with a count stands for that many calls, in a
-        row in the mode `strict`. Where others may be made, `max` bounds all calls that are what the
-        entry asks for: otherwise one more would just be another call. There, a call without a name,
-        or whose name only looks like that of the entry, leaves it undecided.
+        Each call counts for one entry. An entry with a count stands for that many calls, in a row
+        in the mode `strict`. If other calls are allowed, `max` bounds all calls that fit the entry,
+        and a call without a name, or with a similar name, leaves the check undecided.
         """
         uses = transcript.tool_uses
         found = _Comparison(self.mode, self.calls, transcript)
@@ -151,7 +150,7 @@ class Trajectory(CheckSection):
 
 
 class _Difference(NamedTuple):
-    """One difference: an entry, a call, or both, and a description."""
+    """A difference that concerns an entry, a call, or both."""
 
     kind: str
     message: str
@@ -160,7 +159,7 @@ class _Difference(NamedTuple):
 
 
 class _Comparison:
-    """The expected calls, the actual calls, and how they were matched."""
+    """The expected calls matched with the actual calls; `owners` has the entry of each call."""
 
     def __init__(
         self, mode: str, entries: Sequence[TrajectoryCall], transcript: Transcript
@@ -187,15 +186,15 @@ class _Comparison:
             self.owners = in_any_order(self.fits, places, len(uses))
 
     def differences(self) -> list[_Difference]:
-        """Return all differences, those of calls in their order, then the missing ones.
+        """Return the differences of calls in their order, then missing calls and wrong counts.
 
-        A missing and an extra call are one difference if they belong together: a call that was made
-        at the wrong time, or with other arguments.
+        A missing and an extra call are one difference if the call was made at the wrong time, or
+        with other arguments.
         """
         lacking = {
             entry: often.low - self.owners.count(entry) for entry, often in enumerate(self.bounds)
         }
-        # Counted, never listed: `min` may be any number.
+        # A `Counter`, since `min` may be any number.
         missing = Counter({entry: calls for entry, calls in lacking.items() if calls > 0})
         spare = [call for call, owner in enumerate(self.owners) if owner is None]
         paired = [*self._reordered(missing, spare), *self._other_arguments(missing, spare)]
@@ -205,7 +204,7 @@ class _Comparison:
         return [*paired, *self._absent(missing), *self._too_many()]
 
     def _reordered(self, missing: Counter[int], spare: list[int]) -> Iterator[_Difference]:
-        """Yield calls that were made at another time, and take them from both."""
+        """Yield calls at the wrong time, and remove them from `missing` and `spare`."""
         for entry in missing:
             for call in [call for call in spare if self.fits[entry][call]][: missing[entry]]:
                 missing[entry] -= 1
@@ -224,7 +223,7 @@ class _Comparison:
         return "at another place than expected"
 
     def _other_arguments(self, missing: Counter[int], spare: list[int]) -> Iterator[_Difference]:
-        """Yield calls that were made with other arguments, and take them from both."""
+        """Yield calls with other arguments, and remove them from `missing` and `spare`."""
         near = sorted(
             (self._fault(entry, call)[0], entry, call)
             for entry in missing
@@ -260,7 +259,7 @@ class _Comparison:
             yield _Difference("missing", f"{shown(item.tool)}{which} was not called{often}", entry)
 
     def _too_many(self) -> Iterator[_Difference]:
-        """Yield entries with too many calls, where others are allowed."""
+        """Yield entries with too many calls, if other calls are allowed."""
         for entry, item in enumerate(self.entries if self.others_allowed else ()):
             most, made = self.bounds[entry].high, sum(self.fits[entry])
             if most is not None and made > most:
@@ -268,7 +267,7 @@ class _Comparison:
                 yield _Difference("count", message, entry)
 
     def _fault(self, entry: int, call: int) -> tuple[int, str]:
-        """Return how far a call is from an entry, and why."""
+        """Return the distance of a call from an entry, and the differences."""
         item, use = self.entries[entry], self.uses[call]
         places, why = item.argument_faults(use)
         if places and use.call.malformed is not None:
@@ -277,7 +276,7 @@ class _Comparison:
         return places + len(elsewhere), "; ".join(filter(None, (why, *elsewhere)))
 
     def _elsewhere(self, item: TrajectoryCall, call: int) -> Iterator[str]:
-        """Yield how the position of a call differs from that of an entry."""
+        """Yield the differences of a call's position from that of an entry."""
         if item.turn not in (None, self.turns[call]):
             yield f"made in turn {self.turns[call]}, expected in turn {item.turn}"
         if item.order not in (None, call):

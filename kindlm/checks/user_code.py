@@ -1,10 +1,8 @@
-"""Checks that are code of users: functions in `python` of `expect`, and checks of packages.
+"""Checks in users' code: functions under `python` in `expect`, and checks of packages.
 
-A check of a package is made from its options, and its result is validated: it passes only by
-returning a passed result.
-
-A function gets an immutable `CheckedExecution`. Only a plain yes passes: see `_decided`. If it
-raises, or reads something that is not known, the check is undecided.
+A function gets an immutable `CheckedExecution`, and passes only by returning True or a score. If it
+crashes, or reads something unknown, the check is undecided. The result of a package's check is
+validated.
 """
 
 from __future__ import annotations
@@ -55,7 +53,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CheckedCall:
-    """A tool call: its `name`, its `arguments` (text unless a JSON object), its `result`."""
+    """A tool call. Its `arguments` are a text if they are not a JSON object."""
 
     name: str
     arguments: Any
@@ -64,7 +62,7 @@ class CheckedCall:
 
 @dataclass(frozen=True, slots=True)
 class CheckedTurn:
-    """A message of the `user`, the `text` of the answer, and the tool calls made for it."""
+    """A message of the `user`, the `text` of its answer, and the tool calls in between."""
 
     user: str
     text: str
@@ -77,9 +75,9 @@ class CheckedTurn:
 
 
 class CheckedExecution:
-    """What a function may look at: the conversation, and what it took.
+    """The conversation, its latency and its cost, as a function sees them.
 
-    Looking at something that is not known ends the function, and leaves its check undecided.
+    Reading something unknown ends the function, and leaves its check undecided.
     """
 
     __slots__ = ("_seen", "_unknown")
@@ -95,7 +93,7 @@ class CheckedExecution:
 
     @property
     def tool_calls(self) -> tuple[CheckedCall, ...]:
-        """All tool calls, in their order. Not known of an agent that does not report its calls."""
+        """All tool calls in their order; unknown if the agent does not report its calls."""
         return self._called(self._seen.tool_uses)
 
     @property
@@ -105,14 +103,14 @@ class CheckedExecution:
 
     @property
     def latency_ms(self) -> float:
-        """How long all answers took, in milliseconds."""
+        """The latency of all answers together, in milliseconds."""
         if not self._seen.steps:
             self._refuse("The latency is not known: the target gave no answer.")
         return self._seen.total.latency_ms
 
     @property
     def cost_usd(self) -> float:
-        """What all answers cost, in US dollars, judges not counted."""
+        """The cost of all answers together in US dollars, without judges."""
         usd = self._seen.total.cost.usd
         if usd is None:
             self._refuse(why_cost_unknown(self._seen))
@@ -125,7 +123,7 @@ class CheckedExecution:
     def _called(self, uses: tuple[ToolUse, ...]) -> tuple[CheckedCall, ...]:
         if (why := why_unknown(self._seen)) is not None:
             self._refuse(why)
-        # Of copies: other checks look at the same values.
+        # Copies, since other checks read the same values.
         return tuple(
             CheckedCall(
                 use.call.name,
@@ -170,13 +168,13 @@ class PythonFunction(CheckSection, AskingCheck):
         yield Made(self.calling(schema(self.function)), self.label)
 
     def calling(self, call: Callable[[CheckedExecution], Any]) -> PythonFunction:
-        """Return it with the function itself."""
+        """Return the check with the function itself."""
         copied = self.model_copy()
         copied._call = call  # noqa: SLF001 - of the same class
         return copied
 
     async def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
-        """Return what the function finds; it runs in a thread until the execution has to end."""
+        """Run the function in a thread, and return its result."""
         call, seen = self._call, CheckedExecution(transcript)
         assert call is not None, "references are checked before a suite is compiled"
 
@@ -216,18 +214,18 @@ class PythonFunction(CheckSection, AskingCheck):
         )
 
     def _raised(self, error: BaseException, file: Path) -> CheckResult:
-        """Return the result of a function that failed the check by an assertion, or crashed."""
+        """Return the result of a function that raised: failed for an assertion, else undecided."""
         where, line = _frame(error, file)
         if isinstance(error, AssertionError):
-            said = str(error).strip() or line or "an assertion does not hold"
-            return failed("CUSTOM_CHECK_FAILED", f"{where}: {said}")
+            reason = str(error).strip() or line or "an assertion does not hold"
+            return failed("CUSTOM_CHECK_FAILED", f"{where}: {reason}")
         trace = "".join(traceback.format_exception(error))
         message = f"{where} {type(error).__name__}: {error}"
         return undecided(f"The function crashed: {message.rstrip(': ')}", trace=trace)
 
 
 def _frame(error: BaseException, file: Path) -> tuple[str, str]:
-    """Return the last line of files beside `file` that an error passed through, and its text."""
+    """Return the place and text of the last line that raised an error, in the folder of `file`."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [
         frame
@@ -245,7 +243,7 @@ def _frame(error: BaseException, file: Path) -> tuple[str, str]:
 class CheckOfPackage(AskingCheck):
     """A check of another package, by its name and its options as JSON values.
 
-    What it asks is not known before it runs. A faulty one is undecided.
+    If the check is missing or faulty, the result is undecided.
     """
 
     name: str
@@ -267,8 +265,8 @@ class CheckOfPackage(AskingCheck):
 
     @property
     def _kind(self) -> type[plugins.Check]:
-        """The class, or that of any check if it cannot be loaded."""
-        from kindlm import packages, plugins  # only once a suite has such a check
+        """The class, or the base class if it cannot be loaded."""
+        from kindlm import packages, plugins  # only suites with such a check need them
 
         found = packages.find(plugins.Check, self.name)
         return found.value if isinstance(found, Ok) else plugins.Check
@@ -310,10 +308,9 @@ class CheckOfPackage(AskingCheck):
 
 
 async def in_a_thread(work: Callable[[], Any]) -> Any:
-    """Return the result of user code; raise an `Exception` whatever it raises.
+    """Return the result of users' code, whose time is unlimited; raise its errors as `Exception`.
 
-    It has a thread of its own, which no other check waits for and which does not keep the process
-    from ending, since its time is unlimited.
+    It runs in its own daemon thread, so no other check waits for it, nor the end of the process.
     """
     done = Future[Any]()
     done.set_running_or_notify_cancel()
@@ -321,8 +318,8 @@ async def in_a_thread(work: Callable[[], Any]) -> Any:
     def run() -> None:
         try:
             done.set_result(work())
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the check has no result
-            # A task takes no `StopIteration`, and `SystemExit` would end the event loop.
+        except BaseException as error:  # noqa: BLE001 - users' code raises anything
+            # A future rejects `StopIteration`, and `SystemExit` would end the event loop.
             if isinstance(error, Exception) and not isinstance(error, StopIteration):
                 done.set_exception(error)
             else:
@@ -333,7 +330,7 @@ async def in_a_thread(work: Callable[[], Any]) -> Any:
 
 
 def _wrong_with(returned: Any) -> str | None:
-    """Return why a value is not a valid result of a check."""
+    """Return why a value is not a valid result of a check; None if it is valid."""
     if inspect.isawaitable(returned):
         return "it is awaitable, but `evaluate` is not `async`"
     from kindlm import packages
