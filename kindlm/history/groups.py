@@ -111,7 +111,7 @@ def read_shard(db: sqlite3.Connection, run: Run) -> Shard | None:
     """Return the shard that a run is; None for a whole run."""
     if run.shard is None:
         return None
-    index, count = _part(run.shard)
+    index, count = _parse_shard(run.shard)
     if run.group_id is None:
         return Shard(index, count, None)
     others = [
@@ -160,17 +160,16 @@ def _group(db: sqlite3.Connection, name: str, shards: Iterable[Run]) -> Group:
     counting: dict[str, ShardRun] = {}
     replaced = []
     # Finished runs of a shard first; the sort keeps the newest first.
-    parts = [(_part(run.shard or "")[0], run) for run in shards]
+    parts = [(_parse_shard(run.shard or "")[0], run) for run in shards]
     for index, run in sorted(parts, key=lambda part: (part[0], part[1].ended != "finished")):
         this = ShardRun(index, run.id, state_of(db, run.id, run.ended), run.head)
         if counting.setdefault(run.shard or "", this) is not this:
             replaced.append(this)
-    count = _part(next(iter(counting)))[1]
+    count = _parse_shard(next(iter(counting)))[1]
     return Group(name, count, tuple(counting.values()), tuple(replaced))
 
 
-def _part(shard: str) -> tuple[int, int]:
-    """Parse a shard, which is recorded as `index/count`."""
+def _parse_shard(shard: str) -> tuple[int, int]:
     index, _, count = shard.partition("/")
     return int(index), int(count)
 
@@ -270,9 +269,9 @@ be written in several ways."""
 def _difference(db: sqlite3.Connection, shards: Sequence[Run]) -> str | None:
     """Return why runs are not parts of one plan; None if they are."""
     named = {run.id: f"shard {run.shard} (run {run.id})" for run in shards}
-    first, count = shards[0].id, _part(shards[0].shard or "")[1]
+    first, count = shards[0].id, _parse_shard(shards[0].shard or "")[1]
     for run in shards:
-        if _part(run.shard or "")[1] != count:
+        if _parse_shard(run.shard or "")[1] != count:
             return f"{named[first]} and {named[run.id]} have different numbers of shards"
     if (difference := _suites_differ(db, named)) is not None:
         return difference
@@ -290,7 +289,7 @@ def _difference(db: sqlite3.Connection, shards: Sequence[Run]) -> str | None:
     for test, target, one, other in db.execute(*among(_SHARED, list(named))):
         return f"{named[one]} and {named[other]} both have the test {test!r} on {target}"
     if options[first].get("failed") and len(shards) == count and not _dealt_in_turn(db, shards):
-        return "--failed selected different tests for each shard"
+        return "each shard selected among different failed tests (--failed)"
     return None
 
 
@@ -300,7 +299,7 @@ def _dealt_in_turn(db: sqlite3.Connection, shards: Sequence[Run]) -> bool:
     They are not if `--failed` chose different tests, for example because another shard had passed
     tests before this one began.
     """
-    indices = {run.id: _part(run.shard or "")[0] for run in shards}
+    indices = {run.id: _parse_shard(run.shard or "")[0] for run in shards}
     dealt = [indices[run] for (run,) in db.execute(*among(_SELECTED, list(indices)))]
     return all(index == at % len(shards) + 1 for at, index in enumerate(dealt))
 

@@ -65,7 +65,7 @@ class Mask:
     ) -> None:
         self.is_whole = is_whole
         self.replacements = replacements
-        self._known = [(_lower(found), shown) for found, shown in replacements.items()]
+        self._known = [(_lower_same_length(found), shown) for found, shown in replacements.items()]
         self._lost: list[tuple[re.Pattern[str], str]] = []
         for excerpt, length in sorted(lost):
             seen = _EXCERPT.fullmatch(excerpt)
@@ -74,7 +74,7 @@ class Mask:
             if seen and hidden > 0:
                 shape = f"(?={re.escape(seen[1])}.{{{hidden}}}{re.escape(seen[2])})"
                 pattern = re.compile(shape, re.IGNORECASE | re.DOTALL)
-                self._lost.append((pattern, _fitted(excerpt, length)))
+                self._lost.append((pattern, _stretched(excerpt, length)))
 
     @overload
     def text(self, text: str) -> str: ...
@@ -126,12 +126,12 @@ class Mask:
         for pattern, shown in self._lost:
             for match in pattern.finditer(text):
                 yield match.start(), shown
-        text = _lower(text)
+        text = _lower_same_length(text)
         is_cut = "…" in text
         for found, shown in self._known:
-            for start in _starts(found, text):
+            for start in _positions(found, text):
                 yield start, shown
-            for start in _starts(found[:_HEAD], text) if is_cut else ():
+            for start in _positions(found[:_HEAD], text) if is_cut else ():
                 cut = text.find("…", start, start + len(found))
                 if cut >= start + _HEAD and found.startswith(text[start:cut]):
                     yield start, shown[: cut - start]
@@ -223,20 +223,18 @@ def mask_of(attempts: Iterable[AttemptView]) -> Mask:
             is_whole = is_whole and evidence.source.startswith("turn[")
             continue
         for form in _forms(text[start:end]):
-            replacements[form] = _fitted(excerpt, len(form))
+            replacements[form] = _stretched(excerpt, len(form))
     return Mask(replacements, lost, is_whole=is_whole)
 
 
-def _starts(found: str, text: str) -> Iterator[int]:
-    """Yield the positions of a text in another one, overlaps included."""
+def _positions(found: str, text: str) -> Iterator[int]:
     start = text.find(found)
     while start >= 0:
         yield start
         start = text.find(found, start + 1)
 
 
-def _lower(text: str) -> str:
-    """Return a text in lower case, with the same length."""
+def _lower_same_length(text: str) -> str:
     lower = text.lower()
     if len(lower) == len(text):
         return lower
@@ -251,8 +249,7 @@ def _forms(found: str) -> set[str]:
     return forms - {""}
 
 
-def _fitted(excerpt: str, length: int) -> str:
-    """Return an excerpt with the length of the original."""
+def _stretched(excerpt: str, length: int) -> str:
     if len(excerpt) > length:
         return "*" * length
     middle = len(excerpt) // 2

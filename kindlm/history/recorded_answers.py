@@ -119,7 +119,7 @@ class RecordedAnswers:
 
     def answer(self, asked: Asked) -> Result[ModelReply] | None:
         """Return the recorded answer or an error; None if the model has to be called."""
-        number, calls = self._calls_like(asked)
+        number, calls = self._equal_requests(asked)
         for call in calls:
             if call.number == number or self.takes_any:
                 given = self._given(call, asked)
@@ -140,7 +140,7 @@ class RecordedAnswers:
         """Return None: MCP servers are called."""
         return None
 
-    def _calls_like(self, asked: Asked) -> tuple[int, Sequence[RecordedCall]]:
+    def _equal_requests(self, asked: Asked) -> tuple[int, Sequence[RecordedCall]]:
         """Return how often this request was made before, and all recorded calls for it."""
         request = (str(asked.purpose), asked.fingerprint)
         self._asked[request] += 1

@@ -197,7 +197,7 @@ class ReplayedAnswers(RecordedAnswers):
 
     def answer(self, asked: Asked) -> Result[ModelReply] | None:
         """Return the recorded answer or an error; None if a judge has to be called."""
-        number, like_it = self._calls_like(asked)
+        number, like_it = self._equal_requests(asked)
         calls = [call for call in like_it if call.number == number]
         if calls:
             return self._answer_of(min(calls, key=self._distance), asked)

@@ -262,7 +262,7 @@ def compare_reviews(executions: Sequence[ReviewedExecution]) -> PeopleAndJudges:
     return PeopleAndJudges(
         reviewed=len(executions),
         people=tuple(sorted({review.by for each in executions for review in each.reviews})),
-        verdicts=_agreement((e.recorded, e.people) for e in decided) if decided else None,
+        verdicts=_count_agreement((e.recorded, e.people) for e in decided) if decided else None,
         judges=tuple(_agreements(clear, _by_judge)),
         criteria=tuple(
             _agreements(clear, lambda e: [((c.judge or "", c.label), [c]) for c in e.criteria])
@@ -308,10 +308,10 @@ def _agreements(
                 passed = all(criterion.passed for criterion in own)
                 pairs.setdefault(key, []).append((passed, execution.people))
     for judge, criterion in sorted(pairs, key=lambda key: (key[1] or "", key[0])):
-        yield _agreement(pairs[judge, criterion], judge, criterion)
+        yield _count_agreement(pairs[judge, criterion], judge, criterion)
 
 
-def _agreement(
+def _count_agreement(
     pairs: Iterable[tuple[bool | None, bool | None]],
     judge: str | None = None,
     criterion: str | None = None,

@@ -335,7 +335,7 @@ class _Words:
         chosen = self.db.execute(_BASELINES, (_run_of(other),)).fetchall()
         distinct = list(dict.fromkeys(ids for _, run, ids in chosen if run is not None))
         if len(distinct) == 1:
-            return self._as_chosen(json.loads(distinct[0]))
+            return self._as_baseline(json.loads(distinct[0]))
         if distinct:
             listed = ", ".join(f"{suite!r} has run {run}" for suite, run, _ in chosen if run)
             return _error(
@@ -350,7 +350,7 @@ class _Words:
         hint = "Choose one: kindlm baseline set RUN"
         return Err(KindlmError(ErrorCode.BASELINE_NOT_FOUND, message, hint))
 
-    def _as_chosen(self, ids: Sequence[str]) -> Result[Side]:
+    def _as_baseline(self, ids: Sequence[str]) -> Result[Side]:
         """Return the run or group of a baseline; an error if a part is not in the history."""
         here = {run.id for run in runs(self.db, RunFilter(ids=ids))}
         if missing := [run for run in ids if run not in here]:

@@ -103,8 +103,7 @@ class RunView:
         return [(next((row for row in rows if row["error_code"]), rows[0]), rows) for rows in found]
 
     @cached_property
-    def _names(self) -> Counter[str]:
-        """The number of suites of each name."""
+    def _suites_by_name(self) -> Counter[str]:
         return Counter(row["name"] for row, _ in self.suite_rows)
 
     @cached_property
@@ -379,7 +378,7 @@ class RunView:
             row,
             id=parts[0],
             parts=parts,
-            has_namesake=self._names[row["name"]] > 1,
+            has_namesake=self._suites_by_name[row["name"]] > 1,
             skipped_tests=skipped,
             tests=tests + StatusCounts(skipped=skipped),
             executions=metrics.executions,

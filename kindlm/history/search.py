@@ -222,7 +222,7 @@ class Progress(NamedTuple):
 def progress_of(db: sqlite3.Connection, history: Path) -> Progress:
     """Return the progress of the index of a history; 0 if it does not match the history."""
     try:
-        reached = _reached(db, history)
+        reached = _position_of_index(db, history)
     except sqlite3.DatabaseError:
         reached = None  # `catch_up` reports the error
     return Progress(reached or 0, _newest(db))
@@ -237,7 +237,7 @@ def catch_up(db: sqlite3.Connection, history: Path, limit: int = _CHUNK) -> Prog
     with _locked(history):
         db.execute("BEGIN")
         try:
-            after = _reached(db, history)
+            after = _position_of_index(db, history)
             if after is None:
                 after = 0
                 _remove(history)
@@ -251,7 +251,7 @@ def catch_up(db: sqlite3.Connection, history: Path, limit: int = _CHUNK) -> Prog
             if until is not None:
                 with _open_index(history, to_change=True) as index:
                     index.execute("BEGIN IMMEDIATE")
-                    _add(db, index, after, until)
+                    _index_texts(db, index, after, until)
                     index.execute(
                         "UPDATE state SET (seq, event, purges) = (?, ?, ?)",
                         (until, *_state(db, until)),
@@ -262,7 +262,7 @@ def catch_up(db: sqlite3.Connection, history: Path, limit: int = _CHUNK) -> Prog
             db.execute("ROLLBACK")
 
 
-def _reached(db: sqlite3.Connection, history: Path) -> int | None:
+def _position_of_index(db: sqlite3.Connection, history: Path) -> int | None:
     """Return the position of the log that the index covers; None if it must be made again.
 
     That is the case if it is of another version or history, or texts were erased since.
@@ -291,7 +291,7 @@ def _newest(db: sqlite3.Connection) -> int:
     return 0 if row is None else int(row[0])
 
 
-def _add(db: sqlite3.Connection, index: sqlite3.Connection, after: int, until: int) -> None:
+def _index_texts(db: sqlite3.Connection, index: sqlite3.Connection, after: int, until: int) -> None:
     """Index the content of the executions that finished between two positions of the log."""
     texts = db.execute(_TEXTS, {"after": after, "until": until}).fetchall()
     least = index.execute("SELECT min(id) FROM texts").fetchone()[0] or 0

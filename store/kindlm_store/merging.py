@@ -179,7 +179,7 @@ class Merge:
 
         def run(connection: sqlite3.Connection, projector: Projector) -> Taken:
             self.connection, self.projector = connection, projector
-            self._last_text = self._value("SELECT max(rowid) FROM contents") or 0
+            self._last_text = self._first_value("SELECT max(rowid) FROM contents") or 0
             with snapshot(self.source, self.source_path):
                 taken = self._together() if together else self._one_by_one()
             if taken.erased:
@@ -231,7 +231,7 @@ class Merge:
         with ExitStack() as locks, immediate(self.connection):
             yield locks
             for stream, about, head in self._claimed:
-                if not self._has(about, head):
+                if not self._has_event(about, head):
                     reason = f"it notes a head of {about} that this log does not have"
                     raise RefusedError(stream, "unsound", reason)
             before = read_states(self.connection)
@@ -253,9 +253,9 @@ class Merge:
         """Erase the texts that are erased in the source, if an event of a merged stream says so."""
         with translated(self.source_path):
             gone = erased_by_log(self.source, self.erasures, self._accepted)
-        withheld = self._withheld()
+        withheld = self._count_new_withheld()
         taken.erased += len(empty_rows(self.connection, gone))
-        taken.withheld = self._withheld()
+        taken.withheld = self._count_new_withheld()
         # A new text that was withheld until now does not count.
         taken.erased -= withheld - taken.withheld
 
@@ -356,7 +356,7 @@ class Merge:
         """
         is_new = number is None
         if is_new:
-            number = 1 + (self._value("SELECT max(id) FROM streams") or 0)
+            number = 1 + (self._first_value("SELECT max(id) FROM streams") or 0)
         version, head = part.known, GENESIS
         if version:
             head = hash_at(self.connection, stream.name, version) or GENESIS
@@ -374,7 +374,14 @@ class Merge:
                     raise ValueError(message)
                 self._look_at(event._replace(position=position), part)
                 rows.append(
-                    (position, event.raw_id, number, version, self._type(event.type), *event[5:])
+                    (
+                        position,
+                        event.raw_id,
+                        number,
+                        version,
+                        self._type_number(event.type),
+                        *event[5:],
+                    )
                 )
             self._take_texts(list(refs), part)
             insert_rows(self.connection, INSERT_EVENTS, rows)
@@ -428,7 +435,7 @@ class Merge:
         A trigger forbids this, since SQL cannot check the hash. It is dropped meanwhile, inside the
         open transaction.
         """
-        trigger = self._value("SELECT sql FROM sqlite_master WHERE name = 'contents_update'")
+        trigger = self._first_value("SELECT sql FROM sqlite_master WHERE name = 'contents_update'")
         self.connection.execute("DROP TRIGGER IF EXISTS contents_update")
         self.connection.executemany(
             "UPDATE contents SET salt = ?, digest = ?, body = ? WHERE ref = ?", rows
@@ -436,8 +443,7 @@ class Merge:
         if trigger:
             self.connection.execute(trigger)
 
-    def _has(self, stream: str, head: str) -> bool:
-        """Return whether an event of a stream in the log has a hash, `sha256:<hex>`."""
+    def _has_event(self, stream: str, head: str) -> bool:
         try:
             stored = stored_hash(head)
         except ValueError:
@@ -446,23 +452,20 @@ class Merge:
             "SELECT 1 FROM events WHERE stream = (SELECT id FROM streams WHERE name = ?)"
             " AND hash = ? ORDER BY version DESC LIMIT 1"
         )
-        return self._value(query, stream, stored) is not None
+        return self._first_value(query, stream, stored) is not None
 
-    def _type(self, name: str) -> int:
-        """Return the number of an event type, which may be new."""
-        number = self._value("SELECT id FROM event_types WHERE name = ?", name)
+    def _type_number(self, name: str) -> int:
+        number = self._first_value("SELECT id FROM event_types WHERE name = ?", name)
         if number is None:
             insert = "INSERT INTO event_types (name) VALUES (?)"
             number = self.connection.execute(insert, (name,)).lastrowid
         return int(number)
 
-    def _withheld(self) -> int:
-        """Return how many of the new texts are withheld."""
+    def _count_new_withheld(self) -> int:
         query = "SELECT count(*) FROM contents WHERE rowid > ? AND salt = ?"
-        return int(self._value(query, self._last_text, WITHHELD))
+        return int(self._first_value(query, self._last_text, WITHHELD))
 
-    def _value(self, query: str, *parameters: object) -> Any:
-        """Return the first value of a query; None without a row."""
+    def _first_value(self, query: str, *parameters: object) -> Any:
         row = self.connection.execute(query, parameters).fetchone()
         return row[0] if row else None
 

@@ -135,25 +135,27 @@ class Redactor:
         spans = self._found(text)
         if self._hides(text, spans) or self._spells(text, repeats_secret=bool(spans)):
             return REDACTED
-        return _without(text, spans) if spans else text
+        return _replaced(text, spans) if spans else text
 
     def _found(self, text: str) -> list[Span]:
         """Find fixed forms, whole or cut."""
         spans: list[Span] = []
-        for form, public in _likely(self._by_head, text):
+        for form, public in _candidates(self._by_head, text):
             spans += merged(_occurrences(text, form))
-            spans += _beginnings(text, form, public + MIN_LENGTH)
+            spans += _cut_occurrences(text, form, public + MIN_LENGTH)
         return spans
 
     def _hides(self, text: str, spans: Sequence[Span]) -> bool:
         """Return whether the decoded text contains a secret outside the spans."""
         # The beginning of a secret may stand before a part of it that was found.
-        left = _without(text, spans, mark='"') if spans else text
+        left = _replaced(text, spans, mark='"') if spans else text
         for decoded, escaped in self._readings(left):
             if escaped is None or self._begins(decoded, escaped):
                 return True
-            for form, public in _likely(self._by_part, decoded):
-                if _tail(form) in decoded or any(_beginnings(decoded, form, public + MIN_LENGTH)):
+            for form, public in _candidates(self._by_part, decoded):
+                if _tail(form) in decoded or any(
+                    _cut_occurrences(decoded, form, public + MIN_LENGTH)
+                ):
                     return True
         if spans:
             # A span may have been a part of an escaped form beside it.
@@ -184,7 +186,9 @@ class Redactor:
             unquoted = '"'.join(strings.unquoted)
             if self._found(unquoted) or self._hides(unquoted, ()):
                 return True
-            if repeats_secret and any(_spell(strings.values, value) for value in self._values):
+            if repeats_secret and any(
+                _spell_beginning(strings.values, value) for value in self._values
+            ):
                 return True
             if any(map(self._goes_on, strings.put_together(self._may_be_pieces))):
                 return True
@@ -252,9 +256,9 @@ class Redactor:
         for value in self._values:
             if escaped.isdisjoint(value):
                 continue
-            for start, _ in _beginnings(decoded, value, _public(value) + 2):
+            for start, _ in _cut_occurrences(decoded, value, _public(value) + 2):
                 rest = decoded[start : start + len(value)]
-                if not escaped.isdisjoint(rest[: _agreeing(rest, value)]):
+                if not escaped.isdisjoint(rest[: _common_length(rest, value)]):
                     return True
         return False
 
@@ -267,14 +271,12 @@ class Redactor:
         return [sum(1 for _ in merged(spans)) for spans in places]
 
 
-def _likely(forms: Mapping[str, list[_Form]], text: str) -> list[_Form]:
-    """Return the forms that a text may contain, since it contains their keys."""
+def _candidates(forms: Mapping[str, list[_Form]], text: str) -> list[_Form]:
     found = [alike for part, alike in forms.items() if part in text]
     return [form for alike in found for form in alike]
 
 
-def _without(text: str, spans: Iterable[Span], mark: str = REDACTED) -> str:
-    """Replace spans of the text by a mark."""
+def _replaced(text: str, spans: Iterable[Span], mark: str = REDACTED) -> str:
     kept: list[str] = []
     behind = 0
     for start, end in merged(sorted(spans)):
@@ -305,11 +307,11 @@ def _occurrences(text: str, form: str) -> Iterator[Span]:
         at = text.find(form, at + 1)
 
 
-def _beginnings(text: str, form: str, least: int) -> Iterator[Span]:
+def _cut_occurrences(text: str, form: str, least: int) -> Iterator[Span]:
     """Yield cut occurrences of a form with `least` characters or more."""
     at = text.find(form[:least])
     while at >= 0:
-        length = _agreeing(text[at : at + len(form)], form)
+        length = _common_length(text[at : at + len(form)], form)
         for end in range(at + length, at + least - 1, -1):
             if text[end : end + 1] in _BEHIND_A_CUT and (cut := _CUT.match(text, end)):
                 yield at, cut.start(1)
@@ -317,7 +319,7 @@ def _beginnings(text: str, form: str, least: int) -> Iterator[Span]:
         at = text.find(form[:least], at + 1)
 
 
-def _spell(strings: Iterable[str], value: str) -> bool:
+def _spell_beginning(strings: Iterable[str], value: str) -> bool:
     """Return whether some of the strings, in order, spell the beginning of a value."""
     beginning = value[: _public(value) + MIN_LENGTH]
     heads = {beginning[:length] for length in range(1, len(beginning))}
@@ -334,8 +336,7 @@ def _spell(strings: Iterable[str], value: str) -> bool:
     return False
 
 
-def _agreeing(one: str, other: str) -> int:
-    """Return the length of the common beginning of two strings."""
+def _common_length(one: str, other: str) -> int:
     for length, (mine, yours) in enumerate(zip(one, other, strict=False)):
         if mine != yours:
             return length

@@ -111,7 +111,7 @@ def schema_problems(
             for names in lists:
                 with suppress(ValueError, TypeError):
                     others.update(json.loads(names))
-    made = _made([p for p in projections if versions.get(p.name) == p.version])
+    made = _expected_parts([p for p in projections if versions.get(p.name) == p.version])
     problems = []
     for name, (kind, statement, projection) in made.items():
         if name not in found:
@@ -136,7 +136,7 @@ def make_views(connection: sqlite3.Connection) -> None:
             connection.execute(statement.replace("CREATE VIEW", "CREATE VIEW IF NOT EXISTS", 1))
 
 
-def _made(projections: Sequence[Projection]) -> dict[str, tuple[str, str, str | None]]:
+def _expected_parts(projections: Sequence[Projection]) -> dict[str, tuple[str, str, str | None]]:
     """Return the parts that this code creates, by name: kind, statement and projection."""
     made: dict[str, tuple[str, str, str | None]] = {}
     for statement in EVENT_LOG:

@@ -167,7 +167,7 @@ class _Check:
             # The event was tampered with, which is another problem.
             except Exception as error:  # noqa: BLE001
                 what = f"what the event notes cannot be read ({type(error).__name__})"
-                self._problem(_shown(event.stream), event.version, what)
+                self._problem(_as_text(event.stream), event.version, what)
 
     def check_events(self) -> None:
         """Check the chains of all streams, and that the texts which events refer to have rows."""
@@ -205,7 +205,7 @@ class _Check:
             self._problem(None, None, what)
             return
         for ref in sorted(self._erased - gone):
-            what = f"text {_shown(ref)} is missing, and no event records that it was erased"
+            what = f"text {_as_text(ref)} is missing, and no event records that it was erased"
             self._problem(None, None, what)
 
     def _problem(self, stream: str | None, version: object, what: str) -> None:
@@ -217,7 +217,7 @@ class _Check:
         for number, name, version, head, sealed in self._connection.execute(
             "SELECT id, name, version, head, sealed FROM streams NOT INDEXED"
         ):
-            shown = _shown(name)
+            shown = _as_text(name)
             if self._only in (None, shown):
                 if type(name) is not str:
                     self._problem(shown, None, "the name of the stream is not a text")
@@ -279,7 +279,7 @@ class _Check:
             if self._only is not None:  # else `check_texts` checks all
                 self._check_text(*row)
         for ref, (stream, version) in self._refs.items():
-            self._problem(stream, version, f"text {_shown(ref)} is missing")
+            self._problem(stream, version, f"text {_as_text(ref)} is missing")
         self._refs.clear()
 
     def _check_text(self, ref: Any, salt: Any, digest: Any, body: Any) -> None:
@@ -290,15 +290,15 @@ class _Check:
         elif type(ref) is str and salt == WITHHELD and digest is body is None:
             self.found.withheld += 1
         elif kinds != (str, bytes, bytes, str):
-            self._problem(None, None, f"text {_shown(ref)}: not in the stored form")
+            self._problem(None, None, f"text {_as_text(ref)}: not in the stored form")
         else:
             self.found.texts += 1
             raw = body.encode(errors="surrogateescape")
             if ref_of(salt, raw) != ref or sha256(raw).digest() != digest:
-                self._problem(None, None, f"text {_shown(ref)} does not match its reference")
+                self._problem(None, None, f"text {_as_text(ref)} does not match its reference")
 
 
-def _shown(stored: object) -> str:
+def _as_text(stored: object) -> str:
     """Return a stored name, of whatever type, for a message."""
     if isinstance(stored, str):
         stored = stored.encode(errors="surrogateescape")

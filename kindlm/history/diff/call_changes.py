@@ -74,7 +74,7 @@ def diff_calls(before: Sequence[Call], after: Sequence[Call]) -> tuple[CallChang
     The result is in the order of the newer execution, with removed calls at their old places.
     """
     old, new = before[:_MOST_COMPARED], after[:_MOST_COMPARED]
-    pairs = _aligned(old, new)
+    pairs = _pair_calls(old, new)
     stayed = {was for was, _ in pairs}, {now for _, now in pairs}
     gone = [place for place in range(len(old)) if place not in stayed[0]]
     added = [place for place in range(len(new)) if place not in stayed[1]]
@@ -126,19 +126,19 @@ def _compared(call: Call, made: Call, *, is_moved: bool = False) -> CallChange:
     return CallChange(edit, call, made, arguments)
 
 
-def _aligned(old: Sequence[Call], new: Sequence[Call]) -> list[tuple[int, int]]:
+def _pair_calls(old: Sequence[Call], new: Sequence[Call]) -> list[tuple[int, int]]:
     """Return the positions of paired calls, before and after, in order."""
-    same = _matched(old, new, _same)
+    same = _pair_most(old, new, _same)
     pairs = list(same)
     x = y = 0
     for was, now in [*same, (len(old), len(new))]:
-        between = _matched(old[x:was], new[y:now], _same_tool)
+        between = _pair_most(old[x:was], new[y:now], _same_tool)
         pairs += [(x + place, y + partner) for place, partner in between]
         x, y = was + 1, now + 1
     return sorted(pairs)
 
 
-def _matched(
+def _pair_most(
     old: Sequence[Call], new: Sequence[Call], fits: Callable[[Call, Call], bool]
 ) -> list[tuple[int, int]]:
     """Return the largest number of matching pairs, in order."""

@@ -72,7 +72,7 @@ def side_of(test: PlannedSamples, other: PlannedSamples | None = None) -> Side:
         elsewhere += sample.conversation != sample.id
     scores = {
         scored: tuple(each.scores[scored] for each in samples if scored in each.scores)
-        for scored in sorted(filter(graded.__contains__, named), key=_place)
+        for scored in sorted(filter(graded.__contains__, named), key=_score_order)
     }
     for name, kinds in (("score", WEIGHTED), ("judge", ("judge",))):
         if known := [fmean(found) for (kind, _), found in scores.items() if kind in kinds]:
@@ -114,7 +114,7 @@ def _tools(sample: Sample) -> tuple[tuple[int, str], ...]:
     return tuple((call.turn, call.tool) for call in sample.calls)
 
 
-def _place(scored: Scored) -> tuple[int, str]:
+def _score_order(scored: Scored) -> tuple[int, str]:
     """Return the sort key of a score: weighted ones first, then those of judges."""
     if scored[0] in SCORED:
         return int(scored[0] not in WEIGHTED), ""
@@ -160,21 +160,22 @@ def pair_checks(
     samples = *before.samples, *after.samples
     if all(each.status is Status.PASSED and not each.failures for each in samples):
         return {}
-    old, new = _counted(before.samples), _counted(after.samples)
+    old, new = _count_checks(before.samples), _count_checks(after.samples)
     if after.samples and all(sample.status is Status.ERRORED for sample in after.samples):
         new = dict.fromkeys(old, Counts(0, len(after.samples))) | new
     return {
         check: CheckPair(
             counts,
             new[check],
-            newly_failed=_reaches(counts, before) and not _reaches(new[check], after),
+            newly_failed=_meets_pass_rate(counts, before)
+            and not _meets_pass_rate(new[check], after),
         )
         for check, counts in old.items()
         if check in new and not is_other(check)
     }
 
 
-def _counted(samples: Sequence[Sample]) -> dict[CheckKey, Counts]:
+def _count_checks(samples: Sequence[Sample]) -> dict[CheckKey, Counts]:
     """Return the checks of a side, each over the repeats that decided it or errored."""
     if len(samples) == 1:
         return {check: Counts(int(ok), 1) for check, ok in read_checks(samples[0].checks).items()}
@@ -188,7 +189,7 @@ def _counted(samples: Sequence[Sample]) -> dict[CheckKey, Counts]:
     return {check: Counts(passed[check], times + errored) for check, times in decided.items()}
 
 
-def _reaches(counts: Counts, test: PlannedSamples) -> bool:
+def _meets_pass_rate(counts: Counts, test: PlannedSamples) -> bool:
     return counts.passed / counts.n >= test.pass_rate_min - _ROUNDING
 
 
@@ -218,11 +219,11 @@ def compare_behaviour(
         arguments=other_arguments,
         failures=_replaced(*([sample.failures for sample in side] for side in sides)),
         checks=_other_checks(before, after, same_config),
-        output=_others(*({sample.output for sample in side} for side in sides)),
+        output=_have_no_text_in_common(*({sample.output for sample in side} for side in sides)),
         turns=tuple(
             turn + 1
             for turn in turns
-            if _others(
+            if _have_no_text_in_common(
                 *({s.earlier[turn] for s in side if turn < len(s.earlier)} for side in sides)
             )
         ),
@@ -242,8 +243,9 @@ def _lost(side: Sequence[AbstractSet[T]], other: Sequence[AbstractSet[T]]) -> bo
     return any(2 * sum(each in found for found in side) > len(side) for each in gone)
 
 
-def _others(before: AbstractSet[bytes | None], after: AbstractSet[bytes | None]) -> bool:
-    """Return whether the sides have no text in common."""
+def _have_no_text_in_common(
+    before: AbstractSet[bytes | None], after: AbstractSet[bytes | None]
+) -> bool:
     old, new = before - {None}, after - {None}
     return bool(old) and bool(new) and old.isdisjoint(new)
 

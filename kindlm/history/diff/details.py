@@ -73,8 +73,8 @@ def diff_words(before: str, after: str) -> WordDiff:
     """Compare two texts; of very long ones, the first 20,000 characters."""
     old = _WORDS.findall(before[:_MOST_CHARACTERS])
     new = _WORDS.findall(after[:_MOST_CHARACTERS])
-    start = _common(old, new)
-    end = _common(old[start:][::-1], new[start:][::-1])
+    start = _common_length(old, new)
+    end = _common_length(old[start:][::-1], new[start:][::-1])
     # Blocks of equal words: position in both texts, and length. The words between were replaced.
     kept = [(0, 0, start)]
     inner_old, inner_new = old[start : len(old) - end], new[start : len(new) - end]
@@ -95,8 +95,7 @@ def diff_words(before: str, after: str) -> WordDiff:
     return WordDiff(segments, max(len(before), len(after), _MOST_CHARACTERS) - _MOST_CHARACTERS)
 
 
-def _common(old: Sequence[str], new: Sequence[str]) -> int:
-    """Return the length of the common beginning."""
+def _common_length(old: Sequence[str], new: Sequence[str]) -> int:
     pairs = enumerate(zip(old, new, strict=False))
     return next((at for at, (one, other) in pairs if one != other), min(len(old), len(new)))
 

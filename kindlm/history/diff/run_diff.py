@@ -87,7 +87,7 @@ class RunDiff:
         self.before = before
         self.after = after
         self.options = options
-        # The files of each test on both sides; `_read` fills it.
+        # The files of each test on both sides; `_unjudged_tests` fills it.
         self._files_of: dict[QualifiedName, tuple[Suite, Suite]] = {}
         self._compared: dict[tuple[str, str], SuiteConfig | None] = {}
 
@@ -107,7 +107,7 @@ class RunDiff:
         found, failing = self.evidence.tests, frozenset(self.evidence.failing)
         return tuple(
             replace(test, evidence=found.get(key, test.evidence), fails=key in failing)
-            for test in self._read
+            for test in self._unjudged_tests
             if self._is_wanted(key := test.key)
         )
 
@@ -133,17 +133,17 @@ class RunDiff:
     @cached_property
     def pairs(self) -> dict[QualifiedName, TestPair]:
         """All known tests with their results on both sides, for the judgement."""
-        return {test.key: test.pair for test in self._read if test.known}
+        return {test.key: test.pair for test in self._unjudged_tests if test.known}
 
     @cached_property
     def unloaded(self) -> tuple[str, ...]:
         """The suites that could not be loaded in AFTER."""
-        return tuple(suite.name for suite in self._defined[1] if suite.broken)
+        return tuple(suite.name for suite in self._suites_of_sides[1] if suite.broken)
 
     @cached_property
     def left_out(self) -> tuple[str, ...]:
         """The suites of BEFORE that are not in AFTER."""
-        before, after = self._defined
+        before, after = self._suites_of_sides
         known = {suite.identity for suite in after}
         left_out = {
             suite.identity: suite.name
@@ -209,7 +209,7 @@ class RunDiff:
         """How the configurations of the suites changed, file by file."""
         found = (
             self._config_between(old, new)
-            for before, after in self._suites
+            for before, after in self._paired_suites
             for old, new in paired_files(before, after)
         )
         return tuple(config for config in found if config is not None)
@@ -228,8 +228,7 @@ class RunDiff:
         return None if self.options.suite is None else self.options.suite[1]
 
     @cached_property
-    def _defined(self) -> tuple[list[Suite], ...]:
-        """The suites of each side."""
+    def _suites_of_sides(self) -> tuple[list[Suite], ...]:
         return tuple(
             [suite for suite in read_suites(side) if self._is_asked_for(suite)]
             for side in (self.before, self.after)
@@ -243,9 +242,9 @@ class RunDiff:
         return suite.name == name and suite.project in (None, project)
 
     @cached_property
-    def _suites(self) -> tuple[tuple[Sequence[Suite], Sequence[Suite]], ...]:
+    def _paired_suites(self) -> tuple[tuple[Sequence[Suite], Sequence[Suite]], ...]:
         """The loaded files of each suite on both sides, first for the suites of AFTER."""
-        before, after = map(_by_identity, self._defined)
+        before, after = map(_loaded_files, self._suites_of_sides)
         both = [(before.pop(identity, []), files) for identity, files in after.items()]
         return *both, *((files, []) for files in before.values())
 
@@ -272,11 +271,10 @@ class RunDiff:
         return grading_kinds(self._db, [*self.before.runs, *self.after.runs])
 
     @cached_property
-    def _read(self) -> tuple[TestDiff, ...]:
-        """All tests of both sides, not judged yet."""
+    def _unjudged_tests(self) -> tuple[TestDiff, ...]:
         found = [
             ((test.after is None, number, *place), test)
-            for number, files in enumerate(self._suites)
+            for number, files in enumerate(self._paired_suites)
             for place, test in self._read_suite(*files)
         ]
         return tuple(test for _, test in sorted(found, key=itemgetter(0)))
@@ -286,7 +284,7 @@ class RunDiff:
     ) -> Iterator[tuple[tuple[int, int], TestDiff]]:
         """Yield the tests of a suite, each with its place in the files."""
         unread = unread_tests(self._db, before, after)
-        for old, new in _side_by_side(self._tests_in(before), self._tests_in(after)):
+        for old, new in _in_pairs(self._tests_in(before), self._tests_in(after)):
             test = new or old
             assert test is not None
             key = QualifiedName(test.file.project or "", test.file.name, test.name, test.target)
@@ -351,8 +349,7 @@ def compare_runs(
     return RunDiff(db, RunView(db, before), RunView(db, after), options)
 
 
-def _by_identity(suites: Iterable[Suite]) -> dict[tuple[str | None, str], list[Suite]]:
-    """Return the loaded files of each suite."""
+def _loaded_files(suites: Iterable[Suite]) -> dict[tuple[str | None, str], list[Suite]]:
     found: dict[tuple[str | None, str], list[Suite]] = {}
     for suite in suites:
         if not suite.broken:
@@ -360,7 +357,7 @@ def _by_identity(suites: Iterable[Suite]) -> dict[tuple[str | None, str], list[S
     return found
 
 
-def _side_by_side(
+def _in_pairs(
     before: Iterable[PlannedSamples], after: Iterable[PlannedSamples]
 ) -> Iterator[tuple[PlannedSamples | None, PlannedSamples | None]]:
     """Yield the tests of both sides in pairs; both are ordered by name and target."""

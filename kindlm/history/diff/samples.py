@@ -265,7 +265,7 @@ def _samples(
     order = "e.test, e.target, e.repeat, e.id"
     executions = f"""
 SELECT e.test, e.target, e.id, e.status, o.digest, e.latency_ms, e.input_tokens, e.output_tokens,
-       -- what was recorded in another run costs nothing now, but is what it was
+       -- recorded answers of other runs cost nothing now, and count with their original cost
        CASE WHEN e.cost_source <> 'unknown' THEN coalesce(e.cost_then_usd, 0) + e.cost_usd END,
        e.answers, e.error_code, e.source, e.output_ref IS NOT NULL AND o.digest IS NULL, e.score,
        {CHECKS_MADE}
@@ -285,7 +285,7 @@ SELECT e.id, t.tool, a.digest, t.call
 SELECT e.id, a.kind, a.label, iif(a.advisory, NULL, a.outcome), a.failure_code, a.score
   FROM {attempts.executions} e
  CROSS JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
-   -- a weighted score counts, whatever decides by it
+   -- a weighted score counts, also if it is advisory
    AND (a.kind = 'weighted_score' OR NOT a.advisory
         AND (a.outcome IN ('failed', 'inconclusive') OR a.kind = 'drift'
              OR a.kind IN (SELECT value FROM json_each(:scored))))
@@ -300,7 +300,10 @@ SELECT e.id, c.call, {USERS}, c.reported_model, c.recorded_in, c.text_ref IS NOT
  WHERE {ended} ORDER BY {order}, c.call
 """  # noqa: S608 (constants of this package)
     kinds = json.dumps(scored)
-    about = [_about(_rows(db, query, parts, scored=kinds)) for query in (calls, checks, answers)]
+    about = [
+        _rows_by_execution(_rows(db, query, parts, scored=kinds))
+        for query in (calls, checks, answers)
+    ]
     shared = ""
     for row in _rows(db, executions, parts):
         if row[-1] != shared:
@@ -309,7 +312,7 @@ SELECT e.id, c.call, {USERS}, c.reported_model, c.recorded_in, c.text_ref IS NOT
         yield row[:2], _sample(row, shared, scored, *(found(row[2]) for found in about))
 
 
-def _about(rows: Iterator[_Row]) -> Callable[[str], list[_Row]]:
+def _rows_by_execution(rows: Iterator[_Row]) -> Callable[[str], list[_Row]]:
     """Return a function that returns the rows of an execution; call it in the order of rows."""
     groups = groupby(rows, key=itemgetter(0))
     following = next(groups, None)
@@ -348,7 +351,7 @@ def _sample(
         for _, kind, label, outcome, code, _ in checks
         if outcome in ("failed", "inconclusive")
     }
-    scores = _means(checks, scored)
+    scores = _mean_scores(checks, scored)
     graded = {
         (kind, label)
         for _, kind, label, outcome, _, score in checks
@@ -361,10 +364,10 @@ def _sample(
         failures.add(Failure("error", "", error))
     turns = turns_of(answer[1:3] for answer in answers)
     last = max(turns.values(), default=1)
-    said = {turns[call]: digest for _, call, *_, is_said, digest in answers if is_said}
+    last_texts = {turns[call]: digest for _, call, *_, has_text, digest in answers if has_text}
     origins = [answer[4] for answer in answers]
     measured: dict[str, float | None] = {
-        "drift": max((1 - mean for mean in _means(checks, ["drift"]).values()), default=None),
+        "drift": max((1 - mean for mean in _mean_scores(checks, ["drift"]).values()), default=None),
         "latency": latency if steps else None,
         "tokens": None if tokens_in is tokens_out is None else (tokens_in or 0) + (tokens_out or 0),
         "cost": cost,
@@ -385,8 +388,8 @@ def _sample(
         checks=checked,
         erased=bool(gone)
         or any(digest is None for _, _, digest, _ in calls)
-        or any(is_said and digest is None for *_, is_said, digest in answers),
-        earlier=tuple(said.get(turn) for turn in range(1, last)),
+        or any(has_text and digest is None for *_, has_text, digest in answers),
+        earlier=tuple(last_texts.get(turn) for turn in range(1, last)),
     )
 
 
@@ -403,7 +406,7 @@ def independent_samples(
     if not both:
         return before, after, False
     old, new = ([each for each in side if each.conversation in both] for side in sides)
-    if _judgements(old) != _judgements(new):
+    if _first_judgements(old) != _first_judgements(new):
         return before, after, True
     own = [each for each in after.samples if each.conversation not in both]
     if own:
@@ -411,8 +414,7 @@ def independent_samples(
     return replace(before, samples=old), replace(after, samples=new), True
 
 
-def _judgements(samples: Sequence[Sample]) -> list[Any]:
-    """Return the judgements of conversations, by the first sample of each."""
+def _first_judgements(samples: Sequence[Sample]) -> list[Any]:
     found = {
         sample.conversation: (sample.status, sample.failures, sample.scores)
         for sample in reversed(samples)
@@ -435,7 +437,7 @@ def turns_of(calls: Iterable[tuple[int, int]]) -> dict[int, int]:
     return turns
 
 
-def _means(checks: list[_Row], kinds: Collection[str]) -> dict[Scored, float]:
+def _mean_scores(checks: list[_Row], kinds: Collection[str]) -> dict[Scored, float]:
     """Return the mean scores of some kinds; a check after each turn has several scores."""
     found: dict[Scored, list[float]] = {}
     for _, kind, label, _, _, score in checks:
