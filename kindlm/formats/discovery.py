@@ -1,7 +1,7 @@
 """Finds the files with tests at a path, and their formats.
 
-Only a Python file that imports kindlm, itself or through other modules of its project, can contain
-scenarios. Other test files of a project are not imported.
+A Python file can contain scenarios only if it imports kindlm, itself or through other modules of
+its project. kindlm imports no other test files.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kindlm.formats.recognition import SUFFIXES, FrontEnd, has_name, looks_like_
 from kindlm.yaml_document import read_documents
 
 PACK_MARK = "pack:"
-"""What the name of a pack stands behind: scenarios of an installed package."""
+"""The prefix of a pack's name. A pack is the scenarios of an installed package."""
 
 WHAT_HOLDS_TESTS = (
     "Tests are YAML files called kindlm.yaml or with `kindlm: 1` at their top, and test cases "
@@ -33,23 +33,23 @@ WHAT_HOLDS_TESTS = (
     "Python files test_*.py or *_test.py with functions under @scenario, or YAML files with "
     "`turns` that hold `says`."
 )
-"""What to do about a path that holds none."""
+"""The hint for a path without tests."""
 
 _SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__"})
-"""Not looked into, as are hidden folders (.git, .kindlm, .venv) and virtual environments."""
+"""Not searched, like hidden folders (.git, .kindlm, .venv) and virtual environments."""
 
 _WITHOUT_SCENARIOS = ("*.egg", "_darcs", "build", "CVS", "dist", "venv", "{arch}")
-"""Folders in which pytest looks for no tests by default (`norecursedirs`), besides those."""
+"""Further folders that pytest does not search by default (`norecursedirs`)."""
 
 _LOOKED_AT = 1 << 20
-"""Bytes of a file that are looked at; a larger file is not a suite that could be loaded."""
+"""The bytes of a file that are read. A larger file could not be loaded as a suite."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
     """A file with tests, and the front end that reads it.
 
-    `suite` is what its suite is known by, if that is not where the file is.
+    `suite` is the identity of its suite, if that is not the path of the file.
     """
 
     path: Path
@@ -59,10 +59,10 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Discovery:
-    """What a path holds; `ignored` are files of a folder that look like tests and are none.
+    """The files with tests at a path.
 
-    `unreadable` may hold tests, and says why they cannot be read. Other files, of which every
-    project has some, are passed over without a word.
+    `ignored` are files that look like tests and are in no known format. `unreadable` are files that
+    may hold tests, each with its error. Other files are not reported.
     """
 
     found: tuple[Found, ...]
@@ -71,10 +71,10 @@ class Discovery:
 
 
 def discover(path: Path) -> Result[Discovery]:
-    """Return the files with tests at `path`, in the order of their names.
+    """Return the files with tests at a path, sorted by name.
 
-    A folder is searched with all folders below it. A file that was named itself and is no suite
-    is an error; in a folder it is ignored.
+    It searches all folders below a folder. A named file without tests is an error; in a folder, it
+    is ignored.
     """
     try:
         if path.is_dir():
@@ -82,7 +82,7 @@ def discover(path: Path) -> Result[Discovery]:
         if not path.exists():
             return Err(_not_there(path))
         if not path.is_file():
-            # A pipe or a device may have no end, or no beginning.
+            # Reading a pipe or a device may never end.
             return Err(_unreadable(OSError("it is not a regular file"), path))
         text = _text(path)
     except OSError as error:
@@ -112,7 +112,7 @@ def _search(folder: Path) -> Discovery:
             continue
         front_end = _front_end(path, text)
         if front_end is None and _suffix(path) == ".py" and _leads_to_kindlm(path, imports):
-            # Its scenarios are of another module: "from helper import *".
+            # Its scenarios come from another module: "from helper import *".
             front_end = "scenario"
         if front_end == "scenario" and _is_left_by_pytest(path.relative_to(folder)):
             continue
@@ -131,10 +131,10 @@ def _search(folder: Path) -> Discovery:
 
 
 def _front_end(path: Path, text: str, *, named: bool = False) -> FrontEnd | None:
-    """Return the format of a file. One that is called kindlm.yaml is a suite if nothing else.
+    """Return the format of a file.
 
-    So its mistakes are reported, such as a slip in its key `tests`. An empty one is a suite only
-    if the user `named` it.
+    A kindlm.yaml in no known format counts as a suite, so that its errors are reported, such as a
+    slip in its key `tests`. An empty one counts only if the user `named` it.
     """
     is_suite = path.stem == "kindlm" and _suffix(path) in (".yaml", ".yml")
     found = recognised(text, _suffix(path), named=named or is_suite)
@@ -148,17 +148,17 @@ _REQUIREMENT = re.compile(r"kindlm(?![\w.-])", re.IGNORECASE)
 
 _Folders = tuple[Path, ...]
 _Known = dict[tuple[Path, _Folders], tuple[bool, frozenset[Path]]]
-"""What is known of files that were read: see `_read`."""
+"""Results of `_read`."""
 
 _Module = tuple[int, tuple[str, ...]]
-"""A module that is imported, or what may be one: the dots before it, and the parts of its name."""
+"""A name that is imported and may be a module: the number of leading dots, and its parts."""
 
 
 def _leads_to_kindlm(file: Path, known: _Known) -> bool:
-    """Return whether importing a Python file would import kindlm, itself or through its project.
+    """Return whether importing a Python file would import kindlm, directly or through its project.
 
-    Never raises. Nothing is run to find that out: files are read, and what they import is looked
-    for in the folders of the project.
+    Never raises and runs no code: it reads the files, and looks for the modules that they import in
+    the folders of the project.
     """
     from kindlm.user_modules import import_root  # only where there are Python files
 
@@ -169,8 +169,8 @@ def _leads_to_kindlm(file: Path, known: _Known) -> bool:
         here = waiting.pop()
         if (here, folders) not in known:
             known[here, folders] = _read(here, folders)
-        is_ours, modules = known[here, folders]
-        if is_ours:
+        imports_kindlm, modules = known[here, folders]
+        if imports_kindlm:
             return True
         waiting += modules - seen
         seen |= modules
@@ -178,7 +178,7 @@ def _leads_to_kindlm(file: Path, known: _Known) -> bool:
 
 
 def _read(file: Path, folders: _Folders) -> tuple[bool, frozenset[Path]]:
-    """Return whether a file itself imports kindlm, and the files of what else it imports."""
+    """Return whether a file imports kindlm directly, and the files of other modules it imports."""
     found = set[Path]()
     for level, parts in _imported(file):
         if level:
@@ -206,7 +206,7 @@ def _requiring_kindlm() -> frozenset[str]:
 
 
 def _imported(file: Path) -> tuple[_Module, ...]:
-    """Return what a file imports; of one with a syntax error, what its lines say."""
+    """Return the names that a file imports; after a syntax error, by its lines alone."""
     try:
         with file.open("rb") as opened:
             data = opened.read(_LOOKED_AT)
@@ -224,7 +224,7 @@ def _imported(file: Path) -> tuple[_Module, ...]:
                 found += [(0, _parts(each.name)) for each in node.names]
             case ast.ImportFrom():
                 parts = _parts(node.module or "")
-                # What is imported from a module may be a module itself.
+                # The imported name may be a module.
                 found += [(node.level, (*parts, each.name)) for each in node.names]
             case ast.Call(args=[ast.Constant(value=str(name)), *_]) if _NAME.fullmatch(name):
                 # As in `importlib.import_module("kindlm")` and `pytest.importorskip("kindlm")`.
@@ -237,7 +237,7 @@ def _parts(name: str) -> tuple[str, ...]:
 
 
 def _folders(root: Path) -> _Folders:
-    """Return where modules of a project may be: above `root` up to the folder of the project."""
+    """Return the folders with modules of a project: `root` to its top folder, and `src` there."""
     folders = [root, *root.parents]
     ends = (
         at for at, each in enumerate(folders) if any((each / n).exists() for n in _PROJECT_MARKS)
@@ -249,7 +249,7 @@ def _folders(root: Path) -> _Folders:
 
 
 def _along(folder: Path, parts: tuple[str, ...]) -> Iterator[Path]:
-    """Yield the files that are run when a module is imported: its packages', and its own."""
+    """Yield the files that importing a module runs: those of its packages, and its own."""
     for part in parts:
         if (inside := folder / part).is_dir():
             folder = inside
@@ -262,20 +262,20 @@ def _along(folder: Path, parts: tuple[str, ...]) -> Iterator[Path]:
 
 
 def pack_in(path: Path) -> str | None:
-    """Return what stands for a pack, or a file of one, in a path: `pack:NAME`, `pack:NAME/FILE`.
+    """Return the part of a path that names a pack, or a file of one: `pack:NAME`, `pack:NAME/FILE`.
 
-    Paths that are recorded are put behind the folder of the project. A file or folder that is
-    really called so is not a pack.
+    A recorded path may have the folder of the project before it. None stands for a path without
+    such a part, or one that exists.
     """
     at = next((at for at, part in enumerate(path.parts) if part.startswith(PACK_MARK)), None)
     return None if at is None or path.exists() else "/".join(path.parts[at:])
 
 
 def cases_in(folder: Path) -> tuple[Path, ...]:
-    """Return the EvalView test cases of a folder without the folders below it, by their names.
+    """Return the EvalView test cases of a folder, without the folders below it, sorted by name.
 
-    Files that cannot be read are among them: they may be cases. So are those with a syntax error
-    and a name.
+    These include files that cannot be read, and files with a name and a syntax error: they may be
+    cases.
     """
     try:
         names = sorted(os.listdir(folder))  # noqa: PTH208 - names alone
@@ -295,20 +295,20 @@ def _may_be_case(path: Path) -> bool:
 
 
 def _is_broken(path: Path, text: str) -> bool:
-    """Return whether a file is YAML with a name, and a syntax error that may hide other keys."""
+    """Return whether a file is YAML with a `name`, and a syntax error that may hide other keys."""
     if not has_name(text, _suffix(path)):
         return False
     data = text.encode()
-    # The end of a text that was cut there proves nothing.
+    # A text that was cut has a syntax error at its end.
     return len(data) < _LOOKED_AT and not read_documents(data, merges=True).readable
 
 
 def files_by_folder(
     folder: Path, on_error: Callable[[OSError], None] | None = None
 ) -> Iterator[tuple[str, list[str]]]:
-    """Yield each folder that is looked into, with the names of its files.
+    """Yield each folder to search, with the names of its files.
 
-    Links may lead to a folder twice, or in a circle: it is yielded once.
+    A folder to which several links lead is yielded once.
     """
     seen: set[str] = set()
     for place, folders, files in os.walk(folder, followlinks=True, onerror=on_error):
@@ -321,7 +321,7 @@ def files_by_folder(
 
 
 def _each_once(paths: Iterable[Path]) -> Iterator[Path]:
-    """Yield the paths that lead to other files than those before them."""
+    """Yield each file once, if several paths lead to it by links."""
     seen: set[str] = set()
     for path in paths:
         if (real := os.path.realpath(path)) not in seen:
@@ -330,7 +330,7 @@ def _each_once(paths: Iterable[Path]) -> Iterator[Path]:
 
 
 def is_skipped(folder: Path) -> bool:
-    """Return whether a folder is not looked into: hidden, of packages, a virtual environment."""
+    """Return whether a folder is not searched: hidden, of packages, or a virtual environment."""
     name = folder.name
     return name.startswith(".") or name in _SKIPPED_FOLDERS or (folder / "pyvenv.cfg").is_file()
 
@@ -342,14 +342,14 @@ def _is_left_by_pytest(path: Path) -> bool:
 
 
 def _text(path: Path) -> str:
-    """Return the text of a file; one in another encoding than UTF-8 is read, to be refused."""
+    """Return the beginning of a file. In another encoding than UTF-8 it is recognised, too."""
     with path.open("rb") as file:
         data = file.read(_LOOKED_AT)
     return data.decode(json.detect_encoding(data[:4]), errors="replace")
 
 
 def _is_looked_at(path: Path) -> bool:
-    """Tell whether a file of a folder is looked at; Python's are named as by pytest."""
+    """Tell whether a file in a folder is read; names of Python files are those of pytest."""
     if _suffix(path) == ".py":
         may_hold_tests = path.name.startswith("test_") or path.stem.endswith("_test")
     else:
@@ -362,12 +362,12 @@ def _suffix(path: Path) -> str:
 
 
 def _is_settings(path: Path) -> bool:
-    """Return whether a file is the configuration of EvalView, whatever is in it."""
+    """Return whether a file is the configuration of EvalView, by its path."""
     return path.stem == ".evalview" or (path.stem == "config" and path.parent.name == ".evalview")
 
 
 def _raise(error: OSError) -> None:
-    # A folder that cannot be listed may hold tests: it must not be passed over in silence.
+    # A folder that cannot be listed may hold tests.
     raise error
 
 

@@ -1,12 +1,10 @@
-"""Reads results that other programs recorded.
+"""Reads results that other programs recorded. A fact that a format does not have is None.
 
-No format has all facts. A missing fact is None, never a guess. Two programs are known:
-
-- EvalView: golden traces (`*.golden.json`) and lists of results. Both hold the trace of one
-  execution each: its steps, its final output, what it cost. Of the evaluations only the score and
-  the verdict are carried over.
-- KindLM: baseline files, `.kindlm/baselines/<suite>-….json`. Of each test and model, they hold the
-  share of repeats that passed, one text that stands for all of them, and means; not the repeats.
+- EvalView: golden traces (`*.golden.json`) and lists of results. Each result has the trace of one
+  execution: its steps, its final output, its cost. Of its evaluations, only the score and the
+  verdict are read.
+- KindLM: baseline files, `.kindlm/baselines/<suite>-….json`. For each test and model, they have the
+  share of repeats that passed, one output and mean values, but no single repeats.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ class ForeignExecution:
 
 @dataclass(frozen=True, slots=True)
 class ForeignTest:
-    """A test with its repeats; without a target, the file does not say what was tested."""
+    """A test with its repeats; the target is None if the file does not say it."""
 
     name: str
     target: str | None
@@ -52,14 +50,14 @@ class ForeignTest:
 
 @dataclass(frozen=True, slots=True)
 class ForeignResults:
-    """What a file holds.
+    """The results in a file.
 
     Attributes:
-        format: Whose format it is: kindlm or evalview.
-        suite: Name of the suite; None if the file does not say.
-        at: When it was recorded, UTC, ISO 8601 with microseconds; None if the file does not say.
-        tests: The tests, in the order of the file.
-        warnings: What could not be carried over.
+        format: the program: kindlm or evalview.
+        suite: the name of the suite; None if the file does not say it.
+        at: the time of the recording, UTC, ISO 8601 with microseconds; None if unknown.
+        tests: the tests, in the order of the file.
+        warnings: what the results lack.
     """
 
     format: str
@@ -70,7 +68,7 @@ class ForeignResults:
 
 
 _MOST = 10**12
-"""A larger number could not be exported from the history."""
+"""The history cannot export larger numbers."""
 
 _GOLDEN = "golden trace"
 _RESULTS = "file of EvalView"
@@ -79,10 +77,10 @@ _VERSIONS = {_GOLDEN: 1, _BASELINE: "1"}
 
 
 def read_foreign(value: Any) -> Result[ForeignResults] | None:
-    """Return what the value of a JSON file holds; None if it is of no program that is known.
+    """Return the results in the value of a JSON file; None if it is in no known format.
 
-    BASELINE_VERSION_MISMATCH for an unknown version, BASELINE_CORRUPT for a file that is not what
-    it must be, such as one that only points to another file.
+    Errors: BASELINE_VERSION_MISMATCH for an unknown version; BASELINE_CORRUPT for a file that does
+    not fit its format, such as one that only points to another file.
     """
     listed = value if isinstance(value, list) else [value]
     first = listed[0] if listed else None
@@ -104,13 +102,13 @@ def read_foreign(value: Any) -> Result[ForeignResults] | None:
 
 
 class ForeignModel(BaseModel):
-    """An object of such a file; what it holds besides is passed over."""
+    """An object of such a file; unknown keys are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
 
 def _utc(text: str) -> str | None:
-    """Return a time as events have it; a time without a zone is local, none is in the future."""
+    """Return a time in the form of events, not later than now; one without a zone is local."""
     try:
         moment = min(datetime.fromisoformat(text).astimezone(UTC), datetime.now(UTC))
     except (ValueError, OverflowError):
@@ -138,7 +136,7 @@ class _Trace(ForeignModel):
     final_output: str = ""
     cost_usd: Amount | None = Field(None, validation_alias=AliasPath("metrics", "total_cost"))
     latency_ms: Amount | None = Field(None, validation_alias=AliasPath("metrics", "total_latency"))
-    # One number would not say what it counts.
+    # A single number for all tokens is not read.
     input_tokens: Count | None = Field(
         None, validation_alias=AliasPath("metrics", "total_tokens", "input_tokens")
     )
@@ -176,14 +174,14 @@ def _of_golden(golden: _Golden) -> Result[ForeignResults]:
     metadata = golden.metadata
     if metadata.version != _VERSIONS[_GOLDEN]:
         return _other_version(_GOLDEN, metadata.version)
-    # What was made the golden trace is what is wanted, whatever its score.
+    # A golden trace counts as passed, whatever its score.
     execution = _execution(golden.trace, passed=True, score=metadata.score)
     test = ForeignTest(metadata.test_name, metadata.model_id or golden.trace.model_id, (execution,))
     return Ok(ForeignResults("evalview", None, metadata.blessed_at, (test,)))
 
 
 def _of_results(results: list[_Result]) -> Result[ForeignResults]:
-    """Put the results of one test together: they are its repeats."""
+    """Group the results by test: those of one test are its repeats."""
     if len(results) > _MOST_RESULTS:
         return _corrupt(_RESULTS, f"it holds more than {_MOST_RESULTS:,} results")
     tests: dict[tuple[str, str | None], list[ForeignExecution]] = {}
@@ -239,7 +237,7 @@ class _Entry(ForeignModel):
 
 
 class _Baseline(ForeignModel):
-    # A limit makes the model look at the characters, and refuse half of a surrogate pair.
+    # A length limit makes pydantic decode the text, and refuse half of a surrogate pair.
     suite: str = Field(alias="suiteName", max_length=_LONGEST_NAME)
     created_at: Moment = Field(default=None, alias="createdAt")
     results: dict[Annotated[str, Field(max_length=_LONGEST_NAME)], _Entry]
@@ -265,7 +263,7 @@ def _of_baseline(value: dict[str, Any]) -> Result[ForeignResults]:
 
 
 def _executions(key: str, entry: _Entry, warnings: list[str]) -> Iterator[ForeignExecution]:
-    """Yield the repeats; the text is that of the first that passed, or of the first of all."""
+    """Yield the repeats, those that passed first. The first one gets the output."""
     repeats = entry.repeats or 1
     passed: int | None = None
     if entry.pass_rate is None:

@@ -1,16 +1,21 @@
-"""Recognises the format of a file by its text alone.
+"""Recognises the format of a file by its text, without parsing it.
 
-Nothing is parsed here: a suite with a syntax error is still a suite, whose error is to be reported,
-and no text is too deep or too large to be looked at. A YAML text with a key `kindlm` at its top is
-a suite; a YAML or TOML text with `input` or `turns`, and with `thresholds` or with `expected` and a
-query, is an EvalView test case, or a list of such; a YAML text with `turns` that hold `says` is a
-scenario. A Python text that imports kindlm holds scenarios.
+So a suite with a syntax error is recognised, and its error reported. The formats are:
 
-What is nearly a case counts as one, so that its error is reported. Such a text has a `name`, and a
-key of cases, or two that are nearly written so, or one of those and a query. Or it has two keys of
-cases, and another one or a name that is nearly written so. Upper case is such a slip. What is
-nearly a scenario counts likewise: it has no key of cases alone, and `turns` with a name, or two of
-`turns`, `persona`, `assertions` and `says`, of which one may be nearly written so.
+- a suite: YAML with the key `kindlm` at its top;
+- EvalView test cases, one or a list: YAML or TOML with `input` or `turns`, and with `thresholds`,
+  or `expected` and a query;
+- a scenario: YAML with `turns` that contain `says`;
+- scenarios: Python that imports kindlm.
+
+A text with slips in these keys counts, too, so that its errors are reported. A slip is a misspelt
+key, or one in upper case. It is a case if it has
+
+- a `name` and a key of cases, or slips of two such keys, or a slip of one and a query;
+- or no `name`, two keys of cases, and a slip of a third one or of `name`.
+
+It is a scenario if it has no key that only cases have, and `turns` with a `name`, or two of
+`turns`, `persona`, `assertions` and `says`, one of which may be a slip.
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ from kindlm.suggestions import suggest
 FrontEnd = Literal["kindlm", "evalview", "scenario"]
 
 SUFFIXES = (".yaml", ".yml", ".toml", ".py")
-"""Of files that may hold tests."""
+"""The suffixes of files that may hold tests."""
 
 _CASE_KEYS = frozenset({"input", "turns", "expected", "thresholds"})
 _OF_CASES_ALONE = _CASE_KEYS - {"turns"}
@@ -34,10 +39,10 @@ _OTHER_KEYS = frozenset(
     | {"scenarios", "suite", "tests"}
 )
 _ELSEWHERE = frozenset({"jobs", "runs", "services", "steps"})
-"""Keys of workflows, actions and compositions, which have a name and may have inputs, too."""
+"""Keys of workflows, actions and compositions, which have names and inputs, too."""
 
 _TEST_LIKE = 2
-"""So many keys that suites have make a file look like one."""
+"""The number of keys of suites that make a file look like one."""
 
 _USES_KINDLM = re.compile(r"^[ \t]*(?:from|import)[ \t]+kindlm\b", re.MULTILINE)
 _SAYS = re.compile(r"""\bsays["']?\s*:""")
@@ -46,7 +51,7 @@ _ANYWHERE = re.compile(r"""(?:^|[\s{,-])["']?([\w-]+)["']?\s*:""", re.MULTILINE)
 _TOML_TABLE = re.compile(r"^[ \t]*\[", re.MULTILINE)
 _TOML_KEY = re.compile(r"""^[ \t]*\[*[ \t]*["']?([\w-]+)["']?[ \t]*[].=]""", re.MULTILINE)
 _FLOW = re.compile(r"""\"(?:[^\"\\]|\\.)*+\"|(?<!\w)'[^']*+'|[][{}:]|[\w-]+""")
-"""The texts, words and marks of JSON, and of YAML that is written like it."""
+"""The strings, words and marks of JSON, and of YAML in flow style."""
 _FIRST_ITEM = re.compile(r"(?:[ \t]*(?:#.*|%.*|---[ \t]*)?\r?\n)*(?:--- +)?( *- +)(?=\S)")
 
 
@@ -55,20 +60,18 @@ def recognised(text: str, suffix: str, *, named: bool = False) -> FrontEnd | Non
 
     Args:
         text: the text, or its beginning.
-        suffix: that of the file's name, in lower case.
-        named: whether the user named the file, or it has the usual name of a suite. Then a text
-            with `tests` at its top is a suite, and a case without `thresholds` and without a query
-            counts as one, so that this can be reported.
+        suffix: the suffix of the file's name, in lower case.
+        named: whether the user named the file, or it is called kindlm.yaml. Then a text with
+            `tests` at its top is a suite, and one with `input` and `expected` a case.
     """
     if suffix == ".py":
         return "scenario" if _USES_KINDLM.search(text) else None
     is_toml, keys = suffix == ".toml", _keys(text, suffix)
     if not is_toml and "kindlm" in keys and not _FIRST_ITEM.match(text):
         return "kindlm"
-    # Messages of a scenario are no queries.
     has_query = _QUERY.search(text) is not None
     asks = "input" in keys or ("turns" in keys and has_query)
-    # A case without thresholds is reported, not passed over.
+    # A case without thresholds has an error, which is reported.
     decides = "thresholds" in keys or ("expected" in keys and (named or has_query))
     if asks and decides:
         return "evalview"
@@ -81,13 +84,13 @@ def recognised(text: str, suffix: str, *, named: bool = False) -> FrontEnd | Non
 
 
 def looks_like_tests(text: str, suffix: str) -> bool:
-    """Tell whether a text that is in no format that is known looks like tests all the same."""
+    """Tell whether a text of unknown format looks like tests."""
     known = _CASE_KEYS if suffix == ".toml" else _CASE_KEYS | _OTHER_KEYS
     return suffix != ".py" and len(_keys(text, suffix) & known) >= _TEST_LIKE
 
 
 def has_name(text: str, suffix: str) -> bool:
-    """Tell whether a YAML text has a name as cases do, and no key of what else has one."""
+    """Tell whether a YAML text has a `name`, and no key of other files with names."""
     keys = {key.casefold() for key in _keys(text, suffix)}
     return suffix in (".yaml", ".yml") and "name" in keys and not keys & _ELSEWHERE
 
@@ -112,16 +115,16 @@ def _is_nearly_case(keys: set[str], *, has_query: bool) -> bool:
         return False
     if "name" not in folded:
         known = sorted({"name", *_CASE_KEYS} - right)
-        # Two keys alone are no case: data sets of other programs have `input` and `expected`.
+        # Data sets of other programs have `input` and `expected`, too.
         return len(right) > 1 and any(suggest(key, known) for key in keys - right)
     meant = {suggest(key, sorted(_CASE_KEYS)) for key in keys} - {None}
     return bool(right) or len(meant) > 1 or (bool(meant) and has_query)
 
 
 def _keys(text: str, suffix: str) -> set[str]:
-    """Return the keys at the top of a text, or of the items of a list there.
+    """Return the keys at the top of a text, or of the items in a list there.
 
-    In TOML those of all tables count, apart from a name.
+    In TOML, keys in tables count, too, except for `name`.
     """
     if suffix == ".toml":
         table = _TOML_TABLE.search(text)
@@ -138,7 +141,7 @@ def _keys(text: str, suffix: str) -> set[str]:
 
 
 def _keys_in_flow(text: str) -> Iterator[str]:
-    """Yield the keys of a text that is JSON, or YAML that is written like it."""
+    """Yield the keys at the top of JSON, or of YAML in flow style."""
     depth, before, top = 0, "", 1 if text.lstrip().startswith("{") else 2
     for part in _FLOW.findall(text):
         depth += (part in ("{", "[")) - (part in ("}", "]"))

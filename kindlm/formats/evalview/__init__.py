@@ -1,8 +1,8 @@
 """Loads EvalView test cases: from the files of a folder to a `Suite`, or to diagnostics with lines.
 
-It loads each file by itself, with the configuration of its project, then makes one suite of all.
-The configuration is the nearest `.evalview/config.yaml` above a case, up to the root of the
-project; it has defaults for cases. Variables are filled in before the values are validated.
+It loads each file by itself, then makes one suite of all. The nearest `.evalview/config.yaml` above
+the folder, up to the root of the project, has defaults for the cases. Variables are filled in
+before the values are validated.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _NAMES = ("config.yaml", "config.yml", "config.toml")
 
 @dataclass(frozen=True, slots=True)
 class LoadedConfig:
-    """The configuration of a project; None if its file has an error, among the diagnostics.
+    """The configuration of a project; None if there is an error among the diagnostics.
 
-    `file` is where it is; None if the project has no configuration.
+    `file` is None if the project has no configuration.
     """
 
     config: ProjectConfig | None
@@ -50,9 +50,9 @@ class LoadedConfig:
 
 @dataclass(slots=True)
 class Surroundings:
-    """What decides how cases are loaded, besides their files.
+    """The settings for loading cases, and the configurations of their projects.
 
-    With `is_run`, agents are called, so that all variables need values.
+    With `is_run`, kindlm will call the agents, so all variables need values.
     """
 
     root: FilePath
@@ -64,7 +64,7 @@ class Surroundings:
     _configs: dict[FilePath, LoadedConfig] = field(default_factory=dict)
 
     def config_of(self, folder: FilePath) -> LoadedConfig:
-        """Return the configuration that counts in a folder; an empty one if there is none."""
+        """Return the configuration for a folder; an empty one if the project has none."""
         file = _find(folder.resolve(), self.root.resolve())
         if file is None:
             return LoadedConfig(ProjectConfig())
@@ -74,13 +74,13 @@ class Surroundings:
 
 
 def project_folder(folder: FilePath, root: FilePath) -> FilePath | None:
-    """Return the folder that holds the `.evalview` that counts for a folder of cases."""
+    """Return the folder above the `.evalview` for a folder of cases; None if there is none."""
     file = _find(folder.resolve(), root.resolve())
     return None if file is None else file.parent.parent
 
 
 def _load_config(file: FilePath, around: Surroundings) -> LoadedConfig:
-    """Load a configuration. Never raises for what a user did: see the diagnostics."""
+    """Load a configuration. Errors of the user become diagnostics, not exceptions."""
     documents, whole = _read(file)
     if whole.has_errors:
         return LoadedConfig(None, file, tuple(whole.diagnostics))
@@ -114,7 +114,7 @@ _ELSEWHERE = {
     "ci": "Choose what fails a comparison: kindlm diff --fail-on",
     "diff": "`kindlm diff` compares by its own thresholds",
 }
-"""What other programs of EvalView do by the configuration, and what does it here."""
+"""Sections for other commands of EvalView, each with what to use in kindlm."""
 
 
 def _warn_of_unserved(config: ProjectConfig, reporter: Reporter) -> None:
@@ -128,7 +128,7 @@ def _warn_of_unserved(config: ProjectConfig, reporter: Reporter) -> None:
 
 
 def _find(folder: FilePath, root: FilePath) -> FilePath | None:
-    """Return the configuration that is nearest above the cases of a folder, up to the root."""
+    """Return the nearest configuration in or above a folder, up to the root."""
     above = (folder, *folder.parents) if folder.is_relative_to(root) else (folder,)
     for place in above:
         for name in _NAMES:
@@ -140,7 +140,7 @@ def _find(folder: FilePath, root: FilePath) -> FilePath | None:
 
 
 def _read(path: FilePath) -> tuple[Document, Reporter]:
-    """Return the list of all documents of a file of YAML or TOML, and what is wrong with it."""
+    """Return the list of documents in a YAML or TOML file, and a reporter with their errors."""
     data = read_bytes(path)
     if isinstance(data, Err):
         reporter = Reporter(str(path), Document())
@@ -158,7 +158,7 @@ _MOST_CASES = 1_000
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A file, loaded as far as it can be; `cases` are none if there is an error in it."""
+    """A file, loaded as far as it can be. A file with an error has no `cases`."""
 
     path: FilePath
     cases: tuple[CheckedCase, ...]
@@ -172,13 +172,18 @@ def load_folder(
     around: Surroundings,
     named: Collection[FilePath] | None = None,
 ) -> list[LoadedSuite]:
-    """Load the cases in the files of a folder. Never raises for what a user did.
+    """Load the cases in the files of a folder. Errors of the user become diagnostics.
 
-    `named` are those of the files that were asked for, all by default. The others are part of the
-    suite, so that it is the same whichever are named, and nothing is said of them.
+    Args:
+        folder: the folder, which is the identity of the suite.
+        files: all files with cases in it. All are part of the suite, which so does not depend on
+            `named`.
+        around: the settings.
+        named: the files that the user named, by default all. Others get no diagnostics.
 
-    The suite comes first, unless no file that was named can be used. One that cannot run follows
-    for each of those with an error. If the configuration has an error, there is one for all files.
+    Returns:
+        The suite, unless all named files have errors; then a suite that cannot run for each named
+        file with an error. If the configuration has an error, one suite that cannot run.
     """
     project = around.config_of(folder)
     asked = frozenset(files if named is None else named)
@@ -190,13 +195,13 @@ def load_folder(
         return [LoadedSuite(folder, None, name, tests, project.diagnostics, referenced)]
     loaded = list(_distinct([_load_file(file, project.config, around) for file in files]))
     broken = [file for file in loaded if not file.cases]
-    told = [
+    failed = [
         LoadedSuite(file.path, None, file.path.name, file.tests, file.diagnostics)
         for file in broken
         if file.path in asked
     ]
     if not any(file.cases for file in loaded if file.path in asked):
-        return told
+        return failed
     cases = [case for file in loaded for case in file.cases]
     services: tuple[Service, ...] = ()
     if project.file is not None:
@@ -225,7 +230,7 @@ def load_folder(
         referenced,
         frozenset(case.config.name for case in cases if case.file not in asked),
     )
-    return [whole, *told]
+    return [whole, *failed]
 
 
 def _load_file(path: FilePath, config: ProjectConfig, around: Surroundings) -> _File:
@@ -273,7 +278,7 @@ def _checked(
 
 
 def _distinct(files: Sequence[_File]) -> Iterator[_File]:
-    """Refuse a file with a name that another case of the folder has."""
+    """Yield the files; one with a name that an earlier case of the folder has becomes an error."""
     taken: dict[str, SourceLocation] = {}
     for file in files:
         found: list[Diagnostic] = []
@@ -299,26 +304,25 @@ def _distinct(files: Sequence[_File]) -> Iterator[_File]:
 
 # Variables: `${NAME}`, and `{{serve.NAME.port}}` of programs to start
 #
-# Where a secret may be, in what is sent and where it is sent to, only the name of a variable goes
-# into what is loaded, and the value is put in when the test is run. Everywhere else it is put in at
-# once, so that it may also be a number. What is inserted is never expanded again. A dollar sign
-# without a name in braces stays.
+# Messages, addresses, headers and options may hold secrets: their variables are filled in when the
+# test runs, and the suite has only the names. All other variables are filled in at once, and may be
+# numbers. Inserted values are never expanded again. A dollar sign without a name in braces stays.
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _PLACEHOLDER = re.compile(r"\{\{env\.(\w+)\}\}")
 
 _SAID = MARK + r"{{env.\1}}"
-"""In what is said to the agent, where its author may write anything."""
+"""The form of a variable in messages. The mark tells it from the same text by the author."""
 
 _ADDRESS = r"{{env.\1}}"
-"""In addresses, headers and options, which are filled in likewise in all formats."""
+"""The form of a variable in addresses, headers and options, as in kindlm.yaml."""
 
 _NOT_DEFERRED = frozenset({"timeout", "streaming", "mode", "verbose", "sequence_mode"})
 _WITH_SECRETS = frozenset({"endpoint", "headers", "adapter_config", "serve"})
 
 
 def variables_in(text: str) -> set[str]:
-    """Return the names of the variables that stand in a text."""
+    """Return the names of the variables in a text."""
     return set(_VARIABLE.findall(text))
 
 
@@ -327,13 +331,13 @@ def _filled(
 ) -> dict[str, Any] | None:
     """Return a mapping with its variables filled in; None after reporting those without a value.
 
-    Credentials in its `headers` are not shown. Where nothing is run, variables that are filled in
-    at run time need no value.
+    Messages do not show credentials in its `headers`. If nothing will run, variables of run time
+    need no values.
     """
     reporter.hide(header_secrets(headers))
     complete = True
     for path, _ in walk(value, ()):
-        # It would be taken as it is written.
+        # Variables in keys are not filled in.
         if path and isinstance(path[-1], str) and _VARIABLE.search(path[-1]):
             complete = False
             message = "A key cannot hold a variable"
@@ -367,7 +371,7 @@ def _expanded(value: Any, path: Path, environ: Mapping[str, str]) -> Any:
 
 
 def _form(path: Path) -> str | None:
-    """Return how a variable is written until the test is run; None where it is put in at once."""
+    """Return the form of variables at a path until the test runs; None if filled in at once."""
     match path:
         case ("turns", int(), "query" | "context", *_):
             return _SAID
@@ -387,11 +391,11 @@ _WITH_PORTS = ("endpoint", "headers", "adapter_config")
 
 
 def _check_serve(raw: Raw, reporter: Reporter) -> None:
-    """Report programs of one name, and placeholders that can never be filled in."""
+    """Report programs with the same name, and placeholders that never get a value."""
     check_unique(items(raw, "serve"), "name", "service", reporter)
     names: list[str] = []
     for path, item in items(raw, "serve"):
-        # They are started in their order: a later one has no port yet.
+        # Programs start in order: a later one has no port yet.
         names.append(str(item.get("name")))
         for place, text in _texts_in(item, path, ("command", "ready", "env")):
             check_deferred(place, text, names, reporter, only_deferred=True)
@@ -401,7 +405,7 @@ def _check_serve(raw: Raw, reporter: Reporter) -> None:
 
 
 def _check_ports(raw: Raw, services: list[str], reporter: Reporter) -> None:
-    """Report the ports of programs that nothing starts."""
+    """Report placeholders for ports of unknown programs."""
     for place, text in _texts_in(raw, (), _WITH_PORTS):
         check_deferred(place, text, services, reporter, only_deferred=False)
 

@@ -1,8 +1,8 @@
-"""The shape of an EvalView test case.
+"""The schema of an EvalView test case.
 
-The fields are those of the YAML test case schema of EvalView, and what its later versions added:
-turns, forbidden tools, patterns, categories, weights, variance, tags, mocks. Numbers may be written
-as texts, since `${NAME}` gives texts.
+The fields are those of EvalView's YAML test case schema and its later additions: turns, forbidden
+tools, patterns, categories, weights, variance, tags, mocks. Numbers may be texts, since `${NAME}`
+yields texts.
 """
 
 from __future__ import annotations
@@ -24,22 +24,21 @@ class EvalviewSection(Described):
 
 
 def no_bool(value: Any) -> Any:
-    """Refuse true and false where a number is meant."""
-    # Python takes true for 1.
+    """Refuse booleans in place of numbers, which pydantic would convert to 0 and 1."""
     if isinstance(value, bool):
         raise refuse(f"must be a number, but is the boolean {str(value).lower()}")
     return value
 
 
 def _boolean(value: Any) -> Any:
-    """Refuse what is neither true nor false, nor one of these as a text."""
+    """Refuse all but booleans, and the texts `true` and `false`."""
     if isinstance(value, bool) or (isinstance(value, str) and value.lower() in ("true", "false")):
         return value
     raise refuse("must be true or false")
 
 
 def lowered(value: Any) -> Any:
-    """Trim a text, and write it small."""
+    """Trim a text, and convert it to lower case."""
     return value.strip().lower() if isinstance(value, str) else value
 
 
@@ -128,11 +127,11 @@ class ExpectedConfig(EvalviewSection):
 
 _HEADER = regex.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
-# Not all that `str.isprintable` refuses: emoji are joined by formats, and spaces may be wide.
+# `str.isprintable` would also refuse joined emoji and wide spaces.
 _UNSHOWN = regex.compile(
     r"[\p{Cc}\p{Cs}\p{Co}\p{Zl}\p{Zp}\p{Noncharacter_Code_Point}\p{Bidi_Control}\ufeff]"
 )
-"""Characters of control, line ends, and what turns the direction of the text around it."""
+"""Control characters, line ends, and characters that change the direction of text."""
 
 
 def _name(value: Any) -> Any:
@@ -160,7 +159,7 @@ def _headers(value: Any) -> Any:
 
 
 def _tags(value: Any) -> Any:
-    """Take one tag for a list of one; trim, lower and sort them, each once."""
+    """Convert a single tag to a list; trim, lower, sort and deduplicate tags."""
     tags = [value] if isinstance(value, str) else value
     if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
         return tags
@@ -182,7 +181,7 @@ def _expected(value: Any) -> Any:
 
 
 def _definition(value: Any) -> Any:
-    """Take a definition of a tool in the form of OpenAI, where all is one level deeper."""
+    """Unwrap a tool definition in the form of OpenAI."""
     if isinstance(value, dict) and isinstance(value.get("function"), dict):
         return value["function"]
     return value
@@ -402,5 +401,5 @@ class CaseConfig(EvalviewSection):
 
     @property
     def settings(self) -> AdapterConfig:
-        """How kindlm talks to the agent, whether something is written of it or not."""
+        """The `adapter_config`, or its defaults."""
         return self.adapter_config or AdapterConfig()

@@ -1,6 +1,6 @@
-"""Compiles the cases of a folder, and their targets, to the `Suite` that the engine runs.
+"""Compiles the cases of a folder to the `Suite` that the engine runs.
 
-A case runs on an agent of its own or on a model of the suite.
+Each case has an agent of its own, or runs on a model of the suite.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from kindlm.suite import (
 )
 
 _TIMEOUT_MS = 120_000
-"""Time for one answer where nothing is written, as in EvalView."""
+"""The default time limit of an answer, as in EvalView."""
 
 _EXECUTION_TIMEOUT_MS = 300_000
 _FOR_CHECKS_MS = 60_000
@@ -51,7 +51,7 @@ _USUAL_CONFIDENCE = 0.95
 
 @dataclass(frozen=True, slots=True)
 class CheckedCase:
-    """A case without an error, its file, and what knows where its parts are."""
+    """A case without an error, its file, and a function that returns the place of a path."""
 
     config: CaseConfig
     file: FilePath
@@ -69,10 +69,10 @@ def compile_folder(
     compat: bool = False,
     unread: tuple[str, ...] = (),
 ) -> Suite:
-    """Return the suite of a folder, with all its cases; `path` is what it is known by.
+    """Return the suite of a folder; `path` is its identity.
 
-    With `compat`, the verdict is that of EvalView, and what kindlm checks only advises. `unread`
-    are the files of the folder that could not be loaded.
+    With `compat`, EvalView's verdict decides, and the checks of kindlm only advise. `unread` are
+    the files of the folder with errors.
     """
     targets = ModelTargets()
     compiled = tuple(_case(case, config, targets, compat=compat) for case in cases)
@@ -132,7 +132,7 @@ def _case(
 
 
 def _contexts(case: CaseConfig) -> tuple[Mapping[str, Any] | None, ...]:
-    """Return what goes with each message; that of the input is that of the first one, too."""
+    """Return the context of each message. The first turn has that of `input` by default."""
     common = {"tools": told_tools(case)} if case.tools else {}
     first = case.input.context if case.input else None
     written = [turn.context for turn in case.turns or ()] or [first]
@@ -152,7 +152,7 @@ def _score_limits(case: CaseConfig) -> ScoreLimits | None:
 
 
 def _longest(cases: Sequence[Case], timeout_ms: int) -> int:
-    """Return the time for an execution: so long that each answer may take the time it has."""
+    """Return the time limit of an execution: enough for the time limits of all its answers."""
     needed = [
         (case.agent.timeout_ms if case.agent and case.agent.timeout_ms else timeout_ms)
         * (1 + len(case.follow_ups))
@@ -170,7 +170,7 @@ def _prices(config: ProjectConfig) -> dict[str, Price]:
 
 
 def _config_text(cases: Sequence[CheckedCase], config: ProjectConfig, *, compat: bool) -> str:
-    """Return what the cases mean in canonical JSON: variables by name, no credentials."""
+    """Return cases and configuration in canonical JSON: variables by name, no credentials."""
     document: dict[str, Any] = {
         "cases": [_without_credentials(resolved(case.config)) for case in cases],
         "config": _without_credentials(resolved(config)),
@@ -200,16 +200,16 @@ AGENT_ADAPTERS = {
     "jsonl": "tapescope",
     "streaming": "streaming",
 }
-"""Adapters of agents as they are written, and as kindlm calls them."""
+"""EvalView's adapters of agents, each with the adapter of kindlm."""
 
 MODEL_ADAPTERS = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY", "ollama": None}
-"""Adapters that call a model with simulated tools, and where their keys are."""
+"""Adapters that call a model with simulated tools, each with the variable of its key."""
 
 USUAL_MODELS = {"anthropic": "claude-sonnet-4-5-20250929", "ollama": "llama3.2"}
-"""What EvalView's adapters call where no model is named."""
+"""The default models of EvalView's adapters."""
 
 UNSERVED = frozenset({"huggingface", "goose", "mcp", "cohere", "mistral", "opencode", "aider"})
-"""Adapters that EvalView has and kindlm has not."""
+"""Adapters of EvalView that kindlm does not have."""
 
 _OPTIONS: Mapping[str, tuple[str, ...]] = {
     "langgraph": ("mode", "streaming", "assistant_id", "input_key", "graph_config"),
@@ -217,7 +217,7 @@ _OPTIONS: Mapping[str, tuple[str, ...]] = {
     "tapescope": ("streaming",),
     "streaming": ("streaming",),
 }
-"""The keys of `adapter_config` that are options of an adapter."""
+"""By adapter: the keys of `adapter_config` that are its options."""
 
 
 def kind_of(adapter: str) -> type[Adapter]:
@@ -228,12 +228,12 @@ def kind_of(adapter: str) -> type[Adapter]:
 
 
 def options(adapter: str, config: AdapterConfig) -> Adapter:
-    """Return the options of an agent, with those of kindlm.yaml that a case can have."""
+    """Return the options of an agent's adapter."""
     kind = kind_of(adapter)
     if adapter == "http":
         return kind.model_validate({"request": "query"})
     written = {to_camel(name): getattr(config, name) for name in _OPTIONS.get(adapter, ())}
-    # An empty text says as little as none.
+    # An empty text counts as absent.
     return kind.model_validate({key: it for key, it in written.items() if it not in (None, "")})
 
 
@@ -247,17 +247,17 @@ _URL = re.compile(r"https?://", re.IGNORECASE)
 
 
 def adapter_of(case: CaseConfig, config: ProjectConfig) -> str:
-    """Return the adapter of a case as it is written; `http` where nothing is."""
+    """Return the adapter of a case, by its name in EvalView; `http` by default."""
     return case.adapter.strip().lower() if case.adapter else _adapter_of_project(config)
 
 
 def endpoint_of(case: CaseConfig, config: ProjectConfig) -> str | None:
-    """Return where a case reaches its agent, or its model; None where nothing says so."""
+    """Return the address of a case's agent or model; None if neither case nor project has one."""
     if case.endpoint is not None:
         return case.endpoint
     adapter, of_project = adapter_of(case, config), _adapter_of_project(config)
     if adapter != of_project and not MODEL_ADAPTERS.keys().isdisjoint({adapter, of_project}):
-        # That of an agent says nothing about a model, and must not get its key.
+        # The address of the project's agent must not get the key of a model.
         return None
     return config.endpoint
 
@@ -267,15 +267,12 @@ def _adapter_of_project(config: ProjectConfig) -> str:
 
 
 def model_of(case: CaseConfig, config: ProjectConfig) -> str | None:
-    """Return the name of the model that a case calls; an endpoint that is not a URL is one, too.
-
-    Where none is named, it is that of the adapter, if it has one; None otherwise.
-    """
+    """Return the model that a case calls: the named one, else the default of its adapter."""
     return named_model_of(case, config) or USUAL_MODELS.get(adapter_of(case, config))
 
 
 def named_model_of(case: CaseConfig, config: ProjectConfig) -> str | None:
-    """Return the model that a case, its endpoint or its project names."""
+    """Return the model that a case or its project names; an endpoint that is no URL is one, too."""
     endpoint = endpoint_of(case, config)
     by_endpoint = None if endpoint is None or _is_address(endpoint) else endpoint
     by_project = config.model.name if config.model else None
@@ -283,12 +280,12 @@ def named_model_of(case: CaseConfig, config: ProjectConfig) -> str | None:
 
 
 def as_written(text: str) -> str:
-    """Return a text with its variables as they stand in the file."""
+    """Return a text with its variables as in the file: `${NAME}`."""
     return _VARIABLE.sub(r"${\1}", text)
 
 
 def compile_agent(case: CaseConfig, config: ProjectConfig, folder: FilePath) -> AgentTarget:
-    """Return the agent of a case; its id is the adapter, so that no address is in identities."""
+    """Return the agent of a case. Its id is the adapter: an address may not be in identities."""
     settings = case.settings
     adapter = AGENT_ADAPTERS[adapter_of(case, config)]
     own = {name.lower() for name in settings.headers or ()}
@@ -316,7 +313,7 @@ def compile_agent(case: CaseConfig, config: ProjectConfig, folder: FilePath) -> 
 
 @dataclass(slots=True)
 class ModelTargets:
-    """The models that cases of one suite call, and how they are reached."""
+    """The models that the cases of a suite call, and their providers."""
 
     providers: dict[str, ProviderSettings] = field(default_factory=dict)
     models: dict[str, ModelTarget] = field(default_factory=dict)
@@ -327,10 +324,10 @@ class ModelTargets:
         self.models[JUDGE] = ModelTarget(JUDGE, provider, judge.model)
 
     def add(self, case: CaseConfig, config: ProjectConfig) -> str:
-        """Add the model of a case, whose name must be known; return its id.
+        """Add the model of a case, and return its id: the adapter and the name of the model.
 
-        That is its adapter and its name, whatever other cases call. Only of two that are named
-        alike and reached at different addresses, the later one has its address in it.
+        If two cases call models of one name at different addresses, the id of the later one
+        contains its address.
         """
         endpoint, model = endpoint_of(case, config), model_of(case, config)
         assert model is not None, "cases are checked before they are compiled"
@@ -359,7 +356,7 @@ def _is_address(endpoint: str) -> bool:
 
 
 def compile_tools(case: CaseConfig) -> tuple[SimulatedTool, ...]:
-    """Return the tools that a case defines, and those that it answers for."""
+    """Return the tools that a case defines or mocks."""
     defined = {tool.name: tool for tool in case.tools or ()}
     mocks = (case.mocks.tool_mocks if case.mocks else None) or ()
     names = dict.fromkeys([*defined, *(mock.tool for mock in mocks)])
@@ -383,5 +380,5 @@ def compile_tools(case: CaseConfig) -> tuple[SimulatedTool, ...]:
 
 
 def told_tools(case: CaseConfig) -> list[dict[str, Any]]:
-    """Return the definitions of tools as they are in the file, for the context of an agent."""
+    """Return the definitions of tools as written, for the context of an agent."""
     return [tool.model_dump(exclude_unset=True) for tool in case.tools or ()]

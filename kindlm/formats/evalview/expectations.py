@@ -1,7 +1,7 @@
-"""Compiles the expectations of an EvalView case, each with an outcome of its own.
+"""Compiles the expectations of an EvalView case.
 
-An expectation of the case is about the whole conversation, one of a turn about that turn alone. The
-last expectation is the weighted score.
+Those of the case apply to the whole conversation, those of a turn to that turn alone. The last one
+is the weighted score.
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ def tools_of(category: str, own: Mapping[str, Sequence[str]] | None) -> list[str
 
 
 SEQUENCE_MODES = (SequenceMode.SUBSEQUENCE, SequenceMode.EXACT, SequenceMode.UNORDERED)
-"""How a sequence of tools is compared; the first one is the default, also of unknown modes."""
+"""How sequences of tools are compared. The first mode is the default, and replaces unknown ones."""
 
 SEVERITIES = ("medium", "low", "high")
-"""From how severe on what is harmful fails; the first one stands for unknown ones."""
+"""The severities from which harm fails. The first one replaces unknown ones."""
 
 
 def weights_of(config: ProjectConfig, case: CaseConfig | None = None) -> dict[str, float]:
-    """Return the weights of the score: those of the case over those of the project."""
+    """Return the weights of the score: those of the case, else of the project, else the default."""
     weights = asdict(Weights())
     for each in (config.scoring and config.scoring.weights, case and case.thresholds.weights):
         weights |= each.model_dump(exclude_none=True) if each else {}
@@ -87,10 +87,10 @@ def compile_expectations(
     *,
     compat: bool = False,
 ) -> tuple[Expectation, ...]:
-    """Return one expectation for each thing that a case declares, the weighted score at last.
+    """Return the expectations of a case, the weighted score last.
 
-    With `compat`, all of them only advise, what EvalView checks by default is among them, and the
-    last one is the verdict of EvalView.
+    With `compat`, they also include EvalView's default checks, all only advise, and the verdict of
+    EvalView follows.
     """
     found = tuple(
         replace(expectation, where=where(path), advisory=compat or expectation.advisory)
@@ -115,7 +115,7 @@ def _declared(case: CaseConfig, config: ProjectConfig, *, compat: bool) -> Itera
         in_turn += [((*path, *place[1:]), found) for place, found in _checked(expected)]
         for place, found in in_turn:
             number = index + 1
-            # What a hallucination is, depends on what tools said in any turn before.
+            # Tool results of earlier turns may support a claim.
             since = 1 if isinstance(found.check, Hallucination) else number
             label = f"turn {number}: {found.label}"
             yield place, replace(found, label=label, turn=number, since=since)
@@ -126,7 +126,7 @@ def _declared(case: CaseConfig, config: ProjectConfig, *, compat: bool) -> Itera
 
 
 def _all(expected: ExpectedConfig, mode: SequenceMode, config: ProjectConfig) -> Iterator[Placed]:
-    """Yield what is declared, but for what a switch may turn on or off."""
+    """Yield the declared expectations, except for those that `checks` can turn on or off."""
     for index, tool in _distinct(expected.tools):
         yield ("tools", index), ToolCall.model_construct(tool=tool).expected(tool)
     for index, category in _distinct(expected.tool_categories):
@@ -164,9 +164,9 @@ def _output(output: OutputConfig, config: ProjectConfig) -> Iterator[Placed]:
 def _checked(
     expected: ExpectedConfig, checks: ChecksConfig | None = None, *, by_default: bool = False
 ) -> Iterator[Placed]:
-    """Yield what is checked because the case, or a switch of it, says so.
+    """Yield the expectations that a block of the case, or `checks`, turns on.
 
-    By default, what no block says anything about is checked, too.
+    With `by_default`, checks without a block are on, too.
     """
     checks = checks or ChecksConfig()
     if _is_checked(expected.hallucination, checks.hallucination, by_default=by_default):
@@ -203,7 +203,7 @@ def _limits(case: CaseConfig) -> Iterator[Placed]:
         yield ("thresholds", "max_cost"), cost.expected(cost.label)
     if limits.max_latency is not None:
         latency = Latency.model_construct(max_ms=limits.max_latency)
-        # A program chose the limit of a case that it wrote.
+        # The user did not choose the limit of a generated case.
         advisory = bool(case.generated)
         place = ("thresholds", "max_latency")
         yield place, latency.expected(latency.label, advisory=advisory)
@@ -222,7 +222,7 @@ def _weighted_score(case: CaseConfig, mode: SequenceMode, config: ProjectConfig)
             for turn in turns or ()
         ],
     )
-    # Without the threshold: scores are compared over time, also where that was changed.
+    # The label has no threshold, so that scores stay comparable after that changes.
     return check.expected("weighted score")
 
 
@@ -251,9 +251,9 @@ def _verdict(
     where: Callable[[Path], SourceLocation],
     others: Sequence[Expectation],
 ) -> Expectation:
-    """Return the expectation that is the verdict of EvalView: only some of the `others` decide it.
+    """Return the verdict of EvalView, which some of the other expectations decide.
 
-    Without EvalView, what it adds and what only advises does not bind.
+    `undeclared` are those that only EvalView adds, or that only advise without `compat`.
     """
     limits, score = case.thresholds, others[-1].check
     hallucination = case.expected.hallucination or HallucinationConfig()
@@ -285,7 +285,7 @@ def _sequence(expected: ExpectedConfig) -> list[str]:
 
 
 def _distinct(names: Sequence[str] | None) -> list[tuple[int, str]]:
-    """Return each name once, with where it is first."""
+    """Return each name once, with its first index."""
     first: dict[str, int] = {}
     for index, name in enumerate(names or ()):
         first.setdefault(name, index)

@@ -1,4 +1,4 @@
-"""The shape of `.evalview/config.yaml`: what the cases of a project have in common."""
+"""The schema of `.evalview/config.yaml`: the common settings of a project's cases."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kindlm.formats.evalview.case_schema import (
 from kindlm.values import refuse
 
 PACE = ("base_delay", "max_delay", "exponential", "jitter")
-"""What EvalView lets users set of `retry`, and kindlm finds out by itself."""
+"""Keys of `retry` without effect: kindlm determines the pace during the run."""
 
 
 class PricingConfig(EvalviewSection):
@@ -81,7 +81,7 @@ class JudgeConfig(EvalviewSection):
 
 
 def _model(value: Any) -> Any:
-    """Take the name of a model for a model of that name."""
+    """Convert the name of a model to a mapping."""
     return {"name": value} if isinstance(value, str) else value
 
 

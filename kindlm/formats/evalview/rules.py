@@ -1,4 +1,4 @@
-"""Rules for a case beyond the types of its fields, and warnings of keys without effect."""
+"""Checks of a case beyond the types of its fields, and warnings of keys without effect."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _SERVED = (*AGENT_ADAPTERS, *MODEL_ADAPTERS)
 
 
 def check_case(case: CaseConfig, config: ProjectConfig, reporter: Reporter) -> None:
-    """Report what keeps a case from being run, and what of it does not mean what it seems to."""
+    """Report the errors of a case, and unknown names that have no effect."""
     if case.input is None and case.turns is None:
         reporter.missing_key(("input",))
     _check_target(case, config, reporter)
@@ -57,7 +57,7 @@ def check_case(case: CaseConfig, config: ProjectConfig, reporter: Reporter) -> N
 
 
 def _check_adapter(adapter: str, path: Path, reporter: Reporter) -> bool:
-    """Report an adapter that is not served; return whether it is."""
+    """Report an unknown or unsupported adapter; return whether kindlm supports it."""
     name = adapter.strip().lower()
     if name in _SERVED:
         return True
@@ -71,7 +71,7 @@ def _check_adapter(adapter: str, path: Path, reporter: Reporter) -> bool:
 
 
 def check_project(config: ProjectConfig, reporter: Reporter) -> None:
-    """Report what of the configuration of a project is not served, or does not add up."""
+    """Report the errors of a project's configuration."""
     if config.scoring is not None and config.scoring.weights is not None:
         _check_total(weights_of(config), ("scoring", "weights"), reporter)
     if config.adapter is not None:
@@ -129,7 +129,7 @@ def _check_address(endpoint: str, path: Path, reporter: Reporter) -> None:
 
 
 def _check_total(weights: dict[str, float], path: Path, reporter: Reporter) -> None:
-    # Rounding may take something off them: 0.333, three times.
+    # Tolerate rounded weights, such as 0.333 three times.
     if math.isclose(math.fsum(weights.values()), 1, rel_tol=0, abs_tol=_TOLERANCE + 1e-12):
         return
     total = ", ".join(f"{name} {value:g}" for name, value in weights.items())
@@ -171,11 +171,11 @@ _OF_AGENTS = (
     *("timeout", "headers", "verbose", "streaming", "mode"),
     *("assistant_id", "input_key", "graph_config"),
 )
-"""Settings of `adapter_config` that models have not."""
+"""Settings of `adapter_config` for agents only."""
 
 
 def warn_of_no_effect(case: CaseConfig, config: ProjectConfig, reporter: Reporter) -> None:
-    """Warn of each thing that is written and does nothing here, or that can never fail."""
+    """Warn of keys without effect, and of checks that can never fail."""
     for place, message, hint in _without_effect(case, adapter_of(case, config)):
         reporter.warning(place, message, hint, reason="no_effect")
     for place, message in _never_failing(case):
@@ -183,7 +183,7 @@ def warn_of_no_effect(case: CaseConfig, config: ProjectConfig, reporter: Reporte
 
 
 def _expected(case: CaseConfig) -> Iterator[tuple[Path, ExpectedConfig]]:
-    """Yield what is expected of a case and of its turns."""
+    """Yield the `expected` of a case and of its turns, with their paths."""
     yield ("expected",), case.expected
     for index, turn in enumerate(case.turns or ()):
         if turn.expected is not None:
@@ -218,7 +218,7 @@ def _without_effect(case: CaseConfig, adapter: str) -> Iterator[tuple[Path, str,
     for path, expected in _expected(case):
         for name in ("hallucination", "safety"):
             block = getattr(expected, name)
-            # Switches are for the whole case. An empty block asks for nothing.
+            # `checks` applies to the whole case. An empty block needs no warning.
             switch = getattr(case.checks, name, None) if path == ("expected",) else None
             written = set() if block is None else block.model_fields_set
             if written and "check" not in written and switch is None:
@@ -243,7 +243,6 @@ def _for_agents_alone(case: CaseConfig, adapter: str) -> Iterator[tuple[Path, st
         if turn.context:
             yield ("turns", index, "context"), message, None
     for name in _OF_AGENTS:
-        # What is off is off.
         if getattr(case.settings, name):
             message = f"`{name}` has no effect with the adapter {adapter}: it is for agents"
             of_project = "Models have the `timeout` of .evalview/config.yaml"
