@@ -2,6 +2,6 @@
 
 pytest always loads `plugin`, which imports nothing heavy; with `--kindlm` it registers
 `scenario_items`. pytest collects the scenarios, and `session_request` makes suites of them. pytest
-starts one test after the other, while the engine goes on in a thread of its own (`driven_run`).
-Workers of pytest-xdist record a run each, and `controller` ends them together.
+starts one test after another, and the engine runs them in its own thread (`driven_run`). Each
+worker of pytest-xdist records a run, and `controller` ends these runs together.
 """

@@ -1,8 +1,8 @@
 """Controls the workers of pytest-xdist: each records a run, and the runs are one group.
 
-A worker gets its tests one by one, and does not know what the others ran. So the runs stay open
-until all workers have stopped. Then the controller ends them: as finished if every test ran, else
-as interrupted.
+A worker gets its tests one by one, and does not know which tests the others ran. So the runs stay
+open until all workers have stopped. Then the controller ends them: as finished if every test ran,
+else as interrupted.
 """
 
 from __future__ import annotations
@@ -13,35 +13,35 @@ from typing import Any
 import pytest
 
 from kindlm.errors import KindlmError
-from kindlm.pytest_plugin.session_request import Asked, told_error
-from kindlm.pytest_plugin.summary import tell_problems, tell_recorded, write_configured_reports
+from kindlm.pytest_plugin.session_request import SessionOptions, error_text
+from kindlm.pytest_plugin.summary import print_problems, print_recorded, write_configured_reports
 from kindlm.recording.history_file import new_run_id, open_log
 from kindlm.recording.session_events import end_dealt
 from kindlm_store import StoreError
 
 
 class Controller:
-    """Hooks of the process that controls workers. They do nothing if there are no workers."""
+    """Hooks of the process that controls workers; they do nothing without workers."""
 
-    def __init__(self, asked: Asked) -> None:
-        self._asked = asked
+    def __init__(self, options: SessionOptions) -> None:
+        self._options = options
         self._group = f"pytest-{new_run_id()}"
         self._started = 0
-        self._down: list[dict[str, Any]] = []
-        self._lost = 0
+        self._reports: list[dict[str, Any]] = []
+        self._crashed = 0
         self._problems: list[str] = []
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        """Tell a worker where to record, and which part of the group it is."""
+        """Send a worker the place of the history, and its part of the group."""
         count = node.workerinput["workercount"]
         self._started += 1
         is_part = node.config.getoption("dist") not in ("each", "no")
-        # One that replaces a worker that crashed is no part: the part of that one stays lacking.
+        # A worker that replaces a crashed one has no part: the crashed worker's part is incomplete.
         shares = is_part and self._started <= count
         node.workerinput["kindlm"] = {
-            "root": str(self._asked.root),
-            "database": str(self._asked.database),
+            "root": str(self._options.root),
+            "database": str(self._options.database),
             "group": self._group if shares else None,
             "shard": f"{self._started}/{count}" if shares else None,
             "dealt": is_part,
@@ -49,51 +49,51 @@ class Controller:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:
-        """Take what a worker reports at its end; one that crashed reports nothing."""
-        told = getattr(node, "workeroutput", {}).get("kindlm")
-        if told is None:
-            # Without an error it had no scenarios.
-            self._lost += error is not None
+        """Store the report of a worker that stopped; a crashed worker sends none."""
+        report = getattr(node, "workeroutput", {}).get("kindlm")
+        if report is None:
+            # Without an error, the worker had no scenarios.
+            self._crashed += error is not None
             return
-        told["group"] = node.workerinput["kindlm"]["group"]
-        self._down.append(told)
-        self._problems += told["problems"]
+        report["group"] = node.workerinput["kindlm"]["group"]
+        self._reports.append(report)
+        self._problems += report["problems"]
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """End the runs of the workers."""
-        if not self._down:
+        if not self._reports:
             return
-        lacking, unwritten = self._lacking(session), list[KindlmError]()
+        incomplete, unwritten = self._why_incomplete(session), list[KindlmError]()
         try:
-            with open_log(self._asked.database) as log:
-                for told in self._down:
-                    if told["open"]:
-                        why = lacking or told["objection"]
-                        asyncio.run(end_dealt(told["run"], log, told["duration_ms"], why))
-            if any(told["group"] for told in self._down):
-                unwritten = write_configured_reports(self._group, self._asked)
-                self._problems += map(told_error, unwritten)
+            with open_log(self._options.database) as log:
+                for report in self._reports:
+                    if report["open"]:
+                        why = incomplete or report["objection"]
+                        asyncio.run(end_dealt(report["run"], log, report["duration_ms"], why))
+            if any(report["group"] for report in self._reports):
+                unwritten = write_configured_reports(self._group, self._options)
+                self._problems += map(error_text, unwritten)
         except StoreError as error:
             self._problems.append(f"The runs of the workers could not be ended: {error}")
-        failed = self._problems and any(told["failed"] for told in self._down)
+        failed = self._problems and any(report["failed"] for report in self._reports)
         if (failed or unwritten) and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the group, or the single runs, and the command that shows each."""
-        tell_problems(terminalreporter, self._problems)
-        if any(told["group"] for told in self._down):
-            tell_recorded(terminalreporter, "group", self._group, self._asked)
-        for told in self._down:
-            if told["group"] is None:
-                tell_recorded(terminalreporter, "run", told["run"], self._asked)
+        print_problems(terminalreporter, self._problems)
+        if any(report["group"] for report in self._reports):
+            print_recorded(terminalreporter, "group", self._group, self._options)
+        for report in self._reports:
+            if report["group"] is None:
+                print_recorded(terminalreporter, "run", report["run"], self._options)
 
-    def _lacking(self, session: pytest.Session) -> str | None:
-        """Return why tests did not run to their end; None if all did."""
-        if self._lost:
+    def _why_incomplete(self, session: pytest.Session) -> str | None:
+        """Return why not all tests ran to their end; None if all did."""
+        if self._crashed:
             return "a worker of pytest crashed, and what it was running never ended"
-        chosen = max(told["chosen"] for told in self._down)
-        if sum(told["ran"] for told in self._down) >= chosen:
+        chosen = max(report["chosen"] for report in self._reports)
+        if sum(report["ran"] for report in self._reports) >= chosen:
             return None
         stopped = session.shouldfail or session.shouldstop
         why = f": {stopped}" if isinstance(stopped, str) else ""

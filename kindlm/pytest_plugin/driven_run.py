@@ -1,7 +1,7 @@
 """A run that pytest drives: the engine runs in a thread, and pytest starts one test at a time.
 
-The engine has its own event loop there. So signals, timeouts and event loops of pytest and its
-plugins do not interfere with it.
+The engine has its own event loop in that thread, so that signals, timeouts and event loops of
+pytest and its plugins do not interfere with it.
 """
 
 from __future__ import annotations
@@ -40,10 +40,7 @@ from kindlm_store import EventLog, WriteFailedError
 
 
 def interrupt_on_sigterm() -> Callable[[], None]:
-    """Let SIGTERM end the session as Ctrl-C does; return a function that undoes that.
-
-    Does nothing where SIGTERM has a handler already.
-    """
+    """Let SIGTERM end the session like Ctrl-C, unless it has a handler; returns an undo."""
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         return lambda: None
@@ -66,12 +63,12 @@ class Ran:
 
     @property
     def complete(self) -> bool:
-        """Whether all of them ended."""
+        """Whether all planned executions finished."""
         return 0 < self.planned == len(self.finished)
 
     @property
     def status(self) -> Status | None:
-        """How the test ended; None if it did not."""
+        """The status of the test; None if it is not complete."""
         if not self.complete:
             return None
         statuses = Counter(finished.status.value for finished in self.finished)
@@ -79,30 +76,30 @@ class Ran:
 
 
 @dataclass(slots=True, eq=False)
-class _Asked:
-    """A test that pytest asks for, and that it can cut short, for example by a timeout.
+class _PendingTest:
+    """A test that pytest runs now, and may cut off, for example by a timeout.
 
-    `path` is its suite, `change` prepares the planned case. It stands before the script of that
-    case; see `suite.Script`.
+    `path` is the path of its suite, and `change` prepares the planned case. As a `suite.Script`, it
+    wraps the script of that case.
     """
 
     path: str
     name: str
     change: Callable[[Case], Case]
-    heard: Callable[[Ran], None]
+    on_result: Callable[[Ran], None]
     done: Future[Ran] = field(default_factory=Future)
     _script: Script | None = None
     _running: set[asyncio.Task[Any]] = field(default_factory=set)
     _cut: KindlmError | None = None
 
     def changed(self, case: Case) -> Case:
-        """Return the prepared case, which can be cut short."""
+        """Return the prepared case, with a script that can be cut off."""
         case = self.change(case)
         self._script = case.script
         return case if case.script is None else replace(case, script=self)
 
     def cut(self, why: str) -> None:
-        """End all its trials as errored. Called in the thread of their event loop."""
+        """End all its trials as errored; must be called in the thread of the run."""
         self._cut = KindlmError(
             ErrorCode.ASSERTION_EVAL_ERROR,
             f"pytest ended the scenario: {why}",
@@ -112,7 +109,7 @@ class _Asked:
             task.cancel()
 
     async def run(self, stage: Stage) -> KindlmError | None:
-        """Run the script, unless it is cut short already."""
+        """Run the script, unless it is already cut off."""
         if (cut := self._cut) is not None:
             return cut
         task = asyncio.current_task()
@@ -131,22 +128,22 @@ class _Asked:
 
     def ended(self, ran: Ran) -> None:
         """Report the result."""
-        self.heard(ran)
+        self.on_result(ran)
         self.done.set_result(ran)
 
 
 class _SteadyLoop(asyncio.SelectorEventLoop):
-    """An event loop whose clock goes on while a fixture stops `time.monotonic`, as of freezegun."""
+    """An event loop whose clock goes on if a fixture, like freezegun, stops `time.monotonic`."""
 
     _monotonic = staticmethod(time.monotonic)
 
     def time(self) -> float:
-        """Return seconds since some fixed moment."""
+        """Return the time of the loop in seconds."""
         return self._monotonic()
 
 
 class DrivenRun:
-    """One recorded run. It runs its tests one at a time, when pytest asks for them."""
+    """One recorded run, which runs a test whenever pytest does; implements `recording.Watcher`."""
 
     def __init__(self, request: RunRequest, run: str, *, dealt: bool) -> None:
         self.run = run
@@ -158,9 +155,9 @@ class DrivenRun:
         self._request = replace(request, driven=driven)
         self._dealt = dealt
         self._stop = Stop()
-        self._queue: asyncio.Queue[_Asked | None] = asyncio.Queue()
+        self._queue: asyncio.Queue[_PendingTest | None] = asyncio.Queue()
         self._running: list[Finished] = []
-        self._asked: _Asked | None = None
+        self._current: _PendingTest | None = None
         self._why_ended = ""
         self._lock = threading.Lock()
         self._is_over = False
@@ -172,7 +169,7 @@ class DrivenRun:
 
     @property
     def log(self) -> EventLog:
-        """The history, while the run goes on."""
+        """The history, until the run ends."""
         assert self._log is not None
         return self._log
 
@@ -182,7 +179,7 @@ class DrivenRun:
         return self._dealt and self._stop.reason is None and self.failure is None
 
     def start(self) -> None:
-        """Start the run; raise what keeps the history from being opened."""
+        """Start the run; raises if the history cannot be opened."""
         self._thread.start()
         self._ready.wait()
         if self._loop is None and self.failure is not None:
@@ -194,36 +191,36 @@ class DrivenRun:
         path: str,
         name: str,
         change: Callable[[Case], Case],
-        heard: Callable[[Ran], None] = lambda _: None,
+        on_result: Callable[[Ran], None],
     ) -> Ran:
-        """Run a test, in the form that `change` gives it, and wait until it has ended.
+        """Run a test, changed by `change`, and wait until it has ended.
 
-        An exception that is raised meanwhile, such as a timeout of pytest, first ends the test.
-        `heard` is called with the result, in the thread of the run.
+        An exception meanwhile, such as a timeout of pytest, first ends the test. `on_result` is
+        called with the result in the thread of the run.
         """
-        asked = _Asked(path, name, change, heard)
+        test = _PendingTest(path, name, change, on_result)
         with self._lock:
             if self._is_over:
                 return self._unable()
-            self._asked = asked
-            self._call(self._queue.put_nowait, asked)
+            self._current = test
+            self._call(self._queue.put_nowait, test)
         try:
-            return asked.done.result()
+            return test.done.result()
         except (KeyboardInterrupt, pytest.exit.Exception):
             raise  # the session ends, and the run with it
         except BaseException as error:
-            self._call(asked.cut, f"{type(error).__name__}: {error}")
-            asked.done.result()
+            self._call(test.cut, f"{type(error).__name__}: {error}")
+            test.done.result()
             raise
 
     def end(self, why: str, objection: str | None = None) -> None:
-        """End the run and wait for its end; `why` is recorded if tests did not run.
+        """End the run and wait for its end; `why` is recorded if some tests did not run.
 
-        With an `objection` the run does not pass, whatever is recorded. Executions that still run,
-        since pytest was interrupted, are cut off after a grace period.
+        With an `objection`, the run does not pass. If pytest was interrupted, running executions
+        are cut off after a grace period.
         """
         self._why_ended, self.objection = why, objection
-        if self._asked is not None and not self._asked.done.done():
+        if self._current is not None and not self._current.done.done():
             self._call(self._stop.request, why)
         self._call(self._queue.put_nowait, None)
         while self._thread.is_alive():
@@ -233,20 +230,18 @@ class DrivenRun:
                 self._call(self._stop.at_once.set)
         self._restore_sigterm()
 
-    # What the session reports while it runs; see `recording.Watcher`.
-
     def planned(self, plan: Plan, ended: Collection[str]) -> None:
         """Ignore the plan: pytest shows its tests itself."""
 
     def started(self, run: resources.LiveRun) -> None:
-        """Ignore what is in flight: pytest runs one test at a time."""
+        """Ignore running executions: pytest runs one test at a time."""
 
     def finished(self, finished: Finished) -> None:
-        """Keep an execution that ended."""
+        """Store a finished execution."""
         self._running.append(finished)
 
     def tell(self, item: KindlmError | Diagnostic) -> None:
-        """Keep a problem or warning for the end of the session."""
+        """Store an error or warning for the end of the session."""
         self.problems.append(item.error if isinstance(item, Diagnostic) else item)
 
     def _main(self) -> None:
@@ -273,10 +268,10 @@ class DrivenRun:
             self.duration_ms = (time.monotonic() - started) * 1000
             with self._lock:
                 self._is_over = True
-                left = self._asked
+                current = self._current
             self._ready.set()
-            if left is not None and not left.done.done():
-                left.ended(self._unable())
+            if current is not None and not current.done.done():
+                current.ended(self._unable())
 
     async def _session(self, log: EventLog) -> None:
         self._loop = asyncio.get_running_loop()
@@ -284,38 +279,38 @@ class DrivenRun:
         await run_session(self._request, self.run, log, self, self._stop)
 
     async def _parts(self, plan: Plan, lost: Mapping[str, KindlmError]) -> AsyncIterator[Plan]:
-        """Yield the tests of a plan as they are asked for."""
-        tests = _by_name(plan)
-        while (asked := await self._queue.get()) is not None:
-            part = tests.pop((asked.path, asked.name), None)
+        """Yield the tests of a plan in the order in which pytest runs them."""
+        parts = _by_name(plan)
+        while (test := await self._queue.get()) is not None:
+            part = parts.pop((test.path, test.name), None)
             if part is None:
                 again = (
                     "it ran already in this session, and what came of it is recorded: kindlm show "
                     f"{self.run}; to repeat it, write @scenario(repeats=…)"
                 )
-                asked.ended(Ran(error=lost.get(asked.path), reason=again))
+                test.ended(Ran(error=lost.get(test.path), reason=again))
                 continue
             self._running.clear()
             (suite,) = part.suites
             (entry,) = suite.cases
-            changed = replace(entry, case=asked.changed(entry.case))
+            changed = replace(entry, case=test.changed(entry.case))
             yield Plan((replace(suite, cases=(changed,)),))
-            asked.ended(Ran(tuple(self._running), len(part), reason=self._stop.reason))
-        if tests and not self._dealt:
+            test.ended(Ran(tuple(self._running), len(part), reason=self._stop.reason))
+        if parts and not self._dealt:
             self._stop.wind_down(self._why_ended)
 
     def _unable(self) -> Ran:
         why = self._stop.reason or "the run has ended"
-        return Ran(reason=told_failure(self.failure) if self.failure else why)
+        return Ran(reason=failure_text(self.failure) if self.failure else why)
 
     def _call(self, function: Callable[..., object], *arguments: object) -> None:
-        """Call a function in the thread of the run, if its event loop still runs."""
+        """Call a function in the thread of the run, if its event loop is open."""
         if self._loop is not None:
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(function, *arguments)
 
 
-def told_failure(failure: BaseException) -> str:
+def failure_text(failure: BaseException) -> str:
     """Return why a run could not be recorded: the message of the exception, else its type."""
     return str(failure) or type(failure).__name__
 

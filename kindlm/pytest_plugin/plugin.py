@@ -1,4 +1,4 @@
-"""What pytest always loads: the options, and the hint that scenarios need `--kindlm`."""
+"""The part that pytest always loads: options, and the hint that scenarios need `--kindlm`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
     """Let a session with `--kindlm` fail if something in it calls `sys.exit(0)`.
 
-    pytest takes this for a failure as long as tests run, but not while it ends the session.
+    pytest itself reports that as a failure while tests run, but not while the session ends.
     """
     try:
         return (yield)
@@ -55,7 +55,7 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Load what runs scenarios, with `--kindlm`."""
+    """Load the rest of the plugin with `--kindlm`."""
     if config.getoption("--kindlm"):
         from kindlm.pytest_plugin.scenario_items import register
 

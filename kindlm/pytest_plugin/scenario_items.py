@@ -20,22 +20,22 @@ from kindlm.outcome import Status
 from kindlm.pytest_plugin.controller import Controller
 from kindlm.pytest_plugin.driven_run import DrivenRun, Ran
 from kindlm.pytest_plugin.session_request import (
-    Asked,
+    SessionOptions,
     Test,
     YamlFile,
     YamlItem,
+    error_text,
     holds_scenarios,
     lost_scenarios,
     read_options,
     request_for,
     test_of,
-    told_error,
     trial_argument,
 )
 from kindlm.pytest_plugin.summary import (
     failure_report,
-    tell_problems,
-    tell_run,
+    print_problems,
+    print_run,
     write_configured_reports,
 )
 from kindlm.recording.history_file import new_run_id
@@ -53,22 +53,21 @@ def register(config: pytest.Config) -> None:
     guard.watch_exits(partial(_explain_exit, config))
     config.add_cleanup(lambda: guard.watch_exits(None))
     config.add_cleanup(_hide_log_lines(config))
-    asked = read_options(config)
-    config.pluginmanager.register(ScenarioItems(asked), "kindlm-scenarios")
+    options = read_options(config)
+    config.pluginmanager.register(ScenarioItems(options), "kindlm-scenarios")
     if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Controller(asked), "kindlm-controller")
+        config.pluginmanager.register(Controller(options), "kindlm-controller")
 
 
 _LOG_LEVELS = ("log_level", "log_cli_level", "log_file_level")
-"""The options and settings of pytest that ask for log lines of a level."""
+"""The options and settings of pytest for the level of log lines."""
 
 
 def _hide_log_lines(config: pytest.Config) -> Callable[[], None]:
-    """Let kindlm log nothing unless somebody asks for it, and return what undoes that.
+    """Hide log lines of kindlm, which pytest would show with each failure; returns an undo.
 
-    pytest would show its lines with each failure. `KINDLM_LOG` asks for lines of its level. A level
-    of pytest asks for those that it lets through, and so does a level of the logger `kindlm`, such
-    as one that a test sets.
+    `KINDLM_LOG` sets a level. Lines are not hidden if pytest has a log level, or if the logger
+    `kindlm` already has one.
     """
     logger = logging.getLogger("kindlm")
     before = logger.level
@@ -84,7 +83,7 @@ def _hide_log_lines(config: pytest.Config) -> Callable[[], None]:
 
 
 def _explain_exit(config: pytest.Config, how: str) -> None:
-    """Print what ends pytest. Capturing of output is suspended, or it would be lost."""
+    """Print what ends pytest; pytest would capture the message unless that is suspended."""
     capture = config.pluginmanager.getplugin("capturemanager")
     if capture is not None:
         capture.suspend_global_capture(in_=True)
@@ -97,17 +96,17 @@ _FUNCTION = pytest.StashKey[Callable[..., Any]]()
 
 
 _MOST = 3
-"""Tests that an objection names."""
+"""The most tests that an objection names."""
 
 _FAILURES = (Exception, pytest.fail.Exception)
-"""What fails a test; all else ends the session."""
+"""Exceptions that fail a test; all others end the session."""
 
 
 class ScenarioItems:
     """The hooks of a process that runs items: pytest itself, or a worker of pytest-xdist."""
 
-    def __init__(self, asked: Asked) -> None:
-        self._asked = asked
+    def __init__(self, options: SessionOptions) -> None:
+        self._options = options
         self._deselected: list[pytest.Item] = []
         self._held: dict[pytest.Collector, Sequence[pytest.Item | pytest.Collector]] = {}
         self._tests: dict[pytest.Item, Test] = {}
@@ -130,12 +129,12 @@ class ScenarioItems:
     def pytest_make_collect_report(
         self, collector: pytest.Collector
     ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-        """Remember what each file and class holds: pytest keeps only what it was asked for.
+        """Remember all items of each file and class; pytest keeps only the requested ones.
 
-        Before a file is imported, the environment gets what its `.env` files say.
+        Before pytest imports a file, the environment gets the variables of its `.env` files.
         """
         if isinstance(collector, pytest.File):
-            folders = [collector.path.parent, self._asked.root]
+            folders = [collector.path.parent, self._options.root]
             os.environ.update(run_environment(folders, os.environ))
         report = yield
         if isinstance(collector, pytest.File | pytest.Class):
@@ -143,9 +142,9 @@ class ScenarioItems:
         return report
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Give the argument of the trial a value, so that pytest looks for no fixture of its name.
+        """Give the argument of the trial a value, so that pytest does not look for a fixture.
 
-        The value is hidden: names of tests do not change.
+        The id of the value is hidden, so names of tests stay as they are.
         """
         if spec_of(metafunc.function) is None:
             return
@@ -158,12 +157,12 @@ class ScenarioItems:
     def pytest_pycollect_makeitem(
         self, collector: pytest.Module | pytest.Class, obj: object
     ) -> Generator[None, Any, Any]:
-        """Let scenarios without an agent of their own use the fixture `agent`, where there is one.
+        """Let scenarios without their own agent use the fixture `agent`, if there is one.
 
-        The mark is there while pytest makes the items: another file may import the function.
+        The mark is removed after pytest made the items, since another file may import the function.
         """
         spec = spec_of(obj)
-        fixtures = collector.session._fixturemanager  # noqa: SLF001 - there is no other way to it
+        fixtures = collector.session._fixturemanager  # noqa: SLF001 - pytest has no public way
         if (
             spec is None
             or spec.agent is not None
@@ -178,7 +177,7 @@ class ScenarioItems:
             obj.pytestmark = before  # type: ignore[attr-defined]
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:
-        """Skip scenarios that get no trial, those of a `unittest.TestCase`."""
+        """Skip scenarios that cannot get a trial, such as those of a `unittest.TestCase`."""
         if spec_of(getattr(item, "function", None)) is None:
             return
         classes = [each.obj for each in item.listchain() if isinstance(each, pytest.Class)]
@@ -186,32 +185,32 @@ class ScenarioItems:
             item.add_marker(pytest.mark.skip(reason=why))
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
-        """Remember what was collected and not chosen."""
+        """Remember the collected items that do not run."""
         self._deselected += items
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> None:
         """Begin the run, now that all tests are known."""
         option = session.config.option
-        # pytest will stop because a file could not be collected.
+        # pytest stops if a file could not be collected.
         will_stop = session.testsfailed and not option.continue_on_collection_errors
         if option.collectonly or will_stop:
             return
         self._lost = lost_scenarios(session.items)
-        root = self._asked.root
+        root = self._options.root
         chosen = {item: test for item in session.items if (test := test_of(item, root))}
         if not chosen:
             return
         others = [test for item in self._deselected if (test := test_of(item, root))]
         files = {test.file: None for test in (*chosen.values(), *others)}
         items = {file: list(self._items_in(file)) for file in files}
-        request, warned = request_for(self._asked, items, list(chosen.values()), dict(os.environ))
-        live = DrivenRun(request, new_run_id(), dealt=self._asked.dealt)
+        request, warned = request_for(self._options, items, list(chosen.values()), dict(os.environ))
+        live = DrivenRun(request, new_run_id(), dealt=self._options.dealt)
         live.problems += warned
         try:
             live.start()
         except Exception as error:
-            message = f"kindlm cannot record in {self._asked.database}: {error}"
+            message = f"kindlm cannot record in {self._options.database}: {error}"
             raise pytest.UsageError(message) from error
         self._tests, self._chosen, self._live = chosen, len(chosen), live
 
@@ -223,9 +222,9 @@ class ScenarioItems:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> bool | None:
-        """Run a scenario, all its repeats; fail the item with its failed checks."""
+        """Run all repeats of a scenario; fails the item with the failed checks."""
         if (error := self._lost.get(pyfuncitem)) is not None:
-            pytest.fail(told_error(error), pytrace=False)
+            pytest.fail(error_text(error), pytrace=False)
         test = self._tests.get(pyfuncitem)
         if test is None or self._live is None:
             return None
@@ -239,7 +238,7 @@ class ScenarioItems:
             return with_agent(case, pyfuncitem.funcargs[AGENT_FIXTURE], test.scenario)
 
         ran = self._run(pyfuncitem, change)
-        _tell_outcome(self._live, ran, self._asked)
+        _finish_item(self._live, ran, self._options)
         return True
 
     @pytest.hookimpl(wrapper=True)
@@ -264,21 +263,21 @@ class ScenarioItems:
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note which tests pytest fails, and in which phase."""
+        """Remember which tests pytest fails, and in which phase."""
         if report.failed:
             self._failed.setdefault(report.nodeid, report.when)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """End the run as finished, or with the reason why it is not."""
+        """End the run as finished, or with the reason why it did not finish."""
         live = self._live
         if live is None:
             return
         live.end(_why_ended(session), self._objection())
         unwritten: list[KindlmError] = []
         if live.failure is None and not hasattr(session.config, "workerinput"):
-            unwritten = write_configured_reports(live.run, self._asked)
+            unwritten = write_configured_reports(live.run, self._options)
             live.problems += unwritten
-        # `pytest.exit(returncode=0)` in a fixture ends a session with failures, too.
+        # Without this, `pytest.exit(returncode=0)` in a fixture would hide failures.
         is_bad = bool(unwritten or live.failure is not None or session.testsfailed)
         if is_bad and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -291,20 +290,20 @@ class ScenarioItems:
                 "ran": self._ran,
                 "duration_ms": live.duration_ms,
                 "failed": live.failure is not None,
-                "problems": list(map(told_error, live.problems)),
+                "problems": list(map(error_text, live.problems)),
             }
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the problems, the run and the command that shows it."""
         if self._live is not None:
-            tell_problems(terminalreporter, list(map(told_error, self._live.problems)))
-            tell_run(terminalreporter, self._live, self._asked)
+            print_problems(terminalreporter, list(map(error_text, self._live.problems)))
+            print_run(terminalreporter, self._live, self._options)
 
     def _items_in(self, collector: pytest.Collector) -> Iterator[pytest.Item]:
-        """Yield all items of a file; its classes are collected now if pytest left them out."""
+        """Yield all items of a file; collects classes that pytest left out."""
         if collector not in self._held:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # pytest was not asked for these classes
+                warnings.simplefilter("ignore")  # the user did not request these classes
                 collector.ihook.pytest_make_collect_report(collector=collector)
         held: Iterable[pytest.Item | pytest.Collector] | None = self._held.get(collector)
         if not held and isinstance(collector, pytest.Class):
@@ -317,57 +316,58 @@ class ScenarioItems:
 
     def _run_yaml(self, item: YamlItem) -> None:
         assert self._live is not None
-        _tell_outcome(self._live, self._run(item, lambda case: case), self._asked)
+        _finish_item(self._live, self._run(item, lambda case: case), self._options)
 
     def _run(self, item: pytest.Item, change: Callable[[Case], Case]) -> Ran:
         assert self._live is not None
 
-        def heard(ran: Ran) -> None:
+        def on_result(ran: Ran) -> None:
             self._ran += 1
             self._recorded.setdefault(item.nodeid, ran.status)
 
         test = self._tests[item]
-        return self._live.test(test.path, test.full_name, change, heard)
+        return self._live.test(test.path, test.full_name, change, on_result)
 
     def _objection(self) -> str | None:
-        """Return that pytest failed tests that are recorded as passed or skipped; None if not.
+        """Return the reason against the run if pytest failed tests that kindlm did not fail.
 
-        It does so when a fixture is torn down, because of a failed subtest, a strict xfail mark, or
-        another plugin. Such a run does not pass.
+        pytest may fail a test for the teardown of a fixture, a failed subtest, a strict xfail mark,
+        or another plugin. Such a run does not pass.
         """
         green = (Status.PASSED, Status.SKIPPED)
-        found = [
+        failed = [
             f"{test} ({phase})"
             for test, phase in self._failed.items()
             if self._recorded.get(test) in green
         ]
-        if not found:
+        if not failed:
             return None
-        tests = count(len(found), "test")
-        return f"pytest failed {tests} that did not fail here: {first_of(found, _MOST)}"
+        tests = count(len(failed), "test")
+        return f"pytest failed {tests} that did not fail here: {first_of(failed, _MOST)}"
 
 
 def _uncalled(collector: pytest.Class) -> Iterable[pytest.Item | pytest.Collector]:
-    """Return what a class holds that pytest does not create, such as one with an `__init__`.
+    """Return the items of a class that pytest cannot create, such as one with an `__init__`.
 
-    It is a part of the suite, since `kindlm test` lists it as skipped. Nothing creates the class.
+    They are part of the suite, since `kindlm test` lists them as skipped. Nothing creates the
+    class.
     """
     owner = collector.obj
     collector.newinstance = lambda: owner  # type: ignore[method-assign]
     return super(pytest.Class, collector).collect()
 
 
-def _tell_outcome(live: DrivenRun, ran: Ran, asked: Asked) -> None:
-    """End the item as its scenario ended."""
+def _finish_item(live: DrivenRun, ran: Ran, options: SessionOptions) -> None:
+    """Pass, fail or skip the item like its scenario."""
     __tracebackhide__ = True
     if ran.error is not None:
-        pytest.fail(told_error(ran.error), pytrace=False)
+        pytest.fail(error_text(ran.error), pytrace=False)
     if not ran.complete:
         pytest.fail(f"It did not run to its end: {ran.reason}", pytrace=False)
     if ran.status is Status.SKIPPED:
         pytest.skip("none of it ran")
     if ran.status is not Status.PASSED:
-        pytest.fail(failure_report(live, ran, asked), pytrace=False)
+        pytest.fail(failure_report(live, ran, options), pytrace=False)
 
 
 def _why_ended(session: pytest.Session) -> str:

@@ -1,6 +1,6 @@
-"""Turns what pytest collected, and its options, into the request of a run.
+"""Turns the tests that pytest collected, and its options, into the request of a run.
 
-The suites are the same as those that `kindlm test` makes of the same files, with the same names.
+`kindlm test` makes the same suites from the same files, with the same names.
 """
 
 from __future__ import annotations
@@ -45,10 +45,11 @@ from kindlm.scenarios.yaml_form import read_scenarios
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """The options of a session. A worker of pytest-xdist is a `shard`, such as 1/4, of a `group`.
+class SessionOptions:
+    """The options of a session.
 
-    `dealt` means that a worker gets its tests one by one while it runs.
+    `named` is true if the user named the database. A worker of pytest-xdist records a `shard`, such
+    as 1/4, of a `group`. With `dealt`, the worker gets its tests one by one while it runs.
     """
 
     root: Path
@@ -62,10 +63,10 @@ class Asked:
     dealt: bool = False
 
 
-def read_options(config: pytest.Config) -> Asked:
-    """Return the options; raise `pytest.UsageError` for an invalid one.
+def read_options(config: pytest.Config) -> SessionOptions:
+    """Return the options; raises `pytest.UsageError` for an invalid one.
 
-    A worker of pytest-xdist gets the paths from its controller, since all write one history.
+    A worker of pytest-xdist gets the paths from its controller, since all write to one history.
     """
     if not hasattr(pytest, "HIDDEN_PARAM"):
         raise pytest.UsageError(
@@ -80,20 +81,20 @@ def read_options(config: pytest.Config) -> Asked:
     if max_cost is not None and not (math.isfinite(max_cost) and max_cost > 0):
         raise pytest.UsageError(f"--kindlm-max-cost {max_cost} is no limit: write a number above 0")
     named = config.getoption("--kindlm-db")
-    told: dict[str, Any] = getattr(config, "workerinput", {}).get("kindlm", {})
-    if told:
-        root, database = Path(told["root"]), Path(told["database"])
-        part = (told["group"], told["shard"], told["dealt"])
-        return Asked(root, database, named is not None, label, repeat, max_cost, *part)
+    sent: dict[str, Any] = getattr(config, "workerinput", {}).get("kindlm", {})
+    if sent:
+        root, database = Path(sent["root"]), Path(sent["database"])
+        part = (sent["group"], sent["shard"], sent["dealt"])
+        return SessionOptions(root, database, named is not None, label, repeat, max_cost, *part)
     chosen = Path(named) if named else None
     project = find_project(Path.cwd(), database=chosen, environ=os.environ)
     if isinstance(project, Err):
         raise _misused(project.error)
     found = project.value
-    return Asked(found.root, found.database, named is not None, label, repeat, max_cost)
+    return SessionOptions(found.root, found.database, named is not None, label, repeat, max_cost)
 
 
-def told_error(error: KindlmError) -> str:
+def error_text(error: KindlmError) -> str:
     """Return an error as text: its place, message and hint."""
     where = f"{error.where}: " if error.where else ""
     return visible("\n".join(filter(None, (f"{where}{error.message}", error.hint))))
@@ -130,7 +131,7 @@ class YamlItem(pytest.Item):
 
 
 class YamlFile(pytest.File):
-    """A YAML file with scenarios; `diagnostics` are its warnings, once it is collected."""
+    """A YAML file with scenarios; after the collection, `diagnostics` are its warnings."""
 
     def __init__(self, *, run: Callable[[YamlItem], None], **kwargs: Any):
         super().__init__(**kwargs)
@@ -138,12 +139,12 @@ class YamlFile(pytest.File):
         self.diagnostics: tuple[Diagnostic, ...] = ()
 
     def collect(self) -> Iterator[pytest.Item]:
-        """Yield the scenarios; raise `CollectError` with all errors of the file."""
+        """Yield the scenarios; raises `CollectError` with all errors of the file."""
         data = read_bytes(self.path)
         if isinstance(data, Err):
-            raise self.CollectError(told_error(data.error))
+            raise self.CollectError(error_text(data.error))
         found, _ = read_scenarios(self.path, data.value)
-        errors = [told_error(each.error) for each in found.problems if each.severity == "error"]
+        errors = [error_text(each.error) for each in found.problems if each.severity == "error"]
         if errors:
             raise self.CollectError("\n".join(errors))
         self.diagnostics = found.problems
@@ -155,11 +156,10 @@ class YamlFile(pytest.File):
 class Test:
     """A scenario that pytest collected.
 
-    `path` is that of its suite. `trial` is the argument that takes the trial; None if there is
-    none.
+    `path` is the path of its suite. `trial` is the argument for the trial, None if it lacks one.
     """
 
-    __test__ = False  # no test of anything itself
+    __test__ = False  # pytest must not collect this class
 
     path: str
     scenario: Scenario
@@ -168,7 +168,7 @@ class Test:
 
     @property
     def file(self) -> pytest.File:
-        """The file that pytest collected it from."""
+        """The file of the scenario, as pytest collected it."""
         return next(node for node in self.item.listchain() if isinstance(node, pytest.File))
 
     @property
@@ -184,23 +184,23 @@ class Test:
     def script(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> FunctionScript:
         """Return a script that calls its function with the values of fixtures and parameters."""
         where, trial = self.scenario.where, self.trial or ""
-        given = [name for name in inspect.signature(function).parameters if name != trial]
-        others = {name: arguments[name] for name in given if name in arguments}
-        file = Path(where.file)  # as Python knows it
-        return FunctionScript(lambda: function, file, where, trial, others)
+        names = [name for name in inspect.signature(function).parameters if name != trial]
+        others = {name: arguments[name] for name in names if name in arguments}
+        # The path is from the code of the function, since frames have the same.
+        return FunctionScript(lambda: function, Path(where.file), where, trial, others)
 
 
 def test_of(item: pytest.Item, root: Path) -> Test | None:
-    """Return the scenario that an item of pytest is; None for any other test.
+    """Return the scenario of an item of pytest; None for any other test.
 
-    The script of a function has no values of fixtures yet.
+    The script of a function does not have the values of fixtures yet.
     """
     path = suite_identity(item.path, root)
     if isinstance(item, YamlItem):
         return Test(path, item.scenario, item, "")
     if not isinstance(item, pytest.Function) or (spec := spec_of(item.function)) is None:
         return None
-    # Now, since plugins that run async tests replace the function later.
+    # Plugins for async tests replace the function of the item later.
     function, where = item.function, written_at(item.function)
     if spec.agent is None and AGENT_FIXTURE in item.fixturenames:
         spec = replace(spec, agent=_fixture)
@@ -210,7 +210,7 @@ def test_of(item: pytest.Item, root: Path) -> Test | None:
 
 
 def _fixture(text: str) -> str:
-    """Stand for the value of the fixture until pytest has made it."""
+    """A placeholder for the value of the fixture `agent`, which pytest makes later."""
     raise AssertionError(text)
 
 
@@ -218,17 +218,17 @@ _fixture.__qualname__ = AGENT_FIXTURE
 
 
 def trial_argument(node: pytest.Item, function: Callable[..., Any]) -> str | None:
-    """Return the argument of a collected function that takes the trial; empty if nothing calls it.
+    """Return the argument of a collected function for the trial, None if it lacks one.
 
-    That is so for methods of a `unittest.TestCase`, which get no trial, and of classes that pytest
-    cannot create.
+    It is empty if kindlm never calls the function: a method of a `unittest.TestCase`, or of a class
+    that pytest cannot create.
     """
     owner = node.getparent(pytest.Class)
-    written = None if owner is None else inspect.getattr_static(owner.obj, function.__name__, None)
-    bound = owner is not None and not isinstance(written, staticmethod)
-    found = arguments_of(function, list(node.iter_markers()), bound=bound).trial
+    method = None if owner is None else inspect.getattr_static(owner.obj, function.__name__, None)
+    bound = owner is not None and not isinstance(method, staticmethod)
+    trial = arguments_of(function, list(node.iter_markers()), bound=bound).trial
     classes = [each.obj for each in node.listchain() if isinstance(each, pytest.Class)]
-    return "" if found is None and uncallable(classes) is not None else found
+    return "" if trial is None and uncallable(classes) is not None else trial
 
 
 def _name(item: pytest.Function) -> str:
@@ -238,17 +238,16 @@ def _name(item: pytest.Function) -> str:
 
 
 def request_for(
-    asked: Asked,
+    options: SessionOptions,
     files: Mapping[pytest.File, Sequence[pytest.Item]],
     chosen: Sequence[Test],
     environ: Mapping[str, str],
 ) -> tuple[RunRequest, list[KindlmError]]:
-    """Return the request to run the chosen tests, and what to warn of.
+    """Return the request to run the chosen tests, and warnings.
 
-    Each file is a suite, with all its scenarios, chosen or not. `files` holds all items of each
-    file, also those that pytest was not asked for.
+    Each file is a suite with all its scenarios, chosen or not. `files` has all items of each file.
     """
-    root = asked.root
+    root = options.root
     folders = list(dict.fromkeys(file.path.parent for file in files))
     whole = run_environment([*folders, root], environ)
     around = Surroundings(root, project_name(root), whole, load_configuration(root, whole))
@@ -258,8 +257,8 @@ def request_for(
         data = b"" if isinstance(read, Err) else read.value
         found = _found(file, data, items, root)
         loaded = compiled_suite(file.path, path, found, around, data)
-        told = (each.error for each in loaded.diagnostics if each.severity == "warning")
-        warnings.update({error.message: error for error in told})
+        warned = (each.error for each in loaded.diagnostics if each.severity == "warning")
+        warnings.update({error.message: error for error in warned})
         if loaded.suite is not None:
             suites.append(loaded.suite)
         else:
@@ -273,32 +272,32 @@ def request_for(
         for target in case.targets
         if case.name in names
     )
-    options = RunOptions(
+    run_options = RunOptions(
         paths=sorted({suite.path for suite in suites} | {each.path for each in skipped}),
-        repeat=asked.repeat,
-        max_cost_usd=asked.max_cost_usd,
-        shard=asked.shard,
+        repeat=options.repeat,
+        max_cost_usd=options.max_cost_usd,
+        shard=options.shard,
         runner="pytest",
     )
     request = RunRequest(
         suites=tuple(suites),
         skipped=tuple(skipped),
-        selection=Selection(repeat=asked.repeat, only=only),
+        selection=Selection(repeat=options.repeat, only=only),
         root=root,
-        database=asked.database,
+        database=options.database,
         environ=whole,
-        options=options,
-        limits=Limits(asked.max_cost_usd),
-        label=asked.label,
-        group=asked.group,
+        options=run_options,
+        limits=Limits(options.max_cost_usd),
+        label=options.label,
+        group=options.group,
     )
     return request, list(warnings.values())
 
 
 def lost_scenarios(items: Sequence[pytest.Item]) -> dict[pytest.Item, KindlmError]:
-    """Return the tests that are plain functions now, though `@scenario` stands above them.
+    """Return the errors of tests with `@scenario` that are plain functions now.
 
-    pytest would run them as any other test, and they would pass without a trial.
+    pytest would run them like any other test, and they would pass without a trial.
     """
     texts: dict[Path, FileText] = {}
     found: dict[pytest.Item, KindlmError] = {}
@@ -316,8 +315,8 @@ def lost_scenarios(items: Sequence[pytest.Item]) -> dict[pytest.Item, KindlmErro
 
 
 def _lost(item: pytest.Function, text: FileText) -> KindlmError | None:
-    """Return why a function that pytest runs is no scenario, though the file says it is one."""
-    name = _name(item).removesuffix(item.name) + item.originalname  # that of all its cases
+    """Return the error of a function that is no scenario, although its file has `@scenario`."""
+    name = _name(item).removesuffix(item.name) + item.originalname  # without its parameters
     if name not in text.scenarios:
         return None
     return next(iter(text.namesakes), None) or hidden(name, written_at(item.function))
@@ -326,10 +325,10 @@ def _lost(item: pytest.Function, text: FileText) -> KindlmError | None:
 def _found(
     file: pytest.File, data: bytes, items: Sequence[pytest.Item], root: Path
 ) -> FoundScenarios:
-    """Return the scenarios among the items of a file, and what is wrong with its text."""
+    """Return the scenarios among the items of a file, and problems of its text."""
     if isinstance(file, YamlFile):
-        own = (item.scenario for item in items if isinstance(item, YamlItem))
-        return FoundScenarios(tuple(own), file.diagnostics)
+        in_yaml = (item.scenario for item in items if isinstance(item, YamlItem))
+        return FoundScenarios(tuple(in_yaml), file.diagnostics)
     text = read_text(data, str(file.path))
     scenarios: list[Scenario] = []
     errors = {str(error.where): error for error in text.namesakes}

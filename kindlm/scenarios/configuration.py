@@ -1,4 +1,4 @@
-"""Reads and validates the configuration of the scenarios of a project."""
+"""Reads and validates kindlm.toml, the configuration of a project with scenarios."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from kindlm.suite import AgentTarget, ModelTarget, ProviderSettings
 from kindlm.values import filled, is_url
 
 AGENT = "agent"
-"""What the agent under test is called where it has no name."""
+"""The default name of the agent under test."""
 
 
 def provider_by_name(name: str) -> type[Provider] | None:
-    """Return the provider of kindlm with a name, None for one that needs options or an address."""
+    """Return kindlm's provider with a name; None if it needs options or an address."""
     kind = own(Provider, name.lower())
     fields = {} if kind is None else kind.model_fields
     if kind is None or kind.needs_base_url or any(it.is_required() for it in fields.values()):
@@ -49,34 +49,33 @@ class LlmTable(Table):
     """The model that judges answers, plays users and writes tests."""
 
     provider: Text = Field(examples=["openai"])
-    """`openai`, `anthropic`, `ollama`, or a name of yours, which needs a `base_url` that speaks
-    OpenAI's API."""
+    """`openai`, `anthropic`, `ollama`, or any name with the `base_url` of an API like OpenAI's."""
     model: Text = Field(examples=["gpt-4o-mini"])
-    """The model's name there."""
+    """The provider's name of the model."""
     api_key_env: Text | None = Field(default=None, examples=["OPENAI_API_KEY"])
-    """The variable that holds the key."""
+    """The environment variable with the key."""
     base_url: Url | None = Field(default=None, examples=["http://127.0.0.1:11434"])
-    """Where the API is, if it is not where the provider's usually is."""
+    """The URL of the API, by default the provider's own."""
 
 
 class SandboxTable(Table):
-    """Where agents run that are programs, and do not say so themselves."""
+    """The default sandbox of agents that are programs."""
 
     type: Literal["local", "daytona"] = "local"
-    """On this machine, or in a sandbox of Daytona."""
+    """This machine, or a sandbox of Daytona."""
     snapshot: Text | None = None
-    """The snapshot of Daytona that sandboxes are made of."""
+    """The Daytona snapshot of the sandboxes."""
 
 
 class EvalTable(Table):
-    """How scenarios are run."""
+    """How scenarios run."""
 
     parallelism: int = Field(default=4, ge=1, le=1000)
-    """How many run at once."""
+    """The most scenarios that run at once."""
     retries: int = Field(default=0, ge=0, le=MAX_REPEAT)
-    """How often a scenario that did not pass is run again."""
+    """How often a scenario that did not pass runs again."""
     default_timeout: Seconds = 300.0
-    """Seconds that one scenario may take."""
+    """The most seconds of one scenario."""
 
 
 class DiffTable(Table):
@@ -87,30 +86,30 @@ class DiffTable(Table):
 
 
 class ReportTable(Table):
-    """Which reports are written after a run."""
+    """The reports that are written after a run."""
 
     formats: list[Text] = Field(default=[])
-    """Their names, as those of `kindlm report`, beside what is shown on the terminal."""
+    """Formats of `kindlm report`, besides the output on the terminal."""
     output_dir: Text = "reports"
-    """The folder that they are written into."""
+    """The folder of the reports."""
 
 
 class StoreTable(Table):
-    """Where the history is."""
+    """The place of the history."""
 
     path: Text | None = None
     """The database, `.kindlm/kindlm.db` by default."""
 
 
 class ProjectConfiguration(Table):
-    """All that the file may say."""
+    """The whole file."""
 
     project: Text | None = None
-    """What the project is called."""
+    """The name of the project."""
     tests: Text = "tests"
     """The folder with the tests."""
     exit_codes: Literal["kindlm", "pytest"] = "kindlm"
-    """How commands end: with 0 and 1, or also with 2, 4 and 5 as pytest does."""
+    """Exit codes of commands: 0 and 1, or also 2, 4 and 5 like pytest."""
     agent: dict[str, Any] | None = None
     """The agent under test, with the keys of an agent in kindlm.yaml, in snake case."""
     llm: LlmTable | None = None
@@ -123,9 +122,9 @@ class ProjectConfiguration(Table):
 
 @dataclass(frozen=True, slots=True)
 class LoadedConfiguration:
-    """The configuration; None if it has an error, which is among the diagnostics.
+    """The configuration, None if the diagnostics have an error.
 
-    `agent` is the one under test, None if there is none. `file` is where all this stands.
+    `agent` is the agent under test, if there is one. `file` is the file of the configuration.
     """
 
     config: ProjectConfiguration | None
@@ -135,32 +134,32 @@ class LoadedConfiguration:
 
 
 def provider_fault(llm: LlmTable) -> tuple[str, str] | None:
-    """Return the error and the hint for a provider without a known address; None if it has one."""
+    """Return a message and a hint if the address of the provider is unknown, else None."""
     if llm.base_url is not None or provider_by_name(llm.provider) is not None:
         return None
     known = [name for name in provider_types() if provider_by_name(name) is not None]
-    meant = suggest(llm.provider, known)
+    similar = suggest(llm.provider, known)
     hint = (
         f"It is one of {', '.join(known)}; or any name, with a base_url in [llm] of kindlm.toml"
         " that speaks OpenAI's API"
     )
     message = f'Unknown provider "{llm.provider}", and there is no base_url'
-    return message, hint if meant is None else f'Did you mean "{meant}"?'
+    return message, hint if similar is None else f'Did you mean "{similar}"?'
 
 
 JUDGE = "llm"
-"""The id of the model that judges and simulates: that of `[llm]`."""
+"""The id of the model of `[llm]`, which judges and simulates."""
 
 
 def language_model(
     llm: LlmTable | None,
 ) -> tuple[dict[str, ProviderSettings], dict[str, ModelTarget]]:
-    """Return the provider and the model of `[llm]` as the engine takes them, by their names."""
+    """Return the provider and the model of `[llm]` for the engine, by name."""
     if llm is None:
         return {}, {}
     kind = provider_by_name(llm.provider)
     if kind is not None and kind.usual_base_url is not None and llm.base_url is not None:
-        kind = None  # any server with OpenAI's API, whatever it is called
+        kind = None  # another server with OpenAI's API
     provider = ProviderSettings(
         name=llm.provider,
         type="openai" if kind is None else llm.provider.lower(),
@@ -176,9 +175,9 @@ def agent_config(
     reporter: Reporter,
     sandbox: SandboxTable = SandboxTable(),  # noqa: B008 - a value
 ) -> AgentConfig | None:
-    """Return the agent that a table describes, or None after reporting what is wrong with it.
+    """Return the agent of a table; None after reporting errors.
 
-    A program runs in the `sandbox`, unless the table says where.
+    A program without its own sandbox runs in `sandbox`.
     """
     table = sandboxed(raw, sandbox)
     rest, options = read_agent((AGENT,), table, reporter)
@@ -190,7 +189,7 @@ def agent_config(
 
 
 def sandboxed(raw: Mapping[str, Any], sandbox: SandboxTable) -> dict[str, Any]:
-    """Return the table of an agent, with the `sandbox` if it is a program and names none."""
+    """Return the table of an agent, with `sandbox` if it is a program without its own."""
     table = {str(key): value for key, value in raw.items()}
     is_program = "subprocess" in (table.get("type"), table.get("adapter"))
     if is_program and sandbox.type != "local" and "sandbox" not in table:
@@ -206,7 +205,7 @@ def own_agent(
     reporter: Reporter,
     sandbox: SandboxTable,
 ) -> AgentConfig | None:
-    """Return the agent that a scenario names, as `agent_config` does, with its variables."""
+    """Return the agent in a scenario's own table, like `agent_config`; checks its variables."""
     if _missing({AGENT: table}, environ, reporter):
         return None
     found = agent_config(filled(dict(table), deferred), reporter, sandbox)
@@ -216,7 +215,7 @@ def own_agent(
 
 
 def _check_address(agent: AgentConfig, environ: Mapping[str, str], reporter: Reporter) -> None:
-    """Report an address that begins with a variable whose value makes no URL of it."""
+    """Report an address that is not a URL once its variable has a value."""
     endpoint = agent.endpoint or ""
     if not endpoint.startswith("{{env.") or agent.adapter == "python":
         return
@@ -232,7 +231,7 @@ def _with_names_of_kindlm_yaml(schema: dict[str, Any]) -> None:
 
 
 class _AgentTable(AgentConfig):
-    """An agent with the keys that it has here."""
+    """An agent with the keys of kindlm.toml."""
 
     model_config = ConfigDict(
         alias_generator=to_snake, json_schema_extra=_with_names_of_kindlm_yaml
@@ -244,7 +243,7 @@ class _AgentTable(AgentConfig):
 
 
 class _Whole(BaseModel):
-    """The table of an agent where it stands in the file, so that its errors are reported there."""
+    """The table of an agent in its place, so that errors have their place in the file."""
 
     agent: _AgentTable
 
@@ -252,7 +251,7 @@ class _Whole(BaseModel):
 def read_configuration(
     document: Document, file: Path, environ: Mapping[str, str]
 ) -> LoadedConfiguration:
-    """Return the configuration that the document of a file is."""
+    """Return the configuration in the document of a file."""
     reporter = Reporter(str(file), document, TOML)
     value = document.value
     reporter.hide(header_secrets(section(value, AGENT, "headers")))
@@ -285,19 +284,19 @@ def _missing(value: Any, environ: Mapping[str, str], reporter: Reporter) -> bool
 
 
 def _expanded(whole: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return a configuration with its variables put in.
+    """Return a configuration with the values of its variables.
 
-    Those of the agent stay names until it is called: what is recorded of the configuration holds no
-    secrets.
+    Variables of the agent keep their names until kindlm calls it, so that the recorded
+    configuration has no secrets.
     """
     put = partial(put_in, environ=environ)
     return {key: filled(item, deferred if key == AGENT else put) for key, item in whole.items()}
 
 
 def load_configuration(root: Path, environ: Mapping[str, str]) -> LoadedConfiguration:
-    """Load the configuration of a project. Never raises for what a user did.
+    """Load kindlm.toml of a project, else `[tool.kindlm]` of its pyproject.toml.
 
-    It is kindlm.toml, else `[tool.kindlm]` of pyproject.toml; a project with both gets a warning.
+    A project with both gets a warning. Never raises for a mistake of the user.
     """
     file, pyproject = root / "kindlm.toml", root / "pyproject.toml"
     if file.is_file():
@@ -319,7 +318,7 @@ def load_configuration(root: Path, environ: Mapping[str, str]) -> LoadedConfigur
 
 
 def _load(file: Path, environ: Mapping[str, str]) -> LoadedConfiguration:
-    """Load a file; the `file` of the result is None for a pyproject.toml without kindlm."""
+    """Load a file; `file` of the result is None for a pyproject.toml without `[tool.kindlm]`."""
     data = read_bytes(file)
     if isinstance(data, Err):
         return LoadedConfiguration(None, None, file, (Diagnostic(data.error),))
@@ -328,11 +327,10 @@ def _load(file: Path, environ: Mapping[str, str]) -> LoadedConfiguration:
     text = data.value.decode("utf-8", errors="replace")
     is_pyproject = file.name == "pyproject.toml"
     table = section(document.value[0], "tool").get("kindlm") if document.readable else None
-    is_ours = table not in (None, {}) if document.readable else names_kindlm(text)
-    if is_pyproject and not is_ours:
-        # The file has no table for kindlm, or cannot be read.
-        told = () if document.readable else (_unread(file),)
-        return LoadedConfiguration(ProjectConfiguration(), None, None, told)
+    has_table = table not in (None, {}) if document.readable else names_kindlm(text)
+    if is_pyproject and not has_table:
+        warnings = () if document.readable else (_unread(file),)
+        return LoadedConfiguration(ProjectConfiguration(), None, None, warnings)
     whole.problems()
     if is_pyproject and document.readable and not isinstance(table, dict):
         whole.error((0, "tool", "kindlm"), "`tool.kindlm` must be a table", "Write [tool.kindlm]")
@@ -356,7 +354,7 @@ def _unread(file: Path) -> Diagnostic:
 
 
 def compiled_agent(loaded: LoadedConfiguration, root: Path) -> AgentTarget | None:
-    """Return the agent of the configuration as the engine takes it."""
+    """Return the agent of the configuration for the engine."""
     if loaded.agent is None:
         return None
     return compile_agent(loaded.agent, root if loaded.file is None else loaded.file.parent)

@@ -1,4 +1,4 @@
-"""Compiles scenarios in YAML to scripts, like functions in Python, with the place of each check."""
+"""Compiles scenarios in YAML to scripts; each check has its line in the file."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from kindlm.yaml_document import read_documents
 
 
 class CheckTable(Table):
-    """A check. Any value but a mapping stands for the key that it has to have."""
+    """A check; a value in place of the mapping is the value of its required key."""
 
     @classmethod
     def main_key(cls, value: Any) -> str | None:
-        """Return the key that a value stands for if it is written in place of the mapping."""
+        """Return the key for a value that is written in place of the mapping."""
         needed = (name for name, field in cls.model_fields.items() if field.is_required())
         return None if value is None or isinstance(value, dict) else next(needed, None)
 
@@ -44,12 +44,12 @@ class SchemaConfig(Table):
 
     @classmethod
     def main_key(cls, value: Any) -> str | None:
-        """Return `schema` for a schema, which has another key: the key is no keyword of its own."""
+        """Return `schema` for a bare schema: `schema` itself is not a keyword of JSON Schema."""
         return "schema" if isinstance(value, dict) and value.keys() != {"schema"} else None
 
 
 class WeightedChecks(Table):
-    """Checks of an answer or of a conversation; `weight` is what each of them counts for."""
+    """Checks of an answer or of a conversation; `weight` is the weight of each check."""
 
     weight: Positive = 1.0
 
@@ -83,7 +83,7 @@ CONVERSATION_CHECKS: Mapping[str, dict[str, Any]] = {
         "scale": (Positive, 5),
     },
 }
-"""Checks that a whole conversation can have, each with the type and the default of its keys."""
+"""Checks of answers and of whole conversations, each with the type and default of its keys."""
 
 ANSWER_CHECKS: Mapping[str, Any] = {
     "json_schema": SchemaConfig,
@@ -91,7 +91,7 @@ ANSWER_CHECKS: Mapping[str, Any] = {
     "guardrail": {"must": (list[Text], []), "must_not": (list[Text], [])},
     "factuality": {"ground_truth": (Text, ...), "context": (_maybe(str), None)},
 }
-"""Checks that an answer alone can have."""
+"""Checks of answers only."""
 
 
 def _checks_config(
@@ -109,7 +109,7 @@ if TYPE_CHECKING:
     ConversationConfig = WeightedChecks
     ChecksConfig = WeightedChecks
 else:
-    # Hints name keys in their order: checks come before their weight.
+    # Hints list keys in this order: checks before their weight.
     weight = (Positive, 1.0)
     ConversationConfig = _checks_config(
         "ConversationConfig", Table, CONVERSATION_CHECKS, weight=weight
@@ -122,7 +122,7 @@ SomeChecks = Annotated[list[ChecksConfig], Field(min_length=1)]
 
 
 class PersonaConfig(Table):
-    """Who talks to the agent."""
+    """The person who talks to the agent."""
 
     role: Text
     name: Maybe[str] = None
@@ -143,7 +143,7 @@ class ScenarioConfig(Table):
 
     name: Text
     description: Maybe[str] = None
-    """What it is good for, for those who read it."""
+    """The purpose of the scenario, for readers."""
     persona: Maybe[PersonaConfig] = None
     turns: list[TurnConfig] = Field(min_length=1)
     assertions: SomeChecks = Field(default=[])
@@ -159,7 +159,7 @@ def read_scenarios(file: FilePath, data: bytes) -> tuple[FoundScenarios, int]:
     """Read a YAML file: one scenario, several documents, or a list. Never raises.
 
     Returns:
-        The scenarios as far as there is no error, and how many there are.
+        The scenarios without an error, and the number of all scenarios.
     """
     documents = read_documents(data)
     whole = Reporter(str(file), documents)
@@ -184,10 +184,9 @@ def read_scenarios(file: FilePath, data: bytes) -> tuple[FoundScenarios, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Check:
-    """A check of an answer or of the conversation, and where it stands.
+    """A check of an answer or of the conversation, with its place.
 
-    Its name and its keys are those of a method and its arguments: of `Checks`, or of the trial,
-    for one that a judge decides.
+    The name and the keys are those of a method of `Checks`; for a check by a judge, of the trial.
     """
 
     name: str
@@ -196,11 +195,11 @@ class _Check:
     where: SourceLocation
 
     def ask(self, trial: Trial, what: Checked) -> None:
-        written = self.value.model_dump(by_alias=True)
+        arguments = self.value.model_dump(by_alias=True)
         if hasattr(Checks, self.name):
-            getattr(trial.check(what, weight=self.weight), self.name)(**written)
+            getattr(trial.check(what, weight=self.weight), self.name)(**arguments)
         else:
-            getattr(trial, self.name)(what, **written, weight=self.weight)
+            getattr(trial, self.name)(what, **arguments, weight=self.weight)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +212,7 @@ class _Turn:
 
 @dataclass(frozen=True, slots=True)
 class YamlScript:
-    """Says the messages of a scenario in YAML; implements `suite.Script`."""
+    """Sends the messages of a scenario in YAML; implements `suite.Script`."""
 
     persona: Persona
     turns: tuple[_Turn, ...]
@@ -221,7 +220,7 @@ class YamlScript:
     where: SourceLocation
 
     async def run(self, stage: Stage) -> KindlmError | None:
-        """Send each message, and check the answer to it; see `suite.Script`."""
+        """Send each message, and check its answer; see `suite.Script`."""
         where = self.where
         trial = Trial(stage, lambda: where)
         try:
@@ -283,22 +282,22 @@ def _scenario(document: Document, reporter: Reporter) -> Scenario | None:
 
 def _turns(config: ScenarioConfig, raw: dict[str, Any], reporter: Reporter) -> Iterator[_Turn]:
     last = len(config.turns) - 1
-    for at, turn in enumerate(config.turns):
-        path: Path = ("turns", at, "expect")
-        checks = list(_checks(turn.expect, raw["turns"][at].get("expect", ()), path, reporter))
-        if at == last:
-            written = raw.get("assertions", ())
-            checks += _checks(config.assertions, written, ("assertions",), reporter)
+    for index, turn in enumerate(config.turns):
+        path: Path = ("turns", index, "expect")
+        checks = list(_checks(turn.expect, raw["turns"][index].get("expect", ()), path, reporter))
+        if index == last:
+            of_last = raw.get("assertions", ())
+            checks += _checks(config.assertions, of_last, ("assertions",), reporter)
         yield _Turn(turn.says, tuple(checks))
 
 
 def _checks(
     configs: Sequence[ConversationConfig], raw: Sequence[Any], path: Path, reporter: Reporter
 ) -> Iterator[_Check]:
-    """Yield the checks in the order in which they are written."""
-    for at, (config, written) in enumerate(zip(configs, raw, strict=True)):
-        place = (*path, at)
-        names = [name for name in written if name in CHECKS]
+    """Yield the checks in the order of the file."""
+    for index, (config, raw_checks) in enumerate(zip(configs, raw, strict=True)):
+        place = (*path, index)
+        names = [name for name in raw_checks if name in CHECKS]
         if not names:
             message = f"{reporter.place(place)} holds no check"
             reporter.error(place, message, "Add one, such as `contains:`")

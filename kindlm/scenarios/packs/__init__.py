@@ -1,7 +1,7 @@
-"""Packs: tests that come with an installed package, and are run as `pack:NAME`.
+"""Packs: tests in installed packages, which run as `pack:NAME`.
 
-A package names them in its entry points of the group `kindlm.packs`: each is a package with
-scenarios and suites of kindlm.yaml, or a module with scenarios.
+A pack is an entry point of the group `kindlm.packs`: a package with scenarios and suites in the
+form of kindlm.yaml, or a module with scenarios.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _GROUP = "kindlm.packs"
 
 
 def discover_pack(pack: str) -> Result[Discovery]:
-    """Return the files with scenarios of a pack, by the names that their suites have."""
+    """Return the files of a pack, or of a part of it: `pack:NAME/folder`."""
     name, _, wanted = pack.removeprefix(PACK_MARK).partition("/")
     packs = installed(_GROUP)
     known = packs.get(name, ())
@@ -82,7 +82,7 @@ def _files(prefix: str, place: Path, found: Discovery) -> Iterator[Found]:
 
 
 def _place(entry: EntryPoint) -> Path | None:
-    """Return the folder or file of a pack; nothing of it is imported but the packages around it."""
+    """Return the folder or file of a pack; imports only the packages around it."""
     try:
         spec = find_spec(entry.module)
     except (ImportError, ValueError):
@@ -101,27 +101,28 @@ def _no_scenarios(pack: str, place: Path) -> KindlmError:
     )
 
 
-_TAKEN = frozenset(
+_BORROWED = frozenset(
     {"project", "providers", "models", "agents", "serve", "prices", "record", "defaults"}
 )
+"""Sections that a suite of a pack takes from the project."""
+
 _SYSTEM = "You are a helpful assistant. Do what the user asks for, with your tools."
-"""The system text where the project has none."""
+"""The system text for a project without one."""
 
 _MODELS = "simulated-tools"
-"""The tag of suites whose tests simulate tools, which only models are given."""
+"""The tag of suites with simulated tools, which only models use."""
 
 _NAMES = {"name": "id", "type": "adapter", "url": "endpoint"}
-"""What keys of `[agent]` are called in kindlm.yaml."""
+"""Keys of `[agent]` that have another name in kindlm.yaml."""
 
 
 def load_pack_suite(file: Path, suite: str, around: Surroundings) -> LoadedSuite:
-    """Load a suite of a pack in the form of kindlm.yaml. Never raises for what a user did.
+    """Load a suite of a pack in the form of kindlm.yaml. Never raises for a mistake of the user.
 
-    One that names no models and no agents takes these from the project: the agent of `[agent]` in
-    kindlm.toml, else what stands in its kindlm.yaml. With the tag `simulated-tools` it runs on
-    models, because kindlm answers their tool calls; agents run their own tools. Others run on
-    agents, and on models where there are none. `{{system}}` in prompts of the pack is each system
-    text of the project.
+    A suite without models and agents takes these from the project: the agent of `[agent]` in
+    kindlm.toml, else the targets of its kindlm.yaml. A suite with the tag `simulated-tools` runs on
+    models, since agents run their own tools. Other suites run on agents, or on models if there are
+    no agents. `{{system}}` in prompts of the pack stands for each system text of the project.
     """
     data = read_bytes(file)
     own = {} if isinstance(data, Err) else section(read_document(data.value).value)
@@ -138,11 +139,11 @@ def load_pack_suite(file: Path, suite: str, around: Surroundings) -> LoadedSuite
     target, raw = found
     needs_model = _MODELS in section(own, "suite").get("tags", ())
     models = [each for each in _listed(raw, "model") if section(each).get("role") != "judge"]
-    sections: dict[str, Any] = {key: raw[key] for key in raw.keys() & _TAKEN}
+    sections: dict[str, Any] = {key: raw[key] for key in raw.keys() & _BORROWED}
     sections |= {f"{key}s": _listed(raw, key) for key in ("model", "agent") if _listed(raw, key)}
     if needs_model and models:
         sections.pop("agents", None)
-    # What agents are told is a part of them.
+    # Agents have their own system text.
     read = Ok(None) if "agents" in sections else _systems(raw, target)
     if isinstance(read, Err):
         return LoadedSuite(file, None, suite, number, (Diagnostic(read.error, "error", "prompts"),))
@@ -154,25 +155,30 @@ def load_pack_suite(file: Path, suite: str, around: Surroundings) -> LoadedSuite
         for key, node in () if lent is None else lent.children.items():
             root.put(key, node)
 
-    borrowed = Borrowed(suite, target, _TAKEN, put)
+    borrowed = Borrowed(suite, target, _BORROWED, put)
     loaded = load_suite(
         file, environ=around.environ, project=lambda: around.project, borrowed=borrowed
     )
-    # What the pack does not use of the project is no mistake in either.
-    told = [each for each in loaded.diagnostics if each.severity == "error"]
+    # Warnings about parts of the project that the pack does not use are left out.
+    diagnostics = [each for each in loaded.diagnostics if each.severity == "error"]
     for name, text in (systems or {}).items():
         if unknown := _variables(text):
-            told.append(Diagnostic(_sent_as_written(name, unknown, target), "warning"))
+            diagnostics.append(Diagnostic(_sent_as_written(name, unknown, target), "warning"))
     run = loaded.suite
     if run is not None and needs_model and not models:
         run = replace(run, cases=tuple(replace(case, skip=True) for case in run.cases))
-        told.append(Diagnostic(_without_model(suite, number), "warning"))
-    referenced = (*loaded.referenced, target)
-    return replace(loaded, suite=run, name=suite, diagnostics=tuple(told), referenced=referenced)
+        diagnostics.append(Diagnostic(_without_model(suite, number), "warning"))
+    return replace(
+        loaded,
+        suite=run,
+        name=suite,
+        diagnostics=tuple(diagnostics),
+        referenced=(*loaded.referenced, target),
+    )
 
 
 def _target(around: Surroundings) -> tuple[Path, dict[str, Any]] | KindlmError:
-    """Return the file that says what the project tests, and its content as in kindlm.yaml."""
+    """Return the file with the project's targets, and its content in the form of kindlm.yaml."""
     loaded = around.configuration
     errors = [each.error for each in loaded.diagnostics if each.severity == "error"]
     if errors:
@@ -204,13 +210,13 @@ def _target(around: Surroundings) -> tuple[Path, dict[str, Any]] | KindlmError:
 
 
 def _listed(raw: dict[str, Any], key: str) -> list[Any]:
-    """Return the entries of a list that may be one entry under the singular of its name."""
+    """Return the entries of a list, or the one entry under the singular of its key."""
     found = raw.get(f"{key}s", raw.get(key, []))
     return found if isinstance(found, list) else [found]
 
 
 def _systems(raw: dict[str, Any], target: Path) -> Result[dict[str, str] | None]:
-    """Return the system texts of a project by the names of their prompts."""
+    """Return the different system texts of a project, by the names of their prompts."""
     files, found = ReferencedFiles(target.parent), dict[str, str]()
     for name, prompt in section(raw, "prompts").items():
         text = section(prompt).get("system")
@@ -218,8 +224,8 @@ def _systems(raw: dict[str, Any], target: Path) -> Result[dict[str, str] | None]
         if isinstance(file, str):
             read = files.text(file)
             if isinstance(read, Err):
-                told = f"The system text of the prompt {shown(name)}: {read.error.message}"
-                return Err(replace(read.error, message=told, where=SourceLocation(str(target))))
+                message = f"The system text of the prompt {shown(name)}: {read.error.message}"
+                return Err(replace(read.error, message=message, where=SourceLocation(str(target))))
             text = read.value
         if isinstance(text, str) and text not in found.values():
             found[name] = text
@@ -227,15 +233,15 @@ def _systems(raw: dict[str, Any], target: Path) -> Result[dict[str, str] | None]
 
 
 def _variables(text: str) -> list[str]:
-    """Return the variables of a text, whose values only the project's own tests have."""
+    """Return the variables of a text for which only the project's own tests have values."""
     return [name for name in names_in(text) if not is_deferred(name)]
 
 
 def _put_input(root: Node, systems: dict[str, str] | None) -> None:
-    """Write `{{system}}` out: into each test that has such a prompt, for each system text.
+    """Replace each test whose prompt has `{{system}}` by a test for each system text.
 
-    The text is a part of the test's `input`, so that placeholders in what it says are replaced,
-    which those in variables are not. With None, the test has its input alone.
+    The text becomes part of the test's `input`, where placeholders are replaced, unlike in values
+    of variables. If `systems` is None, the test has no system text.
     """
     templates = {
         name: str(section(prompt).get("system"))
@@ -243,26 +249,27 @@ def _put_input(root: Node, systems: dict[str, str] | None) -> None:
         if "{{system}}" in str(section(prompt).get("system"))
     }
     texts = {"": ""} if systems is None else systems or {"": _SYSTEM}
-    made: list[Node] = []
+    tests: list[Node] = []
     for test in root.entries("tests").values():
         template = templates.get(str(test.value.get("prompt")))
         if template is None or "input" not in test.value:
-            made.append(test)
+            tests.append(test)
             continue
         for key, text in texts.items():
             copy = Node(dict(test.value), test.start, dict(test.keys), dict(test.children))
-            said = {"user": copy.take("input")}
+            parts = {"user": copy.take("input")}
             if systems is not None:
-                said["system"] = test.leaf(template.replace("{{system}}", text))
-                if own := {name: test.leaf(f"{{{{{name}}}}}") for name in _variables(text)}:
-                    copy.put("vars", Node.mapping(test, **own))
-            copy.put("input", Node.mapping(test, **said))
+                parts["system"] = test.leaf(template.replace("{{system}}", text))
+                # A variable without a value stays as it is written.
+                if unset := {name: test.leaf(f"{{{{{name}}}}}") for name in _variables(text)}:
+                    copy.put("vars", Node.mapping(test, **unset))
+            copy.put("input", Node.mapping(test, **parts))
             copy.take("prompt")
             if len(texts) > 1:
                 copy.put("name", test.leaf(part_name(str(test.value.get("name")), key)))
-            made.append(copy)
-    if made:
-        root.put("tests", Node.sequence(root.children["tests"], *made))
+            tests.append(copy)
+    if tests:
+        root.put("tests", Node.sequence(root.children["tests"], *tests))
     if templates and len(templates) == len(section(root.value, "prompts")):
         root.take("prompts")
     elif templates:
