@@ -7,6 +7,7 @@ import re
 import subprocess
 import tomllib
 from collections.abc import Iterable, Mapping
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,13 +68,15 @@ def run_environment(folders: list[Path], environ: Mapping[str, str]) -> dict[str
     """
     merged = dict(environ)
     for folder in folders:
-        # Nothing is expanded in these files: a password may contain a dollar sign.
         file = folder / ".env"
         if not file.is_file():
             continue
         from dotenv import dotenv_values
 
-        for name, value in dotenv_values(file, interpolate=False).items():
+        # Python decodes the variables of the environment in the same way.
+        text = StringIO(file.read_text("utf-8-sig", "surrogateescape"))
+        # Nothing is expanded in these files: a password may contain a dollar sign.
+        for name, value in dotenv_values(stream=text, interpolate=False).items():
             if value is not None:
                 merged.setdefault(name, value)
     return merged

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from kindlm.errors import Err
 from kindlm.events.run import GitState
-from kindlm.recording.project import git_state, project_name, remote_name, report_files
+from kindlm.recording.project import (
+    git_state,
+    project_name,
+    remote_name,
+    report_files,
+    run_environment,
+)
 
 DEEP = "[" * 3_000 + "]" * 3_000
 
@@ -67,3 +74,19 @@ def test_the_configuration_names_the_project_before_the_variable(
     (tmp_path / "kindlm.toml").write_text('project = "desk"\n')
 
     assert (named, project_name(tmp_path)) == ("shop", "desk")
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        (b"# Schl\xfcssel\nKEY=abc\n", "abc"),
+        (b"KEY=a\xfcc\n", os.fsdecode(b"a\xfcc")),
+        (b"\xef\xbb\xbfKEY=abc\n", "abc"),
+    ],
+    ids=["comment", "value", "byte order mark"],
+)
+def test_variables_of_a_file_are_decoded_as_those_of_the_environment(
+    tmp_path: Path, written: bytes, value: str
+) -> None:
+    (tmp_path / ".env").write_bytes(written)
+    assert run_environment([tmp_path], {}) == {"KEY": value}
