@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from heapq import merge
 from itertools import groupby
 from operator import attrgetter, itemgetter
@@ -89,7 +89,7 @@ class RunDiff:
         self.options = options
         # The files of each test on both sides; `_unjudged_tests` fills it.
         self._files_of: dict[QualifiedName, tuple[Suite, Suite]] = {}
-        self._compared: dict[tuple[str, str], SuiteConfig | None] = {}
+        self._config_between = cache(self._compare_files)
 
     @cached_property
     def attempts(self) -> Attempts | None:
@@ -248,18 +248,14 @@ class RunDiff:
         both = [(before.pop(identity, []), files) for identity, files in after.items()]
         return *both, *((files, []) for files in before.values())
 
-    def _config_between(self, old: Suite, new: Suite) -> SuiteConfig | None:
-        """Return how the configuration of a file changed, and remember it."""
-        key = old.parts[0], new.parts[0]
-        if key not in self._compared:
-            self._compared[key] = compare_configs(
-                new.name,
-                (old.config_hash or "", new.config_hash or ""),
-                body_of(self._db, old.config_ref),
-                body_of(self._db, new.config_ref),
-                (read_servers(self._db, old.servers), read_servers(self._db, new.servers)),
-            )
-        return self._compared[key]
+    def _compare_files(self, old: Suite, new: Suite) -> SuiteConfig | None:
+        return compare_configs(
+            new.name,
+            (old.config_hash or "", new.config_hash or ""),
+            body_of(self._db, old.config_ref),
+            body_of(self._db, new.config_ref),
+            (read_servers(self._db, old.servers), read_servers(self._db, new.servers)),
+        )
 
     @cached_property
     def _added(self) -> tuple[dict[QualifiedName, AddedRepeats], ...]:

@@ -344,8 +344,8 @@ def _sample(
     checks: list[_Row],
     answers: list[_Row],
 ) -> Sample:
-    identity, status, output, latency, tokens_in, tokens_out, cost, steps, error, source = row[2:12]
-    gone, score = row[12:14]
+    identity, status, output, latency, tokens_in, tokens_out, cost, steps, error, *rest = row[2:]
+    source, is_output_gone, score, _ = rest
     failures = {
         Failure(kind, label, code or outcome)
         for _, kind, label, outcome, code, _ in checks
@@ -362,10 +362,10 @@ def _sample(
         graded.add(_OF_CHECKS)
     if error is not None:
         failures.add(Failure("error", "", error))
-    turns = turns_of(answer[1:3] for answer in answers)
+    turns = turns_of((call, users) for _, call, users, *_ in answers)
     last = max(turns.values(), default=1)
     last_texts = {turns[call]: digest for _, call, *_, has_text, digest in answers if has_text}
-    origins = [answer[4] for answer in answers]
+    origins = [recorded_in for *_, recorded_in, _, _ in answers]
     measured: dict[str, float | None] = {
         "drift": max((1 - mean for mean in _mean_scores(checks, ["drift"]).values()), default=None),
         "latency": latency if steps else None,
@@ -384,9 +384,9 @@ def _sample(
         failures=frozenset(failures),
         scores=scores,
         graded=frozenset(graded),
-        models=tuple(sorted({answer[3] for answer in answers if answer[3] is not None})),
+        models=tuple(sorted({model for *_, model, _, _, _ in answers if model is not None})),
         checks=checked,
-        erased=bool(gone)
+        erased=bool(is_output_gone)
         or any(digest is None for _, _, digest, _ in calls)
         or any(has_text and digest is None for *_, has_text, digest in answers),
         earlier=tuple(last_texts.get(turn) for turn in range(1, last)),
