@@ -256,6 +256,11 @@ def _run_command(arguments: Sequence[str]) -> int:
 
 
 def _invoke(arguments: Sequence[str]) -> int:
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        show([misuse("The current folder does not exist any more.", "Go to another folder.")])
+        return 1
     for argument in arguments:
         # Python decodes bytes that are not UTF-8 to lone surrogates, which cannot be stored.
         if any("\ud800" <= char <= "\udfff" for char in argument):

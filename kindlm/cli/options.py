@@ -171,7 +171,8 @@ def parse_since(text: str, now: datetime | None = None, option: str = "--since")
             f"{option} {text!r} is not an age or a date.",
             f"Write an age or a date: {option} 30d, {option} 12h, {option} 2026-01-31",
         )
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    # strftime writes years before 1000 with fewer digits, which would sort behind later years.
+    return f"{moment.replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
 
 
 @command_options

@@ -125,6 +125,19 @@ def test_an_argument_that_is_no_utf8_is_a_mistake_of_use(
     assert not list(here.iterdir())
 
 
+@pytest.mark.parametrize("arguments", [["runs"], ["bogus"], ["test"]])
+def test_a_folder_that_was_removed_is_a_mistake_of_use(
+    arguments: list[str], kindlm: Any, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = here / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    outcome = kindlm(*arguments)
+    assert (outcome.code, outcome.out) == (1, "")
+    assert outcome.err.startswith("✗ The current folder does not exist any more.\n")
+
+
 def test_the_version_is_printed(kindlm: Any) -> None:
     from kindlm import __version__
 

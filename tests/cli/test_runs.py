@@ -212,6 +212,7 @@ def test_a_file_that_is_no_history_is_refused(kindlm: Any, here: Path) -> None:
         ("2h", "2026-11-21T10:00:00.000000Z"),
         ("2026-11-01T00:00:00+02:00", "2026-10-31T22:00:00.000000Z"),
         ("2026-11-01T00:00:00Z", "2026-11-01T00:00:00.000000Z"),
+        ("0226-01-31T00:00:00+00:00", "0226-01-31T00:00:00.000000Z"),
     ],
 )
 def test_points_in_time(text: str, expected: str) -> None:
