@@ -161,13 +161,13 @@ def require_read_models(connection: sqlite3.Connection) -> None:
 
 
 @contextmanager
-def open_view(database: Path | None, wanted: str) -> Iterator[RunView]:
+def open_view(database: Path | None, name: str) -> Iterator[RunView]:
     """Open the run or the group of shards that a user names; end the command if there is none."""
     from kindlm.history.run_names import find_run_or_group
     from kindlm.history.run_view import RunView
 
     with open_history(database) as connection:
-        yield RunView(connection, or_fail(find_run_or_group(connection, wanted, commit_named)))
+        yield RunView(connection, or_fail(find_run_or_group(connection, name, commit_named)))
 
 
 def exit_code(view: RunView) -> int:
@@ -208,12 +208,12 @@ def of_project(options: ReportOptions, root: Path) -> ReportOptions:
     )
 
 
-def no_execution(wanted: str, view: RunView) -> KindlmError:
+def no_execution(name: str, view: RunView) -> KindlmError:
     """Return the error that a run has no such execution."""
     what = "run" if view.group is None else "group"
     by_id = "" if view.group is None else f"Name it by its id, such as {view.runs[0]}-1. "
     return not_there(
-        f"The {what} {view.id} has no execution {wanted!r}.",
+        f"The {what} {view.id} has no execution {name!r}.",
         f"{by_id}List its executions: kindlm report {view.id} --format json",
     )
 
@@ -247,14 +247,14 @@ def commit_named(revision: str) -> str | None:
     return commit_of(Path.cwd(), revision)
 
 
-def named_run(db: sqlite3.Connection, wanted: str) -> str:
+def named_run(db: sqlite3.Connection, name: str) -> str:
     """Return the id of the run that a user names; end the command if there is none."""
     from kindlm.history.run_names import find_run
 
-    return or_fail(find_run(db, wanted, commit_named))
+    return or_fail(find_run(db, name, commit_named))
 
 
-def finished_run(db: sqlite3.Connection, wanted: str | None, suite: str | None) -> Result[str]:
+def finished_run(db: sqlite3.Connection, name: str | None, suite: str | None) -> Result[str]:
     """Return the finished run that a user names, also by a file with its JSON report.
 
     Without a name, or with `latest`, it is the newest finished run of the suite. Stopped runs do
@@ -262,10 +262,10 @@ def finished_run(db: sqlite3.Connection, wanted: str | None, suite: str | None) 
     """
     from kindlm.history.run_names import find_run, latest_finished
 
-    if wanted is None or wanted == "latest":
+    if name is None or name == "latest":
         return latest_finished(db, suite)
-    found = find_run(db, wanted, commit_named)
-    path = Path(wanted)
+    found = find_run(db, name, commit_named)
+    path = Path(name)
     if isinstance(found, Ok) or not path.is_file():
         return found
     reported = _reported_run(path)
@@ -283,7 +283,7 @@ def finished_run(db: sqlite3.Connection, wanted: str | None, suite: str | None) 
 
 
 def finished_side(
-    db: sqlite3.Connection, wanted: str | None, suite: str | None
+    db: sqlite3.Connection, name: str | None, suite: str | None
 ) -> Result[str | Group]:
     """Return the finished run that a user names, or a group of shards.
 
@@ -293,10 +293,10 @@ def finished_side(
     from kindlm.history.run_names import find_run_or_group
     from kindlm.history.runs import RunFilter, runs
 
-    if wanted is not None and shards_of(db, wanted):
-        return find_run_or_group(db, wanted, commit_named)
-    found = finished_run(db, wanted, suite)
-    if wanted not in (None, "latest") or isinstance(found, Err):
+    if name is not None and shards_of(db, name):
+        return find_run_or_group(db, name, commit_named)
+    found = finished_run(db, name, suite)
+    if name not in (None, "latest") or isinstance(found, Err):
         return found
     (run,) = runs(db, RunFilter(ids=[found.value]))
     if run.shard is None or run.group_id is None:

@@ -18,6 +18,7 @@ from typing import Any
 
 from kindlm.cli.console import is_interactive, warn
 from kindlm.recording.secrets import secret_values
+from kindlm_store import Redactor
 
 _LEVELS = ("debug", "info", "warn", "error")
 _ROOT = "kindlm"
@@ -71,8 +72,6 @@ class _Handler(logging.Handler):
 
     def hide(self, secrets: set[str]) -> None:
         """Redact these values in further lines, too."""
-        from kindlm_store import Redactor
-
         self._secrets |= secrets
         self._redact = Redactor(self._secrets)
 

@@ -158,7 +158,7 @@ class _Attempt:
         agent: the parent of spans of calls and tools: the open call to an agent, else the attempt.
         calls: open calls, by number.
         tools: open tool calls, by position.
-        said: the messages up to and including each answer, by the number of the call.
+        messages: the messages up to and including each answer, by the number of the call.
         items: the messages that an agent sent to its model, in the wire format, by the call.
         last: the last request to the target.
         now_ns: the time of the last event. It grows with each event, so that sorting keeps order.
@@ -175,7 +175,7 @@ class _Attempt:
     evaluations: list[dict[str, Any]] = field(default_factory=list)
     calls: dict[int, _Open] = field(default_factory=dict)
     tools: dict[int, _Open] = field(default_factory=dict)
-    said: dict[int, tuple[Message, ...]] = field(default_factory=dict)
+    messages: dict[int, tuple[Message, ...]] = field(default_factory=dict)
     items: dict[int, tuple[str, ...]] = field(default_factory=dict)
     last: ProviderRequested | AgentSent | None = None
     model: ProviderRequested | None = None
@@ -225,8 +225,10 @@ class _Attempt:
         code = finished.error_code if finished else None
         source, _, attempt = (started.source or "").rpartition(".")
         run, _, number = source.rpartition("-")
-        said = self._history(self.last) if self.last else started.messages
-        talk = [each for each in said if each.role in (Role.USER, Role.ASSISTANT) and each.text]
+        conversation = self._history(self.last) if self.last else started.messages
+        talk = [
+            each for each in conversation if each.role in (Role.USER, Role.ASSISTANT) and each.text
+        ]
         answer = [each for each in talk[-1:] if each.role is Role.ASSISTANT]
         yield out_span(
             (trace_id(self.run), self.id, span_id(self.run)),
@@ -251,7 +253,7 @@ class _Attempt:
                 "kindlm.status": status,
                 "kindlm.score": finished and finished.score,
                 "kindlm.cost_usd": finished and finished.cost_usd,
-                "gen_ai.system_instructions": self.content.instructions(_system(said)),
+                "gen_ai.system_instructions": self.content.instructions(_system(conversation)),
                 "gen_ai.input.messages": self.content.messages(talk[: len(talk) - len(answer)]),
                 "gen_ai.output.messages": self.content.messages(answer, "stop"),
             },
@@ -270,7 +272,7 @@ class _Attempt:
                 self.model = self.model or sent
             self.calls_models |= purpose == Purpose.AGENT
             self.items[sent.call] = (*self.items.get(sent.base or 0, ()), *sent.items)
-        self.said[sent.call] = (*self.said.get(sent.after or 0, ()), *sent.messages)
+        self.messages[sent.call] = (*self.messages.get(sent.after or 0, ()), *sent.messages)
         below = self.agent if purpose == Purpose.AGENT else self.id
         opened = _Open(sent, self._id(f"call/{sent.call}"), below, self.now_ns)
         self.calls[sent.call] = opened
@@ -316,7 +318,7 @@ class _Attempt:
                 "gen_ai.output.messages": self.content.messages([answer], reason or "stop"),
             },
         )
-        self.said[event.call] += (answer,)
+        self.messages[event.call] += (answer,)
 
     def _used(self, opened: _Open, use: ToolUse) -> None:
         call = use.call
@@ -365,12 +367,12 @@ class _Attempt:
 
     def _asked(self, sent: ProviderRequested | AgentSent) -> tuple[str, dict[str, Any]]:
         """Return name and attributes of a call's span, as far as the request has them."""
-        said = self._history(sent) if self.content.redact else ()
-        others = [message for message in said if message.role is not Role.SYSTEM]
+        conversation = self._history(sent) if self.content.redact else ()
+        others = [message for message in conversation if message.role is not Role.SYSTEM]
         common = {
             "kindlm.call": sent.call,
             "kindlm.try": sent.attempt if sent.attempt > 1 else None,
-            "gen_ai.system_instructions": self.content.instructions(_system(said)),
+            "gen_ai.system_instructions": self.content.instructions(_system(conversation)),
             "gen_ai.input.messages": self.content.messages(others),
         }
         if isinstance(sent, AgentSent):
@@ -399,10 +401,10 @@ class _Attempt:
             body = sent_body(sent.path or "", sent.body or "{}", self.items[sent.call])
             return read_request(wire, body if isinstance(body, dict) else {}).messages
         if sent.after is None:
-            return self.said[sent.call]
+            return self.messages[sent.call]
         # After the first answer, which includes it, a prefill is no message of its own.
         first = [m for m in self.started.messages if not (m.prefill and sent.after)]
-        return [*first, *self.said[sent.call]]
+        return [*first, *self.messages[sent.call]]
 
     def _id(self, part: str) -> str:
         return span_id(self.run, f"{self.number}.{self.started.attempt}", part)

@@ -71,11 +71,11 @@ def parse_reporters(values: Sequence[str], output: Path | None) -> list[Reporter
 
 def configured_reporters(root: Path) -> Result[list[Reporter]]:
     """Return the reporters in the project's configuration; each has a file."""
-    wanted = report_files(root)
-    if isinstance(wanted, Err):
-        return wanted
+    files = report_files(root)
+    if isinstance(files, Err):
+        return files
     reporters: list[Reporter] = []
-    for name, file in wanted.value:
+    for name, file in files.value:
         found = find_report(name)
         if isinstance(found, Err):
             error = found.error

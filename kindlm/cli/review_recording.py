@@ -1,4 +1,4 @@
-"""Records a verdict of a person on an execution, from a terminal or a page."""
+"""Records a person's verdict on an execution, for `kindlm review` and for pages."""
 
 from __future__ import annotations
 
@@ -31,18 +31,16 @@ def record_review(
         how = "was skipped" if execution.status is Status.SKIPPED else "has not ended"
         nothing = f"The execution {execution.id} {how}: there is nothing to review."
         return Err(misuse(nothing, "Choose an execution that finished."))
-    before = next((said for said in view.reviews(execution) if said.by == by), None)
-    # A review is of the conversation, in the run that held it.
-    held_in, _, place = execution.source.rpartition("-")
-    payload = ReviewRecorded(
-        run=held_in, execution=int(place), passed=passed, note=text or None, by=by
-    )
+    before = next((review for review in view.reviews(execution) if review.by == by), None)
+    # A rescored execution has the conversation of its source, and the review is of that.
+    run, _, place = execution.source.rpartition("-")
+    payload = ReviewRecorded(run=run, execution=int(place), passed=passed, note=text or None, by=by)
     log.append(new_journal(), [journal_event(payload, before.at if before else None)])
     return Ok((execution, before))
 
 
 def recorder_of(opened: Callable[[], AbstractContextManager[EventLog]], by: str) -> RecordReview:
-    """Return what records a person's reviews from a page into an open log."""
+    """Return a function for pages that records reviews by a person; `opened` returns the log."""
 
     def record(execution: str, passed: bool, text: str | None) -> Result[None]:
         with opened() as log, closing(log.reader()) as reader:

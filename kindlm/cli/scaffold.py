@@ -43,11 +43,11 @@ def create_project(
     texts = _template_texts(template, folder.resolve().name, values)
     settings = texts.pop(_SETTINGS, "")
     try:
-        taken = [folder / name for name in texts if (folder / name).exists()]
-        if taken and not overwrite:
-            verb = "is" if len(taken) == 1 else "are"
+        existing = [folder / name for name in texts if (folder / name).exists()]
+        if existing and not overwrite:
+            verb = "is" if len(existing) == 1 else "are"
             refuse(
-                f"{', '.join(map(str, taken))} {verb} there already; nothing was written.",
+                f"{', '.join(map(str, existing))} {verb} there already; nothing was written.",
                 "Overwrite with --force, or name another folder: kindlm init DIR",
             )
         folder.mkdir(parents=True, exist_ok=True)

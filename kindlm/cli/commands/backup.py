@@ -29,7 +29,6 @@ def backup_command(
     file: Path = argument("FILE", "A new file."), db: Path | None = DATABASE
 ) -> None:
     """Copy the history to a new file, and check the copy. Works while tests run."""
-    # The file takes its name only once it is complete and checked.
     source = existing_history(db).database
     if file.is_dir():
         refuse(f"{file} is a folder.", "Name a new file in it.")
@@ -40,17 +39,18 @@ def backup_command(
             f"There is no folder {file.parent}.",
             f"Create it: mkdir -p {shlex.quote(str(file.parent))}",
         )
+    # Renamed once it is complete and checked.
     part = file.with_name(f".{file.name}.{secrets.token_hex(4)}{UNFINISHED_BACKUP}")
-    held = None
+    locked = None
     try:
         with closing(open_reader(source)) as reader:
             remove_unfinished_backups(file.parent)
-            # Held for as long as it is written. 0600: conversations are for their owner alone.
+            # Locked until it is complete, and only for its owner.
             flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC
-            held = os.open(part, flags, 0o600)
-            fcntl.flock(held, fcntl.LOCK_EX)
+            locked = os.open(part, flags, 0o600)
+            fcntl.flock(locked, fcntl.LOCK_EX)
             with closing(sqlite3.connect(part)) as target:
-                reader.backup(target)  # one snapshot; processes that write the history go on
+                reader.backup(target)  # one snapshot, which blocks no writer
         checked = _checked(part, source)
         if file.exists():
             fail([_is_there(file)])
@@ -68,8 +68,8 @@ def backup_command(
             code=ErrorCode.UNKNOWN_ERROR,
         )
     finally:
-        if held is not None:
-            os.close(held)
+        if locked is not None:
+            os.close(locked)
         for each in files_of(part):
             with suppress(OSError):
                 each.unlink(missing_ok=True)

@@ -174,15 +174,15 @@ def remove_command(
 ) -> None:
     """Remove the baseline of a suite. The run stays in the history."""
     with open_journal(database) as (log, db):
-        meant = [
+        matching = [
             baseline
             for baseline in list_baselines(db, suite)
             if (baseline.active if label is None else baseline.label == label)
             and project in (None, baseline.project)
         ]
-        if not meant and suite is not None:
+        if not matching and suite is not None:
             fail([no_baseline(suite)])
-        if not meant:
+        if not matching:
             message = f"No {f'baseline {label!r}' if label else 'baseline'} is set."
             hint = (
                 "List the baselines: kindlm baseline list"
@@ -190,16 +190,16 @@ def remove_command(
                 else "Set one: kindlm baseline set"
             )
             refuse(message, hint, code=ErrorCode.BASELINE_NOT_FOUND)
-        if len(meant) > 1:
+        if len(matching) > 1:
             suites, projects = (
-                {getattr(baseline, name) for baseline in meant} for name in ("suite", "project")
+                {getattr(baseline, name) for baseline in matching} for name in ("suite", "project")
             )
             option, named = ("suite", suites) if len(suites) > 1 else ("project", projects)
             refuse(
                 f"There are baselines of several {option}s: {', '.join(sorted(named))}.",
                 f"Name one: kindlm baseline remove --{option} NAME",
             )
-        found = meant[0]
+        found = matching[0]
         payload = BaselineRemoved(
             project=found.project, suite=found.suite, label=found.label or None, by=author()
         )

@@ -1,4 +1,4 @@
-"""`kindlm browse`: the history in the web browser of one person."""
+"""`kindlm browse`: open the history in a web browser."""
 
 from __future__ import annotations
 
@@ -64,29 +64,26 @@ def browse_command(
         sys.stdout.flush()
         note("Ctrl-C ends it.")
         if not no_open:
-            # Some browsers return when they are closed, and pages are to be served before that.
+            # Some browsers only return when they are closed.
             threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
 
-    # Anyone else who can reach the pages can only read.
-    made = make_datasette(project.database, threshold, reviews_of(db) if names else None)
+    # Only the user of this machine can review.
+    datasette = make_datasette(project.database, threshold, reviews_of(db) if names else None)
     with listening:
-        serve(made, listening, tell, names)
+        serve(datasette, listening, tell, names)
 
 
 def reviews_of(database: Path | None) -> Reviewer:
-    """Return what records the user's reviews from pages of a history."""
+    """Return what records the user's reviews on the pages."""
     project = existing_history(database)
     opened = partial(open_log, project.database, project_secrets(project.root))
     return lambda _: recorder_of(opened, author())
 
 
 def _print_metadata(database: Path | None) -> None:
-    """Print descriptions, facets and saved queries of the history, as Datasette's metadata.
-
-    Datasette names a database by its file.
-    """
+    """Print descriptions, facets and saved queries of the history, as Datasette's metadata."""
     from kindlm.browse.descriptions import INSTANCE, metadata
 
-    name = project_here(database).database.stem
-    told = INSTANCE | {"databases": {name: metadata()}}
-    sys.stdout.write(printed_json(told, indent=2) + "\n")
+    name = project_here(database).database.stem  # Datasette's name of the database
+    document = INSTANCE | {"databases": {name: metadata()}}
+    sys.stdout.write(printed_json(document, indent=2) + "\n")

@@ -34,10 +34,10 @@ def demo_command(
     options = ReportOptions(
         color=wants_color(sys.stdout),
         width=shutil.get_terminal_size().columns,
-        database=str(_database(folder)),  # the demo is started outside of its folder
+        database=str(_database(folder)),  # suggested commands need it outside the folder
     )
     page = Page(sys.stdout, options)
-    _lay_out(folder)
+    _write_files(folder)
     page.unbroken((f"Created a support agent and its tests in {folder}/.", "dim"))
 
     page.heading("1  The agent as it is")
@@ -52,7 +52,7 @@ def demo_command(
     with closing(open_reader(_database(folder))) as reader:
         diff = compare_runs(reader, before, after, DiffOptions())
         write_diff(diff, sys.stdout, options)
-        as_told = diff.before.passed and not diff.after.passed and diff.fails
+        is_as_planned = diff.before.passed and not diff.after.passed and diff.fails
     page.heading("Look closer")
     for kindlm, what in (
         ("kindlm diff", "this comparison, also with --format html"),
@@ -62,16 +62,16 @@ def demo_command(
     ):
         command = f"cd {shlex.quote(str(folder))} && {kindlm}"
         page.unbroken((f"{command:<44}", "bold"), (f" {what}", "dim"), indent=3)
-    if not as_told:
+    if not is_as_planned:
         raise typer.Exit(1)
 
 
-def _lay_out(folder: Path) -> None:
-    """Write the demo's files once; leave a folder with other content alone."""
+def _write_files(folder: Path) -> None:
+    """Write the files of the demo, unless they exist; refuse a folder with other content."""
     mark, agent = folder / ".kindlm" / "demo", _agent_file(folder)
     if mark.exists():
-        ours = [_agent_text(name) for name in (_GOOD_AGENT, _CHANGED_AGENT)]
-        if agent.exists() and agent.read_bytes() not in [known.encode() for known in ours]:
+        known = [_agent_text(name).encode() for name in (_GOOD_AGENT, _CHANGED_AGENT)]
+        if agent.exists() and agent.read_bytes() not in known:
             refuse(
                 f"{agent} was edited, and the story would overwrite it.",
                 "Move it away, or name another folder: kindlm demo FOLDER",
@@ -96,7 +96,7 @@ def _agent_text(name: str) -> str:
 
 
 def _record(folder: Path, label: str, page: Page) -> str:
-    """Record a run; if it does not finish, the demo ends there."""
+    """Record a run; end the command if the run does not finish."""
     from kindlm.cli.options import TestOptions
     from kindlm.cli.run_options import make_request
     from kindlm.cli.run_recording import record_run

@@ -22,7 +22,7 @@ _ROW = re.compile(r"^\| `(\w+)` \| (.*) \|$", re.MULTILINE)
 _LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
 
 _NARROWEST = 20
-"""Columns of what a code means. A narrower terminal wraps the lines itself."""
+"""Columns of the column with the meaning; a narrower terminal wraps its lines."""
 
 
 def explain_command(
@@ -48,8 +48,8 @@ def explain_command(
         number, text = errors[name]
         typer.echo(f"{name} ({number})\n\n{_wrapped(text, width)}\n\n{REFERENCE}#{name.lower()}")
     elif name in failures:
-        said = _wrapped(failures[name], width)
-        typer.echo(f"{name}, a failed check\n\n{said}\n\n{REFERENCE}#codes-of-assertions")
+        text = _wrapped(failures[name], width)
+        typer.echo(f"{name}, a failed check\n\n{text}\n\n{REFERENCE}#codes-of-assertions")
     else:
         close = suggest(name, [*errors, *failures])
         guess = f'Did you mean "{close}"? ' if close else ""
@@ -57,12 +57,12 @@ def explain_command(
 
 
 def _table(texts: Mapping[str, str], width: int) -> Iterator[str]:
-    """Yield a line for each code, with the beginning of what it means."""
+    """Yield a line for each code, with the beginning of its meaning."""
     names = max(map(len, texts))
     left = max(width - names - 4, _NARROWEST)
     for name, text in texts.items():
-        said = re.split(r"[.:;] ", text, maxsplit=1)[0].removesuffix(".")
-        yield f"  {name:{names}}  {shorten(said, left, placeholder=' …')}"
+        beginning = re.split(r"[.:;] ", text, maxsplit=1)[0].removesuffix(".")
+        yield f"  {name:{names}}  {shorten(beginning, left, placeholder=' …')}"
 
 
 def _wrapped(text: str, width: int) -> str:

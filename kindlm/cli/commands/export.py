@@ -1,7 +1,7 @@
-"""`kindlm history export`: a recorded run as a file that another history can import, or as a trace.
+"""`kindlm history export`: write a run to a file for another history, or as a trace.
 
-The file holds the run, the runs that it was derived from, the repeats that `kindlm settle` added to
-any of them, and the journals about them.
+The file also has the runs from which this one was derived, the repeats that `kindlm settle` added
+to them, and the events of journals about them.
 """
 
 from __future__ import annotations

@@ -28,7 +28,6 @@ from kindlm.wording import count
 from kindlm_store.merging import RefusedError
 
 _STDIN = Path("-")
-"""The name that means standard input."""
 
 _RUNS = "SELECT substr(name, 5) FROM streams WHERE name GLOB 'run/*' ORDER BY id"
 
@@ -61,12 +60,12 @@ class _Imported:
     """The outcome of importing a file of events.
 
     Attributes:
-        added: Events that are new in the history.
-        known: Events that were there already.
-        runs: The runs that the events belong to.
-        warnings: Content of the file that could not be imported.
-        withheld: Texts that are neither in the file nor in the history.
-        filled: Texts that were withheld, and are there now.
+        added: The number of new events.
+        known: The number of events that the history already had.
+        runs: The runs of the events.
+        warnings: Messages about content that could not be imported.
+        withheld: The number of texts that neither the file nor the history has.
+        filled: The number of withheld texts that the file had.
     """
 
     added: int
@@ -78,10 +77,10 @@ class _Imported:
 
 
 def _import_file(file: Path, project: Project, suite: str | None) -> _Imported:
-    """Import a file into the history of a project, all of it or nothing; create it if needed.
+    """Import a file of events or foreign results into the history, all of it or nothing.
 
-    It is a file of events, or results of another program; `suite` is the suite of results that name
-    none. A file that cannot be imported ends the command.
+    The history is created if needed. `suite` is the suite of results without one. The command ends
+    if the file cannot be imported.
     """
     try:
         with _regular(file) as path:
@@ -117,7 +116,7 @@ def _refuse_line(file: Path, error: LineError) -> NoReturn:
 
 @contextmanager
 def _regular(file: Path) -> Iterator[Path]:
-    """Yield a file that can be read more than once: a pipe is copied to one first."""
+    """Yield a file that can be read more than once, such as a copy of a pipe."""
     if file != _STDIN and (file.is_file() or not file.exists()):
         yield file
         return
@@ -133,7 +132,7 @@ def _regular(file: Path) -> Iterator[Path]:
 
 
 def _import_events(opened: BinaryIO, file: Path, database: Path) -> _Imported:
-    """Import the events of a file; a refused file leaves no new history behind."""
+    """Import the events of a file. If the file is refused, no new history is created."""
     if not database.exists():
         with TemporaryDirectory(prefix="kindlm-") as folder:
             _import_export(opened, file, Path(folder) / database.name)
@@ -142,7 +141,7 @@ def _import_events(opened: BinaryIO, file: Path, database: Path) -> _Imported:
 
 
 def _is_export(opened: BinaryIO) -> bool:
-    """Return whether the first line of a file marks it as an export."""
+    """Return whether the first line of a file is the header of an export."""
     try:
         header = json.loads(opened.readline())
     except (ValueError, RecursionError):
@@ -176,5 +175,5 @@ def _refused(file: Path, error: RefusedError) -> KindlmError:
         " import those first.",
         "unsound": "The file is not as it was written: export the run again.",
     }
-    said = str(error).replace("/", " ", 1)
-    return broken(f"Nothing of {file} was imported: {said}.", hints[error.kind])
+    reason = str(error).replace("/", " ", 1)
+    return broken(f"Nothing of {file} was imported: {reason}.", hints[error.kind])

@@ -77,7 +77,7 @@ def import_suite_command(
 
 
 def _refuse_what_runs(file: Path, data: bytes) -> None:
-    """End the command if kindlm can run a file unchanged."""
+    """End the command if kindlm can run the file as it is."""
     from kindlm.formats.recognition import recognised
 
     kind = recognised(data.decode("utf-8", errors="replace"), file.suffix.lower())
@@ -92,7 +92,7 @@ def _refuse(message: str, hint: str, file: Path) -> NoReturn:
 
 
 def _redacted(value: Any, redact: Redactor) -> Any:
-    """Return a part of a suite without secrets, also in its comments."""
+    """Return a part of a suite without secrets, also without those in comments."""
     from kindlm.generate.suite_text import Comment
 
     if isinstance(value, Mapping):
@@ -105,7 +105,7 @@ def _redacted(value: Any, redact: Redactor) -> Any:
 
 
 def _report(imported: ImportedSuite, written: Path, folder: Path) -> None:
-    """Show how many tests were imported, and what was not, with the lines in files of a folder."""
+    """Note how many tests were imported, and the places of what was left out or changed."""
     kept = ""
     if imported.skipped:
         kept = f"; {imported.skipped:,} kept with `skip: true`, until you add checks"

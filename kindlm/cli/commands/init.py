@@ -1,7 +1,4 @@
-"""`kindlm init`: a project that runs at once.
-
-With `--agent`, it has the first test of an agent of the user, in the form that fits it.
-"""
+"""`kindlm init`: create a project that runs at once, or with `--agent`, a test of your agent."""
 
 from __future__ import annotations
 
@@ -28,15 +25,14 @@ _MODELS = {
     "anthropic": ("claude-haiku-4-5", "ANTHROPIC_API_KEY"),
     "ollama": ("llama3.2", None),
 }
-"""The providers, each with a model to begin with and the variable that usually holds the key."""
+"""Providers, each with a first model and the usual variable for its key."""
 
 _DEFAULT = "openai"
 
 _LIKE_A_KEY = re.compile(
     r"\A(?:sk|pk|rk|gsk|xai|key|hf)[-_]|(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[A-Za-z0-9]{24}"
 )
-"""How keys begin, and a word that is too long and too mixed for a name."""
-
+"""The prefixes of API keys, or a long word of mixed letters and digits."""
 
 _OBJECTS = {
     "langgraph": "agent:graph",
@@ -49,21 +45,21 @@ _OBJECTS = {
     "autogen": "agent:agent",
     "python": "agent:answer",
 }
-"""Kinds of agents that are objects in Python, and where each may be."""
+"""Kinds of agents that are Python objects, with the place of each in its framework's examples."""
 
 _SERVICES = {
     "fastapi": ("python -m uvicorn main:app --port {{serve.agent.port}}", "Uvicorn running"),
     "node": ("node server.mjs", "listening"),
     "http": ("./agent", "listening"),
 }
-"""Kinds of agents that are services: how each may be started, what it prints when it is ready."""
+"""Kinds of agents that are services, with a command that starts it and its line when ready."""
 
 _PROGRAM = "program"
 
 KINDS = (*_OBJECTS, *_SERVICES, _PROGRAM)
 
 _ASK = "ask"
-"""The kind that stands for the question which one it is."""
+"""The value of `--agent` without a value."""
 
 
 def init_command(
@@ -87,22 +83,21 @@ def init_command(
     if template == "scenario":
         _init_scenarios(folder, agent, force=force)
     elif agent is None:
-        _tell(folder, create_project(folder, template or "basic", overwrite=force))
+        _note_written(folder, create_project(folder, template or "basic", overwrite=force))
     elif template is None:
         if "://" in agent:
             or_fail(agent_at(agent))
         command = _write_first_test(folder, agent, force=force)
-        note(f"Next: {_there(folder, command)}")
+        note(f"Next: {_in_folder(folder, command)}")
     else:
         hint = "leave --template out; a URL goes with --template scenario"
         raise typer.BadParameter(hint, param_hint="--agent")
 
 
 def _init_scenarios(folder: Path, agent: str | None, *, force: bool) -> None:
-    """Write a project with scenarios, and offer to write more tests for an agent of the user.
+    """Write a project with scenarios, and offer to generate tests for the user's agent.
 
-    On a terminal, kindlm asks for the judge; otherwise it uses the default. It never asks for a
-    key, only for the name of its variable.
+    On a terminal, kindlm asks for the judge and the variable with its key, never for the key.
     """
     if agent is not None:
         or_fail(agent_at(agent))
@@ -124,27 +119,26 @@ def _init_scenarios(folder: Path, agent: str | None, *, force: bool) -> None:
     if agent is not None:
         template = "scenario-url"
         values["__AGENT__"] = quoted(agent)
-    _tell(folder, create_project(folder, template, overwrite=force, values=values))
-    if agent is not None and not (asks and _writes_tests(model, folder)):
-        command = _there(folder, 'kindlm gen --description "what it is for"')
+    _note_written(folder, create_project(folder, template, overwrite=force, values=values))
+    if agent is not None and not (asks and _offer_to_generate(model, folder)):
+        command = _in_folder(folder, 'kindlm gen --description "what it is for"')
         note(f"More tests, written by a model: {command}")
 
 
-def _tell(folder: Path, written: list[Path]) -> None:
-    """Show what was written, and the next command."""
+def _note_written(folder: Path, written: list[Path]) -> None:
     note(f"Wrote {', '.join(str(path) for path in written)}.")
-    note(f"Next: {_there(folder, 'kindlm test')}")
+    note(f"Next: {_in_folder(folder, 'kindlm test')}")
 
 
-def _there(folder: Path, command: str) -> str:
-    """Return a command for a folder as typed from here."""
+def _in_folder(folder: Path, command: str) -> str:
+    """Return a command that runs in a folder, as typed from here."""
     if folder.resolve() == Path.cwd():
         return command
     return f"cd {shlex.quote(str(folder))} && {command}"
 
 
-def _writes_tests(model: str, folder: Path) -> bool:
-    """Offer to write tests for the agent at once; return whether that was done."""
+def _offer_to_generate(model: str, folder: Path) -> bool:
+    """Offer to generate tests for the agent now; return whether the user accepted."""
     if not typer.confirm(f"Let {model} write tests for it now?", default=False, err=True):
         return False
     from kindlm.cli.commands.gen import GenOptions
@@ -160,7 +154,7 @@ def _writes_tests(model: str, folder: Path) -> bool:
 def _model(text: str) -> str:
     name = text.strip()
     if _LIKE_A_KEY.search(name):
-        # As with the variable: the input is not repeated.
+        # The error does not repeat the input, which may be a key.
         raise typer.BadParameter("The name of a model, please, such as gpt-4o-mini; never the key.")
     return name
 
@@ -174,10 +168,7 @@ def _url(text: str) -> str:
 
 
 def agent_at(url: str) -> Result[AgentConfig]:
-    """Return the agent at a URL, or an error.
-
-    A URL with a secret is refused, since it is written into files.
-    """
+    """Return the agent at a URL, or an error. A secret in it is one: files will contain the URL."""
     from kindlm.config.diagnostics import Reporter
     from kindlm.document import Document
     from kindlm.scenarios.configuration import agent_config
@@ -195,7 +186,7 @@ def agent_at(url: str) -> Result[AgentConfig]:
 
 
 def secret_in_url() -> KindlmError:
-    """Return the error of a URL that would put a secret into a file."""
+    """Return the error that the URL of an agent has a secret."""
     return misuse(
         "The URL of the agent holds a secret, which would be written into a file.",
         "Name the agent in kindlm.toml, with ${env.NAME} for that.",
@@ -212,14 +203,14 @@ _MESSAGE, _TOOL = "Where is my order A1?", "lookup_order"
 
 
 _FirstTest: TypeAlias = tuple[str, Mapping[str, str]]
-"""What is written: a template and its values."""
+"""A template and its values."""
 
 
 def _write_first_test(folder: Path, kind: str, *, force: bool) -> str:
     """Write the first test of an agent, and return the command that runs it.
 
-    `kind` is one of `KINDS`, `_ASK`, the URL of a running agent, or the place of an object, such as
-    `shop.agent:graph`. On a terminal, kindlm asks for missing details.
+    `kind` is one of `KINDS`, `_ASK`, a URL, or the place of an object, such as `shop.agent:graph`.
+    On a terminal, kindlm asks for details.
     """
     if kind == _ASK:
         if not can_ask():
@@ -309,7 +300,7 @@ def _asked(question: str, default: str, read: Callable[[str], str]) -> str:
 
 
 def _answer(form: str, wanted: str) -> Callable[[str], str]:
-    """Return a parser for answers of a form; errors do not repeat the answer: it may be a key."""
+    """Return a parser of answers. Its errors do not repeat the answer, which may be a key."""
 
     def read(text: str) -> str:
         if not re.fullmatch(form, text.strip()):
@@ -320,7 +311,6 @@ def _answer(form: str, wanted: str) -> Callable[[str], str]:
 
 
 def _one_of(names: Iterable[str]) -> Callable[[str], str]:
-    """Return what reads one of some names."""
     return _answer("|".join(map(re.escape, names)), f"One of {', '.join(names)}, please")
 
 

@@ -1,4 +1,4 @@
-"""`kindlm label`: name a run, so that other commands find it by that name."""
+"""`kindlm label`: name a run."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def merge_command(
     project = project_here(db)
     refused: list[KindlmError] = []
     with ExitStack() as opened:
-        # All of them are opened before anything is merged.
+        # Open all files before anything is merged.
         sources: dict[Path, sqlite3.Connection] = {}
         for file in files:
             if not file.exists():
@@ -76,13 +76,13 @@ def merge_command(
 
 
 class _Merged(NamedTuple):
-    """A history, and what was merged from it.
+    """The outcome of merging a history.
 
     Attributes:
         file: The history.
         taken: What was merged.
         is_damaged: Whether only its readable part was merged.
-        lost: Number of readable events whose run or journal is unknown.
+        lost: The number of readable events whose run or journal is unknown.
     """
 
     file: Path
@@ -92,7 +92,7 @@ class _Merged(NamedTuple):
 
 
 def _take(log: EventLog, file: Path, reader: sqlite3.Connection) -> _Merged:
-    """Merge a history; of a damaged one, its readable part."""
+    """Merge a history, or the readable part of a damaged one."""
 
     def taken_of(source: sqlite3.Connection) -> Taken:
         return merge_of(log, source, file).take()
@@ -137,14 +137,13 @@ def _explained(merged: _Merged, refusal: RefusedError) -> KindlmError:
 
 
 def _lost(merged: _Merged) -> list[KindlmError]:
-    """Return the error that some or all of a damaged history is lost; none if nothing is."""
+    """Return the error that events of a damaged history are lost, if some are."""
     taken = merged.taken
     if merged.lost:
-        said = f"{count(merged.lost, 'event')} of it can be read, but not of which run they are"
+        what = f"{count(merged.lost, 'event')} of it can be read, but not of which run they are"
     elif merged.is_damaged and not (taken.added or taken.known or taken.refused):
-        said = "Nothing that was recorded in it can be read"
+        what = "Nothing that was recorded in it can be read"
     else:
         return []
-    message = f"{said}: the history is damaged there."
     where = SourceLocation(str(merged.file))
-    return [broken(message, _BACKUP, where)]
+    return [broken(f"{what}: the history is damaged there.", _BACKUP, where)]

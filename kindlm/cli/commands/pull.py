@@ -16,7 +16,7 @@ from kindlm.wording import count, printable
 _SHOWN = 3
 
 _LISTED = 1_000
-"""Runs that a server lists at once: the newest."""
+"""The number of newest runs that a server lists at once."""
 
 
 def pull_command(

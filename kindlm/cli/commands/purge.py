@@ -1,6 +1,6 @@
-"""`kindlm history purge`: erase content permanently. The hash chains of all events stay valid.
+"""`kindlm history purge`: erase content permanently.
 
-Names of tests, labels and numbers are part of the events themselves, and stay.
+Events stay, with names of tests, labels and numbers, so that their hash chains stay valid.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ SELECT part.value, suite FROM baselines, json_each(coalesce(runs, json_array(run
  WHERE run IS NOT NULL ORDER BY part.value, suite
 """
 
-_REMEMBERED = 10_000
-"""Names: the same ones are in each repeat of a test."""
+_CACHED_NAMES = 10_000
+"""All repeats of a test have the same names."""
 
 _EVENTS = "SELECT stream, type, data FROM event_log ORDER BY seq"
 
@@ -77,13 +77,13 @@ def purge_command(
             if matches is not None:
                 _warn_of_names(names_that_match(reader, runs, matches))
             size = log.path.stat().st_size
-            # The record says that texts are erased later, with the other runs that refer to them.
+            # A purge of texts that other runs share is recorded: it applies once those are purged.
             is_later = found.shared and runs and matches is None and with_news(reader, runs)
             if not found.refs and not is_later:
                 remove_copies(log.path)  # an earlier purge may have ended before that
                 note(f"There is nothing to erase{_shared(found)}.")
                 return
-            _warn_of_baselines(reader, runs or [])
+            _warn_of_baselines(reader, {*(runs or ())})
             of = "" if runs is None else f" of {count(len(runs), 'run')}"
             if runs is not None and len(runs) == 1:
                 of = f" of run {runs[0]}"
@@ -109,11 +109,11 @@ def purge_command(
                 " were erased.",
                 code=ErrorCode.UNKNOWN_ERROR,
             )
-        _tell(log, found, erased, size)
+        _report(log, found, erased, size)
 
 
 def _ask(question: str) -> bool:
-    """Ask whether to continue; end the command if no person can answer."""
+    """Ask whether to erase; end the command if no person can answer."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         refuse(
             f"Nothing was erased: the command cannot ask for confirmation. {question}",
@@ -124,14 +124,13 @@ def _ask(question: str) -> bool:
 
 
 def _matcher(pattern: str) -> Callable[[str], bool]:
-    """Return a function that says which texts match; refuse a pattern that matches every text."""
+    """Return a function that tests texts; end the command if the pattern matches every text."""
     matches = matcher(pattern)
     try:
-        everything = matches("")
+        matches_all = matches("")
     except PatternError as error:
         fail([_unusable(pattern, error)])
-    if everything:
-        # A pattern that matches the empty text matches every text.
+    if matches_all:
         what = f"{pattern!r} matches the empty text, so that it" if pattern else "is empty: it"
         refuse(
             f"--matching {what} would erase every text.",
@@ -142,7 +141,7 @@ def _matcher(pattern: str) -> Callable[[str], bool]:
 
 
 def _runs(db: sqlite3.Connection, named: Sequence[str], older_than: str | None) -> list[str] | None:
-    """Return the runs whose texts are selected; None for texts of any run."""
+    """Return the selected runs; None for all runs."""
     if named:
         chosen = dict.fromkeys(named_run(db, wanted) for wanted in named)
         if going_on := [run for run in chosen if held_lock(db, run)]:
@@ -156,7 +155,7 @@ def _runs(db: sqlite3.Connection, named: Sequence[str], older_than: str | None) 
     return older.ended
 
 
-def _tell(log: EventLog, found: Erasable, erased: Erased, size: int) -> None:
+def _report(log: EventLog, found: Erasable, erased: Erased, size: int) -> None:
     freed = max(0, size - log.path.stat().st_size)
     smaller = f"; the file is {freed / 1024:,.0f} KiB smaller" if freed else ""
     note(f"{count(erased.texts, 'text')} erased{_shared(found)}{smaller}.")
@@ -168,19 +167,18 @@ def _tell(log: EventLog, found: Erasable, erased: Erased, size: int) -> None:
     note("Backups, exports and other copies of the history still hold these texts.")
 
 
-def _warn_of_baselines(db: sqlite3.Connection, runs: list[str]) -> None:
-    meant = set(runs)
-    chosen = [f"{run} of {suite}" for run, suite in db.execute(_BASELINES) if run in meant]
-    if chosen:
+def _warn_of_baselines(db: sqlite3.Connection, runs: Collection[str]) -> None:
+    baselines = [f"{run} of {suite}" for run, suite in db.execute(_BASELINES) if run in runs]
+    if baselines:
         warn(
-            f"Some of these runs are baselines: {listed(chosen, _NAMED)}.",
+            f"Some of these runs are baselines: {listed(baselines, _NAMED)}.",
             "Later runs cannot be compared with erased texts. Choose other baselines:"
             " kindlm baseline set",
         )
 
 
 def _warn_of_names(found: Mapping[tuple[str, str], Mapping[str, int]]) -> None:
-    """Warn where names, labels and warnings in events match: these are not erased."""
+    """Warn about matching names, labels and warnings in events, which cannot be erased."""
     if not found:
         return
     places = [
@@ -214,19 +212,19 @@ def _going_on(reason: str) -> KindlmError:
 def names_that_match(
     db: sqlite3.Connection, runs: Collection[str] | None, matches: Callable[[str], bool]
 ) -> dict[tuple[str, str], dict[str, int]]:
-    """Return where events themselves match: they are part of the hash chain, and stay.
+    """Return where strings in events match. These are part of the hash chain, and stay.
 
     Args:
         db: A read-only connection.
-        runs: Only events of these runs, and notes on them in journals; None for all.
-        matches: Asked about each string in an event.
+        runs: Only events of these runs, and journal events about them; None for all.
+        matches: Tests a string.
 
     Returns:
-        Type of the event and key in it, as in `assertion.evaluated` and `label` → stream → how
-        many events.
+        The number of events by type and key, such as `assertion.evaluated` and `label`, and by
+        stream.
     """
     chosen = None if runs is None else {*runs}
-    matches = lru_cache(_REMEMBERED)(matches)
+    matches = lru_cache(_CACHED_NAMES)(matches)
     found: dict[tuple[str, str], dict[str, int]] = {}
     for stream, kind, text in db.execute(_EVENTS):
         data = json.loads(text)

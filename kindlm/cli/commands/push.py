@@ -61,7 +61,7 @@ def push_command(
                 texts,
                 also=() if now is None else [now],
                 now=cache(partial(upload_now, project.root)),
-                tell=_now_and_then(note),
+                tell=_throttled(note),
             )
             pushed = or_fail(push.runs(wanted, again=texts and wanted is not None))
     besides = merged_besides(pushed.known, pushed.filled)
@@ -83,14 +83,14 @@ def push_command(
         raise typer.Exit(1)
 
 
-def _now_and_then(tell: Callable[[str], None]) -> Callable[[str], None]:
-    """Return a function that passes on a line if some time has passed since the last one."""
-    said_at = time.monotonic()
+def _throttled(show: Callable[[str], None]) -> Callable[[str], None]:
+    """Return a function that shows a line if the last one is some time ago, and drops it else."""
+    last = time.monotonic()
 
-    def maybe(line: str) -> None:
-        nonlocal said_at
-        if time.monotonic() - said_at > _EVERY_S:
-            said_at = time.monotonic()
-            tell(line)
+    def throttled(line: str) -> None:
+        nonlocal last
+        if time.monotonic() - last > _EVERY_S:
+            last = time.monotonic()
+            show(line)
 
-    return maybe
+    return throttled

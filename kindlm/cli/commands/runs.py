@@ -1,4 +1,4 @@
-"""`kindlm runs`: the recorded runs, newest first, or tests over time as tables with sparklines."""
+"""`kindlm runs`: list recorded runs, or show a test over time with sparklines."""
 
 from __future__ import annotations
 
@@ -32,11 +32,10 @@ _COLORS = {"passed": "32", "failed": "31", "errored": "35", "running": "36"}
 _HEADER = ("RUN", "LABEL", "WHEN", "STATUS", "PASSED", "GATES", "COST", "GIT", "SUITES")
 
 _MOST_EXECUTIONS = 5_000
-"""Runs of so many executions together are judged by today's rules in about a tenth of a second."""
-
+"""Verdicts on runs with so many executions take about a tenth of a second."""
 
 _MOST_TESTS = 20
-"""Of so many tests the runs are listed; more are rather a name that says too little."""
+"""The number of tests shown. If more match, the user should write more of the name."""
 
 _TREND_HEADER = (
     "RUN", "LABEL", "WHEN", "STATUS", "PASSED", "JUDGE", "LATENCY", "COST", "MODEL", "GIT",
@@ -93,9 +92,9 @@ def runs_command(
 
 @dataclass(frozen=True, slots=True)
 class _ListedRun:
-    """A run with its figures and its result.
+    """A run with its figures and its status.
 
-    `passed_now` is the verdict by today's rules, None if there is none, or it was not computed.
+    `passed_now` is the verdict by the current rules, None if the run has none or it is unknown.
     """
 
     run: Run
@@ -105,7 +104,7 @@ class _ListedRun:
 
     @property
     def status_now(self) -> str:
-        """The status, with the verdict by today's rules if that differs."""
+        """The status, with the current verdict if that differs."""
         if self.passed_now in (None, self.run.passed):
             return self.status
         return f"{self.status} ({'passed' if self.passed_now else 'failed'} now)"
@@ -142,10 +141,9 @@ def _show_runs(db: sqlite3.Connection, wanted: RunFilter, form: ListFormat) -> N
         ]
         sys.stdout.write(json_document(runs=values))
     elif listed:
-        # One line each, columns aligned.
         is_colored = wants_color(sys.stdout)
-        paints = [_COLORS.get(each.status, "33") for each in listed] if is_colored else []
-        sys.stdout.write(table(_HEADER, map(_cells, listed), paints))
+        colors = [_COLORS.get(each.status, "33") for each in listed] if is_colored else []
+        sys.stdout.write(table(_HEADER, map(_cells, listed), colors))
         if len(listed) > 1:
             note("Compare two runs: kindlm diff BEFORE AFTER")
     elif next(runs(db, RunFilter(limit=1)), None) is None:
@@ -157,9 +155,9 @@ def _show_runs(db: sqlite3.Connection, wanted: RunFilter, form: ListFormat) -> N
 def _verdicts_now(
     db: sqlite3.Connection, found: Sequence[Run], figures: Mapping[str, RunFigures]
 ) -> dict[str, bool]:
-    """Return whether finished runs pass by today's rules, by id.
+    """Return whether finished runs pass by the current rules, by id.
 
-    If the runs have more than 5,000 executions together, the last of them are left out.
+    The oldest runs are left out if there are more than 5,000 executions.
     """
     verdicts: dict[str, bool] = {}
     executions = 0
@@ -169,7 +167,7 @@ def _verdicts_now(
             break
         if run.passed is not None:
             view = RunView(db, run.id)
-            view.info = run  # it is read already
+            view.info = run  # saves a query
             verdicts[run.id] = view.passed
     return verdicts
 
@@ -182,7 +180,7 @@ def _cells(each: _ListedRun) -> tuple[str, ...]:
     shard = f" · shard {run.shard}{of_group}" if run.shard else ""
     derived = "" if run.mode == "live" else f" · {run.mode}"
     derived += f" from {run.source_run}" if run.source_run else ""
-    # As in all reports, gates that no suite wrote are shown if they fail.
+    # As in reports, default gates only show if they fail.
     gates = figures.gates - figures.gates_tacit
     return (
         one_line(run.id),
@@ -213,7 +211,7 @@ def _unknown(
 
 
 def trends_json(trends: Sequence[Trend]) -> str:
-    """Return the tests over time for programs."""
+    """Return tests over time as JSON."""
     tests = [
         {
             **fields_of(trend.test, "project suite"),
@@ -231,7 +229,7 @@ def trends_json(trends: Sequence[Trend]) -> str:
 
 
 def trends_text(trends: Sequence[Trend], *, color: bool, blocks: bool) -> str:
-    """Return the tests over time for people; `blocks`: a terminal shows block characters."""
+    """Return tests over time as text; without `blocks`, sparklines are ASCII."""
     texts = []
     for trend in trends:
         test = trend.test
@@ -239,13 +237,13 @@ def trends_text(trends: Sequence[Trend], *, color: bool, blocks: bool) -> str:
         text = f"{name}  {one_line(test.suite)}, {one_line(test.project)}\n"
         for title, line in _figures(trend, blocks):
             text += f"  {title:<9}  {line}\n"
-        paints = [_COLORS.get(point.test.status, "33") for point in trend.points] if color else []
-        texts.append(text + table(_TREND_HEADER, map(_trend_cells, trend.points), paints))
+        colors = [_COLORS.get(point.test.status, "33") for point in trend.points] if color else []
+        texts.append(text + table(_TREND_HEADER, map(_trend_cells, trend.points), colors))
     return "\n".join(texts)
 
 
 def _figures(trend: Trend, blocks: bool) -> Iterator[tuple[str, str]]:
-    """Yield a sparkline for each figure, the oldest run first, with its range."""
+    """Yield name and sparkline of each figure, the oldest run first, with its range."""
     points = list(reversed(trend.counted))
     rates = [point.test.counts.pass_rate for point in points]
     passed = sum(point.own.passed for point in points)
@@ -282,8 +280,8 @@ def _figures(trend: Trend, blocks: bool) -> Iterator[tuple[str, str]]:
         for point in trend.points
         if point.run.id not in counted
     )
-    if told := [f"{number:,} {mode}" for mode, number in sorted(others.items()) if number]:
-        yield "others", f"{', '.join(told)}: shown, and not counted above"
+    if parts := [f"{number:,} {mode}" for mode, number in sorted(others.items())]:
+        yield "others", f"{', '.join(parts)}: shown, and not counted above"
 
 
 def _trend_cells(point: TrendPoint) -> tuple[str, ...]:
@@ -291,8 +289,8 @@ def _trend_cells(point: TrendPoint) -> tuple[str, ...]:
     remarks = [run.mode] if run.mode != "live" else []
     if run.ended in ("interrupted", "aborted"):
         remarks.append(run.ended)
-    if run.mode == "live" and (taken := counts.tested - point.own.n):
-        remarks.append(f"{taken:,} of {counts.tested:,} from the history")
+    if run.mode == "live" and (cached := counts.tested - point.own.n):
+        remarks.append(f"{cached:,} of {counts.tested:,} from the history")
     passed = f"{counts.passed}/{counts.tested}{' flaky' if point.flaky else ''}"
     return (
         one_line(point.run.id),
@@ -331,10 +329,9 @@ def _point_json(point: TrendPoint) -> dict[str, Any]:
 
 
 def draws_blocks(environ: Mapping[str, str]) -> bool:
-    """Return whether the terminal shows block characters: whether its locale uses UTF-8.
+    """Return whether the locale uses UTF-8, by the first set variable, as in POSIX.
 
-    As in POSIX, the first of `LC_ALL`, `LC_CTYPE` and `LANG` that is set decides. If none is set,
-    UTF-8 is assumed.
+    Without one, UTF-8 is assumed.
     """
     set_names = (environ.get(name) for name in ("LC_ALL", "LC_CTYPE", "LANG"))
     locale = next((value for value in set_names if value), None)
@@ -342,7 +339,7 @@ def draws_blocks(environ: Mapping[str, str]) -> bool:
 
 
 def sparkline(values: Sequence[float | None], high: float, *, blocks: bool = True) -> str:
-    """Return bars from 0 to `high`; a space where there is no value."""
+    """Return a bar from 0 to `high` for each value, and a space for None."""
     levels = _BLOCKS if blocks else _ASCII
     top = len(levels) - 1
 

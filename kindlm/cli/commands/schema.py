@@ -31,10 +31,9 @@ def schema_command(
 
 
 def schema_text() -> str:
-    """Return the schema as indented JSON, with what installed packages add.
+    """Return the schema as indented JSON, including what installed packages add.
 
-    A faulty package is left out, with a warning: what the others add can be used. There is one for
-    each faulty report of a package, too.
+    A faulty package is left out, with a warning. Faulty reports of packages get one, too.
     """
     from kindlm.config.diagnostics import Diagnostic
     from kindlm.config.published import schema_with_packages

@@ -1,4 +1,4 @@
-"""`kindlm serve-history`: one history for a team, with its pages, pushes and pulls."""
+"""`kindlm serve-history`: serve the pages of one history for a team, and its pushes and pulls."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def serve_history_command(
         listening = stack.enter_context(or_fail(listen(host, port)))
         log = stack.enter_context(open_log(project.database))
         api = HistoryApi(log, tokens)
-        # Before the log is closed, so that pushes in progress are stored.
+        # Closed before the log, so that pushes in progress are stored.
         stack.callback(api.close)
         shown = f"[{host}]" if ":" in host else host
         address, bound = listening.getsockname()[:2]
@@ -107,13 +107,13 @@ def serve_history_command(
         pages = Pages(datasette, tokens, trust_header)
         app = make_app(api, pages, project.database)
         stack.enter_context(log_as_asked({"KINDLM_LOG": "error"} | os.environ))
-        # The usual way to end a server: a service manager also sends a signal.
+        # A signal is the usual way to end a server.
         with suppress(KeyboardInterrupt):
             serve(app, listening, tell)
 
 
 def reviews_in(log: EventLog) -> Reviewer:
-    """Return what records the reviews of people who look at a served history, by their names."""
+    """Return what records reviews on the pages, under the name of the viewer."""
     from kindlm.team.pages import reviewing
 
     def reviewer(actor: Actor | None) -> RecordReview | None:
@@ -125,7 +125,7 @@ def reviews_in(log: EventLog) -> Reviewer:
 
 @contextmanager
 def retention(log: EventLog, keep: str) -> Iterator[None]:
-    """Erase content of runs that are older than `--keep`, at once and daily."""
+    """Erase content of runs older than `--keep`, now and daily, in a thread."""
     ended = threading.Event()
 
     def work() -> None:
@@ -144,10 +144,7 @@ def retention(log: EventLog, keep: str) -> Iterator[None]:
 
 
 def erase_older(log: EventLog, before: str) -> None:
-    """Erase the content of runs that began before a time; report how much, or why that failed.
-
-    Content that newer runs refer to stays until these are as old.
-    """
+    """Erase the content of runs that began before a time, except what newer runs refer to."""
     try:
         with closing(log.reader()) as db:
             runs = with_news(db, runs_before(db, before).ended)
@@ -158,8 +155,7 @@ def erase_older(log: EventLog, before: str) -> None:
         try:
             erased = erase(log, found, runs, by="retention")
         finally:
-            # Texts may be erased even if the disk failed afterwards.
-            remove_copies(log.path)
+            remove_copies(log.path)  # also after a failure, which may come after the erasure
     except (StoreError, OSError, sqlite3.Error) as error:
         warn(f"Old content was not erased: {error}.", "kindlm tries again tomorrow.")
         return

@@ -32,8 +32,8 @@ from kindlm.reports.untrusted import one_line
 _LOOK_EVERY_S = 0.25
 
 _SILENT_S = 150.0
-"""So long without an event, and with no process at work here, a group is not going on any more. A
-worker that stays silent for a minute is replaced."""
+"""After so long without an event, and without a local process, a group has ended. A worker that is
+silent for a minute is replaced."""
 
 _MESSAGE_LIMIT = 160
 
@@ -59,13 +59,13 @@ def tail_command(run: str = RUN_OR_GROUP, db: Path | None = DATABASE) -> None:
         page = Page(sys.stdout, options)
         followed = _Run(reader, side, page) if isinstance(side, str) else _Group(reader, side, page)
         while True:
-            goes_on = followed.tell_news()
+            is_running = followed.write_news()
             sys.stdout.flush()
-            if not goes_on:
+            if not is_running:
                 break
             waiting.wait(_LOOK_EVERY_S)
         view = followed.view
-        verdict = verdict_of(view)  # or how the run stands
+        verdict = verdict_of(view)
         color = "bold green" if verdict.passed else "bold red"
         reasons = ", ".join(one_line(reason) for reason in verdict.reasons)
         page.line((verdict.word, color), f": {reasons}", hang=2)
@@ -76,10 +76,10 @@ def tail_command(run: str = RUN_OR_GROUP, db: Path | None = DATABASE) -> None:
 
 @dataclass(slots=True)
 class _Group:
-    """The position up to which the shards of a group were followed, including later ones.
+    """Follows the shards of a group, including those that start later.
 
-    Shards may run on other machines: only their pushes are visible here, not their processes. The
-    group has therefore ended when each part has, or if nothing happens any more.
+    Of shards on other machines, only pushed events are visible here. So a group has ended if all
+    its shards have, or after a long silence.
     """
 
     db: sqlite3.Connection
@@ -91,11 +91,11 @@ class _Group:
 
     @property
     def view(self) -> RunView:
-        """The group as it stands now."""
+        """The current state of the group."""
         return RunView(self.db, self.group)
 
-    def tell_news(self) -> bool:
-        """Write what happened since the last time; return whether the group is still running."""
+    def write_news(self) -> bool:
+        """Write what happened since the last call; return whether the group is still running."""
         name = self.group.name
         self.group = or_fail(find_group(self.db, name, shards_of(self.db, name)))
         shards = self.group.shards
@@ -107,7 +107,7 @@ class _Group:
             fresh = _Run(self.db, shard.run, self.page, part, self.counting)
             self.counting.append(self.shards.setdefault(shard.run, fresh))
         for each in self.counting:
-            each.tell_news()
+            each.write_news()
         if is_running or known != {run: each.version for run, each in self.shards.items()}:
             self.last_news = time.monotonic()
         if not self.group.missing and all(each.over for each in self.counting):
@@ -117,9 +117,9 @@ class _Group:
 
 @dataclass(slots=True)
 class _Run:
-    """The position up to which a run was followed; `version` is its place in the run's stream.
+    """Follows a run; `version` is the position up to which its stream was read.
 
-    `part` names a shard, and `others` are all shards of its group, including itself.
+    `part` is the name of a shard, and `others` are all shards of its group, including itself.
     """
 
     db: sqlite3.Connection
@@ -134,14 +134,14 @@ class _Run:
 
     @property
     def view(self) -> RunView:
-        """The run as it stands now."""
+        """The current state of the run."""
         return RunView(self.db, self.run)
 
-    def tell_news(self) -> bool:
-        """Write what happened since the last time; return whether the run is still running."""
+    def write_news(self) -> bool:
+        """Write what happened since the last call; return whether the run is still running."""
         view = self.view
-        # Checked before reading, so that the last events of a process that ended are seen.
-        alive = view.status == "running"
+        # Before the events are read, so that none of a process that ends now is missed.
+        is_running = view.status == "running"
         for row in self.db.execute(_SINCE, {"run": self.run, "version": self.version}):
             self.version = row["version"]
             number = str(row["subject"]).partition(".")[0]
@@ -155,7 +155,7 @@ class _Run:
                         continue  # the execution is still running
                     self.ended.add(number)
                     if found := view.execution(number):
-                        self._tell_ended(view, found)
+                        self._write_ended(view, found)
                 case "provider.failed" | "agent.failed":
                     if data.get("retry_in_ms") is None:
                         continue
@@ -166,9 +166,9 @@ class _Run:
                     self.page.line(("↻ ", "yellow"), why, hang=2)
                 case _:
                     self.over = True
-        return alive and not self.over
+        return is_running and not self.over
 
-    def _tell_ended(self, view: RunView, execution: ExecutionView) -> None:
+    def _write_ended(self, view: RunView, execution: ExecutionView) -> None:
         status = execution.status or Status.SKIPPED
         runs = self.others or (self,)
         facts = [f"{sum(len(run.ended) for run in runs)}/{sum(run.planned for run in runs)}"]

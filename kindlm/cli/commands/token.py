@@ -1,4 +1,4 @@
-"""`kindlm token`: who may push to the history of a team, and pull from it."""
+"""`kindlm token`: create, list or revoke tokens of a history server."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def revoke_command(
 
 
 def open_tokens(database: Path, *, create: bool = False) -> TokenStore:
-    """Open the tokens of a history; end the command if that fails, or there are none."""
+    """Open the tokens of a history; end the command if there are none and none are created."""
     if not create and not token_file(database).exists():
         refuse(
             f"There are no tokens for {shown_path(database)}.",

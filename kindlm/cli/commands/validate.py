@@ -72,7 +72,7 @@ def validate_command(
 def _unset(loaded: Loaded, root: Path) -> Iterator[Diagnostic]:
     """Yield a warning for each suite that uses variables without a value.
 
-    It is no error: a suite may be validated where the keys that its runs need are not.
+    It is no error, since the keys may only be where the tests run.
     """
     from kindlm.config.diagnostics import Diagnostic
     from kindlm.config.interpolation import unset_variables

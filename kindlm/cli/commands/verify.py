@@ -26,11 +26,11 @@ from kindlm_store.verification import Verification, verify_file
 
 _HASH = re.compile(r"(?:sha256:)?([0-9a-f]{64})", re.IGNORECASE)
 
-_BEYOND = " (the tables are computed from these: kindlm history rebuild)"
-"""What is not checked where no run is named: it would take as long as to compute them all."""
+_UNCHECKED = " (the tables are computed from these: kindlm history rebuild)"
+"""Without a run, tables are not checked: that would take as long as to compute them."""
 
 _LARGE = 1024**3
-"""Bytes from which on indexes are not held to their tables: that takes minutes."""
+"""Indexes of larger files (in bytes) are not compared with their tables: that takes minutes."""
 
 _HEADS = """
 SELECT name, CAST(version AS INTEGER), 'sha256:' || lower(substr(hex(head), 3)) FROM streams
@@ -38,7 +38,7 @@ SELECT name, CAST(version AS INTEGER), 'sha256:' || lower(substr(hex(head), 3)) 
 """
 
 _SHOWN = 10
-"""So many faults of pages are named."""
+"""The number of faults that SQLite's check reports."""
 
 
 def verify_command(
@@ -58,21 +58,21 @@ def verify_command(
             "--head needs the run whose head it is.",
             "Name the run: kindlm history verify RUN --head HASH",
         )
-    noted = None if head is None else _normalised(head)
+    expected = None if head is None else _normalised(head)
     try:
         with closing(open_reader(path)) as connection:
             stream = None if run is None else _stream(connection, run)
             found = verify_file(
                 path,
                 stream,
-                heads={stream: noted} if stream and noted else None,
+                heads={stream: expected} if stream and expected else None,
                 claims=SEALED_HEADS,
                 erasures=PURGES,
             )
-            sound = _tell_file(connection, path)
-            _tell(connection, found, stream, sound)
+            sound = _report_file(connection, path)
+            _report_streams(connection, found, stream, sound)
         if stream is not None:
-            sound &= _tell_tables(path, stream.removeprefix("run/"), intact=found.ok)
+            sound &= _report_tables(path, stream.removeprefix("run/"), intact=found.ok)
     except sqlite3.DatabaseError as error:
         refuse(
             f"The history is damaged: {error}.",
@@ -85,26 +85,26 @@ def verify_command(
 
 
 def _stream(connection: sqlite3.Connection, wanted: str) -> str:
-    """Return the stream of a run; its own name works even if the read models are broken."""
+    """Return the stream of a run. The id of the run works even if the tables are damaged."""
     exact = f"run/{wanted}"
     if connection.execute("SELECT 1 FROM streams WHERE name = ?", (exact,)).fetchone():
         return exact
     return f"run/{named_run(connection, wanted)}"
 
 
-def _tell(
+def _report_streams(
     connection: sqlite3.Connection, found: Verification, only: str | None, sound: bool
 ) -> None:
-    """Show each stream with its length and head hash, oldest first, and a summary."""
+    """Print each stream with its length and head hash, oldest first, and a summary."""
     problems: dict[str | None, list[str]] = {}
     for problem in found.problems:
         place = "" if problem.version is None else f"event {problem.version}: "
         problems.setdefault(problem.stream, []).append(f"{place}{problem.what}")
     for name, version, head in connection.execute(_HEADS, {"stream": only}).fetchall():
         wrong = problems.pop(name, [])
-        _tell_part(not wrong, f"{one_line(name)}  {count(version, 'event')}  {head}", wrong)
+        _report_part(not wrong, f"{one_line(name)}  {count(version, 'event')}  {head}", wrong)
     for stream, wrong in problems.items():
-        _tell_part(False, one_line(stream or "texts"), wrong)
+        _report_part(False, one_line(stream or "texts"), wrong)
     gone = [
         f", {number:,} {how}"
         for number, how in ((found.erased, "erased"), (found.withheld, "withheld"))
@@ -114,17 +114,17 @@ def _tell(
     if not sound:
         events = "events and texts as recorded" if found.ok else verdict
         verdict = f"{events}, and something is wrong with the file"
-    beyond = _BEYOND if only is None and found.ok else ""
+    unchecked = _UNCHECKED if only is None and found.ok else ""
     counts = f"{count(found.streams, 'stream')}, {count(found.events, 'event')}"
     texts = f"{count(found.texts, 'text')}{''.join(gone)}"
     heads = count(found.heads, "noted head")
-    sys.stdout.write(f"{counts}, {texts}, {heads}: {verdict}{beyond}\n")
+    sys.stdout.write(f"{counts}, {texts}, {heads}: {verdict}{unchecked}\n")
 
 
-def _tell_file(connection: sqlite3.Connection, path: Path) -> bool:
-    """Report faults of the file itself; return whether there are none.
+def _report_file(connection: sqlite3.Connection, path: Path) -> bool:
+    """Print faults of the file itself; return whether there are none.
 
-    These are damaged pages, and tables, triggers, views or indexes that differ from kindlm's.
+    Such faults are damaged pages, and tables, triggers, views or indexes that differ from kindlm's.
     """
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     size = pages * connection.execute("PRAGMA page_size").fetchone()[0]
@@ -140,48 +140,48 @@ def _tell_file(connection: sqlite3.Connection, path: Path) -> bool:
     if (wal := unreadable_wal(path)) is not None:
         wrong.append(f"the write-ahead log {wal.name} cannot be read: what was in it is lost")
     for problem in schema_problems(connection, PROJECTIONS):
-        told = f"{problem.kind} {problem.name!r}"
+        name = f"{problem.kind} {problem.name!r}"
         if (problem.kind, problem.state) == ("table", "foreign"):
-            sys.stdout.write(f"! the {one_line(told)} is not one of kindlm's, and is not checked\n")
+            sys.stdout.write(f"! the {one_line(name)} is not one of kindlm's, and is not checked\n")
             continue
         state = {
             "foreign": "was not made by kindlm",
             "changed": "is not the one that kindlm made",
             "missing": "is not there any more",
         }[problem.state]
-        wrong.append(f"the {told} {state}: {repair_hint(problem, path)}")
+        wrong.append(f"the {name} {state}: {repair_hint(problem, path)}")
     wrong += [
         f"the table of {name} does not say that it is of the last event: kindlm history rebuild"
         for name in behind_the_log(connection, PROJECTIONS)
     ]
     if wrong:
-        _tell_part(False, "the file", wrong)
+        _report_part(False, "the file", wrong)
     elif check == "quick_check":
         large = f"PRAGMA quick_check, since it is larger than {_LARGE // 1024**3} GiB"
-        _tell_part(True, f"the file: {large}; that holds no index to its table")
+        _report_part(True, f"the file: {large}; that holds no index to its table")
     return not wrong
 
 
-def _tell_tables(path: Path, run: str, *, intact: bool) -> bool:
-    """Report whether the tables of one run match its events, and return that.
+def _report_tables(path: Path, run: str, *, intact: bool) -> bool:
+    """Print and return whether the tables of a run match its events.
 
-    If the events are not `intact`, rebuilt tables would contain their changed values.
+    If the events are not `intact`, a rebuild would only copy their changes into the tables.
     """
     changed = changed_tables(path, [run])
-    said = "what its events give"
+    state = "what its events give"
     if changed:
-        way_out = "kindlm history rebuild" if intact else "restore the history from a backup"
-        said = f"NOT what its events give: {way_out}"
-    _tell_part(not changed, f"tables of run {one_line(run)}: {said}", changed)
+        remedy = "kindlm history rebuild" if intact else "restore the history from a backup"
+        state = f"NOT what its events give: {remedy}"
+    _report_part(not changed, f"tables of run {one_line(run)}: {state}", changed)
     return not changed
 
 
-def _tell_part(ok: bool, said: str, wrong: Iterable[str] = ()) -> None:
-    """Show whether a part is sound, with its faults below it."""
-    sign, paint = ("✓", "\x1b[32m") if ok else ("✗", "\x1b[1;31m")
+def _report_part(ok: bool, text: str, wrong: Iterable[str] = ()) -> None:
+    """Print whether a part is sound, with its faults below it."""
+    sign, color = ("✓", "\x1b[32m") if ok else ("✗", "\x1b[1;31m")
     if wants_color(sys.stdout):
-        sign = f"{paint}{sign}\x1b[0m"
-    sys.stdout.write(f"{sign} {said}\n")
+        sign = f"{color}{sign}\x1b[0m"
+    sys.stdout.write(f"{sign} {text}\n")
     sys.stdout.writelines(f"    {one_line(each)}\n" for each in wrong)
 
 

@@ -30,7 +30,7 @@ from kindlm.wording import count, first_of
 
 _LOOK_EVERY_S = 0.3
 _QUIET_S = 0.2
-"""So long nothing has to change before a round: an editor saves in several steps."""
+"""How long nothing must change before a round, since an editor saves in several steps."""
 
 _SHOWN_NAMES = 3
 
@@ -40,12 +40,12 @@ Problem = KindlmError | Diagnostic
 
 
 def watch_tests(options: TestOptions) -> int:
-    """Run `kindlm test` with the options again and again until a signal ends it.
+    """Run `kindlm test` after each change until a signal; return the exit code of the last round.
 
-    Returns the exit code of the last round. Errors in the options end the command through `fail`,
-    and so do paths without tests. After errors in the files, it shows them and waits for a change.
+    Invalid options, and paths without tests, end the command. Errors in files are shown, and then a
+    change is awaited.
     """
-    _require_rounds(options)
+    _check_options(options)
     reporters = parse_reporters(options.reporters, options.output)
     project = project_here(options.database)
     paths = options.paths or or_fail(default_paths(Path()))
@@ -64,7 +64,7 @@ def watch_tests(options: TestOptions) -> int:
 
 
 def look(options: TestOptions) -> tuple[WatchedFiles, tuple[Problem, ...]]:
-    """Return the files that matter to the tests now, and the errors that keep them from running."""
+    """Return the files that the tests depend on, and the errors that prevent a round."""
     project = find_project(Path.cwd(), database=options.database, environ=os.environ)
     if isinstance(project, Err):
         return WatchedFiles(), (project.error,)
@@ -80,13 +80,13 @@ def look(options: TestOptions) -> tuple[WatchedFiles, tuple[Problem, ...]]:
 
 @dataclass(slots=True)
 class Watch:
-    """Rounds of tests, and the changes they wait for.
+    """Runs a round of tests after each change.
 
     Attributes:
-        look: loads the files; returns what to watch, and the errors.
-        run_round: runs the tests and returns the exit code.
-        tell: shows a line.
-        show: shows errors.
+        look: Loads the files; returns those to watch, and the errors.
+        run_round: Runs the tests and returns the exit code.
+        tell: Shows a line.
+        show: Shows errors.
     """
 
     look: Callable[[], tuple[WatchedFiles, tuple[Problem, ...]]]
@@ -162,30 +162,29 @@ class Watch:
         return False
 
     def _take_changes(self) -> bool:
-        """Look at the changes; return whether a round is due."""
+        """Load changed files; return whether a round is due."""
         errors, paths = self._errors, changed(self._stamps, self._files.stamps())
         self._look_again()
-        # New suites are among the files now.
-        mattering = frozenset(filter(self._files.matters, paths))
-        if not mattering and errors == self._errors:
+        relevant = frozenset(filter(self._files.matters, paths))
+        if not relevant and errors == self._errors:
             return False
-        if news := (mattering or paths) - self._repeated_for:
-            self.tell(f"Changed: {_names(news)}")
+        if new := (relevant or paths) - self._repeated_for:
+            self.tell(f"Changed: {_names(new)}")
         return self._is_sound()
 
     def _look_again(self) -> None:
-        """Load the watched files, until they did not change meanwhile."""
+        """Load the watched files, again if they change meanwhile."""
         while True:
             before = self._files.stamps()
             found, self._errors = self.look()
             if self._files.stamps() == before:
                 break
-        # Earlier files still matter: they may come back, or an error may be fixed there.
+        # Keep earlier files: a removed one may come back, and an error may be fixed in one.
         self._files = self._files.joined(found)
         self._stamps = self._files.stamps()
 
     def _is_sound(self) -> bool:
-        """Return whether everything can be tested; if not, show why."""
+        """Return whether the tests can run; if not, show the errors."""
         if not self._errors:
             return True
         self._repeated_for = frozenset()
@@ -195,10 +194,10 @@ class Watch:
 
 
 class _Rounds:
-    """Runs the rounds; the first signal ends them, and the current round gets all signals.
+    """Runs rounds until a signal, which the current round also gets.
 
-    The process of a round leads a session of its own. Otherwise, it would get a Ctrl-C on the
-    terminal twice: directly and from here.
+    A round has a session of its own. Otherwise it would get Ctrl-C twice: from the terminal, and
+    from here.
     """
 
     def __init__(self, arguments: Sequence[str]) -> None:
@@ -207,7 +206,7 @@ class _Rounds:
         self._process: asyncio.subprocess.Process | None = None
 
     async def run(self) -> int:
-        """Run one round to its end, with its output on these streams, and return its exit code."""
+        """Run one round, with its output on these streams; return its exit code."""
         process = await asyncio.create_subprocess_exec(
             *KINDLM,
             "test",
@@ -229,10 +228,10 @@ class _Rounds:
 
     @contextmanager
     def ended_by_signals(self) -> Iterator[None]:
-        """Let Ctrl-C, SIGTERM and a closed terminal end the rounds while the context lasts."""
+        """End the rounds on Ctrl-C, SIGTERM or SIGHUP while the context lasts."""
         loop = asyncio.get_running_loop()
         before = {number: signal.getsignal(number) for number in _SIGNALS}
-        # Programs started with nohup, or in the background, should ignore some of them.
+        # Signals stay ignored, as with nohup or in the background.
         handled = [number for number in _SIGNALS if before[number] is not signal.SIG_IGN]
         for number in handled:
             loop.add_signal_handler(number, self._on_signal, number)
@@ -255,12 +254,12 @@ class _Rounds:
 
 
 def _names(paths: Iterable[Path]) -> str:
-    """Return the paths of the files relative to here; only the first of many."""
+    """Return the relative paths of the first files."""
     return first_of(sorted(one_line(os.path.relpath(path)) for path in paths), _SHOWN_NAMES)
 
 
-def _require_rounds(options: TestOptions) -> None:
-    """End the command if options do not apply to repeated rounds."""
+def _check_options(options: TestOptions) -> None:
+    """End the command if an option does not apply to repeated rounds."""
     given = {
         "--resume": options.resume is not None,
         "--force-resume": options.force_resume,
