@@ -125,7 +125,7 @@ def _order(
                 where=SourceLocation(str(file)),
             )
         if len(text) > _LONGEST_PROMPT:
-            warn(f"Only the first {_LONGEST_PROMPT:,} characters of {file} are read.", None)
+            warn(f"Only the first {_LONGEST_PROMPT:,} characters of {file} are read.")
         prompt = spoken(text, _LONGEST_PROMPT)
     if agent is None and not options.description and prompt is None:
         refuse(

@@ -12,20 +12,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import BinaryIO, NoReturn
+from typing import BinaryIO, NamedTuple, NoReturn
 
 from kindlm.cli.console import fail, note, or_fail, refuse, warn
 from kindlm.cli.erased_copies import remove_copies
 from kindlm.cli.history import db_option, merged_besides, project_here, warn_of_withheld
 from kindlm.cli.options import DATABASE, argument, option
-from kindlm.dataclass import dataclass
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation, broken
 from kindlm.events import merge_of
 from kindlm.recording.export_file import FORMAT, LineError, read_export
 from kindlm.recording.history_file import open_log, project_secrets
 from kindlm.recording.project import Project
 from kindlm.wording import count
-from kindlm_store.merging import RefusedError
+from kindlm_store.merging import RefusedError, Taken
 
 _STDIN = Path("-")
 
@@ -48,32 +47,20 @@ def import_command(
     imported = _import_file(file, project, suite)
     for warning in imported.warnings:
         warn(warning)
-    besides = merged_besides(imported.known, imported.filled)
-    note(f"{count(imported.added, 'event')} imported{besides}.")
-    warn_of_withheld(imported.withheld, file)
+    taken = imported.taken
+    besides = merged_besides(taken.known, taken.filled)
+    note(f"{count(taken.added, 'event')} imported{besides}.")
+    warn_of_withheld(taken.withheld, file)
     for run in imported.runs:
         note(f"See it with: kindlm show {run}{db_option(db)}")
 
 
-@dataclass(frozen=True, slots=True)
-class _Imported:
-    """The outcome of importing a file of events.
+class _Imported(NamedTuple):
+    """What was taken from a file, with its runs, and warnings about what could not be taken."""
 
-    Attributes:
-        added: The number of new events.
-        known: The number of events that the history already had.
-        runs: The runs of the events.
-        warnings: Messages about content that could not be imported.
-        withheld: The number of texts that neither the file nor the history has.
-        filled: The number of withheld texts that the file had.
-    """
-
-    added: int
-    known: int
+    taken: Taken
     runs: Sequence[str]
     warnings: Sequence[str] = ()
-    withheld: int = 0
-    filled: int = 0
 
 
 def _import_file(file: Path, project: Project, suite: str | None) -> _Imported:
@@ -95,7 +82,7 @@ def _import_file(file: Path, project: Project, suite: str | None) -> _Imported:
         results = or_fail(read)
         with open_log(project.database, project_secrets(project.root)) as log:
             run, added, known = import_results(log, results, project.root, suite)
-        return _Imported(added, known, [run], results.results.warnings)
+        return _Imported(Taken({f"run/{run}": added}, known), [run], results.results.warnings)
     except OSError as error:
         refuse(
             f"The file {file} cannot be read: {error.strerror or error}.",
@@ -163,7 +150,7 @@ def _import_export(opened: BinaryIO, file: Path, database: Path) -> _Imported:
         runs = [run for (run,) in export.log.execute(_RUNS)]
     if taken.erased or taken.filled:
         remove_copies(database)
-    return _Imported(taken.added, taken.known, runs, withheld=taken.withheld, filled=taken.filled)
+    return _Imported(taken, runs)
 
 
 def _refused(file: Path, error: RefusedError) -> KindlmError:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from kindlm.cli.commands.replay import ReplayOptions
 from kindlm.cli.commands.rescore_run import as_judged, load_again, tests_of
 from kindlm.cli.console import note, or_fail, refuse
 from kindlm.cli.history import finished_run, open_history, project_here
@@ -13,14 +13,11 @@ from kindlm.cli.run_options import make_request
 from kindlm.cli.run_recording import Requested, show_diagnostics
 from kindlm.dataclass import replace
 from kindlm.history.recorded_attempts import targets_behind_gateway
-from kindlm.history.source_runs import SourceRun, read_source
-from kindlm.plan import Selection, make_plan, name_of
+from kindlm.history.source_runs import read_source
+from kindlm.plan import make_plan, name_of
 from kindlm.recording.history_file import new_run_id
 from kindlm.recording.project import default_paths
-from kindlm.recording.request import Derived, RunRequest
-
-if TYPE_CHECKING:
-    from kindlm.cli.commands.replay import ReplayOptions
+from kindlm.recording.request import Derived
 
 
 def replay(wanted: str | None, options: ReplayOptions) -> int:
@@ -48,7 +45,10 @@ def replay(wanted: str | None, options: ReplayOptions) -> int:
     show_diagnostics(loaded, options)
     request = make_request(loaded, project, options)
     if not names_files:
-        request = replace(request, selection=_as_selected(request, source))
+        left_out = {test for test, found in source.tests.items() if not found.selected}
+        tests = {name_of(suite, *test) for suite in request.suites for test in tests_of(suite)}
+        only = frozenset(tests - left_out)
+        request = replace(request, selection=replace(request.selection, only=only))
     plan = make_plan(request.suites, request.selection)
     if request.suites and len(plan) == 0:
         refuse(
@@ -76,10 +76,3 @@ def replay(wanted: str | None, options: ReplayOptions) -> int:
     derived = Derived("replayed", run, asks_judges, masks_times=options.masks_times)
     request = replace(request, derived=derived)
     return Requested(request, options, reporters).record(new_run_id())
-
-
-def _as_selected(request: RunRequest, source: SourceRun) -> Selection:
-    """Return the selection of the request without the tests that the run left out."""
-    left_out = {test for test, found in source.tests.items() if not found.selected}
-    tests = {name_of(suite, *test) for suite in request.suites for test in tests_of(suite)}
-    return replace(request.selection, only=frozenset(tests - left_out))
