@@ -173,7 +173,7 @@ def compared_tests(
     """Yield the tests of a suite in the order of the run, then those not run and the removed ones.
 
     A removed test without a result in the baseline is left out. A test of a file that could not be
-    loaded is not run, since nobody knows whether it is still defined.
+    loaded is not run: it is unknown whether the test is still defined.
     """
     tests = [test for test in diff.tests if (test.key.project, test.key.suite) == (project, suite)]
     for test in tests:
