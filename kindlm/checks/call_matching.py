@@ -185,35 +185,6 @@ def spelling_hint(name: str, called: Iterable[str]) -> str:
     return f" {named(other)} is not {named(name)}: the names must be identical."
 
 
-def doubtful_calls(
-    tool: str,
-    uses: Sequence[ToolUse],
-    *,
-    arguments: Any = None,
-    spelling: Callable[[str], str] = str,
-) -> list[int]:
-    """Return the positions of calls that may be to a tool, although their names differ.
-
-    Named calls count only if they have the `arguments`; None allows any. `spelling` removes further
-    differences between names.
-    """
-    wanted = spelling(plain_name(tool))
-    return [
-        index
-        for index, use in enumerate(uses)
-        if use.call.name == UNNAMED
-        or (
-            use.call.name != tool
-            and wanted in {spelling(name) for name in _readings(use.call.name)}
-            and (
-                arguments is None
-                or use.call.malformed is not None
-                or arguments_match(arguments, use)
-            )
-        )
-    ]
-
-
 def _readings(name: str) -> tuple[str, str]:
     """Return a name with and without the prefix of a server or a namespace.
 
@@ -229,12 +200,32 @@ def undecided_for_a_name(
     *,
     arguments: Any = None,
     spelling: Callable[[str], str] = str,
+    allowed: int = 0,
 ) -> CheckResult | None:
-    """Return an undecided result if there are `doubtful_calls`, else None."""
-    doubtful = doubtful_calls(tool, uses, arguments=arguments, spelling=spelling)
-    if not doubtful:
+    """Return an undecided result if too many calls may be to a tool although their names differ.
+
+    Up to `allowed` such calls are fine. Named calls count only if they have the `arguments`; None
+    allows any. `spelling` removes further differences between names.
+    """
+    wanted = spelling(plain_name(tool))
+    doubtful = [
+        (index, use.call)
+        for index, use in enumerate(uses)
+        if use.call.name == UNNAMED
+        or (
+            use.call.name != tool
+            and wanted in {spelling(name) for name in _readings(use.call.name)}
+            and (
+                arguments is None
+                or use.call.malformed is not None
+                or arguments_match(arguments, use)
+            )
+        )
+    ]
+    unread = [each for each in doubtful if each[1].id == UNREAD_LINES]  # any number of calls
+    if len(doubtful) <= allowed and not unread:
         return None
-    index, call = doubtful[0], uses[doubtful[0]].call
+    index, call = (unread or doubtful)[0]
     if call.name != UNNAMED:
         # Quotes and escapes show the difference.
         made, wanted = json.dumps(excerpt(call.name)), json.dumps(excerpt(tool))

@@ -27,7 +27,6 @@ from kindlm.checks.call_matching import (
     CallCount,
     ExpectedCall,
     described,
-    doubtful_calls,
     how_often,
     not_an_object,
     spelling_hint,
@@ -280,8 +279,10 @@ class ToolCall(ExpectedCall, CheckSection):
         number = len(calls) - len(others)
         if bounds.holds(number):
             doubt = None
-            if not bounds.holds(number + len(doubtful_calls(self.tool, uses))):
-                doubt = undecided_for_a_name(self.tool, uses)
+            if bounds.high is not None:
+                doubt = undecided_for_a_name(
+                    self.tool, uses, arguments=self.arguments, allowed=bounds.high - number
+                )
             fitting = next((call for call in calls if not call.lacks), None)
             if doubt is None and fitting is not None and self.before is not None:
                 doubt = undecided_for_a_name(self.before, uses[: fitting.index])

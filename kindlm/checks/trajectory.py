@@ -122,9 +122,11 @@ class Trajectory(CheckSection):
         wrong = found.differences()
         if not wrong:
             doubts = (
-                undecided_for_a_name(entry.tool, uses, arguments=entry.arguments)
-                for entry, often in zip(self.calls, found.bounds, strict=True)
-                if found.others_allowed and often.high is not None
+                undecided_for_a_name(
+                    entry.tool, uses, arguments=entry.arguments, allowed=bounds.high - sum(fits)
+                )
+                for entry, fits, bounds in zip(self.calls, found.fits, found.bounds, strict=True)
+                if found.others_allowed and bounds.high is not None
             )
             return next(filter(None, doubts), None) or passed()
         first = listed(wrong, _MAX_LISTED, lambda item: item.message)

@@ -10,7 +10,15 @@ import pytest
 from evaluated import demand, evaluated
 
 from kindlm.outcome import CheckResult, Outcome
-from kindlm.transcript import Step, ToolUse, Transcript, Turn
+from kindlm.transcript import (
+    UNNAMED,
+    UNREAD_LINES,
+    Step,
+    ToolCall,
+    ToolUse,
+    Transcript,
+    Turn,
+)
 
 Evaluate = Callable[..., CheckResult]
 Used = Callable[..., ToolUse]
@@ -32,6 +40,15 @@ NOTHING_CALLED: list[tuple[str, dict[str, Any]]] = [
     ("tool_strict", {}),
     ("metric", {"metric": "tool_calls", "value": 0, "tolerance": 0}),
     ("metric", {"metric": "steps", "value": 0, "tolerance": 0}),
+]
+
+
+UP_TO_ONE: list[tuple[str, dict[str, Any]]] = [
+    ("tool_called", {"tool": "refund", "count": {"min": 0, "max": 1}}),
+    (
+        "trajectory",
+        {"mode": "superset", "calls": [{"tool": "refund", "count": {"min": 0, "max": 1}}]},
+    ),
 ]
 
 
@@ -146,6 +163,33 @@ def test_a_ban_that_holds_only_by_a_look_alike_name_is_undecided(
     assert result.failure_code == "ASSERTION_EVAL_ERROR"
     assert '"refund"' in result.message
     assert result.message.isascii()
+
+
+@pytest.mark.parametrize(("kind", "params"), UP_TO_ONE)
+def test_unread_lines_may_be_any_number_of_calls(
+    evaluate: Evaluate, said: Said, kind: str, params: dict[str, Any]
+) -> None:
+    unread = ToolUse(ToolCall(UNREAD_LINES, UNNAMED, {}), None, "agent")
+    assert evaluate(kind, params, said("done", unread)).outcome is Outcome.INCONCLUSIVE
+
+
+def test_a_look_alike_with_other_arguments_is_not_counted(
+    evaluate: Evaluate, said: Said, used: Used
+) -> None:
+    params = {"tool": "refund", "argsMatch": {"id": "A1"}, "count": {"max": 1}}
+    calls = [used("refund", {"id": "A1"}), used("Refund", {"id": "B2"})]
+    assert evaluate("tool_called", params, said("done", *calls)).outcome is Outcome.PASSED
+
+
+@pytest.mark.parametrize(("kind", "params"), UP_TO_ONE)
+def test_a_look_alike_within_the_bounds_is_no_doubt(
+    evaluate: Evaluate, said: Said, used: Used, kind: str, params: dict[str, Any]
+) -> None:
+    outcomes = [
+        evaluate(kind, params, said("done", *map(used, names))).outcome
+        for names in (["Refund"], ["Refund", "refund"])
+    ]
+    assert outcomes == [Outcome.PASSED, Outcome.INCONCLUSIVE]
 
 
 def test_the_message_shows_invisible_characters(evaluate: Evaluate, said: Said, used: Used) -> None:
