@@ -15,13 +15,13 @@ from vector_cases import Departure
 Case = dict[str, Any]
 
 _ASKED_AGAIN: Final = (
-    "what is no judgement is asked for once more; after that nothing is decided, and the execution "
-    "is errored"
+    "kindlm asks once more after an unusable judgement; after that, the check is undecided and "
+    "the execution errored"
 )
 _UNDECIDED: Final = {"outcome": "inconclusive", "judge_calls": 2, "passed": False, "reasoning": ...}
-_NO_CODE: Final = "the model writes no code: files are made of a template, with its texts as data"
-NO_TREES: Final = "no source trees are read: you describe the agent, or kindlm asks it"
-_WORDS: Final = "`latest` and `previous` are about runs, whatever their labels"
+_NO_CODE: Final = "the model writes no code: kindlm fills its texts into a template as data"
+NO_TREES: Final = "kindlm reads no source code: you describe the agent, or kindlm asks it"
+_WORDS: Final = "`latest` and `previous` refer to runs, whatever their labels"
 
 
 def _reply(case: Case) -> Any:
@@ -62,22 +62,22 @@ def _is_asked(case: Case) -> bool:
 
 CHECKS: Final = (
     Departure(
-        "an empty text in a check is an error: every answer contains it",
+        "an empty text in a check is an error, because every answer contains it",
         lambda case: (
             case["area"] in ("assert.contains", "assert.notContains") and not case["input"]["arg"]
         ),
         {"passed": ..., "error": "needs a text"},
     ),
     Departure(
-        "tokens that were not reported are not taken for none: nothing is decided",
+        "the check is undecided if the agent reports no tokens",
         lambda case: (
             case["area"] == "assert.tokenUsage" and "tokenUsage" not in case["input"]["response"]
         ),
         {"passed": False, "outcome": "inconclusive"},
     ),
     Departure(
-        "a judge that fails is asked once more; after that nothing is decided, and the execution "
-        "is errored",
+        "kindlm asks a failed judge once more; after that, the check is undecided and the "
+        "execution errored",
         lambda case: _is_asked(case) and isinstance(case["input"]["judge_reply"], dict),
         _UNDECIDED,
     ),
@@ -91,12 +91,12 @@ CHECKS: Final = (
         _UNDECIDED,
     ),
     Departure(
-        f"a score is a number; {_ASKED_AGAIN}",
+        f"a score must be a number; {_ASKED_AGAIN}",
         lambda case: case["area"] == "assert.llmJudge" and not _is_number(_reply(case)["score"]),
         _UNDECIDED,
     ),
     Departure(
-        f"a score is on its scale; {_ASKED_AGAIN}",
+        f"a score must be on its scale; {_ASKED_AGAIN}",
         lambda case: (
             case["area"] == "assert.llmJudge"
             and _is_number(_reply(case)["score"])
@@ -105,12 +105,12 @@ CHECKS: Final = (
         _UNDECIDED,
     ),
     Departure(
-        "what the judge decides is what counts",
+        "the judge's decision counts",
         lambda case: _decision(case) != case["expected"]["passed"],
         lambda case: {"passed": _decision(case)},
     ),
     Departure(
-        "a check of your own that raises decides nothing, and the execution is errored",
+        "a check of your own that raises is undecided, and the execution is errored",
         lambda case: str(case["input"]["arg"]["returns"]).startswith("throws"),
         {"outcome": "inconclusive"},
     ),
@@ -174,27 +174,27 @@ _REFUSED: Final = {"raises": True, "text": ..., "toolCalls": ..., "tokenUsage": 
 
 AGENTS: Final = (
     Departure(
-        "an answer that kindlm does not understand is an error, not its dump",
+        "an answer that kindlm does not understand is an error; the text is not its dump",
         _is_dump,
         {**_REFUSED, "mentions": ["an answer that cannot be used"]},
     ),
     Departure(
-        "arguments may be JSON text",
+        "arguments may be a string of JSON",
         lambda case: any(isinstance(call.get("arguments"), str) for call in _calls(case)),
         lambda case: {"toolCalls": _with_json_arguments(case)},
     ),
     Departure(
-        "tool calls are read where OpenAI has them, too",
+        "kindlm also reads tool calls where OpenAI has them",
         lambda case: bool(_nested_calls(case)),
         lambda case: {"toolCalls": _nested_calls(case)},
     ),
     Departure(
-        "usage is read under either spelling",
+        "kindlm reads the usage under either spelling",
         lambda case: _SPELT.keys() <= case["input"]["body"]["usage"].keys(),
         lambda case: {"tokenUsage": _usage(case)},
     ),
     Departure(
-        "a text is kept as it is",
+        "kindlm does not change a text",
         lambda case: (
             case["input"]["content_type"].startswith("text/plain")
             and not case["expected"].get("raises")
@@ -202,12 +202,12 @@ AGENTS: Final = (
         lambda case: {"text": case["input"]["body"]},
     ),
     Departure(
-        "latency is the time until the whole answer was there",
+        "latency is the time until the whole answer arrived",
         lambda case: case["expected"]["measured_is_time_to_headers"],
         {"measured_is_time_to_headers": False},
     ),
     Departure(
-        "a message is sent once",
+        "kindlm sends a message once",
         lambda case: case["area"] == "runner+adapter.http",
         lambda case: {"bodies": _sent_once(case["expected"]["bodies"])},
     ),
@@ -216,20 +216,20 @@ AGENTS: Final = (
 
 TRIALS: Final = (
     Departure(
-        "an error of the agent makes the execution errored, and so does an agent that does not "
-        "answer in time; a score that was not decided is null",
+        "the execution is errored if the agent fails or does not answer in time; an undecided "
+        "score is null",
         lambda case: (
             "adapter raises" in case["input"]["steps"][0] and not case["expected"]["assertions"]
         ),
         {"score": None, "status": "errored"},
     ),
     Departure(
-        "checks belong to their trial",
+        "each check belongs to its trial",
         lambda case: bool(case["expected"]["results"]) and case["area"] == "runner.parallel",
         lambda case: {"results": [[one[0], True, 1, None] for one in case["expected"]["results"]]},
     ),
     Departure(
-        "a trial begins as soon as another one ends",
+        "a trial begins as soon as another trial ends",
         lambda case: case["expected"]["scheduling"] == "fixed batches",
         {
             "order": [
@@ -244,7 +244,7 @@ TRIALS: Final = (
         },
     ),
     Departure(
-        "scores are recorded",
+        "kindlm records scores",
         lambda case: not case["expected"]["score_recorded_in_result"],
         {"score_recorded_in_result": True},
     ),
@@ -256,18 +256,17 @@ TITLES: Final = ("Refund flow", "dflt", "four", "named", "two-a", "two-b", "x1",
 
 FOUND: Final = (
     Departure(
-        "YAML files and all functions of a file are found",
+        "kindlm finds YAML files and all functions of a file",
         lambda case: bool(case["input"]["files"]),
         {"scenarios": list(TITLES)},
     ),
     Departure(
-        "tests are selected by their names, too",
+        "you can also select tests by their names",
         lambda case: any(case["input"]["filter"] in title for title in TITLES),
         lambda case: {"scenarios": [title for title in TITLES if case["input"]["filter"] in title]},
     ),
     Departure(
-        "tests are selected by their path in the project, and a selection that nothing fits is an "
-        "error",
+        "you select tests by their path in the project; a selection without a test is an error",
         lambda case: "parent" in case["input"]["filter"],
         {"scenarios": []},
     ),
@@ -341,29 +340,29 @@ def _by_function(case: Case) -> Case:
 
 COMPARED: Final = (
     Departure(
-        "a test is known by its file, its function and its case, so that two of one title are two "
-        "tests; one that is gone is listed, and fails the comparison",
+        "kindlm identifies a test by its file, function and case, so two tests may have one "
+        "title; a removed test is listed and fails the comparison",
         is_twice,
         _by_function,
     ),
     Departure(
-        "what differs from the threshold by rounding alone is on it",
+        "a score that differs from the threshold only by rounding counts as equal to it",
         lambda case: not is_twice(case) and _has("at the threshold", case),
         lambda case: _changed(case, "at the threshold", status="stable"),
     ),
     Departure(
-        "a score that dropped is a suspected regression although the test passes now",
+        "a lower score is a suspected regression, even if the test passes now",
         lambda case: not is_twice(case) and _has("while it passes now", case),
         lambda case: _changed(case, "while it passes now", status="regression"),
     ),
     Departure(
-        "a score that dropped is a regression, but in one sample only a suspected one: it fails "
-        "`kindlm diff --fail-on any`",
+        "a lower score in a single sample is only a suspected regression, which fails `kindlm "
+        "diff --fail-on any`",
         lambda case: case["area"] == "diff" and not is_twice(case) and not _is_sure(case),
         {"hasRegressions": False},
     ),
     Departure(
-        "a test that is not there any more fails the comparison",
+        "a removed test fails the comparison",
         lambda case: not is_twice(case) and case["expected"]["summary"]["removed"] > 0,
         {"hasRegressions": True},
     ),
@@ -383,23 +382,23 @@ def _sums(case: Case) -> Case:
 
 REPORTS: Final = (
     Departure(
-        "each execution has its latency and the scores of its checks; they are not summed",
+        "each execution has its latency and the scores of its checks, without a sum",
         lambda case: bool(case["input"]["results"]),
         _sums,
     ),
     Departure(
-        "a run without any test is an error, and has no report",
+        "a run without tests is an error and has no report",
         lambda case: case["input"]["results"] == [],
         {"summary": None},
     ),
     Departure(
-        "the page holds no data beside what it shows, and all of that is escaped",
+        "the page holds only what it shows, all of it escaped",
         lambda case: case["area"] == "report.html",
         {"raw_script_breakout_in_embedded_json": False, "tool_name_escaped": True},
     ),
     Departure(
-        "the list says how many repeats of each test passed; what is errored is shown as that, and "
-        "has no score; names are whole",
+        "the list shows how many repeats of each test passed, with whole names; an errored test "
+        "is shown as errored, without a score",
         lambda case: case["area"] == "report.terminal",
         {
             "columns": [],
@@ -428,7 +427,7 @@ GENERATED: Final = (
         {"file": "test_tone_s1.py", "code": ""},
     ),
     Departure(
-        "what cannot be read is an error, and no empty profile; a system prompt is read whole",
+        "an unreadable profile is an error; kindlm reads the whole system prompt",
         lambda case: (
             case["area"] == "discover.extract" and not _is_json(case["input"]["llm_reply"])
         ),
@@ -439,24 +438,24 @@ GENERATED: Final = (
         },
     ),
     Departure(
-        f"{NO_TREES}: `--agent` comes before the agent of the configuration",
+        f"{NO_TREES}: `--agent` overrides the agent of the configuration",
         lambda case: "precedence" in case["expected"],
         {"precedence": ["--agent", "config.agent.url"]},
     ),
     Departure(
-        "a profile is made anew each time; the file is for people",
+        "kindlm creates the profile anew each time; the file is for people",
         lambda case: case["expected"]["reuses_cached_profile"] or case["expected"]["warning"],
         {"warning": False, "reuses_cached_profile": False},
     ),
     Departure(
-        "the system prompt is read",
+        "kindlm reads the system prompt",
         lambda case: (
             _option(case, "--system-prompt") is not None and not case["expected"]["file_read"]
         ),
         {"file_read": True},
     ),
     Departure(
-        "nothing is installed, so that no package manager has to be known",
+        "kindlm installs nothing, so it need not know the package manager",
         lambda case: "package_manager" in case["expected"],
         {"package_manager": []},
     ),
@@ -473,17 +472,17 @@ def _is_json(text: str) -> bool:
 
 COMMANDS: Final = (
     Departure(
-        "a run with a test that fails ends with 1",
+        "a run with a failing test exits with 1",
         lambda case: not case["input"]["outcome"].endswith(", 0 failed"),
         {"exit_code": 1},
     ),
     Departure(
-        "`--format` (`--reporter`) decides what is written to standard output",
+        "`--format` (`--reporter`) selects the report on standard output",
         lambda case: _option(case, "--format") == "json",
         {"stdout_is_json": True},
     ),
     Departure(
-        "after the command, `--version` is another name of `--label`",
+        "after the command, `--version` is an alias of `--label`",
         lambda case: bool(_option(case, "--version")),
         lambda case: {
             "prints": f"the report of the run {_option(case, '--version')}",
@@ -491,12 +490,12 @@ COMMANDS: Final = (
         },
     ),
     Departure(
-        "the history is there before anything is called",
+        "kindlm creates the history before any call",
         lambda case: case["input"][".fabrik directory"] == "missing",
         {"raises": False, "recorded": 1},
     ),
     Departure(
-        "models of Ollama judge as others do",
+        "models of Ollama can be judges",
         lambda case: case["input"]["config"]["llm"]["provider"] == "ollama",
         {"warning": False, "llm_assertions": "all pass"},
     ),
@@ -506,25 +505,25 @@ COMMANDS: Final = (
         {"raises": False},
     ),
     Departure(
-        "the threshold of the configuration counts",
+        "the threshold of the configuration applies",
         lambda case: (
             -case["input"]["scoreDelta"] < case["input"]["config.diff.regressionThreshold"]
         ),
         {"status": "stable", "exit_code": 0},
     ),
     Departure(
-        "`--format json` writes JSON alone to standard output",
+        "`--format json` writes only JSON to standard output",
         lambda case: "--json" in case["input"]["argv"],
         {"stdout_is_json": True},
     ),
     Departure(
-        "a time that is not a number is refused before anything runs. A timeout of the agent makes "
-        "the execution errored, not failed",
+        "kindlm refuses a time that is not a number before it runs anything. If the agent exceeds "
+        "its timeout, the execution is errored, not failed",
         lambda case: not (_option(case, "--timeout") or "0").isdigit(),
         {"all_time_out": False, "status_of_a_timeout": "errored"},
     ),
     Departure(
-        "less than one at once is refused before anything runs",
+        "kindlm refuses a concurrency below 1 before it runs anything",
         lambda case: int(_option(case, "--parallel") or 1) < 1,
         {"scenarios_run": 0, "sequential": None},
     ),
