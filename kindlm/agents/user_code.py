@@ -79,7 +79,7 @@ def importable(folders: Sequence[Path]) -> Iterator[None]:
 class _Worker(threading.Thread):
     """A thread that runs one call after another.
 
-    Nothing can stop a thread. A call that nobody awaits any more runs on, but must not keep the
+    Nothing can stop a thread. A call that is no longer awaited runs on, but must not keep the
     process alive. A `ThreadPoolExecutor` would wait for its threads.
     """
 

@@ -280,7 +280,7 @@ def _server_ids(raw: Raw) -> list[str]:
 
 
 def _check_said(path: Path, test: Raw, reporter: Reporter) -> None:
-    """Report keys that exclude each other in a test.
+    """Report keys that cannot be combined in a test.
 
     A command gets no messages. A test sends either calls or messages.
     """
