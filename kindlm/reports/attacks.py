@@ -1,7 +1,7 @@
 """Counts how many attacks succeeded in tests with the tag `attack`.
 
-An attack succeeded if a check failed that forbids something. A test may also demand that its task
-is done; that this failed says nothing of the attack. Each repeat is an attempt.
+An attack succeeds if a check that forbids something fails. Other failed checks, such as for an
+undone task, do not count. Each repeat is an attempt.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from kindlm.reports.figures import interval_text, percent
 from kindlm.spelling import fields_of
 
 _CLASS = re.compile(r"(?:ASI|LLM)(?:0[1-9]|10)")
-"""Tags that are classes of OWASP's lists: those for agents, and those for models."""
+"""Tags that are classes of OWASP's lists for agents (ASI) and for models (LLM)."""
 
 
 @dataclass(slots=True)
 class Attacks:
-    """The attacks: `attempts` were decided; `undecided` executions or their checks errored.
+    """The number of attacks. Executions that errored are `undecided` and not in `attempts`.
 
     `classes` are the successes and attempts of each class.
     """
@@ -37,12 +37,12 @@ class Attacks:
 
     def __str__(self) -> str:
         """Return the rate with its interval: `3 of 36 (8.3 %, 95 % interval 2.9 % to 21.8 %)`."""
-        told = f"{self.successes:,} of {self.attempts:,}"
+        shown = f"{self.successes:,} of {self.attempts:,}"
         if self.attempts:
             rate = percent(self.successes / self.attempts)
             interval = interval_text(self.successes, self.attempts)
-            told += f" ({rate}, 95 % interval {interval})"
-        return told + (f", {self.undecided:,} undecided not counted" if self.undecided else "")
+            shown += f" ({rate}, 95 % interval {interval})"
+        return shown + (f", {self.undecided:,} undecided not counted" if self.undecided else "")
 
     @property
     def by_class(self) -> str:

@@ -1,9 +1,8 @@
 """The causes of failed tests: one for all executions that failed in the same way.
 
-Executions share a cause if the same check fails on the same demand in the same way: the tool that
-was not called, the arguments that differ, the text that is missing, the pattern that was found, or
-the criterion of a judge. What a model wrote never decides that. All texts of a cause are masked,
-bounded and safe to print.
+Executions share a cause if the same check failed on the same demand, such as a missing tool call,
+the same differing arguments, a missing text, or a judge's criterion. The wording of answers does
+not matter. All texts of a cause are masked, bounded and safe to print.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from kindlm.history.rows import AssertionView, AttemptView, ExecutionView, TestV
 from kindlm.history.run_view import RunView
 from kindlm.matching import mismatches
 from kindlm.outcome import CheckResult, Demands, Outcome, Status
-from kindlm.reports.facts import is_told, json_shown, place
+from kindlm.reports.facts import is_in_message, json_shown, place
 from kindlm.reports.figures import score_of_limit
 from kindlm.reports.untrusted import bounded, one_line, visible
 from kindlm.wording import count
@@ -35,21 +34,21 @@ _SENTENCE = 400
 _NAMED_CALLS = 4
 _NAMED = 3
 _WARNINGS = 3
-_TOLD = 60
-"""How much of an answer a sentence has to have, so that it is not shown twice."""
+_QUOTED_LENGTH = 60
+"""The answer is not shown if the sentence quotes this many characters of it."""
 
-_FOUND_DATA = 100
-"""How many findings of personal data are masked in the causes of other executions, too."""
+_MOST_MASKED = 100
+"""How many pieces of personal data are masked in the causes of other executions, too."""
 
-_BEFORE = 80
-"""How much stands before what a check found in an answer."""
+_CONTEXT = 80
+"""How many characters are shown before the evidence in an answer."""
 
 _ORDER = "TOOL_CALL_ORDER_WRONG"
 
 _OF_NUMBERS = frozenset(
     {"LATENCY_EXCEEDED", "BUDGET_EXCEEDED", "TOKENS_EXCEEDED", "METRIC_OUT_OF_RANGE"}
 )
-"""Failures that no answer explains, of events that do not say what the check demands."""
+"""Failures that no answer explains, for recorded checks without `demands`."""
 
 _ABOUT_TEXT = {
     "CONTAINS_FAILED": "Missing in the answer:",
@@ -62,23 +61,22 @@ _ABOUT_TEXT = {
     "PATTERN_MATCHED": "The answer matches the forbidden pattern",
     "STARTS_WITH_FAILED": "The answer does not start with",
 }
-"""What checks find whose messages quote the answer, before the text that they expected.
+"""Sentences for checks whose messages quote the answer; the expected text follows.
 
-Any other message is the headline itself, and the answer stands below it.
+For other checks, the message itself is the sentence.
 """
 
 Row = tuple[str, str]
-"""A name, and what it says."""
+"""A name and its text."""
 
 
 @dataclass(slots=True)
 class Cause:
-    """One cause of failures in `executions`, the most telling one first.
+    """One cause of failures, and the `executions` that it concerns.
 
     `how` is errored if no check ran. `kind` is that of the check, `code` its failure code or that
-    of the error. `places` are where suites demand it: a file, and a line if it is known. `rows` say
-    what was expected, the calls and the text of the first execution if they explain it, and what
-    else is known; `trace` is its traceback.
+    of the error. `places` are the files of the suites, and the lines if known. `rows` are details,
+    such as the expected and the made calls of the first execution, and `trace` is its traceback.
     """
 
     how: Status
@@ -94,7 +92,7 @@ class Cause:
 
     @property
     def place(self) -> str:
-        """Where suites demand it, such as `kindlm.yaml:41`: the first place, if there are more."""
+        """The first place, and the number of others: `kindlm.yaml:41 and 2 more places`."""
         return self.place_here(None)
 
     def place_here(self, root: Path | None) -> str:
@@ -106,52 +104,49 @@ class Cause:
 
     @property
     def whom(self) -> str:
-        """The extent of the cause: `8 tests, 24 of 24 repeats`; of one test, also its name."""
+        """The number of tests and repeats, `8 tests, 24 of 24 repeats`, or the name of the test."""
         hit, tested = len(self.executions), sum(self.tests.values())
         if len(self.tests) > 1:
             return f"{len(self.tests):,} tests, {hit:,} of {count(tested, 'repeat')}"
         ((_, test, target),) = self.tests
-        often = "" if tested < 2 else f", {hit:,} of {count(tested, 'repeat')}"
-        return f"{one_line(test, 100)} · {one_line(target, 60)}{often}"
+        repeats = "" if tested < 2 else f", {hit:,} of {count(tested, 'repeat')}"
+        return f"{one_line(test, 100)} · {one_line(target, 60)}{repeats}"
 
     @property
     def where(self) -> str | None:
         """The affected tests and targets; None for one test, which `whom` names."""
         if len(self.tests) < 2:
             return None
-        tests, targets = (_first(each[place] for each in self.tests) for place in (1, 2))
+        tests, targets = (_first(test[part] for test in self.tests) for part in (1, 2))
         return f"{tests}   on {targets}"
 
 
 def causes_of(view: RunView, tests: Iterable[TestView], *, retried: bool = False) -> list[Cause]:
-    """Return why tests did not pass, the cause of most executions first.
+    """Return the causes of failed tests, the most frequent first.
 
-    With `retried`, return why attempts failed that were followed by a rerun; an execution occurs
-    once for each of them.
+    With `retried`, return those of failed attempts that were retried; a cause lists an execution
+    once for each attempt.
     """
     causes = dict[tuple[Any, ...], Cause]()
-    found_data = dict[str, str]()
+    personal_data = dict[str, str]()
     for test in tests:
         name = (test.suite_id, test.name.removeprefix(f"{test.file}::"), test.target)
         tested = test.counts.tested
         for limit in () if retried else test.broken_limits:
-            # Every repeat may have passed: their scores together break the limit.
-            found = causes.setdefault(
-                ("limit", limit),
-                Cause(Status.FAILED, None, f"{limit}."),
-            )
-            found.places[test.file, test.line] = None
-            found.tests[name] = tested
-            found.executions += [each.id for each in view.executions(test)]
+            # A limit is for all repeats of a test together, so each of them may have passed.
+            cause = causes.setdefault(("limit", limit), Cause(Status.FAILED, None, f"{limit}."))
+            cause.places[test.file, test.line] = None
+            cause.tests[name] = tested
+            cause.executions += [execution.id for execution in view.executions(test)]
         for execution in view.executions(test):
             wrong = execution.status in (Status.FAILED, Status.ERRORED)
             if not (execution.attempt > 1 if retried else wrong):
                 continue
             attempts, mask = as_shown(view.attempts(execution))
-            if len(found_data) < _FOUND_DATA:
-                found_data |= mask.replacements
-            looked_at = attempts[:-1] if retried else attempts[-1:]
-            failures = (_failures(view, test, attempt) for attempt in looked_at)
+            if len(personal_data) < _MOST_MASKED:
+                personal_data |= mask.replacements
+            failed = attempts[:-1] if retried else attempts[-1:]
+            failures = (_failures(view, test, attempt) for attempt in failed)
             for key, line, make in chain.from_iterable(failures):
                 if key not in causes:
                     causes[key] = make()
@@ -159,20 +154,20 @@ def causes_of(view: RunView, tests: Iterable[TestView], *, retried: bool = False
                     causes[key].executions.append(execution.id)
                 causes[key].tests[name] = tested
                 causes[key].places[test.file, line] = None
-    if every := Mask(found_data):
+    if mask_of_all := Mask(personal_data):
         for cause in causes.values():
-            cause.sentence = every.text(cause.sentence)
-            cause.rows = [(name, every.text(text)) for name, text in cause.rows]
-            cause.trace = every.text(cause.trace)
+            cause.sentence = mask_of_all.text(cause.sentence)
+            cause.rows = [(name, mask_of_all.text(text)) for name, text in cause.rows]
+            cause.trace = mask_of_all.text(cause.trace)
     return sorted(causes.values(), key=lambda cause: -len(cause.executions))
 
 
 def _failures(
     view: RunView, test: TestView, attempt: AttemptView
 ) -> Iterator[tuple[tuple[Any, ...], int | None, Callable[[], Cause]]]:
-    """Yield what an attempt shares with others that failed in the same way, and its cause.
+    """Yield for each failure its key, its line in the suite, and a function for its cause.
 
-    Between them is the line that demands it.
+    Failures with the same key have the same cause.
     """
     execution = attempt.execution
     if execution.error_code is not None:
@@ -183,11 +178,11 @@ def _failures(
         if assertion.is_wrong:
             demand = _demand(assertion, attempt.tool_calls)
             if assertion.failure_code == _ORDER:
-                # Two tools in the wrong order: often both checks report that in the same words.
+                # If two tools are in the wrong order, the checks of both report it alike.
                 if demand.sentence in misplaced:
                     continue
                 misplaced.add(demand.sentence)
-            # Without what it expected, each place may demand something else of a package's check.
+            # Without `expected`, the options of a package's check may differ between places.
             by_line = _is_of_package(assertion) and assertion.expected is None
             line = assertion.line if by_line or assertion.kind == "assert" else None
             key = (assertion.kind, assertion.failure_code, assertion.outcome, line, *demand.key)
@@ -206,7 +201,7 @@ def _alike(message: str) -> str:
 def _errored(view: RunView, execution: ExecutionView) -> Cause:
     message, tries = execution.error or "", 0
     for call in view.calls(execution):
-        # Those in a row that failed last, of one call.
+        # The failed calls in a row at the end of the attempt.
         if call.attempt == execution.attempt:
             tries = tries + 1 if call.status == "failed" else 0
     code = f"{execution.error_code} ({execution.error_number})"
@@ -253,13 +248,14 @@ def _failed(attempt: AttemptView, assertion: AssertionView, demand: _Demand) -> 
         rows.append(("judge", visible(bounded(assertion.reasoning, _SAID, lines=3))))
     rows += _warnings(attempt.execution)
     about_tools = assertion.kind.startswith(("tool", "trajectory", "forbidden", "canary_arguments"))
-    # Test code may also look at calls.
+    # A user's own check may concern tool calls, too.
     about_tools |= bool(attempt.tool_calls) and assertion.kind in ("assert", "custom")
     if about_tools:
         rows.append(("called", _called(assertion, attempt.tool_calls)))
     is_limit = assertion.demands is Demands.LIMIT or assertion.failure_code in _OF_NUMBERS
-    if not is_limit and (said := _said(assertion, demand, attempt.execution.output)) is not None:
-        rows.append(("said", said))
+    answer = None if is_limit else _answer(assertion, demand, attempt.execution.output)
+    if answer is not None:
+        rows.append(("said", answer))
     return Cause(
         Status.FAILED if assertion.outcome is Outcome.FAILED else Status.ERRORED,
         assertion.failure_code,
@@ -276,10 +272,10 @@ def _warnings(execution: ExecutionView) -> list[Row]:
 
 
 def _called(assertion: AssertionView, made: Sequence[ToolCallView]) -> str:
-    """Return the call that a check found wrong, else all calls of the execution."""
+    """Return the call that failed a check, or all calls of the execution."""
     actual = assertion.actual
-    of_a_call = isinstance(actual, dict) and {"tool", "arguments"} <= actual.keys()
-    if of_a_call and assertion.failure_code != _ORDER:
+    is_call = isinstance(actual, dict) and {"tool", "arguments"} <= actual.keys()
+    if is_call and assertion.failure_code != _ORDER:
         return _call(actual["tool"], actual["arguments"])
     calls = [_call(call.tool, call.arguments) for call in made[:_NAMED_CALLS]]
     if len(made) > _NAMED_CALLS:
@@ -287,18 +283,18 @@ def _called(assertion: AssertionView, made: Sequence[ToolCallView]) -> str:
     return _cut(", ".join(calls), _CALLED) or "no tool"
 
 
-def _said(assertion: AssertionView, demand: _Demand, text: str | None) -> str | None:
-    """Return the final text, or the part around the place that the check points at.
+def _answer(assertion: AssertionView, demand: _Demand, text: str | None) -> str | None:
+    """Return the beginning of the final answer, or the part with the evidence of the check.
 
-    It is None if the sentence quotes it already.
+    It is None if the sentence already quotes the answer.
     """
     if not text:
         return None
-    quoted = json.dumps(text[:_TOLD], ensure_ascii=False)
-    if (quoted if len(text) <= _TOLD else quoted[:-1]) in demand.sentence:
+    quoted = json.dumps(text[:_QUOTED_LENGTH], ensure_ascii=False)
+    if (quoted if len(text) <= _QUOTED_LENGTH else quoted[:-1]) in demand.sentence:
         return None
-    found = next((each for each in assertion.evidence if each.source == "output"), None)
-    start = max(0 if found is None else found.start - _BEFORE, 0)
+    starts = [found.start for found in assertion.evidence if found.source == "output"]
+    start = max(starts[0] - _CONTEXT, 0) if starts else 0
     begin = "…" if start else ""
     end = "…" if len(text) > start + _SAID else ""
     inside = visible(" ".join(text[start : start + _SAID].split()))
@@ -306,12 +302,12 @@ def _said(assertion: AssertionView, demand: _Demand, text: str | None) -> str | 
 
 
 def _cut(shown: str, most: int) -> str:
-    """Return the beginning of a text whose escapes may have made it long."""
+    """Return the beginning of an escaped text."""
     return shown if len(shown) <= most else f"{shown[:most]}…"
 
 
 class _Demand(NamedTuple):
-    """The demand of a check and how it failed: the shared part, and in words."""
+    """The demand of a check and how it failed, in words; equal keys have the same cause."""
 
     key: tuple[Any, ...]
     sentence: str
@@ -319,15 +315,14 @@ class _Demand(NamedTuple):
 
 
 def sentence_of(check: CheckResult) -> str:
-    """Return how a check failed, in the words of its cause."""
+    """Return how a check failed, in one sentence."""
     return _demand(check, ()).sentence
 
 
 def _demand(assertion: CheckResult, made: Sequence[ToolCallView]) -> _Demand:
-    """Return the demand of an assertion, from its record; older records may lack parts."""
+    """Return the demand of a recorded assertion; older records may lack parts."""
     expected, actual, label = assertion.expected, assertion.actual, assertion.label
     if assertion.outcome is Outcome.INCONCLUSIVE:
-        # The remedy depends on why it is undecided.
         why = _alike(_QUOTED.sub("#", assertion.message or ""))
         return _Demand((label, why), _message(assertion), tuple(_more(assertion)))
     tool = expected.get("tool") if isinstance(expected, dict) else None
@@ -354,28 +349,26 @@ def _demand(assertion: CheckResult, made: Sequence[ToolCallView]) -> _Demand:
             rows = (("score", scored),) if scored and code == "NOT_SIMILAR" else ()
             return _Demand((label,), f"{words} {json_shown(expected, _VALUE)}", rows)
         case "PII_DETECTED" if isinstance(actual, list) and actual:
-            names = sorted({str(each.get("name")) for each in actual})
-            values = [f"{each.get('name')} {each.get('redacted')}" for each in actual]
-            inside = {
-                "output" if each.get("source", "output") == "output" else "" for each in actual
-            }
-            what = "in the answer" if inside == {"output"} else "in what the agent wrote"
-            told = one_line(_first(values), _SENTENCE)
-            return _Demand((*names,), f"Personal data {what}: {told}")
+            names = sorted({str(found.get("name")) for found in actual})
+            values = [f"{found.get('name')} {found.get('redacted')}" for found in actual]
+            in_answer = all(found.get("source", "output") == "output" for found in actual)
+            where = "in the answer" if in_answer else "in what the agent wrote"
+            shown = one_line(_first(values), _SENTENCE)
+            return _Demand((*names,), f"Personal data {where}: {shown}")
         case "SCHEMA_INVALID" if isinstance(actual, list):
-            paths = tuple(str(each.get("path")) for each in actual)
+            paths = tuple(str(found.get("path")) for found in actual)
             return _Demand((label, *paths), _message(assertion))
         case "JUDGE_BELOW_THRESHOLD" if scored is not None:
             return _Demand((label,), f"Judge scored {scored}: {one_line(label, _SENTENCE)}")
     key: tuple[Any, ...] = (label,)
     if _is_of_package(assertion):
-        # Its message begins with a code of its own, and may have numbers from its options.
+        # Its message begins with its own code.
         key = (label, assertion.message.partition(":")[0], json.dumps(expected))
     return _Demand(key, _message(assertion), tuple(_more(assertion)))
 
 
 def _is_of_package(assertion: CheckResult) -> bool:
-    """Tell whether a check of a package failed."""
+    """Return whether the failed check is from a package."""
     is_own = assertion.kind in ("custom", "python")
     return assertion.failure_code == "CUSTOM_CHECK_FAILED" and not is_own
 
@@ -386,16 +379,16 @@ def _message(assertion: CheckResult) -> str:
 
 
 def _more(assertion: CheckResult) -> Iterator[Row]:
-    """Yield what was expected and found, if the message does not say it."""
+    """Yield the expected and the actual value, unless the message contains them."""
     if assertion.kind not in ("assert", "custom", "score"):
         return
     for name, value in (("expected", assertion.expected), ("actual", assertion.actual)):
-        if value is not None and not is_told(value, assertion.message):
+        if value is not None and not is_in_message(value, assertion.message):
             yield name, json_shown(value, _VALUE)
 
 
 def _wanted(expected: Any) -> tuple[Row, ...]:
-    """Return a call as the suite has it, if it demands more than its name."""
+    """Return the row of the expected call, if the suite demands more than the tool's name."""
     if not isinstance(expected, dict) or "tool" not in expected:
         return ()
     parts = {key: part for key, part in expected.items() if key not in ("tool", "shouldNotCall")}
@@ -410,7 +403,7 @@ def _wanted(expected: Any) -> tuple[Row, ...]:
 
 
 def _paths(expected: dict[str, Any], arguments: Any) -> tuple[str, ...]:
-    """Return where arguments differ; the place defines a cause, the values do not."""
+    """Return the paths of differing arguments."""
     is_exact = bool(expected.get("argsExact"))
     wanted = expected.get("argsMatch", {} if is_exact else None)
     if wanted is None or not isinstance(arguments, dict):
@@ -432,7 +425,7 @@ def _call(tool: str, arguments: Any) -> str:
 
 
 def _first(texts: Iterable[str]) -> str:
-    """Return the first of some texts, without duplicates, and how many more there are."""
+    """Return the first distinct texts, and the number of the others: `a, b, c, … 2 more`."""
     found = list(dict.fromkeys(texts))
     shown, more = found[:_NAMED], len(found[_NAMED:])
     return ", ".join(one_line(text, 100) for text in shown) + (f", … {more:,} more" if more else "")

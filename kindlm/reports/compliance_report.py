@@ -1,7 +1,7 @@
 """The report `compliance`: a document for each suite of a run, with its hash, also as PDF.
 
-A PDF needs the extra `pdf`. It is made from the Markdown by a parser without HTML and images: no
-text becomes markup, and nothing is fetched or read from a file.
+A PDF needs the extra `pdf`. The Markdown parser for it supports neither HTML nor images, so no text
+becomes markup, and nothing is fetched or read from a file.
 """
 
 from __future__ import annotations
@@ -28,17 +28,14 @@ if TYPE_CHECKING:
     from markdown_it.rules_inline import StateInline
 
 SEPARATOR = "---\n"
-"""The line below all that the hash covers."""
+"""The line that ends the part of a document that its hash covers."""
 
 _BLANKS = re.compile(r"\n{3,}")
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The document of a suite.
-
-    `problem` says that its template failed, or that the recorded data have changed.
-    """
+    """The document of a suite. `problem` is that its template failed or its data were changed."""
 
     text: str
     problem: KindlmError | None = None
@@ -47,13 +44,11 @@ class Document:
 def write_document(
     facts: Mapping[str, Any], template: tuple[str, str] | None, above: str = ""
 ) -> Document:
-    """Return the document of a suite: Markdown, a separator, and the SHA-256 of what is above it.
+    """Return the document of a suite: Markdown, a separator, and the SHA-256 of all above it.
 
-    `above` are the documents that come before it in the same file.
-
-    A template of the user, given by its file and its text, has limited time and memory, and access
-    to the facts only. If it fails, the document says so, so that a report never makes a run fail.
-    If recorded data have changed, the document begins with that, whatever the template says.
+    `template` is the file and the text of a user's template; if it fails, the document says so.
+    If recorded data were changed, the document begins with a warning, whatever its template.
+    `above` are the preceding documents in the same file.
     """
     if template is None:
         own = files("kindlm.reports.compliance").joinpath("templates/report.md").read_text("utf-8")
@@ -62,19 +57,19 @@ def write_document(
     try:
         return _sealed(render_apart(source, facts), facts, above)
     except TemplateFailedError as error:
-        told = f"Its template {code(file)} failed: {plain(str(error))}."
+        failed = f"Its template {code(file)} failed: {plain(str(error))}."
         problem = KindlmError(
             ErrorCode.CONFIG_VALIDATION_ERROR,
             f"The template {file} of the compliance report failed: {error}.",
             "The run is recorded, with this template. Fix it, and run the tests again."
             f" What a template may hold: {DOCS}/how-to/compliance/",
         )
-        text = f"# The report could not be written\n\n{told}\n"
+        text = f"# The report could not be written\n\n{failed}\n"
         return replace(_sealed(text, facts, above), problem=problem)
 
 
 def _sealed(text: str, facts: Mapping[str, Any], above: str) -> Document:
-    """Return a text with its hash, which anyone with the file can compute."""
+    """Return the document: a text with its hash, and a warning if recorded data were changed."""
     events = [
         f"run {stream['run']}: {problem}"
         for stream in facts.get("audit", ())
@@ -83,11 +78,11 @@ def _sealed(text: str, facts: Mapping[str, Any], above: str) -> Document:
     wrong = [*events, *facts.get("changed_tables", ())]
     warning, changed = "", None
     if wrong:
-        told = "".join(f"- {plain(sentence, len(sentence))}\n" for sentence in wrong)
+        changes = "".join(f"- {plain(sentence, len(sentence))}\n" for sentence in wrong)
         way_out = "Restore it from a backup" if events else "Run `kindlm history rebuild`"
         warning = (
             "**NOT AS RECORDED.** The history that this document was read from was changed: it is"
-            f" no evidence. {way_out}. Then make the document again.\n\n{told}\n"
+            f" no evidence. {way_out}. Then make the document again.\n\n{changes}\n"
         )
         changed = broken(
             "The compliance report is no evidence: the history that it was read from was changed.",
@@ -105,16 +100,16 @@ def _sealed(text: str, facts: Mapping[str, Any], above: str) -> Document:
 
 
 def document_of(view: RunView, suite: str, options: ReportOptions, above: str = "") -> Document:
-    """Return the document of one suite of a run, by the suite's id."""
+    """Return the document of a suite of a run, by the suite's id."""
     found = view.suite(suite)
     facts = read_facts(view, found, options.regression_threshold)
     return write_document(facts, template_of(view, found), above)
 
 
 def documents_of(view: RunView, suites: Iterable[SuiteView], options: ReportOptions) -> Document:
-    """Return the documents of suites one after the other, with the first problem.
+    """Return the documents of suites as one, with the first problem.
 
-    The hash of each also covers those above it.
+    The hash of a document also covers the documents above it.
     """
     text, wrong = "", None
     for suite in suites:
@@ -139,7 +134,7 @@ _FONTS = (
     "/Library/Fonts/Arial Unicode.ttf",
     "/System/Library/Fonts/Supplemental/Arial Unicode.ttf",
 )
-"""Where systems keep a font that has more than Latin letters."""
+"""Fonts of Linux and macOS with more than Latin letters."""
 
 _SIZE = 9
 _PADDING_MM = 0.8
@@ -153,7 +148,7 @@ _MISSING = "\N{REPLACEMENT CHARACTER}"
 
 
 def require_pdf() -> Result[None]:
-    """Return an error if the extra is not installed, or does not work."""
+    """Return an error if the extra `pdf` is not installed or does not work."""
     try:
         import fpdf  # noqa: F401
         import markdown_it  # noqa: F401
@@ -167,26 +162,23 @@ def require_pdf() -> Result[None]:
 def pdf_of(markdown: str, made: str) -> Result[bytes]:
     """Return the PDF of a document; the same document gives the same bytes on the same system.
 
+    Characters that the font lacks become the replacement character, or `?` with a Latin font. If
+    the tables do not fit a page, their rows become text.
+
     Args:
         markdown: The document.
-        made: When its run ended, UTC, ISO 8601; this is the date of the PDF.
-
-    Characters that the font lacks are shown as the replacement character, or as `?` if the font
-    only has Latin letters. If the tables of a document fit no page, their rows become text. An
-    error says that the extra is not installed, or that the document cannot be converted.
+        made: The date of the PDF, when its run ended: UTC, ISO 8601.
     """
     required = require_pdf()
     if isinstance(required, Err):
         return required
-    # They keep services that show Markdown from mentioning people, and are not part of the
-    # document.
+    # These keep mentions in Markdown from becoming links.
     markdown = markdown.replace(_NO_WIDTH, "")
     failed: Exception | None = None
     for tables in (True, False):
         try:
             return Ok(_laid_out(markdown, made, tables=tables))
-        # Its exceptions for oversized tables and other faults are undocumented, and a report must
-        # not make a run fail.
+        # Exceptions of fpdf are undocumented, and a report must not make a run fail.
         except Exception as error:  # noqa: BLE001
             failed = error
     message = f"The compliance report could not be made a PDF: {failed}."
@@ -207,13 +199,13 @@ def _laid_out(markdown: str, made: str, *, tables: bool) -> bytes:
         for style in ("", "B", "I", "BI"):
             pdf.add_font("text", style, font)
         pdf.set_font("text", size=_SIZE)
-        # Characters that the font lacks would vanish without a trace.
+        # fpdf would leave out characters that the font lacks.
         added: Any = pdf.fonts["text"]
         known = added.cmap.keys() | map(ord, "\n\t")
         missing = set(map(ord, set(markdown))) - known
         markdown = markdown.translate(dict.fromkeys(missing, _MISSING))
     pdf.add_page()
-    # All headings are black: a colour would seem to have a meaning.
+    # By default, headings are coloured.
     styles: dict[str, Any] = {
         "code": FontFace(family="text" if font else "Courier"),
         "h1": FontFace(color=0, size_pt=16),
@@ -225,9 +217,9 @@ def _laid_out(markdown: str, made: str, *, tables: bool) -> bytes:
         pdf.write_html(_html(markdown, tables=tables), tag_styles=styles)
         return bytes(pdf.output())
     finally:
-        # The font files; after an error nothing else closes them.
-        for each in pdf.fonts.values():
-            if close := getattr(each, "close", None):
+        # After an error, nothing else closes the font files.
+        for opened in pdf.fonts.values():
+            if close := getattr(opened, "close", None):
                 close()
 
 
@@ -237,13 +229,13 @@ def _html(markdown: str, *, tables: bool) -> str:
     parser = MarkdownIt("commonmark", {"html": False}).disable("image")
     parser.inline.ruler.before("html_inline", "code_in_html", _code_in_html)
     document = str((parser.enable("table") if tables else parser).render(markdown))
-    # The PDF writer supports no markup in cells, and puts rows on the line above them.
+    # fpdf supports no markup in cells, and without padding puts rows on the line above them.
     padded = document.replace("<table>", f'<table cellpadding="{_PADDING_MM}">')
     return _CELL.sub(lambda cell: _cell(*cell.groups()), padded)
 
 
 def _code_in_html(state: StateInline, silent: bool) -> bool:
-    """Read `<code>`, which tables use for texts with bars; other HTML is ignored."""
+    """Parse `<code>`, which `cell` writes for text with a bar; other HTML stays text."""
     found = _CODE.match(state.src, state.pos, state.posMax)
     if found is None:
         return False

@@ -24,16 +24,16 @@ _CONTEXT = 60
 
 
 def status_word(execution: ExecutionView) -> str:
-    """Return the result of an execution, even if it did not end."""
+    """Return the status of an execution in words, also if it did not finish."""
     return execution.status.value if execution.status else "not finished"
 
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """The text that an assertion points at: `source` from its character `start` on.
+    """The evidence of an assertion: a text of `source` from its character `start` on.
 
-    `before` and `after` are a little of its surroundings, unless the text is the assertion's own
-    copy. It is None if it was erased or withheld. `name` is what was found.
+    `before` and `after` are the surrounding characters. `name` is what was found, such as `email`.
+    `text` is None if it was erased or withheld. If `is_kept`, it is the assertion's own copy.
     """
 
     source: str
@@ -46,12 +46,12 @@ class Excerpt:
 
     @property
     def where(self) -> str:
-        """The source, the place in it, and what was found."""
+        """The source, the position in it, and the name of what was found."""
         return f"{self.source} at {self.start}{f' {self.name}' if self.name else ''}"
 
 
 def excerpts_of(assertion: AssertionView, attempt: AttemptView) -> Iterator[Excerpt]:
-    """Yield what an assertion of an attempt points at; of many places the first `EXCERPTS`."""
+    """Yield the first `EXCERPTS` pieces of evidence of an assertion."""
     for evidence in assertion.evidence[:EXCERPTS]:
         source, start, end, name = evidence.source, evidence.start, evidence.end, evidence.name
         if evidence.excerpt is not None:
@@ -66,8 +66,8 @@ def excerpts_of(assertion: AssertionView, attempt: AttemptView) -> Iterator[Exce
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """A message that was sent; `text` is None if it was erased."""
+class ShownMessage:
+    """A message as it may be shown; `text` is None if it was erased."""
 
     role: str
     text: str | None
@@ -75,7 +75,7 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class ToolOffered:
-    """A tool that the model could call: `lookup(id: string, all?)`, and its definition."""
+    """A tool that the model could call. Its signature is short: `lookup(id: string, all?)`."""
 
     signature: str
     description: str
@@ -98,7 +98,7 @@ def tools_offered(definitions: Any, mask: Mask) -> list[ToolOffered]:
 
 
 def _parameters(tool: dict[str, Any]) -> str:
-    """Return the top level of a JSON Schema in brief: optional parameters have a question mark."""
+    """Return the properties of a JSON Schema: `id: string, all?`, where `?` marks optional ones."""
     schema = tool.get("parameters")
     schema = schema if isinstance(schema, dict) else {}
     properties, required = schema.get("properties"), schema.get("required")
@@ -113,15 +113,14 @@ def _parameters(tool: dict[str, Any]) -> str:
 
 @dataclass(slots=True)
 class Called:
-    """A call to the target or a judge: its new messages, and its answer or why there is none.
+    """A call to the target or a judge, masked, except the messages of `view`.
 
-    Everything is masked, except the messages of `view`: `sent` are those to show. `made` are the
-    model calls that the agent made before it answered this one. `spans` are those of its trace,
-    each with its depth in the tree.
+    `sent` are its new messages. `made` are the model calls that the agent made to answer it.
+    `spans` are those of its trace, each with its depth in the tree.
     """
 
     view: CallView
-    sent: tuple[Said, ...]
+    sent: tuple[ShownMessage, ...]
     tools: tuple[ToolCallView, ...]
     spans: tuple[tuple[int, SpanView], ...]
     made: list[Called] = field(default_factory=list)
@@ -133,56 +132,56 @@ class Called:
 
     @property
     def commanded(self) -> bool:
-        """Whether a program was started, which gets its command line and no message."""
+        """Whether the target is a program, which gets no message but its command line."""
         return self.view.provider == "command"
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt at an execution; one that was resumed or retried has several."""
+    """One attempt at an execution, with the messages before its first call and its calls."""
 
     number: int
-    first: tuple[Said, ...]
+    first: tuple[ShownMessage, ...]
     calls: list[Called]
 
     @property
     def talk(self) -> list[Called]:
-        """The calls of the target."""
+        """The calls to the target."""
         return [call for call in self.calls if not call.judging]
 
     @property
     def judgements(self) -> list[Called]:
-        """The calls of judges."""
+        """The calls to judges."""
         return [call for call in self.calls if call.judging]
 
 
 def attempts_of(
     view: RunView, execution: ExecutionView, ended: Iterable[AttemptView], mask: Mask
 ) -> list[Attempt]:
-    """Return the attempts at an execution, masked; one without calls has at least its messages.
+    """Return the attempts at an execution, masked.
 
-    `ended` are the attempts that ended, also those without any call.
+    `ended` are those that ended, including attempts without any call.
     """
     calls, spans = view.calls(execution), view.spans(execution)
     tools = view.tool_calls(execution, all_attempts=True)
-    # A command is sent no message: that of the record is empty.
-    said = tuple(
-        _said(message, mask)
+    # The recorded message to a program is empty: it gets none.
+    first = tuple(
+        _message(message, mask)
         for message in view.first_messages(execution)
         if message["text"] != "" or not any(call.provider == "command" for call in calls)
     )
     numbers = {*(call.attempt for call in calls), *(attempt.number for attempt in ended)}
-    attempts = {number: Attempt(number, said, []) for number in sorted(numbers)}
+    attempts = {number: Attempt(number, first, []) for number in sorted(numbers)}
     for call in calls:
         attempt, shown = attempts[call.attempt], _called(call, tools, spans, mask)
-        # Calls of an agent are shown with the call that it was answering.
-        belongs_to_it = call.purpose == "agent" and attempt.talk
-        (attempt.talk[-1].made if belongs_to_it else attempt.calls).append(shown)
+        # A model call of an agent belongs to the call that the agent was answering.
+        is_nested = call.purpose == "agent" and attempt.talk
+        (attempt.talk[-1].made if is_nested else attempt.calls).append(shown)
     return list(attempts.values())
 
 
 def pretty(value: Any) -> str:
-    """Return a JSON value in a readable form; a text that is not JSON unchanged."""
+    """Return a JSON value with indentation, a string unchanged."""
     if isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False, indent=2)
@@ -206,9 +205,9 @@ def highlighted(text: str, ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[
         yield text[at:], False
 
 
-def _said(message: dict[str, Any], mask: Mask) -> Said:
+def _message(message: dict[str, Any], mask: Mask) -> ShownMessage:
     role = f"{message['role']} (prefill)" if message.get("prefill") else str(message["role"])
-    return Said(role, mask.wire_text(message["text"]))
+    return ShownMessage(role, mask.wire_text(message["text"]))
 
 
 def _called(
@@ -231,17 +230,21 @@ def _called(
                 output=mask.wire_text(span.output),
             )
             shown_spans.append((depths[span.id], shown))
-    read = [call.text, call.error, *((used.arguments, used.response) for used in used_tools)]
-    # Tool results are shown with their calls, and the target's text in the call before.
-    own = ("tool", "assistant") if call.purpose == "test" else ()
+    parsed = [call.text, call.error, *((used.arguments, used.response) for used in used_tools)]
+    # Tool results are shown with their tool calls, and the target's answers with theirs.
+    shown_elsewhere = ("tool", "assistant") if call.purpose == "test" else ()
     return Called(
         replace(
             call,
             text=mask.text(call.text),
             error=mask.text(call.error),
-            raw=mask.body(call.raw, *read),
+            raw=mask.body(call.raw, *parsed),
         ),
-        sent=tuple(_said(message, mask) for message in call.messages if message["role"] not in own),
+        sent=tuple(
+            _message(message, mask)
+            for message in call.messages
+            if message["role"] not in shown_elsewhere
+        ),
         tools=tuple(masked_call(used, mask) for used in used_tools),
         spans=tuple(shown_spans),
     )

@@ -1,8 +1,7 @@
 """The facts of a run that all reports show: verdict, totals, failures, the next command.
 
-Each report only decides how to show them. They contain text of models and users as recorded, with
-personal data masked. Each report escapes it for its format, unless a docstring says that a text is
-safe to print.
+They may contain text of models and users, with personal data masked. Each report escapes it for its
+format, unless a docstring says that a text is safe to print.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ _FINISHED_BY = {
     "rescored": "kindlm rescore --resume {run}",
     "replayed": "kindlm replay --from {source}",
 }
-"""What finishes a run that was stopped, by its mode."""
+"""The commands that finish a stopped run, by its mode."""
 
-_IN_THE_FILE = ("CONFIG_PARSE_ERROR", "CONFIG_VALIDATION_ERROR")
-"""Why a suite could not be run, if `kindlm validate` finds that, too. It starts no service."""
+_FOUND_BY_VALIDATE = ("CONFIG_PARSE_ERROR", "CONFIG_VALIDATION_ERROR")
+"""The errors of suites that `kindlm validate` finds, too."""
 
 _LONG_NUMBER = 30
 
@@ -53,12 +52,12 @@ class Verdict:
     passed: bool
 
     def __str__(self) -> str:
-        """Return it as one line."""
+        """Return the verdict as one line."""
         return f"{self.word}: {', '.join(self.reasons)}"
 
 
 def verdict_of(view: RunView) -> Verdict:
-    """Return the verdict by today's rules, with its reason."""
+    """Return the verdict by today's rules, with its reasons."""
     status = view.status
     word = status.upper()
     if status == "passed":
@@ -69,7 +68,7 @@ def verdict_of(view: RunView) -> Verdict:
 
 
 def suite_verdict_of(view: RunView, suite: SuiteView) -> Verdict:
-    """Return the verdict of one suite by today's rules, with its reason."""
+    """Return the verdict of one suite by today's rules, with its reasons."""
     if suite.error_code is not None:
         return Verdict("NOT RUN", ("it could not be loaded",), passed=False)
     if is_unfinished(view, suite):
@@ -86,14 +85,14 @@ def suite_verdict_of(view: RunView, suite: SuiteView) -> Verdict:
 def is_unfinished(view: RunView, suite: SuiteView) -> bool:
     """Return whether a suite of a run, or of a group of shards, did not complete.
 
-    An incomplete run may lack parts of another suite; a missing shard affects all suites.
+    A stopped run of several suites may have completed this one; a missing shard affects all suites.
     """
-    is_about_it = view.group is not None or len(view.suites) == 1
-    return view.missing_of(suite) > 0 or (view.info.ended != "finished" and is_about_it)
+    is_affected = view.group is not None or len(view.suites) == 1
+    return view.missing_of(suite) > 0 or (view.info.ended != "finished" and is_affected)
 
 
 def run_text(view: RunView) -> str:
-    """Return the properties of a run besides its id: label, time, commit."""
+    """Return the label, the mode, the start and the commit of a run, on one line."""
     info = view.info
     dirty = " with changes" if info.git_dirty else ""
     commit = f"{info.git_branch or 'git'}@{(info.git_commit or '')[:8]}{dirty}"
@@ -113,7 +112,7 @@ def git_state(run: Run) -> dict[str, Any]:
 
 
 def describe_shard(shard: Shard) -> str:
-    """Return the part of a group that a run is, and which parts are not in the history."""
+    """Return the number of a shard in its group, and which shards are missing or unfinished."""
     own = shard.name(shard.index)
     if shard.group is None:
         return f"Shard {own} of a group without a name: it cannot be put together"
@@ -125,7 +124,7 @@ def describe_shard(shard: Shard) -> str:
 
 
 def describe_group(group: Group) -> tuple[str, ...]:
-    """Return the runs of a group, the missing parts, and the runs that do not count."""
+    """Return lines on the shards of a group: how many, what is missing, what ran again."""
     lines = [f"{len(group.shards)} of {count(group.count, 'shard')}"]
     if not group.complete:
         lines.append(f"Incomplete: {group.what_lacks}")
@@ -156,12 +155,12 @@ def show_command(execution: str) -> str:
 def next_command(view: RunView, options: ReportOptions) -> str:
     """Return the next command to type.
 
-    It finishes a stopped run, or imports its other shards; else it shows the first execution that
-    did not pass, else the history.
+    It finishes a stopped run or a group, else shows the first failed execution or checks a suite
+    that could not be loaded, else opens the history.
     """
     was_stopped = view.status in ("interrupted", "aborted", "killed")
     if (was_stopped or view.status == "incomplete") and view.runner is not None:
-        return f"{view.runner} --kindlm --lf"  # its chooser has to choose them again
+        return f"{view.runner} --kindlm --lf"  # pytest has to select the tests again
     if was_stopped and view.info.mode in _FINISHED_BY:
         command = _FINISHED_BY[view.info.mode].format(run=view.id, source=view.info.source_run)
         return command + (higher_limit(view.info.reason) if view.info.ended == "aborted" else "")
@@ -176,27 +175,23 @@ def next_command(view: RunView, options: ReportOptions) -> str:
         return failing
     for suite in view.suites:
         if suite.error_code is not None:
-            # What says whether it is right by now.
-            if suite.line is not None or suite.error_code in _IN_THE_FILE:
+            if suite.line is not None or suite.error_code in _FOUND_BY_VALIDATE:
                 return shlex.join(["kindlm", "validate", typed_path(suite.path, options.root)])
-            return shlex.join(["kindlm", "test", *_asked(view, options)])
+            return shlex.join(["kindlm", "test", *_selection(view, options)])
     return "kindlm browse"
 
 
 def higher_limit(reason: str | None) -> str:
-    """Return the option that a run needs to continue if `--max-cost` ended it.
-
-    The limit also applies to its next session, unless another one is given.
-    """
+    """Return the option for resuming a run that `--max-cost` ended: its limit still applies."""
     return " --max-cost MORE" if "--max-cost" in (reason or "") else ""
 
 
 def rerun_failed(view: RunView, options: ReportOptions) -> str:
-    """Return the command that reruns the failed tests, out of those that the run was asked for."""
-    return shlex.join(["kindlm", "test", *_asked(view, options), "--failed"])
+    """Return the command that runs the failed tests of a run again."""
+    return shlex.join(["kindlm", "test", *_selection(view, options), "--failed"])
 
 
-_CHOSEN_BY = {
+_SELECTING_OPTIONS = {
     "suite": "--suite",
     "tests": "--test",
     "models": "--model",
@@ -204,30 +199,30 @@ _CHOSEN_BY = {
     "compat": "--compat",
     "tags": "--tags",
 }
-"""The options that choose tests, or the rules for them, by their names in the record."""
+"""The options that select tests, or the rules for them, by their recorded names."""
 
 
-def _asked(view: RunView, options: ReportOptions) -> list[str]:
-    """Return the paths that a run was started with, and their tests, as typed now.
+def _selection(view: RunView, options: ReportOptions) -> list[str]:
+    """Return the paths and options with which a run selected its tests, to type them again.
 
-    Paths are left out if the run had none and `kindlm test` finds them by itself.
+    Paths are left out if `kindlm test` finds them by itself.
     """
     recorded = options_of(view.db, *view.runs).get(view.runs[0], {})
     paths = recorded.get("paths") or []
-    found = tuple(paths) == options.default_paths
-    words = [] if found else [typed_path(path, options.root) for path in paths]
-    for name, option in _CHOSEN_BY.items():
+    is_default = tuple(paths) == options.default_paths
+    words = [] if is_default else [typed_path(path, options.root) for path in paths]
+    for name, option in _SELECTING_OPTIONS.items():
         if value := recorded.get(name):
             words += option_words(option, value)
     return words
 
 
 def typed_path(path: str, root: Path | None) -> str:
-    """Return a path that is recorded from the project's root, as typed in this folder."""
+    """Return a recorded path, which is relative to `root`, relative to the current folder."""
     if root is None:
         return path
     file = root / path
-    with suppress(OSError):  # a run of another system may have paths that are invalid here
+    with suppress(OSError):  # a path of another system may be invalid here
         if file.exists():
             return os.path.relpath(file)
     _, is_pack, pack = path.partition("pack:")
@@ -235,7 +230,7 @@ def typed_path(path: str, root: Path | None) -> str:
 
 
 def _show_failing(view: RunView) -> str | None:
-    """Return the command that shows the first execution that did not pass, None if all did."""
+    """Return the command that shows the first failed execution, None if all passed."""
     broken = False
     for test in view.tests():
         broken = broken or bool(test.broken_limits)
@@ -244,7 +239,7 @@ def _show_failing(view: RunView) -> str | None:
         for execution in view.executions(test):
             if execution.status in ("failed", "errored"):
                 return show_command(execution.id)
-    # Every repeat passed, but a test did not: the details show all of them.
+    # A limit for all repeats together may be broken although each of them passed.
     return f"{show_run(view)} --verbose" if broken else None
 
 
@@ -349,7 +344,7 @@ def totals_of(view: RunView, suite: SuiteView | None = None) -> Iterator[tuple[s
     if (people := view.reviewed(suite)).executions:
         reviewed = f"{count(people.executions, 'execution')} reviewed"
         yield "reviews", f"{reviewed}, {people.disputed:,} of them disputed"
-    # How long one suite took is not recorded.
+    # The duration of a single suite is not recorded.
     took = view.info.duration_ms if suite is None else None
     times = [] if took is None else [figures.duration(took)]
     if summary.latency_average_ms is not None:
@@ -363,7 +358,7 @@ def cost_of(view: RunView, test: TestView) -> str:
     paid = paid_for_test(view.db, test.suite_id, test.name, test.target)
     usd = None if paid.unknown else paid.total_usd
     if view.info.mode == "imported":
-        usd = test.cost_usd  # some of its calls have an unknown cost
+        usd = test.cost_usd  # its calls may not be recorded
     return "" if usd is None else figures.money(usd)
 
 
@@ -381,17 +376,16 @@ def _number(tokens: int | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Unsettled:
-    """`code` is `RUN_` or `GROUP_` and the state: `RUN_ABORTED`."""
+    """Why a run has no verdict; `code` is such as `RUN_ABORTED` or `GROUP_INCOMPLETE`."""
 
     code: str
     message: str
 
 
 def unsettled(view: RunView) -> Unsettled | None:
-    """Return why a run, or a group of shards, has no verdict; None for one that has.
+    """Return why a run, or a group of shards, has no verdict; None if it has one.
 
-    Formats for programs list tests and gates. A run that was stopped after seven passed tests would
-    show nothing but successes; this error is added to them.
+    Formats for programs show it as an error: a stopped run may have recorded only passed tests.
     """
     status = view.status
     if status in ("passed", "failed"):
@@ -406,13 +400,13 @@ def unsettled(view: RunView) -> Unsettled | None:
 
 
 def went_wrong(view: RunView) -> Iterator[tuple[SuiteView, TestView]]:
-    """Yield the tests in which anything went wrong, even if they passed."""
+    """Yield the tests with failed or errored repeats, even if they passed."""
     for suite in view.suites:
         yield from ((suite, test) for test in view.tests(suite.id) if is_wrong(test))
 
 
 def is_wrong(test: TestView) -> bool:
-    """Return whether anything went wrong in a test."""
+    """Return whether a test has failed or errored repeats, or broke a limit."""
     return bool(test.counts.failed or test.counts.errored or test.broken_limits)
 
 
@@ -422,7 +416,7 @@ def times(executions: Sequence[str]) -> str:
 
 
 def assertion_name(assertion: AssertionView) -> str:
-    """Return the kind and label of an assertion, and whether it only advises; safe to print."""
+    """Return the kind and label of an assertion, marked if it is advisory; safe to print."""
     mark = " (advisory)" if assertion.advisory else ""
     if assertion.label in ("", assertion.kind):
         return f"{one_line(assertion.kind)}{mark}"
@@ -432,29 +426,29 @@ def assertion_name(assertion: AssertionView) -> str:
 
 
 def assertion_fields(assertion: AssertionView, *, limit: int = 300) -> list[tuple[str, str]]:
-    """Return the findings of an assertion, in rows of a name and a text that is safe to print."""
+    """Return the details of an assertion, as names and texts that are safe to print."""
     fields = []
-    # Limits such as a length or a time are thresholds too, but of `actual`, not of the score.
+    # The threshold of other checks, such as a length or a time, limits `actual`.
     is_scored = assertion.kind in ("judge", "drift", "similar_to")
     if assertion.threshold is not None and assertion.score is not None and is_scored:
         fields.append(("score", figures.score_of_limit(assertion.score, assertion.threshold)))
     elif assertion.score is not None and assertion.kind == "score":  # a number of a scenario
         fields.append(("score", figures.score(assertion.score)))
     for name, value in (("expected", assertion.expected), ("actual", assertion.actual)):
-        if value is not None and not is_told(value, assertion.message):
+        if value is not None and not is_in_message(value, assertion.message):
             fields.append((name, json_shown(value, limit)))
-    if assertion.reasoning and not is_told(assertion.reasoning, assertion.message):
+    if assertion.reasoning and not is_in_message(assertion.reasoning, assertion.message):
         fields.append(("judge", visible(bounded(assertion.reasoning, 3 * limit, lines=12))))
     return fields
 
 
-def is_told(value: Any, message: str) -> bool:
-    """Return whether a message has every part of a JSON value as a word, except its position."""
+def is_in_message(value: Any, message: str) -> bool:
+    """Return whether a message contains every part of a JSON value, except its position."""
     pending = [value]
     while pending:
         part = pending.pop()
         if isinstance(part, dict) and part:
-            pending += (each for key, each in part.items() if key not in ("index", "source"))
+            pending += (item for key, item in part.items() if key not in ("index", "source"))
         elif isinstance(part, list) and part:
             pending += part
         elif isinstance(part, str):
@@ -463,7 +457,7 @@ def is_told(value: Any, message: str) -> bool:
         else:
             plain = json.dumps(part)
             is_number = isinstance(part, int | float) and not isinstance(part, bool)
-            # Messages show numbers with separators, where they are not as long as a text.
+            # Messages show numbers with separators, unless they are long.
             shown = f"{part:,.10g}" if is_number and len(plain) < _LONG_NUMBER else plain
             words = "|".join(map(re.escape, {plain, shown}))
             if not re.search(rf"(?<![\w.])(?:{words})(?![\w]|\.\d)", message):
@@ -478,9 +472,9 @@ def json_shown(value: Any, limit: int) -> str:
 
 
 def place(path: str, line: int | None, root: Path | None = None) -> str:
-    """Return a line of a file, in the form that editors turn into a link; safe to print.
+    """Return `file:line`, which editors turn into a link; safe to print.
 
-    Given the root of its project, the path is relative to the current folder.
+    With the root of the project, the path is relative to the current folder.
     """
     shown = typed_path(path, root)
     return one_line(shown if line is None else f"{shown}:{line}")

@@ -1,4 +1,4 @@
-"""Formats numbers for people: times, money, rates, gates, and what repeats show."""
+"""Formats numbers for people: times, money, rates, gates, and statistics of repeats."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def cost(paid: Paid) -> str:
 
 
 def total(paid: Paid) -> str:
-    """Return the total cost, with its unknown part: `$0.0044 + unknown`; "" if it is nothing."""
+    """Return the total cost, with its unknown part: `$0.0044 + unknown`; "" without any cost."""
     known = [] if paid.total_usd is None else [money(paid.total_usd)]
     return " + ".join([*known, *(["unknown"] if paid.unknown else [])])
 
@@ -63,7 +63,7 @@ def money(usd: float) -> str:
 
 
 def percent(rate: float) -> str:
-    """Return a rate in percent; 100 and 0 only if it is exactly that."""
+    """Return a rate in percent; rounding never gives 0 or 100: `>99.9 %`."""
     shown = f"{rate * 100:.1f}"
     if rate < 1 and shown == "100.0":
         return ">99.9 %"
@@ -84,7 +84,7 @@ def score(value: float) -> str:
 
 
 def score_of_limit(value: float, least: float) -> str:
-    """Return a score and its limit; a score below it has enough decimals to look lower."""
+    """Return a score and its limit, with enough decimals that a lower score looks lower."""
     for decimals in range(2, _MOST_DECIMALS + 1):
         shown, needed = f"{value:.{decimals}f}", f"{least:.{decimals}f}"
         if value >= least or shown != needed:
@@ -117,7 +117,7 @@ def comparison(gate: GateResult) -> str:
     if gate.actual is None:
         return f"no value, needs {_sign(gate, met=True)} {_value(gate, gate.threshold, 2)}"
     met = gate.actual >= gate.threshold if _is_minimum(gate) else gate.actual <= gate.threshold
-    # A gate may pass within rounding: the sign shows what the gate decided.
+    # A gate may pass within rounding errors; the sign has to show the same.
     sign = _sign(gate, met=met or gate.passed)
     for decimals in range(2, _MOST_DECIMALS + 1):
         actual, threshold = (
@@ -156,7 +156,7 @@ def repeat_texts(found: RepeatStatistics) -> Iterator[str]:
     level = f"{found.confidence * 100:g} % interval"
     low, high = map(percent, found.interval)
     yield f"{percent(found.passed / found.n)} of {found.n} passed ({level} {low} to {high})"
-    # Two tries, and as many as there were.
+    # For two tries, and for as many as were recorded.
     chances = (
         f"pass@{k} {percent(found.pass_at[k - 1])}, pass^{k} {percent(found.pass_hat[k - 1])}"
         for k in dict.fromkeys((2, found.n))
@@ -173,12 +173,12 @@ def repeat_texts(found: RepeatStatistics) -> Iterator[str]:
 
 
 def points(score: float) -> str:
-    """Return a score of 0 to 1 in points of 100."""
+    """Return a score in [0, 1] as points of 100: `87.5`."""
     return f"{score * 100:.1f}".removesuffix(".0")
 
 
 def points_between(interval: tuple[float, float]) -> str:
-    """Return an interval of the change of a rate in percentage points: `-83 to -12 points`."""
+    """Return the interval of a change of a rate in percentage points: `-83 to -12 points`."""
     low, high = (min(1.0, max(-1.0, end)) * 100 for end in interval)
     return f"{low:+.0f} to {high:+.0f} points"
 
@@ -212,8 +212,8 @@ def _repeats(power: ComparisonPower) -> str:
 
 
 def _drops(power: ComparisonPower, found: float) -> str:
-    often = f"a drop from 100 % to {100 * found:.0f} % in 4 of 5 comparisons"
+    drop = f"a drop from 100 % to {100 * found:.0f} % in 4 of 5 comparisons"
     if found >= 0.7:
-        return often
+        return drop
     share = int(100 * power.thirty)
-    return f"{often}, and to 70 % in {f'{share} of 100' if share else 'fewer than 1 of 100'}"
+    return f"{drop}, and to 70 % in {f'{share} of 100' if share else 'fewer than 1 of 100'}"

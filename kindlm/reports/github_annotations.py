@@ -1,6 +1,6 @@
 """Writes failures as annotations, which GitHub shows at the lines of a suite's file.
 
-They are workflow commands: lines that a step writes to its output, in the form of
+An annotation is a workflow command that a step prints. For the format see
 https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands.
 """
 
@@ -17,13 +17,13 @@ from kindlm.reports.facts import show_command, unsettled
 from kindlm.reports.figures import comparison
 from kindlm.reports.untrusted import bounded, one_line, visible
 
-_MOST = 10
-"""GitHub shows so many errors of a step, and no more."""
+_MOST_ANNOTATIONS = 10
+"""GitHub shows this many errors of a step."""
 
-_LOOKED_AT = 500
-"""All rows of a table of tests may fail at one line: so many failed tests are looked at."""
+_MOST_TESTS = 500
+"""How many failed tests are grouped: all cases of a table may fail at the same line."""
 
-_MORE = 4
+_MOST_MERGED = 4
 _TEXT = 1_000
 
 _IN_DATA = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
@@ -32,7 +32,7 @@ _IN_PROPERTIES = _IN_DATA | str.maketrans({":": "%3A", ",": "%2C"})
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """An error at a line of a file; `file` is a path inside the repository."""
+    """An error at a line of a file; `file` is a path within the repository."""
 
     file: str
     line: int | None
@@ -41,18 +41,16 @@ class Annotation:
 
 
 def annotations_of(view: RunView, folder: str = "") -> list[Annotation]:
-    """Return what made a run fail, one annotation for each cause, as many as GitHub shows.
-
-    Causes that have the same place have one annotation.
+    """Return why a run failed: one annotation for each place, as many as GitHub shows.
 
     Args:
         view: A recorded run.
-        folder: Where the project lies inside its repository.
+        folder: The folder of the project in its repository.
     """
     found: dict[tuple[str, int | None], list[Annotation]] = {}
     for annotation in _all(view):
         place = (annotation.file, annotation.line)
-        if place not in found and len(found) == _MOST:
+        if place not in found and len(found) == _MOST_ANNOTATIONS:
             break
         found.setdefault(place, []).append(annotation)
     return [
@@ -60,7 +58,7 @@ def annotations_of(view: RunView, folder: str = "") -> list[Annotation]:
             first,
             file=in_folder(folder, first.file),
             message="\n\n".join(
-                [first.message, *(f"{a.title}\n{a.message}" for a in more[:_MORE])]
+                [first.message, *(f"{a.title}\n{a.message}" for a in more[:_MOST_MERGED])]
             ),
         )
         for first, *more in found.values()
@@ -68,7 +66,7 @@ def annotations_of(view: RunView, folder: str = "") -> list[Annotation]:
 
 
 def as_command(annotation: Annotation) -> str:
-    """Return an annotation as one line, which nothing in its texts can end or extend."""
+    """Return an annotation as one line, escaped so that no text can end or extend it."""
     properties = {
         "file": one_line(annotation.file, 1_000),
         **({} if annotation.line is None else {"line": str(annotation.line)}),
@@ -81,26 +79,26 @@ def as_command(annotation: Annotation) -> str:
 
 
 def in_folder(folder: str, path: str) -> str:
-    """Return a path of a project as one of the repository; an absolute one as it is."""
+    """Return the path within the repository of a file in `folder`; an absolute path unchanged."""
     return path if not folder or path.startswith("/") else f"{folder}/{path}"
 
 
 def _all(view: RunView) -> Iterator[Annotation]:
-    if view.suites and (without := unsettled(view)) is not None:
-        title = without.code.replace("_", " ").capitalize()
-        yield Annotation(view.suites[0].path, None, title, bounded(without.message, _TEXT))
+    if view.suites and (no_verdict := unsettled(view)) is not None:
+        title = no_verdict.code.replace("_", " ").capitalize()
+        yield Annotation(view.suites[0].path, None, title, bounded(no_verdict.message, _TEXT))
     for suite in view.suites:
         if suite.error_code is not None:
             title = f"{suite.name} could not be run"
             yield Annotation(suite.path, suite.line, title, bounded(suite.error or "", _TEXT))
-    # The tests that made the run fail; failures that a suite tolerates did not.
+    # A failure that the gates of its suite tolerate did not make the run fail.
     failed = (
         test
         for suite in view.suites
         for test in view.tests(suite.id)
         if test.counts.errored or (test.status is Status.FAILED and not suite.tolerates)
     )
-    for cause in causes_of(view, islice(failed, _LOOKED_AT)):
+    for cause in causes_of(view, islice(failed, _MOST_TESTS)):
         rows = [f"{name}: {text}" for name, text in cause.rows]
         title, is_longer, _ = cause.sentence.partition("\n")
         lines = [cause.sentence] if is_longer else []

@@ -1,7 +1,7 @@
-"""The report `html`: a run as one file that needs no server, for a CI artifact or a mail.
+"""The report `html`: a run as one file that needs no server, for a CI artifact or an e-mail.
 
-It contains the page of the run, and each execution in short, failed ones first. A text that occurs
-several times, such as a system text, is included once; other places link to it.
+It contains the run's page and a short form of each execution, failed ones first. Text that repeats,
+such as a system prompt, is written once; its other places link to it.
 """
 
 from __future__ import annotations
@@ -36,39 +36,39 @@ from kindlm.reports.pages.html_document import (
 from kindlm.reports.pages.run_pages import run_document
 from kindlm.reports.report_registry import ReportOptions
 
-_BYTES = 1_700_000
-"""From so many bytes on, executions are only counted: the file has to open quickly."""
+_FULL_BYTES = 1_700_000
+"""A file of this size gets no more executions: it has to open quickly."""
 
 _MOST_BYTES = 1_900_000
-"""So many it may have with the last execution."""
+"""The size of a file with its last execution."""
 
 _OVERVIEW_BYTES = 700_000
-"""So many the tests, the verdict and the totals of the run may take of it."""
+"""The part of the file for the verdict, the totals and the list of tests."""
 
 _OVERVIEWS = ((300, 100), (100, 30), (50, 10), (20, 5), (10, 1))
-"""How many tests are listed, with how many repeats of each: the first that is small enough."""
+"""How many tests and repeats of each are listed: the first pair that is small enough."""
 
-_CHANGES = 20
-"""So many tests that changed since the run before are listed."""
+_MOST_CHANGES = 20
+"""How many tests are listed that changed since the previous run."""
 
-_REPEATED = 160
-"""Shorter texts are written again where they occur again."""
+_LINKED_LENGTH = 160
+"""Text of at least this many characters is linked to instead of repeated."""
 
-_OPENED = 3
-"""So many executions that failed are unfolded from the start."""
+_MOST_OPENED = 3
+"""How many failed executions are unfolded when the file opens."""
 
 _WRONG = (Status.FAILED, Status.ERRORED)
 
 
 class _FileLinks(Links):
-    """The links of the file: executions are places in it; those that are `there`, None: all."""
+    """Links within the file, to the given executions, or to all if they are None."""
 
-    def __init__(self, there: Container[str] | None = None) -> None:
-        self._there = there
+    def __init__(self, written: Container[str] | None = None) -> None:
+        self._written = written
 
     def execution(self, execution: str) -> str | None:
-        """Return where an execution stands in the file, None if it does not."""
-        return f"#{execution}" if self._there is None or execution in self._there else None
+        """Return the anchor of an execution, None if the file does not contain it."""
+        return f"#{execution}" if self._written is None or execution in self._written else None
 
 
 def report_page(view: RunView, options: ReportOptions) -> tuple[Document, Links]:
@@ -76,12 +76,12 @@ def report_page(view: RunView, options: ReportOptions) -> tuple[Document, Links]
     changes = _changes(view, options)
     for rows, repeats in _OVERVIEWS:
         overview = run_document(view, rows=rows, repeats=repeats, changes=changes)
-        # As many bytes at most, wherever its links will lead.
+        # With all links, so the size cannot grow.
         size = len(render_part(overview, _FileLinks()).encode())
         if size <= _OVERVIEW_BYTES:
             break
-    pieces = _Pieces(view, size)
-    written = list(pieces)
+    executions = _Executions(view, size)
+    pieces = list(executions)
     tests = [test.counts for test in view.tests()]
     document = replace(
         overview,
@@ -89,23 +89,23 @@ def report_page(view: RunView, options: ReportOptions) -> tuple[Document, Links]
         values={
             **overview.values,
             "running": False,
-            "executions": written,
-            "left_out": sum(counts.total for counts in tests) - len(pieces.there),
+            "executions": pieces,
+            "left_out": sum(counts.total for counts in tests) - len(executions.written),
             "left_out_failed": sum(counts.failed + counts.errored for counts in tests)
-            - pieces.wrong,
+            - executions.wrong,
         },
         styles=(*overview.styles, "report"),
         scripts=(),
     )
-    return document, _FileLinks(pieces.there)
+    return document, _FileLinks(executions.written)
 
 
 def _changes(view: RunView, options: ReportOptions) -> dict[str, Any] | None:
-    """Return what changed since the run before, for the template; None if nothing is compared."""
+    """Return the changes since the previous run, for the template; None without a comparison."""
     if (changes := changes_since_before(view, options)) is None:
         return None
     diff, headline, is_marked = changes
-    tests, more = changed_tests(diff, _CHANGES)
+    tests, more = changed_tests(diff, _MOST_CHANGES)
     return {
         "before": diff.before.id,
         "headline": headline,
@@ -119,31 +119,31 @@ def _changes(view: RunView, options: ReportOptions) -> dict[str, Any] | None:
 
 
 @dataclass(slots=True)
-class _Pieces:
-    """Writes the executions one by one, until the file, of which `size` is taken, is full.
+class _Executions:
+    """Renders executions until the file is full. `size` is that of the file, in bytes.
 
-    `there` are those that were written, and `wrong` of them did not pass.
+    `written` has the ids of the rendered executions; `wrong` counts those that failed or errored.
     """
 
     view: RunView
     size: int
     wrong: int = 0
-    there: set[str] = field(default_factory=set)
-    _texts: set[str] = field(default_factory=set)
+    written: set[str] = field(default_factory=set)
+    _anchors: set[str] = field(default_factory=set)
 
     def __iter__(self) -> Iterator[Markup]:
         for execution in self._in_order():
-            if self.size > _BYTES:
+            if self.size > _FULL_BYTES:
                 break
-            texts, is_wrong = set(self._texts), execution.status in _WRONG
-            piece = self._piece(execution, opened=is_wrong and self.wrong < _OPENED)
+            anchors, is_wrong = set(self._anchors), execution.status in _WRONG
+            piece = self._rendered(execution, opened=is_wrong and self.wrong < _MOST_OPENED)
             size = self.size + len(piece.encode())
             if size > _MOST_BYTES:
-                # It is left out, and nothing may refer to the texts in it.
-                self._texts = texts
+                # This execution is left out, so nothing may link to its text.
+                self._anchors = anchors
                 continue
             self.size = size
-            self.there.add(execution.id)
+            self.written.add(execution.id)
             self.wrong += is_wrong
             yield piece
 
@@ -156,7 +156,7 @@ class _Pieces:
                     if (execution.status in _WRONG) is wrong:
                         yield execution
 
-    def _piece(self, execution: ExecutionView, *, opened: bool) -> Markup:
+    def _rendered(self, execution: ExecutionView, *, opened: bool) -> Markup:
         view = self.view
         attempts, mask = as_shown(view.attempts(execution))
         last, status = attempts[-1], status_word(execution)
@@ -179,13 +179,13 @@ class _Pieces:
         )
 
     def _once(self, text: str | None) -> tuple[bool, str | None]:
-        """Return whether a text was written before, and its place if it may be referred to."""
-        if text is None or len(text) < _REPEATED:
+        """Return whether text was written before, and its anchor; None for short text."""
+        if text is None or len(text) < _LINKED_LENGTH:
             return False, None
-        place = "t" + hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
-        is_known = place in self._texts
-        self._texts.add(place)
-        return is_known, place
+        anchor = "t" + hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
+        is_known = anchor in self._anchors
+        self._anchors.add(anchor)
+        return is_known, anchor
 
 
 def write_report(view: RunView, out: TextIO, options: ReportOptions) -> None:

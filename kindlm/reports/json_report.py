@@ -1,7 +1,6 @@
 """The report `json`: a run for programs, with a published schema (`report.schema.json`).
 
-It is written execution by execution, so memory holds one execution whatever the size of the run. It
-is one valid JSON document whatever texts the run contains.
+It is written execution by execution: memory does not grow with the size of the run.
 """
 
 from __future__ import annotations
@@ -59,9 +58,8 @@ def write_report(view: RunView, out: TextIO, options: ReportOptions) -> None:
         for suite in view.suites
         if suite.error_code is not None
     ]
-    if (without := unsettled(view)) is not None:
-        told = {"code": without.code, "number": None, "message": without.message, "where": None}
-        errors.append(told)
+    if (no_verdict := unsettled(view)) is not None:
+        errors.append({**asdict(no_verdict), "number": None, "where": None})
     out.write(f'\n  ],\n  "errors": {printed_json(errors)}\n}}\n')
 
 
@@ -70,7 +68,7 @@ def _head(view: RunView) -> Iterator[tuple[str, Any]]:
     yield "kindlm", __version__
     yield "run", _run(view)
     yield "summary", _summary(view)
-    # What gates say of a part of the executions is not yet that they pass.
+    # A gate that passes on a part of the executions may still fail on all of them.
     passed = view.complete and all(gate.passed for suite in view.suites for gate in suite.gates)
     yield "gates", {"passed": passed, "results": list(_gates(view))}
 
@@ -147,7 +145,7 @@ def _word(passed: bool | None) -> Status | None:
 
 
 def _test_parts(view: RunView, test: TestView) -> Iterator[str]:
-    """Yield the text of a test in pieces, one for each execution."""
+    """Yield a test as JSON in parts, one for each execution."""
     verdicts = verdicts_of(view.db, test)
     head = {
         **fields_of(test, "suite name target status flaky"),
@@ -165,7 +163,7 @@ def _test_parts(view: RunView, test: TestView) -> Iterator[str]:
 
 
 def _repeats(found: RepeatStatistics | None) -> dict[str, Any] | None:
-    """Return what the repeats of a test show, None for a test with fewer than two."""
+    """Return the statistics of repeats, None for a test with fewer than two."""
     if found is None:
         return None
     return {
@@ -181,9 +179,9 @@ def _execution(view: RunView, execution: ExecutionView) -> dict[str, Any]:
     (*earlier, last), _ = as_shown(view.attempts(execution))
     return {
         **fields_of(execution, "id repeat"),
-        # One that a stopped run never finished counts as skipped, everywhere.
+        # An unfinished execution of a stopped run counts as skipped.
         "status": execution.status or Status.SKIPPED,
-        **_found(last),
+        **_result(last),
         "turns": execution.answers,
         **fields_of(execution, "latencyMs costUsd costThenUsd"),
         "source": None if execution.source == execution.id else execution.source,
@@ -194,7 +192,7 @@ def _execution(view: RunView, execution: ExecutionView) -> dict[str, Any]:
             {
                 "attempt": attempt.number,
                 "status": attempt.execution.status,
-                **_found(attempt),
+                **_result(attempt),
                 **fields_of(attempt.execution, "latencyMs costUsd"),
             }
             for attempt in earlier
@@ -206,8 +204,7 @@ def _execution(view: RunView, execution: ExecutionView) -> dict[str, Any]:
     }
 
 
-def _found(attempt: AttemptView) -> dict[str, Any]:
-    """Return what came of an attempt at an execution."""
+def _result(attempt: AttemptView) -> dict[str, Any]:
     execution = attempt.execution
     return {
         "error": execution.error_code

@@ -1,14 +1,13 @@
 """The report `junit`, for CI services.
 
-A `testsuite` for each suite and target, a `testcase` for each test; its repeats are listed in the
-`system-out`. The gates are a separate suite. A suite that could not run is an error, and so is an
-unfinished run, of which everything that ran may have passed. The sums at the root count all
-failures and errors, gates included, since some readers look at nothing else. Passed gates do not
-count there.
+There is a `testsuite` for each suite and target, a `testcase` for each test, and a separate suite
+for the gates. The `system-out` of a test lists its repeats. A suite that could not run and an
+unfinished run are errors. The sums at the root include failed gates, since some services read
+nothing else, but no passed gates.
 
-Reviews of executions are properties of their `testsuite`: the schema of Jenkins (`junit-10.xsd` of
-its xUnit plugin) has no properties, file or line of a `testcase`. It has Maven Surefire's elements
-for repeated tests, which are used here.
+Elements are those of the schema of Jenkins (`junit-10.xsd` of its xUnit plugin). A `testcase` has
+no properties there, so reviews of executions are properties of their `testsuite`. It has the
+elements of Maven Surefire for retried tests.
 """
 
 from __future__ import annotations
@@ -33,16 +32,15 @@ from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.untrusted import Escapes, bounded
 from kindlm.wording import count
 
-# What XML 1.0 has no way to write, not even as a character reference (section 2.2, Char), and the
-# controls and noncharacters that it discourages.
+# Characters that XML 1.0 forbids even as references (section 2.2, Char), and the controls and
+# noncharacters that it discourages.
 _INVALID = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 
 
 def escaped(text: str) -> str:
-    r"""Return a text with the characters that XML 1.0 cannot hold written out, such as `#x1B`.
+    r"""Return a text with characters that are invalid in XML 1.0 or invisible as `#x1B`.
 
-    So are invisible ones, such as marks that change the direction of a text.
-    `\r\n` is a line break.
+    `\r\n` becomes `\n`.
     """
     kept = text.replace("\r\n", "\n")
     return _UNSEEN.written(_INVALID.sub(lambda match: _written_out(match[0]), kept))
@@ -56,7 +54,7 @@ _UNSEEN = Escapes(_written_out)
 
 
 class XmlWriter:
-    """Writes elements one after the other; nothing is kept but how deep it is."""
+    """Writes elements directly to a stream, indented by their depth."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -65,7 +63,7 @@ class XmlWriter:
 
     @contextmanager
     def element(self, tag: str, attributes: Mapping[str, str]) -> Iterator[None]:
-        """Write an element around what is written inside the block."""
+        """Write an element around those that the block writes."""
         self._line(f"<{_start(tag, attributes)}>")
         self._depth += 1
         yield
@@ -73,7 +71,7 @@ class XmlWriter:
         self._line(f"</{tag}>")
 
     def leaf(self, tag: str, attributes: Mapping[str, str], text: str = "") -> None:
-        """Write an element with nothing but text in it."""
+        """Write an element with only text in it."""
         start = _start(tag, attributes)
         self._line(f"<{start}>{escape(escaped(text))}</{tag}>" if text else f"<{start}/>")
 
@@ -99,7 +97,7 @@ _NOTE = 1_000
 
 @dataclass(slots=True)
 class _Group:
-    """The tests of a suite on one target: what a `testsuite` has to say before its first test."""
+    """The tests of a suite on one target, with the sums that their `testsuite` begins with."""
 
     suite: SuiteView
     target: str
@@ -113,8 +111,8 @@ def write_report(view: RunView, out: TextIO, options: ReportOptions) -> None:
     del options
     xml = XmlWriter(out)
     groups = [group for suite in view.suites for group in _groups(view, suite)]
-    beside = list(_beside(view))
-    tags = Counter(case.tag for _, cases in beside for case in cases)
+    other_suites = list(_other_suites(view))
+    tags = Counter(case.tag for _, cases in other_suites for case in cases)
     others = StatusCounts(failed=tags["failure"], errored=tags["error"])
     counts = sum((group.counts for group in groups), others)
     seconds = (view.info.duration_ms or 0.0) / 1000 or sum(group.seconds for group in groups)
@@ -128,16 +126,15 @@ def write_report(view: RunView, out: TextIO, options: ReportOptions) -> None:
     with xml.element("testsuites", attributes):
         for group in groups:
             _write_group(view, group, xml)
-        for name, cases in beside:
+        for name, cases in other_suites:
             _write_cases(view, name, cases, xml)
     xml.end()
 
 
 def _groups(view: RunView, suite: SuiteView) -> Iterator[_Group]:
-    """Yield a group for each target of which the run selected something."""
+    """Return a group for each target with selected tests."""
     targets = view.targets(suite)
-    # A suite with one target goes by its own name; else CI services would take the same test on
-    # two targets for one. So they would in two suites of one name.
+    # CI services merge tests of the same name and suite, so the name includes the target.
     name = suite.full_name
     groups = {
         target: _Group(suite, target, name if len(targets) == 1 else f"{name} [{target}]")
@@ -174,7 +171,7 @@ def _write_group(view: RunView, group: _Group, xml: XmlWriter) -> None:
 
 
 def _reviews(view: RunView, group: _Group) -> Iterator[tuple[str, str]]:
-    """Yield what people said of the executions of a group, as names and values of properties."""
+    """Yield reviews of the executions of a group, as names and values of properties."""
     if not view.reviewed().executions:
         return
     for test in view.tests(group.suite.id):
@@ -182,9 +179,9 @@ def _reviews(view: RunView, group: _Group) -> Iterator[tuple[str, str]]:
             continue
         for execution in view.executions(test):
             for review in view.reviews(execution):
-                said = f"{'pass' if review.passed else 'fail'} by {review.by} at {review.at}"
+                verdict = f"{'pass' if review.passed else 'fail'} by {review.by} at {review.at}"
                 note = f": {bounded(review.note, _NOTE)}" if review.note else ""
-                yield f"kindlm.review.{execution.id}", f"{said}{note}"
+                yield f"kindlm.review.{execution.id}", f"{verdict}{note}"
 
 
 def _write_test(view: RunView, test: TestView, classname: str, xml: XmlWriter) -> None:
@@ -199,35 +196,32 @@ def _write_test(view: RunView, test: TestView, classname: str, xml: XmlWriter) -
             return
         if test.status in (Status.FAILED, Status.ERRORED):
             tag = "failure" if test.status is Status.FAILED else "error"
-            told = [cause for cause in causes_of(view, [test]) if cause.how is test.status]
-            for cause in told:
+            causes = [cause for cause in causes_of(view, [test]) if cause.how is test.status]
+            for cause in causes:
                 xml.leaf(tag, _cause_attributes(cause), _cause_text(cause))
-            if not told:
-                # Without this element, readers would take the test for one that passed.
+            if not causes:
+                # Without this element, the test would count as passed.
                 message = f"{test.counts.passed} of {test.counts.tested} repeats passed"
                 xml.leaf(tag, {"message": message, "type": test.status.value})
-        # What went wrong before executions were run again, in the elements of Surefire. They are
-        # `flaky…` in a test that passes after all, else `rerun…`; none of them fails a test.
+        # Surefire reports retried failures of a passed test as `flaky…`, of others as `rerun…`.
         kind = "flaky" if test.status is Status.PASSED else "rerun"
         for cause in causes_of(view, [test], retried=True):
             outcome = "Failure" if cause.how is Status.FAILED else "Error"
             with xml.element(f"{kind}{outcome}", _cause_attributes(cause)):
                 xml.leaf("stackTrace", {}, _cause_text(cause))
-        # How each repeat came out, and where to read more.
         lines = [
             f"repeat {execution.repeat}: {status_word(execution)}  {show_command(execution.id)}"
             for execution in view.executions(test)
         ]
         if test.passed_later:
-            again = count(test.passed_later, "repeat")
-            lines.append(f"flaky: passed only when run again in {again}")
+            lines.append(f"flaky: passed only on retry in {count(test.passed_later, 'repeat')}")
         elif test.flaky:
             lines.append("flaky: passed in some repeats and failed in others")
         xml.leaf("system-out", {}, "\n".join(lines))
 
 
 def _why_skipped(view: RunView, test: TestView) -> str | None:
-    """Return why nothing of a test was run; None if the test itself says so."""
+    """Return why a test was not run; None if its `skip` says so."""
     if not test.counts.total:
         return "not run"
     for execution in view.executions(test):
@@ -237,7 +231,7 @@ def _why_skipped(view: RunView, test: TestView) -> str | None:
 
 
 def _cause_text(cause: Cause) -> str:
-    """Return all that is known of a cause: some readers show this alone, without its message."""
+    """Return a cause in full, with its message, since some services only show this text."""
     rows = [f"{name}: {text}" for name, text in cause.rows]
     look = show_command(cause.executions[0])
     return "\n".join((cause.sentence, *rows, cause.place, look))[:_TEXT]
@@ -250,7 +244,7 @@ def _cause_attributes(cause: Cause) -> dict[str, str]:
 
 
 class _Case(NamedTuple):
-    """A test case that is no test; the element `tag` says what is wrong, None: nothing is."""
+    """A `testcase` for something else than a test; the element `tag` is None if it passed."""
 
     name: str
     tag: str | None = None
@@ -259,22 +253,21 @@ class _Case(NamedTuple):
     text: str = ""
 
 
-def _beside(view: RunView) -> Iterator[tuple[str, list[_Case]]]:
-    """Yield names and cases of what stands beside the tests: suites that could not be run, gates.
+def _other_suites(view: RunView) -> Iterator[tuple[str, list[_Case]]]:
+    """Yield a `testsuite` for each suite that could not run, for an incomplete run, and for gates.
 
-    Also what a run or a group lacks, so that readers do not take a part for all.
+    Each is its name and its cases.
     """
     for suite in view.suites:
         if suite.error_code is not None:
             text = (suite.error or "")[:_TEXT]
             first = text.partition("\n")[0]
             yield suite.name, [_Case(suite.path, "error", first, suite.error_code, text)]
-    # The shards say more exactly what a group lacks.
     if view.group is not None and (lacking := view.group.lacking):
         kind = "GROUP_INCOMPLETE"
         yield _SHARDS, [_Case(f"shard {shard}", "error", how, kind) for shard, how in lacking]
-    elif (without := unsettled(view)) is not None:
-        yield _RUN, [_Case("came to its end", "error", without.message, without.code)]
+    elif (no_verdict := unsettled(view)) is not None:
+        yield _RUN, [_Case("came to its end", "error", no_verdict.message, no_verdict.code)]
     suites = [suite for suite in view.suites if suite.gates]
     for suite in suites:
         missing = view.missing_of(suite)
@@ -321,7 +314,7 @@ def _suite_attributes(
 
 
 def _seconds(test: TestView) -> float:
-    """Return the time that all repeats of a test took together."""
+    """Return the total time of all repeats of a test."""
     return (test.latency_ms or 0.0) * test.counts.tested / 1000
 
 

@@ -1,7 +1,7 @@
 """The report `markdown`: a run as a comment on a pull request, or as the summary of a CI job.
 
-The verdict comes first, then changes since the run before, gates, and failures, folded by cause.
-The report of a large run still fits into a comment, and says what it leaves out.
+The verdict comes first, then changes since the previous run, gates, and the causes of failures. The
+report of a large run is cut so that it fits into a comment.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BROKEN = 20
 _DETAILED = 50
 _FINDINGS = 8
 _LISTED = 200
-_LOOKED_AT = 1_000
+_EXPLAINED = 1_000
 
 _STATUS_SIGNS = {
     Status.PASSED: "✅",
@@ -44,16 +44,16 @@ _STATUS_SIGNS = {
 
 
 def write_report(view: RunView, out: TextIO, options: ReportOptions) -> None:
-    """Write the report: pieces in order of their weight, as many as a comment holds."""
-    # Whoever reads it is in the repository, not in the folder where it was written.
+    """Write as much of the report as fits into a comment."""
+    # Paths are relative to the repository: readers are not in the folder of this process.
     following = options.first or facts.next_command(view, replace(options, root=None))
     end = f"\nNext: {code(following)}\n"
-    left_out = f"\n… left out, as a comment holds no more: {code(facts.show_run(view))} tells it.\n"
+    left_out = f"\n… cut to fit into a comment: {code(facts.show_run(view))} shows the rest.\n"
     out.writelines(comment_of(_pieces(view, options), left_out, end))
 
 
 def _pieces(view: RunView, options: ReportOptions) -> Iterator[str]:
-    """Yield the report in pieces, the most important first; any beginning of it is whole."""
+    """Yield the report in pieces, the most important first; it may be cut after any of them."""
     yield "".join(_head(view))
     yield "".join(_broken(view))
     yield "".join(_changes(view, options))
@@ -105,7 +105,6 @@ def _notes(view: RunView) -> Iterator[str]:
 
 
 def _broken(view: RunView) -> Iterator[str]:
-    """Yield the suites that could not be run."""
     broken = [suite for suite in view.suites if suite.error_code is not None]
     for suite in broken[:_BROKEN]:
         where = suite.path if suite.line is None else f"{suite.path}:{suite.line}"
@@ -118,9 +117,9 @@ def _broken(view: RunView) -> Iterator[str]:
 
 
 def _changes(view: RunView, options: ReportOptions) -> Iterator[str]:
-    """Yield what changed since the run before, if there is one to compare with."""
+    """Yield what changed since the previous run, or why it is not compared."""
     if (problem := view.why_not_compared) is not None:
-        yield "\n#### Not compared with a run before\n\n"
+        yield "\n#### Not compared with the previous run\n\n"
         yield f"⚠️ {plain(problem.message)} {plain(problem.hint or '')}\n"
         return
     if (changes := changes_since_before(view, options)) is None:
@@ -136,7 +135,7 @@ def _changes(view: RunView, options: ReportOptions) -> Iterator[str]:
 
 
 def _gates(view: RunView) -> Iterator[str]:
-    """Yield the gates: those that failed in the open, and all of them folded."""
+    """Yield failed gates as a table, then the others, folded."""
     gates = [(suite, gate) for suite in view.suites for gate in suite.gates]
     failed = [(suite, gate) for suite, gate in gates if not gate.passed]
     if failed:
@@ -145,16 +144,15 @@ def _gates(view: RunView) -> Iterator[str]:
     passed = [(suite, gate) for suite, gate in gates if gate.passed]
     # A gate that passes on a part of the executions may still fail on all of them.
     so_far = [(suite, gate) for suite, gate in passed if view.missing_of(suite)]
-    whole = [each for each in passed if each not in so_far]
-    for told, how, sign in ((whole, "passed", SIGNS[True]), (so_far, "would pass so far", "⏳")):
-        if told:
-            yield f"\n<details><summary>{count(len(told), 'gate')} {how}</summary>\n"
-            yield from _gate_table(told, sign)
+    whole = [(suite, gate) for suite, gate in passed if not view.missing_of(suite)]
+    for some, how, sign in ((whole, "passed", SIGNS[True]), (so_far, "would pass so far", "⏳")):
+        if some:
+            yield f"\n<details><summary>{count(len(some), 'gate')} {how}</summary>\n"
+            yield from _gate_table(some, sign)
             yield "\n</details>\n"
 
 
 def _attacks(view: RunView) -> Iterator[str]:
-    """Yield how many attacks of each class succeeded."""
     attacks = attacks_of(view)
     if attacks is None or not attacks.classes:
         return
@@ -176,11 +174,11 @@ def _gate_table(gates: Sequence[tuple[SuiteView, GateResult]], sign: str) -> Ite
 
 
 def _failing(view: RunView) -> Iterator[str]:
-    """Yield what went wrong, cause by cause: first in tests that failed, then in those that passed.
+    """Yield the causes of failures in failed tests, then in passed ones, then of failed attempts.
 
-    A test passes in spite of a failure if its pass rate allows it, or if it did when run again.
+    A test with failed repeats passes if its pass rate allows it.
     """
-    tests = [test for _, test in islice(facts.went_wrong(view), _LOOKED_AT)]
+    tests = [test for _, test in islice(facts.went_wrong(view), _EXPLAINED)]
     for passed, title in ((False, "What went wrong"), (True, "Passed, with failures")):
         causes = causes_of(view, (t for t in tests if (t.status is Status.PASSED) is passed))
         if causes:
@@ -191,7 +189,7 @@ def _failing(view: RunView) -> Iterator[str]:
             more = count(len(causes) - _DETAILED, "more cause")
             yield f"\n… and {more}: {code(facts.show_run(view))}\n"
     for index, test in enumerate(islice((t for t in view.tests() if t.passed_later), _DETAILED)):
-        yield ("" if index else "\n#### Passed when run again\n") + "".join(_retried(view, test))
+        yield ("" if index else "\n#### Passed on retry\n") + "".join(_retried(view, test))
 
 
 def _cause(cause: Cause) -> Iterator[str]:
@@ -208,8 +206,8 @@ def _cause(cause: Cause) -> Iterator[str]:
 
 def _retried(view: RunView, test: TestView) -> Iterator[str]:
     name = f"{html_code(test.name)} · {html_code(test.target)}"
-    again = f"passed when run again in {count(test.passed_later, 'execution')}"
-    yield f"\n<details><summary>{_STATUS_SIGNS[test.status]} {name}: {again}</summary>\n\n"
+    retried = f"passed on retry in {count(test.passed_later, 'execution')}"
+    yield f"\n<details><summary>{_STATUS_SIGNS[test.status]} {name}: {retried}</summary>\n\n"
     causes = causes_of(view, [test], retried=True)
     for cause in causes[:_FINDINGS]:
         look = code(facts.show_command(cause.executions[0]))
@@ -220,7 +218,6 @@ def _retried(view: RunView, test: TestView) -> Iterator[str]:
 
 
 def _list(view: RunView) -> Iterator[str]:
-    """Yield the tests, folded."""
     total = view.summary.tests.total
     if not total:
         return

@@ -1,7 +1,7 @@
 """Finds reports by name: kindlm's own by their module, others by their entry point.
 
-The report `xyz` is written by `write_report` in the module `xyz_report` of this package, or it is a
-class that another package registers. Only the report that is asked for is imported.
+The report `xyz` is `write_report` in the module `xyz_report` of this package, or a class that
+another package registers. Only the requested report is imported.
 """
 
 from __future__ import annotations
@@ -30,21 +30,18 @@ _ALIASES = {"pretty": "terminal"}
 
 @dataclass(frozen=True, slots=True)
 class ReportOptions:
-    """How a report is to look.
+    """Options of all reports.
 
-    With `quiet`, a run that passed is its verdict alone. `durations` is how many of the slowest
-    tests are shown. `database` is the path of the history if the user named it, and has to name it
-    again.
-
-    `first` is what has to be typed before anything else can be done with the run. `folder` is where
-    the project lies inside its repository, as a path with slashes, empty at its top.
-    `regression_threshold` is how far a mean score may fall before that is a regression, None for
-    the default. `not_loaded` are the paths of the suites of which the user has just seen why they
-    could not be loaded.
-
-    `root` is where the project is: paths are relative to it, and a person reads and types them from
-    the current folder. `default_paths` are those, from the root, that `kindlm test` runs in the
-    current folder if no path is named.
+    Attributes:
+        quiet: Only write the verdict of a run that passed.
+        durations: How many of the slowest tests to show.
+        database: The history if the user named it; commands in the report name it, too.
+        first: The command to type before any other on this run, if there is one.
+        folder: The folder of the project in its repository, with slashes; "" at the top.
+        regression_threshold: How far a mean score may fall, None for the default.
+        not_loaded: Paths of suites whose load errors the user has just seen.
+        root: The folder of the project, to show paths relative to the current folder.
+        default_paths: The paths, relative to `root`, that `kindlm test` runs if none is named.
     """
 
     color: bool = False
@@ -63,11 +60,11 @@ class ReportOptions:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A form in which a recorded run is written; users call it by its name.
+    """A format for a recorded run, and its name for users.
 
-    `write` writes the run piece by piece; memory does not grow with the number of tests. It returns
-    why what was written is not the report that was wanted, None if it is. It raises `NoReportError`
-    if there is no report, and nothing was written.
+    `write` writes the run piece by piece: memory does not grow with the number of tests. It returns
+    an error if it wrote something else than the requested report. It raises `NoReportError` if it
+    wrote nothing.
     """
 
     name: str
@@ -75,7 +72,7 @@ class Report:
 
 
 class NoReportError(Exception):
-    """There is no report: code of a package is faulty, or what it made `needs_file`."""
+    """A package's report failed, or is binary and `needs_file`; nothing was written."""
 
     def __init__(self, error: KindlmError, *, needs_file: bool = False) -> None:
         super().__init__(error.message)
@@ -83,7 +80,7 @@ class NoReportError(Exception):
 
 
 def find_report(name: str) -> Result[Report]:
-    """Return the report of that name, or an error that says which there are."""
+    """Return the report of that name, or an error that lists the names."""
     from kindlm import packages, plugins
 
     own_name = _ALIASES.get(name, name)
@@ -106,14 +103,14 @@ def find_report(name: str) -> Result[Report]:
 
 
 def report_names() -> list[str]:
-    """Return the names of all reports, those of other packages included."""
+    """Return the names of all reports, including those of other packages."""
     from kindlm import packages, plugins
 
     return sorted(_own_reports().keys() | packages.installed(plugins.Report.group).keys())
 
 
 def faulty_reports() -> list[KindlmError]:
-    """Return what is wrong with reports of packages, names of kindlm's own reports included."""
+    """Return the errors of other packages' reports, such as a name that kindlm uses itself."""
     from kindlm import packages, plugins
 
     return packages.all_of(plugins.Report, {*_own_reports(), *_ALIASES})[1]
@@ -137,10 +134,7 @@ def _write_of_package(
     out: TextIO,
     options: ReportOptions,
 ) -> None:
-    """Write what another package makes of the document of the JSON report.
-
-    Unlike kindlm's own reports, it holds the whole run in memory.
-    """
+    """Write the report of another package, which gets the JSON report, whole, in memory."""
     from kindlm import packages
     from kindlm.reports import json_report
 
@@ -151,7 +145,7 @@ def _write_of_package(
     except packages.CRASHES as error:
         raise NoReportError(packages.crashed(plugin, "crashed", error)) from error
     if isinstance(rendered, str):
-        # A lone surrogate has no UTF-8, and escape sequences belong into no terminal.
+        # UTF-8 has no lone surrogates; escape sequences must not reach a terminal.
         text = rendered.encode("utf-8", "backslashreplace").decode()
         out.write(visible(text) if out.isatty() else text)
         return

@@ -1,8 +1,8 @@
 """The report `sarif`: findings of guardrails, for code scanning, at the lines of their checks.
 
-SARIF 2.1.0 is https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html. A result is a
-guardrail of a test that a target broke, once for all its repeats. Its fingerprint is the same in
-every run, so that a known finding does not look new.
+SARIF 2.1.0 is https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html. There is one result
+for each broken guardrail of a test on a target, whatever the number of repeats. Its fingerprint is
+the same in every run, so that code scanning recognises it.
 """
 
 from __future__ import annotations
@@ -72,14 +72,13 @@ def _head(view: RunView) -> Iterator[tuple[str, Any]]:
 
 @dataclass(slots=True)
 class _Finding:
-    """A guardrail that was broken or not decided in `executions`, with what it said first."""
+    """A guardrail that was broken or not decided in `executions`; `assertion` is the first one."""
 
     assertion: AssertionView
     executions: list[str] = field(default_factory=list)
 
 
 def _broken_guardrails(view: RunView, test: TestView) -> Iterable[_Finding]:
-    """Return each guardrail of a test that was broken or not decided, with all its executions."""
     found: dict[tuple[str, str, Outcome], _Finding] = {}
     for execution in view.executions(test):
         if execution.status not in (Status.FAILED, Status.ERRORED):
@@ -101,15 +100,15 @@ def _result(
     kinds = rules()
     rule = kinds[assertion.kind]
     decided = assertion.outcome is Outcome.FAILED
-    # What a finding is known by: neither its place in the file nor what was said.
+    # The fingerprint depends neither on the place in the file nor on the answer.
     project = suite.project or view.info.project
     parts = [project, suite.name, test.name, test.target, assertion.kind, assertion.label]
     fingerprint = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
-    said = bounded(assertion.message or assertion.label, _TEXT)
+    message = bounded(assertion.message or assertion.label, _TEXT)
     times = f"In {len(found.executions)} of {test.counts.tested} executions"
     look = show_command(found.executions[0])
-    # What models wrote must not become a link (section 3.11.6).
-    text = visible(f"{test.name} on {test.target}: {said} {times}: {look}").replace("](", "] (")
+    # Text of models must not become a link (section 3.11.6).
+    text = visible(f"{test.name} on {test.target}: {message} {times}: {look}").replace("](", "] (")
     path = in_folder(folder, test.file)
     artifact = (
         {"uri": f"file://{quote(path)}"}
@@ -121,7 +120,7 @@ def _result(
     return {
         "ruleId": rule.id,
         "ruleIndex": list(kinds).index(assertion.kind),
-        # `open`: not decided. Such a result has no level (section 3.27.10).
+        # An `open` result is not decided, and has no level (section 3.27.10).
         "kind": "fail" if decided else "open",
         "level": "error" if decided else "none",
         "message": {"text": text},
@@ -132,7 +131,7 @@ def _result(
             }
         ],
         "occurrenceCount": len(found.executions),
-        # The second one is what GitHub reads.
+        # GitHub reads the second one.
         "partialFingerprints": {"kindlm/v1": fingerprint, "primaryLocationLineHash": fingerprint},
         "properties": {
             "target": test.target,
@@ -143,5 +142,5 @@ def _result(
 
 
 def _json(value: Any) -> str:
-    # Halves of surrogate pairs are not UTF-8: everything beyond ASCII is escaped.
+    # `json.dumps` escapes all but ASCII, so lone surrogates stay valid UTF-8.
     return json.dumps(value, allow_nan=False)

@@ -1,4 +1,4 @@
-"""The report `terminal`: what passed, why the rest did not, and the next command to type."""
+"""The report `terminal`: results, causes of failures, the verdict, and the next command."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from kindlm.reports.terminal.page import Page, mark
 from kindlm.reports.untrusted import bounded, one_line, visible
 from kindlm.wording import count
 
-_DIFFERING_TESTS = 100
-_COMPARED_TESTS = 100
-"""A run of more tests is compared with an earlier one by `kindlm diff` alone."""
+_MOST_DIFFERING_TESTS = 100
+_MOST_COMPARED_TESTS = 100
+"""Runs of more tests are only compared by `kindlm diff`, which may take a while."""
 
-_WARNINGS = 5
-_NAMED_TARGETS = 2
+_MOST_WARNINGS = 5
+_MOST_NAMED_TARGETS = 2
 
 _REPEATS_WIDTH = 10
 _FIGURE_WIDTH = 9
@@ -37,7 +37,7 @@ _TARGET_WIDTH = 24
 def write_report(view: RunView, out: TextIO, options: ReportOptions) -> None:
     """Write the report."""
     page = Page(out, options)
-    # A file of whose tests none was selected has nothing to show.
+    # Suites without selected tests are left out.
     suites = [s for s in view.suites if s.tests.total or s.error_code is not None]
     scopes = {suite.id: _scope(view, suite) for suite in suites}
     if not options.quiet:
@@ -47,7 +47,7 @@ def write_report(view: RunView, out: TextIO, options: ReportOptions) -> None:
         _write_skipped(view, page)
         _write_warnings(view, page)
     if any(scope.has_causes for scope in scopes.values()):
-        # What a run that passed does not need is not imported for it.
+        # Imported late: a run that passed does not need it.
         from kindlm.reports.terminal.run_details import write_failures
 
         write_failures(view, page)
@@ -69,7 +69,7 @@ def write_report(view: RunView, out: TextIO, options: ReportOptions) -> None:
 
 
 def _write_head(view: RunView, page: Page) -> None:
-    """Write what is not of every run: its group, its shard, the run that it was made from."""
+    """Write the group, the shard and the source of a run, if it has any."""
     source = view.info.source_run
     if page.verbose or source or view.group is not None:
         shown = facts.run_text(view) + (f" · from {one_line(source)}" if source else "")
@@ -85,7 +85,7 @@ def _write_head(view: RunView, page: Page) -> None:
 def _write_suite(
     view: RunView, suite: SuiteView, scope: str, page: Page, options: ReportOptions
 ) -> None:
-    """Write a suite in one line, its tests with `verbose`, and the gates that it wrote."""
+    """Write a suite as one line, then its tests with `verbose`, then its gates."""
     if suite.error_code is not None:
         where = facts.place(suite.path, suite.line, page.root)
         code = f"{suite.error_code} ({suite.error_number})"
@@ -110,26 +110,28 @@ def _write_suite(
         width = min(max(map(cell_len, targets), default=0), _TARGET_WIDTH)
         for test in view.tests(suite.id):
             _write_test(view, test, page, width, file=suite.path)
-    # The gates that the suite wrote and that hold; the verdict names those that do not.
+    # The passed gates of the suite's file. The verdict names failed gates.
     shown = [f"{g.name} {comparison(g)}" for g in suite.gates if g.written and g.passed]
     if shown:
         page.line(("gates  ", "dim"), " · ".join(shown), indent=2, hang=7)
     for gate in suite.gates:
-        # What has no value needs its reason beside it.
+        # The message says why a gate has no value.
         if gate.actual is None and (gate.written or not gate.passed):
             sign = ("!", "yellow") if gate.warning else mark(Status.FAILED)
             page.line(sign, f" gate {gate.name}: {gate.message}", indent=2, hang=2)
 
 
 class _Scope(NamedTuple):
-    """What was run of a suite, in words, and whether any of its tests is to be explained."""
+    """The tests, targets and repeats of a suite, and whether any test failed or is flaky.
+
+    `shown` is such as `8 tests on gpt-4o, claude-sonnet × 3 repeats`.
+    """
 
     shown: str
     has_causes: bool
 
 
 def _scope(view: RunView, suite: SuiteView) -> _Scope:
-    """Return what was run: `8 tests on gpt-4o, claude-sonnet × 3 repeats`."""
     tests, targets, repeats, has_causes = set[str](), dict[str, None](), set[int](), False
     for test in view.tests(suite.id):
         tests.add(test.name)
@@ -137,22 +139,20 @@ def _scope(view: RunView, suite: SuiteView) -> _Scope:
         has_causes = has_causes or test.flaky or facts.is_wrong(test)
         if test.counts.tested:
             repeats.add(test.counts.total)
-    if len(targets) > _NAMED_TARGETS:
+    if len(targets) > _MOST_NAMED_TARGETS:
         where = f"{len(targets)} targets"
     else:
         where = ", ".join(one_line(target, 40) for target in targets)
-    # Of a run that was stopped, the repeats are those that began.
+    # A stopped run only counts the repeats that began.
     alike = len(repeats) == 1 and not view.missing
-    often = f" × {max(repeats)} repeats" if alike and repeats != {1} else ""
+    repeated = f" × {max(repeats)} repeats" if alike and repeats != {1} else ""
     skipped = f", {suite.tests.skipped:,} skipped" if suite.tests.skipped else ""
-    return _Scope(f"{count(len(tests), 'test')} on {where}{often}{skipped}", has_causes)
+    return _Scope(f"{count(len(tests), 'test')} on {where}{repeated}{skipped}", has_causes)
 
 
 def _write_test(view: RunView, test: TestView, page: Page, target_width: int, file: str) -> None:
-    """Write one line: name, target, repeats passed, mean time, cost as far as they are known.
-
-    Names of scenarios begin with their file, which stands above them.
-    """
+    """Write one line: name, target, passed repeats, and, if known, mean time and cost."""
+    # The name of a scenario begins with its file, which is written above.
     name, target = one_line(test.name.removeprefix(f"{file}::")), one_line(test.target)
     figures = set_cell_size(target, target_width) + "  " + _repeats(test).ljust(_REPEATS_WIDTH)
     time = "" if test.latency_ms is None else duration(test.latency_ms)
@@ -176,7 +176,7 @@ def _repeats(test: TestView) -> str:
 
 
 def _write_skipped(view: RunView, page: Page) -> None:
-    """Say why executions were skipped that no test says to skip, and why checks were."""
+    """Write why executions and checks were skipped, except by the `skip` of a test."""
     for suite, reason, number in view.skip_reasons():
         executions = count(number, "execution")
         page.line(
@@ -191,38 +191,39 @@ def _write_skipped(view: RunView, page: Page) -> None:
 
 
 def _write_warnings(view: RunView, page: Page) -> None:
-    """Write what executions were warned of that passed: of the others it stands beside them."""
+    """Write the warnings of passed executions; those of others are shown with their causes."""
     warnings = view.warnings_of_passed()
-    for warning, number in warnings[:_WARNINGS]:
+    for warning, number in warnings[:_MOST_WARNINGS]:
         text = f" {count(number, 'execution')}: {visible(bounded(warning, 500, lines=5))}"
         page.line(("!", "yellow"), text, indent=2, hang=2)
-    if len(warnings) > _WARNINGS:
-        page.line(f"… and {len(warnings) - _WARNINGS:,} more warnings", indent=2)
+    if len(warnings) > _MOST_WARNINGS:
+        page.line(f"… and {len(warnings) - _MOST_WARNINGS:,} more warnings", indent=2)
 
 
 def _write_two_verdicts(view: RunView, page: Page) -> None:
-    """Write a line for each test on which the two verdicts differ."""
-    found = list(islice(differing_verdicts(view), None if page.verbose else _DIFFERING_TESTS + 1))
+    """Write the tests whose result differs between the rules of EvalView and of kindlm."""
+    most = None if page.verbose else _MOST_DIFFERING_TESTS + 1
+    found = list(islice(differing_verdicts(view), most))
     if not found:
         return
     page.heading("Judged by the rules of EvalView, and otherwise by those of kindlm")
-    for test in found if page.verbose else found[:_DIFFERING_TESTS]:
-        said = f"EvalView: {test.evalview} of {test.n} pass, kindlm: {test.kindlm} of {test.n}"
+    for test in found if page.verbose else found[:_MOST_DIFFERING_TESTS]:
+        verdicts = f"EvalView: {test.evalview} of {test.n} pass, kindlm: {test.kindlm} of {test.n}"
         if test.n == 1:
             words = ("does not pass", "passes")
-            said = f"EvalView: {words[test.evalview]}, kindlm: {words[test.kindlm]}"
+            verdicts = f"EvalView: {words[test.evalview]}, kindlm: {words[test.kindlm]}"
         page.line(
             f"{one_line(test.test)} · {one_line(test.target)}",
-            (f"  {said}", "dim"),
+            (f"  {verdicts}", "dim"),
             indent=2,
             hang=2,
         )
-    if not page.verbose and len(found) > _DIFFERING_TESTS:
+    if not page.verbose and len(found) > _MOST_DIFFERING_TESTS:
         page.line(f"… and more: {page.typed(f'{facts.show_run(view)} --verbose')}", indent=2)
 
 
 def _write_slowest(view: RunView, page: Page, most: int) -> None:
-    """Write the tests whose answers took longest, by the mean of their repeats."""
+    """Write the slowest tests, by the mean latency of their repeats."""
     timed = (test for test in view.tests() if test.latency_ms is not None)
     slowest = heapq.nlargest(most, timed, key=lambda test: test.latency_ms or 0.0)
     if slowest:
@@ -233,53 +234,52 @@ def _write_slowest(view: RunView, page: Page, most: int) -> None:
 
 
 def _write_verdict(view: RunView, page: Page, *, in_one_line: bool = False) -> None:
-    """Write the verdict in one line: what decided it, how much passed, cost, time, and the run."""
+    """Write the verdict: its reasons, passed executions, cost, time, and the run's id."""
     verdict, summary = facts.verdict_of(view), view.summary
     color = "bold green" if verdict.passed else "bold red"
     counts = summary.executions
-    told = [", ".join(one_line(reason, 500) for reason in verdict.reasons)]
+    shown = [", ".join(one_line(reason, 500) for reason in verdict.reasons)]
     if counts.tested:
         end = "" if verdict.passed else " passed"
-        told.append(f"{counts.passed:,} of {count(counts.tested, 'execution')}{end}")
+        shown.append(f"{counts.passed:,} of {count(counts.tested, 'execution')}{end}")
     if summary.judge_average is not None:
-        told.append(f"judges {score(summary.judge_average)}")
+        shown.append(f"judges {score(summary.judge_average)}")
     if (usd := summary.paid.total_usd) is not None:
-        told.append(money(usd))
+        shown.append(money(usd))
         if summary.unknown_costs:
-            told[-1] += f" and {facts.unknown_cost_text(view)}"
+            shown[-1] += f" and {facts.unknown_cost_text(view)}"
     elif summary.unknown_costs:
-        told.append("cost unknown")
+        shown.append("cost unknown")
     if then := total(summary.paid_then):
-        told.append(f"{then} when it was recorded")
+        shown.append(f"{then} when it was recorded")
     if summary.calls_from_history and view.info.mode == "live":
         calls = count(summary.calls, "call")
-        told.append(f"{summary.calls_from_history:,} of {calls} from the history")
+        shown.append(f"{summary.calls_from_history:,} of {calls} from the history")
     if (people := view.reviewed(None)).disputed:
-        told.append(f"{people.disputed:,} disputed by reviewers")
+        shown.append(f"{people.disputed:,} disputed by reviewers")
     if view.info.duration_ms is not None:
-        told.append(duration(view.info.duration_ms))
+        shown.append(duration(view.info.duration_ms))
     if not in_one_line and (attacks := attacks_of(view)) is not None:
         page.line(f"Attack success rate: {attacks}", hang=2)
     label = f" {one_line(view.info.label)}" if view.info.label else ""
-    told.append(f"{'run' if view.group is None else 'group'} {one_line(view.id)}{label}")
+    shown.append(f"{'run' if view.group is None else 'group'} {one_line(view.id)}{label}")
     if in_one_line:
-        page.unbroken((f"{verdict.word}: ", color), page.BETWEEN.join(told))
+        page.unbroken((f"{verdict.word}: ", color), page.BETWEEN.join(shown))
     else:
-        page.packed((f"{verdict.word}: ", color), told)
+        page.packed((f"{verdict.word}: ", color), shown)
 
 
 def _write_next(view: RunView, page: Page, options: ReportOptions) -> None:
-    """Write what differs from the run before, and what to type next."""
-    # What users saw when the run ended, where today's rules say something else.
+    """Write what changed since the original report and the previous run, and the next command."""
     if (then := facts.then_text(view)) is not None:
         page.line((then, "yellow"), indent=2, hang=2)
     for suite in view.suites:
-        for told in facts.gates_otherwise(view, suite):
-            page.line((told, "yellow"), indent=2)
+        for text in facts.gates_otherwise(view, suite):
+            page.line((text, "yellow"), indent=2)
     source = view.info.source_run
     earlier = view.run_before if source is None else RunView(view.db, source)
     if view.info.mode == "settled":
-        earlier = None  # a comparison counts these repeats as those of their source
+        earlier = None  # a comparison adds its repeats to those of their source
     if earlier is not None and view.summary.executions.tested:
         changed = _changed(view, earlier, options)
         if changed is not None:
@@ -287,28 +287,28 @@ def _write_next(view: RunView, page: Page, options: ReportOptions) -> None:
         compare = page.typed(f"kindlm diff {shlex.quote(earlier.id)} {view.id}")
         page.unbroken(("Compare: ", "dim"), visible(compare))
     elif source is None and (problem := view.why_not_compared) is not None:
-        for told in (f"Not compared: {problem.message}", problem.hint or ""):
-            page.line((one_line(told), "yellow"), hang=2)
+        for text in (f"Not compared: {problem.message}", problem.hint or ""):
+            page.line((one_line(text), "yellow"), hang=2)
     following = facts.next_command(view, options)
     counts = view.summary.executions
     is_own = view.info.mode == "live" and view.runner is None
     if view.status == "failed" and is_own and (counts.failed or counts.errored):
-        # Each cause has said where to look.
+        # Each cause names the command that shows it.
         following = facts.rerun_failed(view, options)
     page.unbroken(("Next: ", "dim"), visible(options.first or page.typed(following)))
 
 
 def _changed(view: RunView, earlier: RunView, options: ReportOptions) -> str | None:
-    """Return what changed since an earlier run, if this one failed."""
-    if view.status != "failed" or view.summary.tests.total > _COMPARED_TESTS:
+    """Return what changed since an earlier run, None if this run did not fail."""
+    if view.status != "failed" or view.summary.tests.total > _MOST_COMPARED_TESTS:
         return None
-    # What compares runs takes longer to import than a report of a run that passed.
+    # Imported late: it takes longer than the report of a run that passed.
     from kindlm.history.diff.evidence_values import Kind
     from kindlm.history.diff.run_diff import DiffOptions, RunDiff
     from kindlm.reports.diff.phrases import headline_of, scope_text
 
-    asked = DiffOptions(regression_threshold=options.regression_threshold)
-    diff = RunDiff(view.db, earlier, view, asked)
+    diff_options = DiffOptions(regression_threshold=options.regression_threshold)
+    diff = RunDiff(view.db, earlier, view, diff_options)
     if not diff.compared:
         return None
     headline = headline_of(diff)

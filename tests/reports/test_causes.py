@@ -9,7 +9,7 @@ import pytest
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Outcome
 from kindlm.reports.causes import Cause, causes_of, own_frame
-from kindlm.reports.facts import is_told
+from kindlm.reports.facts import is_in_message
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_tests_of_one_name_in_two_suites_are_two(history: Any, make: Any) -> Non
     ],
 )
 def test_a_message_has_a_value_as_a_word(value: Any, message: str, told: bool) -> None:
-    assert is_told(value, message) is told
+    assert is_in_message(value, message) is told
 
 
 def undecided(make: Any, message: str) -> Any:

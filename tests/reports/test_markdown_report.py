@@ -181,7 +181,7 @@ def test_a_large_run_fits_into_a_comment_and_says_what_is_left_out(
 
     assert len(text.encode("utf-16-le")) / 2 < COMMENT
     assert len(text.encode()) < COMMENT
-    assert "… left out, as a comment holds no more: `kindlm show big` tells it." in text
+    assert "… cut to fit into a comment: `kindlm show big` shows the rest." in text
     assert text.count("<details>") == text.count("</details>")
     assert text.endswith("Next: `kindlm show big 1`\n")
 

@@ -117,7 +117,7 @@ def test_a_regression_by_first_attempts_is_reported_with_what_those_did(
     assert test["details"]["output"]["segments"] == [["removed", "good"], ["added", "bad"]]
     run(["diff", "latest~1", "latest"])
     shown = capsys.readouterr().out
-    assert "as their first attempts came out" in shown
+    assert "the first attempts are compared" in shown
     assert "passed 6/6 → failed 0/6" in shown
 
 
@@ -135,7 +135,7 @@ def test_baselines_are_compared_by_the_same_attempts(
     assert (test["before"]["passRate"], test["after"]["passRate"]) == (1.0, 0.0)
     assert (test["after"]["status"], test["newFailureCodes"]) == ("failed", ["CONTAINS_FAILED"])
     assert run(["baseline", "compare"]) == 1
-    assert "as their first attempts came out" in capsys.readouterr().out
+    assert "the first attempts are compared" in capsys.readouterr().out
 
 
 def test_repeats_that_are_added_count_as_their_first_attempts_came_out(

@@ -93,7 +93,7 @@ def test_a_flaky_test_is_one_to_what_reads_junit(
     said = 'Missing in the answer: "good"'
     assert case[0].attrib == {"message": said, "type": "CONTAINS_FAILED"}
     assert "tests/test_it.py:4" in (case[0].findtext("stackTrace") or "")
-    assert "passed only when run again" in (case.findtext("system-out") or "")
+    assert "passed only on retry" in (case.findtext("system-out") or "")
     assert (root.get("failures"), root.get("errors")) == ("0", "0")
 
 
@@ -115,7 +115,7 @@ def test_a_comment_says_why_a_test_is_flaky(
     record(project, "bad", "good")
     told = shown(capsys, "report", "latest", "--format", "markdown")
     assert "1/1, flaky" in told
-    assert 'Missing in the answer: "good"' in told[told.index("#### Passed when run again") :]
+    assert 'Missing in the answer: "good"' in told[told.index("#### Passed on retry") :]
 
 
 def test_the_page_of_an_execution_says_why_it_was_run_again(project: Project) -> None:

@@ -1,5 +1,5 @@
-"""Parts of the report `compliance`: tests and their results, arranged for an auditor.
+"""Parts of the report `compliance`.
 
-`compliance_facts` reads the facts from the history, `rendering` renders a template with them, and
+`compliance_facts` reads facts from the history, `rendering` renders a template with them, and
 `reports/compliance_report.py` adds the hash of the text and makes a PDF.
 """

@@ -1,6 +1,6 @@
 """Reads the facts of a compliance report from the history, as plain values for a template.
 
-Nothing of it depends on when the report is made: the same history gives the same facts.
+The same history gives the same facts, whenever the report is made.
 """
 
 from __future__ import annotations
@@ -62,15 +62,15 @@ def read_facts(
 ) -> dict[str, Any]:
     """Return all facts that a template can use about a suite of a run.
 
-    `regression_threshold` is how far a mean score may fall below that of the accepted run before
-    that is a regression, None for the default.
+    `regression_threshold` is how far a mean score may fall below that of the baseline, None for the
+    default.
     """
     db, info = view.db, view.info
     config, gone = _config(db, suite)
     compliance = _section(config, "config", "compliance")
     metadata = _section(compliance, "metadata")
     unfinished = facts.is_unfinished(view, suite)
-    # For a run that did not complete, the plan says how often each test is repeated.
+    # An incomplete run has planned repeats without executions.
     planned = {
         (row["test"], row["target"]): row["repeat"]
         for row in (db.execute(*among(_PLANNED, suite.parts)) if unfinished else ())
@@ -80,11 +80,11 @@ def read_facts(
     history, older_runs = read_history(view, suite)
     reviews = _reviews(view, suite)
     verdict = facts.suite_verdict_of(view, suite)
-    accepted = find_baseline(db, suite.project or info.project, suite.name)
+    baseline = find_baseline(db, suite.project or info.project, suite.name)
     file = Path(db.execute("PRAGMA database_list").fetchone()[2])
-    accepted_runs = accepted.runs if accepted else ()
-    audit = _audit(view, suite, file, accepted_runs)
-    read = [*(stream["run"] for stream in audit), *accepted_runs]
+    baseline_runs = baseline.runs if baseline else ()
+    audit = _audit(view, suite, file, baseline_runs)
+    runs_read = [*(stream["run"] for stream in audit), *baseline_runs]
     return {
         "system": {name: _stated(metadata.get(name)) for name in _METADATA},
         "framework": compliance.get("framework", "eu-ai-act"),
@@ -113,26 +113,25 @@ def read_facts(
             "unfinished": unfinished,
             "erased": gone == "erased",
             "withheld": gone == "withheld",
-            "repeats": sorted(set(planned.values()) or {each["repeats"] for each in tests}),
+            "repeats": sorted(set(planned.values()) or {test["repeats"] for test in tests}),
         },
         "verdict": str(verdict),
         "passed": verdict.passed,
         "notes": list(_notes(view, suite)),
         "models": [dict(row) for row in db.execute(*among(_MODELS, suite.parts))],
-        "gates": _gates(suite, {each["kind"] for each in checks}),
+        "gates": _gates(suite, {check["kind"] for check in checks}),
         "tests": tests,
         "totals": [{"name": name, "value": value} for name, value in facts.totals_of(view, suite)],
         "checks": checks,
-        "guardrails": [each for each in checks if each["title"] is not None],
-        "baseline": accepted and _beside(view, suite, accepted, regression_threshold),
+        "guardrails": [check for check in checks if check["title"] is not None],
+        "baseline": baseline and _compared(view, suite, baseline, regression_threshold),
         "history": history,
         "older_runs": older_runs,
         "reviews": reviews[:_MOST_REVIEWS],
         "more_reviews": len(reviews[_MOST_REVIEWS:]),
         "reviewed": view.reviewed(suite)._asdict(),
         "audit": audit,
-        # The tables that were read and that differ from the events.
-        "changed_tables": changed_tables(file, dict.fromkeys(read)),
+        "changed_tables": changed_tables(file, dict.fromkeys(runs_read)),
     }
 
 
@@ -142,7 +141,7 @@ SELECT c.body, c.salt FROM suites s JOIN contents c ON c.ref = s.config_ref WHER
 
 
 def template_of(view: RunView, suite: SuiteView) -> tuple[str, str] | None:
-    """Return the file and text of the template that a suite was recorded with, if any."""
+    """Return the file and the text of the template that a suite was recorded with, or None."""
     config, _ = _config(view.db, suite)
     compliance = _section(config, "config", "compliance")
     source = config.get("reportTemplate")
@@ -154,7 +153,7 @@ def template_of(view: RunView, suite: SuiteView) -> tuple[str, str] | None:
 def _config(
     db: sqlite3.Connection, suite: SuiteView
 ) -> tuple[Mapping[str, Any], Literal["erased", "withheld"] | None]:
-    """Return the configuration as recorded, {} if it is missing; and why it is gone."""
+    """Return the recorded configuration, {} without one, and why its content is missing."""
     row = db.execute(_CONFIG, (suite.id,)).fetchone()
     if row is not None and row[0] in (None, REDACTED):
         return {}, "erased" if row[1] is None else "withheld"
@@ -162,7 +161,7 @@ def _config(
 
 
 def _stated(value: Any) -> Any:
-    # Blank text states nothing.
+    """Return a value without surrounding blanks, None for blank text."""
     return (value.strip() or None) if isinstance(value, str) else value
 
 
@@ -181,7 +180,7 @@ _DERIVED = {
     "settled": "These are repeats that were added to the run it was made from.",
     "imported": "The results were brought in from another tool, and were not recorded by kindlm.",
 }
-"""What is to be known of a run, by its mode."""
+"""Notes on runs that did not call the tested models themselves, by mode."""
 
 
 _NOT_SELECTED = """
@@ -228,7 +227,7 @@ def _test(test: TestView, planned: Mapping[tuple[str, str], int]) -> dict[str, A
     }
 
 
-# Advisory checks decide nothing, and skipped ones saw nothing.
+# Advisory and skipped checks do not affect the verdict.
 _CHECKS = """
 SELECT a.kind, count(*) AS checks, sum(a.outcome = 'failed') AS failed,
        sum(a.outcome = 'inconclusive') AS inconclusive
@@ -244,7 +243,7 @@ _TITLES = {
     "output_schema": "JSON that breaks its schema in the answer",
     "tool_strict": "A tool call that no answer was meant for, or that breaks the tool's schema",
 }
-"""What the kinds of guardrails forbid that no report shows as a finding."""
+"""Titles of guardrails without a SARIF rule, by kind."""
 
 _COUNTED = {
     "schemaFailuresMax": ("schema",),
@@ -255,16 +254,16 @@ _COUNTED = {
 
 
 def _checks(db: sqlite3.Connection, suite: SuiteView) -> list[dict[str, Any]]:
-    """Return the checks of a suite by kind; `title` says of a guardrail what it forbids."""
+    """Return the checks of a suite by kind; `title` is what a guardrail forbids, else None."""
     rows = db.execute(*among(_CHECKS, suite.parts))
     titles = {kind: rule.title for kind, rule in rules().items()} | _TITLES
     return [{**dict(row), "title": titles.get(row["kind"])} for row in rows]
 
 
 def _gates(suite: SuiteView, made: set[str]) -> list[dict[str, Any]]:
-    """Return the gates of a suite; `measured` is false for those that had nothing to judge.
+    """Return the gates of a suite, where checks of the kinds `made` ran.
 
-    `made` are the kinds of checks that ran.
+    `measured` is false for a gate without any value or check to judge.
     """
     gates = []
     for gate in suite.gates:
@@ -289,8 +288,8 @@ _FINISHED_RUNS = """
  WHERE s.project = :project AND s.name = :suite AND r.started_at <= :until
 """
 
-# The listed runs are found first, so that only their calls are read. One more run is read, to show
-# what changed in the oldest of them.
+# `listed` is materialised so that only calls of these runs are read. It has one run more, which the
+# oldest run shown is compared with.
 _LISTED_RUNS = f"""
 WITH listed AS MATERIALIZED (
   SELECT r.id, s.id AS suite, {RUN_LABEL} AS label, r.shard, r.group_id, r.started_at,
@@ -316,41 +315,38 @@ _BEGAN = "SELECT max(started_at) FROM runs WHERE id IN $ids"
 _PARTS = {"config_hash": "configuration", "models": "models", "git_commit": "code"}
 
 
-def _beside(
-    view: RunView, suite: SuiteView, accepted: Baseline, regression_threshold: float | None
+def _compared(
+    view: RunView, suite: SuiteView, baseline: Baseline, regression_threshold: float | None
 ) -> dict[str, Any]:
-    """Return how the suite compares with the accepted run.
-
-    Only this suite is compared, whatever else the runs tested.
-    """
-    told = {
-        "run": accepted.name,
-        "label": accepted.label,
-        "by": accepted.set_by,
-        "at": accepted.set_at,
+    """Return how the suite compares with its baseline, without other suites of the runs."""
+    about = {
+        "run": baseline.name,
+        "label": baseline.label,
+        "by": baseline.set_by,
+        "at": baseline.set_at,
         "reasons": [],
     }
-    if accepted.run in view.runs:
-        return {**told, "verdict": "this run is the baseline"}
+    if baseline.run in view.runs:
+        return {**about, "verdict": "this run is the baseline"}
     identity = suite.project or view.info.project, suite.name
-    problem = BaselineChecks(view.db).corruption(accepted.runs, *identity)
+    problem = BaselineChecks(view.db).corruption(baseline.runs, *identity)
     if problem is not None:
-        return {**told, "verdict": "NOT COMPARED", "reasons": [problem.message]}
-    asked = DiffOptions(regression_threshold=regression_threshold, suite=identity)
-    before = accepted.side(view.db)
-    headline = headline_of(compare_runs(view.db, before, view.group or view.id, asked))
-    return {**told, "verdict": headline.word, "reasons": list(headline.reasons)}
+        return {**about, "verdict": "NOT COMPARED", "reasons": [problem.message]}
+    options = DiffOptions(regression_threshold=regression_threshold, suite=identity)
+    before = baseline.side(view.db)
+    headline = headline_of(compare_runs(view.db, before, view.group or view.id, options))
+    return {**about, "verdict": headline.word, "reasons": list(headline.reasons)}
 
 
 def read_history(view: RunView, suite: SuiteView) -> tuple[list[dict[str, Any]], int]:
-    """Return the runs of the suite up to this one, newest first, each with what changed.
+    """Return the last runs of the suite up to this one, newest first, and the number of older ones.
 
-    Also return the number of older ones. Of a run with several suites, only this one counts.
+    Each has its verdict on this suite and what changed since the run before it.
     """
     wanted = {
         "project": suite.project or view.info.project,
         "suite": suite.name,
-        # A group has shards that began after it did.
+        # Other shards may have begun after the first one.
         "until": view.db.execute(*among(_BEGAN, view.runs)).fetchone()[0],
     }
     rows = [dict(row) for row in view.db.execute(_LISTED_RUNS, wanted)]
@@ -376,8 +372,7 @@ _MOST_REVIEWS = 200
 def _reviews(view: RunView, suite: SuiteView) -> list[dict[str, Any]]:
     """Return the reviews, oldest first.
 
-    Personal data that was found in a conversation is redacted in the notes on it, as in other
-    reports of the execution.
+    Notes are masked: personal data that checks found in the conversation is redacted.
     """
     if not view.reviewed(suite).executions:
         return []
@@ -394,7 +389,7 @@ def _reviews(view: RunView, suite: SuiteView) -> list[dict[str, Any]]:
     return sorted(found, key=lambda review: review["at"])
 
 
-# In another run: the conversations that this run refers to.
+# The runs that recorded the conversations of this run.
 _SOURCES = """
 SELECT DISTINCT source.run
   FROM executions e
@@ -404,7 +399,7 @@ SELECT DISTINCT source.run
 """
 
 
-# Reviews, labels and baselines are in journals. An unreadable one may concern any run.
+# Journals hold reviews, labels and baselines. An unreadable event may concern any run.
 _JOURNALS = """
 SELECT DISTINCT s.name FROM streams s JOIN events e ON e.stream = s.id
  WHERE s.name GLOB 'journal/*'
@@ -414,17 +409,17 @@ SELECT DISTINCT s.name FROM streams s JOIN events e ON e.stream = s.id
 
 
 def _audit(
-    view: RunView, suite: SuiteView, file: Path, accepted: Sequence[str]
+    view: RunView, suite: SuiteView, file: Path, baseline: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Return for each run that is read: its events, its head, and whether it is unchanged.
+    """Return for each run the number of its events, its head, and whether it is unchanged.
 
-    Runs that hold the conversations come last, if those are others. Reviews of all of them, and of
-    the runs that were `accepted`, count with the first run.
+    Source runs come last. The first run includes the problems of journals, also of those about
+    source runs and the runs of the baseline.
     """
     db = view.db
     sources = [row[0] for row in db.execute(*among(_SOURCES, suite.parts))]
-    about = (*view.runs, *sources, *accepted)
-    said = [row[0] for row in db.execute(*among(_JOURNALS, about))]
+    about = (*view.runs, *sources, *baseline)
+    journals = [row[0] for row in db.execute(*among(_JOURNALS, about))]
     audit: list[dict[str, Any]] = []
     for run in dict.fromkeys((*view.runs, *sources)):
         stream = f"run/{run}"
@@ -435,7 +430,7 @@ def _audit(
         ).fetchone()
         found = verify_file(file, stream, claims=SEALED_HEADS, erasures=PURGES)
         problems = [problem.what for problem in found.problems[:5]]
-        for journal in () if audit else said:
+        for journal in () if audit else journals:
             wrong = verify_file(file, journal, erasures=PURGES).problems
             problems += [f"{journal}: {problem.what}" for problem in wrong[:5]]
         audit.append(

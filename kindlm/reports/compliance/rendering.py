@@ -1,17 +1,14 @@
-"""Renders a template and facts to Markdown, with all text in the facts escaped.
+"""Renders a template with facts to Markdown. All text in the facts is escaped.
 
-A template of a user is rendered in a process of its own that cannot take more than it may. The
-sandbox of Jinja keeps a template from reaching what it should not, not from counting to a billion.
-The limits of the operating system do, whatever the template finds to do.
+A user's template is rendered in its own process: Jinja's sandbox restricts what it can access, and
+limits of the operating system restrict its time and memory.
 
-A fact says how it is to be escaped wherever Jinja asks for that (`__html__`), and what is put in
-the place of an expression is escaped if it was not before. So Markdown of others stays text also
-where a template joins it with what is safe.
+Text in the facts escapes itself for Markdown (`__html__`) when a template joins it with safe text,
+and the result of any other expression is escaped when it is inserted.
 
-`ARTICLES` says what testing can show of Regulation (EU) 2024/1689, the Artificial Intelligence Act.
-For each article that testing speaks to: the gates whose results are evidence for it, and what of it
-no test can show. Articles 9 to 15 state the requirements for high-risk systems, Article 72 the
-monitoring after they are placed on the market; Annex IV lists what their documentation holds.
+`ARTICLES` are those of Regulation (EU) 2024/1689, the Artificial Intelligence Act, on which tests
+give evidence. Articles 9 to 15 are the requirements for high-risk systems, Article 72 is their
+monitoring on the market, and Annex IV lists the content of their documentation.
 """
 
 from __future__ import annotations
@@ -38,7 +35,7 @@ from kindlm.reports.untrusted import cell, plain, visible
 
 @dataclass(frozen=True, slots=True)
 class Article:
-    """An article: what the results below address, and what they do not."""
+    """An article: what test results show of it, what they do not, and the gates that judge it."""
 
     number: int
     title: str
@@ -118,7 +115,7 @@ ARTICLES = (
 )
 
 
-def _written(value: Any) -> Any:
+def _safe(value: Any) -> Any:
     return Markup(value) if isinstance(value, str) else value  # noqa: S704
 
 
@@ -127,34 +124,33 @@ _BREAKS = re.compile(r"\s*\n\s*")
 _NO_WIDTH = "\u200b"
 
 _NOT_SAFE = ("tojson", "urlize", "xmlattr")
-"""What these filters return counts as safe, and is so in HTML alone."""
+"""Filters whose result counts as safe but is only so in HTML."""
 
-_NOT_THE_SAME = ("random",)
-"""Filters that give another document each time."""
+_NOT_REPRODUCIBLE = ("random",)
+"""Filters whose result differs each time."""
 
 
 def render(source: str, facts: Mapping[str, Any]) -> str:
     """Render a template with facts; the same facts give the same text.
 
     Args:
-        source: The template; it has access to the facts only.
+        source: The template, which can only access the facts.
         facts: JSON values.
 
     Raises:
         Exception: Any exception of the template's expressions.
     """
     values = {name: _fact(value) for name, value in facts.items()}
-    # The texts of articles are those above, and need no escaping. Each has the results of the
-    # gates that are evidence for it.
     values["articles"] = [
         {
-            **{name: _written(value) for name, value in asdict(article).items()},
+            # The text of articles is a constant of this module and needs no escaping.
+            **{name: _safe(value) for name, value in asdict(article).items()},
             "gates": [gate for gate in facts["gates"] if gate["name"] in article.gates],
         }
         for article in ARTICLES
     ]
     text = _compiled(source).render(values)
-    # kindlm inserts zero-width spaces, so that mentions and addresses are not linked.
+    # `visible` would write out the zero-width spaces that keep mentions from becoming links.
     return _NO_WIDTH.join(map(visible, text.split(_NO_WIDTH)))
 
 
@@ -170,14 +166,14 @@ def _compiled(source: str) -> Template:
     )
     escaping = dict.fromkeys(("md", "e", "escape", "forceescape"), _markdown)
     environment.filters.update(escaping, code=_code, when=_when)
-    for name in (*_NOT_SAFE, *_NOT_THE_SAME):
+    for name in (*_NOT_SAFE, *_NOT_REPRODUCIBLE):
         del environment.filters[name]
     del environment.globals["lipsum"]  # random words
     return environment.from_string(source)
 
 
 class _Text(str):
-    """A text of the facts; it is escaped for Markdown when joined with safe text."""
+    """Text of the facts, which is escaped for Markdown when joined with safe text."""
 
     __slots__ = ()
 
@@ -198,12 +194,11 @@ def _fact(value: Any) -> Any:
 
 
 def _markdown(value: object) -> object:
-    """Escape a text for Markdown; safe text stays unchanged."""
+    """Return a value on one line, escaped for Markdown; safe text unchanged."""
     if isinstance(value, Markup | int | float):
         return value
-    # A text of several lines becomes one sentence here.
     text = _BREAKS.sub(" ", _text(value).strip())
-    # Hashes and times need no escaping, and must stay easy to copy.
+    # Hashes and times need no escaping and stay easy to copy.
     return Markup(text if _EXACT.fullmatch(text) else plain(text, len(text)))  # noqa: S704
 
 
@@ -213,7 +208,7 @@ def _code(value: object) -> Markup:
 
 
 def _when(at: str) -> Markup:
-    """Return a time of the log, UTC in ISO 8601, in a readable form."""
+    """Return a recorded time, UTC in ISO 8601, as `2026-01-31 14:05:09 UTC`."""
     shown = at[:19].replace("T", " ")
     return Markup(f"{shown if _EXACT.fullmatch(shown) else plain(shown)} UTC")  # noqa: S704
 
@@ -221,35 +216,35 @@ def _when(at: str) -> Markup:
 def _text(value: object) -> str:
     text = "" if value is None else str(value)
     if value is not None and not isinstance(value, int | float | Collection):
-        # Functions and the like: Python shows their address in memory, which differs each time.
+        # Python shows functions with their address in memory, which differs each time.
         raise TypeError(f"a value of type {type(value).__name__} cannot be shown")
     return visible(text)
 
 
 _CPU_S = 10
 _MEMORY_MIB = 512
-"""What the process may have, also for itself, where the operating system can limit that."""
+"""Limits of the rendering process, on systems that support them."""
 
 _OUTPUT_MIB = 16
-"""How long the document may be: the process that wants it has no limit of memory."""
+"""Limits the document, since the process that reads it has no memory limit."""
 
 _DEADLINE_S = 60.0
-"""Then the process is ended, however little time of a processor it had."""
+"""The wall-clock time after which the process is killed."""
 
-# `-P` and this order: nothing in the current folder is imported.
+# With `-P`, and `sys.path` set before the import, nothing is imported from the current folder.
 _START = (
     "import sys, json; sys.path[:] = json.loads(sys.argv.pop()); "
     "from kindlm.reports.compliance.rendering import main; main()"
 )
 _NEEDED = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
-"""What Python may need of our environment to start; no key of a provider is among it."""
+"""Variables that Python may need to start; none of them is a provider's key."""
 
 _MIB = 1024 * 1024
 
 _PLACE = re.compile(r" at 0x[0-9a-fA-F]+")
 
 _LONGEST_REASON = 10_000
-"""Characters: a template can name what does not exist, at any length."""
+"""How many characters of an error are kept; a template can make it as long as it likes."""
 
 
 class TemplateFailedError(Exception):
@@ -265,10 +260,10 @@ def render_apart(
     output_mib: int = _OUTPUT_MIB,
     deadline_s: float = _DEADLINE_S,
 ) -> str:
-    """Render a template with facts, which are JSON values, in a process of its own.
+    """Render a template with facts in a separate, limited process.
 
     Raises:
-        TemplateFailedError: It is invalid, or exceeds its limits.
+        TemplateFailedError: The template is invalid, or exceeds its limits.
     """
     try:
         done = subprocess.run(
@@ -278,7 +273,7 @@ def render_apart(
             stderr=subprocess.DEVNULL,
             timeout=deadline_s,
             env=environ_of_templates(),
-            # Ctrl-C is for kindlm; this process ends with it, or by its limits.
+            # Ctrl-C is only for kindlm.
             start_new_session=True,
             check=False,
         )
@@ -287,7 +282,7 @@ def render_apart(
     except OSError as error:
         reason = f"no process for it could be started: {error.strerror}"
         raise TemplateFailedError(reason) from error
-    # Not every system has the signal: its number is looked up by its name.
+    # Not every system has this signal.
     if -done.returncode == getattr(signal, "SIGXCPU", None):
         raise TemplateFailedError(f"it takes more than {cpu_s} seconds of processor time")
     if done.returncode:
@@ -300,16 +295,16 @@ def render_apart(
 
 
 def environ_of_templates() -> dict[str, str]:
-    """Return the environment that templates are rendered in."""
+    """Return the environment of the rendering process."""
     kept = {name: os.environ[name] for name in _NEEDED if name in os.environ}
-    # The order of a set must not change.
+    # The fixed seed keeps the order of sets.
     return {**kept, "PYTHONHASHSEED": "0", "PYTHONUTF8": "1"}
 
 
 def main() -> None:
-    """Read limits, template and facts, write `[text, null]` or `[null, error]`, as JSON.
+    """Read limits, template and facts as JSON; write `[text, null]` or `[null, error]`.
 
-    The time limit ends the process without an answer.
+    The CPU limit kills the process without output.
     """
     answer: list[str | None]
     cpu_s, memory_mib, output_mib, source, facts = json.load(sys.stdin)
@@ -324,14 +319,13 @@ def main() -> None:
     except RecursionError:
         answer = [None, "it calls itself too often, or nests too deeply"]
     except Exception as error:  # noqa: BLE001 - expressions of a template raise anything
-        # Memory addresses differ each time.
         reason = _PLACE.sub("", str(error)[:_LONGEST_REASON]).rstrip(".")
         answer = [None, reason or type(error).__name__]
     json.dump(answer, sys.stdout)
 
 
 def _limit(cpu_s: int, memory: int) -> None:
-    """Set the limits of the operating system; where it has none, the deadline replaces them."""
+    """Set limits of the operating system, as far as it has them."""
     try:
         import resource
     except ImportError:
@@ -342,6 +336,6 @@ def _limit(cpu_s: int, memory: int) -> None:
         resource.RLIMIT_CORE: (0, 0),
     }
     for limit, values in wanted.items():
-        # A process may not be allowed to ask for more, and some systems have no such limit.
+        # Some systems lack a limit, and a lower hard limit may apply already.
         with suppress(OSError, ValueError):
             resource.setrlimit(limit, values)

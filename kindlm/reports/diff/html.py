@@ -1,8 +1,4 @@
-"""The comparison of two runs as a page: what `kindlm diff` shows, with long parts folded.
-
-`kindlm browse` serves the page, with a form for another comparison. In a file, it needs no other
-file and no script.
-"""
+"""The comparison of two runs as an HTML page, for a file and for `kindlm browse`."""
 
 from __future__ import annotations
 
@@ -22,7 +18,7 @@ _OFFERED = 100
 
 
 class DiffForm(NamedTuple):
-    """The values of the form, and the runs that it offers."""
+    """The form for another comparison: its values, and the runs that it offers."""
 
     before: str
     after: str
@@ -32,12 +28,12 @@ class DiffForm(NamedTuple):
 def read_diff_form(
     db: sqlite3.Connection, before: str, after: str, like: str | None = None
 ) -> DiffForm:
-    """Return the form; it offers runs of the suites of the run `like`, or of all."""
+    """Return the form. It offers runs of the same suites as the run `like`, or all runs."""
     return DiffForm(before, after, tuple(runs(db, RunFilter(like=like, limit=_OFFERED))))
 
 
 def diff_choice_page(form: DiffForm, problem: KindlmError) -> Document:
-    """Return the page for runs that cannot be compared: why, and the form."""
+    """Return the page for runs that cannot be compared, with the reason and the form."""
     return Document(
         "diff_choice.html",
         "Compare two runs",
@@ -47,7 +43,7 @@ def diff_choice_page(form: DiffForm, problem: KindlmError) -> Document:
     )
 
 
-_TOLD = 200
+_DETAILED = 200
 _LISTED = 1_000
 _TEXT = 6_000
 
@@ -63,7 +59,7 @@ _EDITS = {
 
 
 def diff_page(diff: RunDiff, form: DiffForm | None = None) -> Document:
-    """Return the page of a comparison; if it is served, `form` requests another one."""
+    """Return the page of a comparison. A served page has a form for another one."""
     headline = phrases.headline_of(diff)
     return Document(
         "diff.html",
@@ -73,7 +69,7 @@ def diff_page(diff: RunDiff, form: DiffForm | None = None) -> Document:
             "form": form,
             "headline": headline,
             "mood": VERDICT_MOODS[headline.good],
-            "sections": phrases.sections_of(diff, _TOLD, _LISTED),
+            "sections": phrases.sections_of(diff, _DETAILED, _LISTED),
             "style_moods": STYLE_MOODS,
             "edits": _EDITS,
             "parts": parts,

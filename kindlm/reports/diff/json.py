@@ -1,7 +1,4 @@
-"""The comparison of two runs for programs, with a published schema (`diff.schema.json`).
-
-It is written test by test, and is one valid JSON document whatever texts the runs contain.
-"""
+"""The comparison of two runs as JSON, with a published schema (`diff.schema.json`)."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ _WITHOUT_DETAILS = (Kind.UNCHANGED, Kind.ERASED, Kind.OTHER_WORDS, Kind.NOT_RUN)
 
 
 def write_diff(diff: RunDiff, out: TextIO, options: ReportOptions) -> None:
-    """Write the comparison; with `verbose`, include changes of words alone."""
+    """Write the comparison test by test; `verbose` adds details of tests that did not change."""
     out.write("{\n")
     out.writelines(
         f"  {printed_json(name)}: {printed_json(value)},\n" for name, value in _head(diff).items()
@@ -35,8 +32,8 @@ def write_diff(diff: RunDiff, out: TextIO, options: ReportOptions) -> None:
     out.write('  "tests": [')
     separator = "\n    "
     for test in diff.tests:
-        told = options.verbose or test.kind not in _WITHOUT_DETAILS
-        details = diff.details(test) if told else None
+        detailed = options.verbose or test.kind not in _WITHOUT_DETAILS
+        details = diff.details(test) if detailed else None
         out.write(separator + printed_json(_test(test, details)))
         separator = ",\n    "
     out.write("\n  ]\n}\n")

@@ -1,6 +1,6 @@
 """The comparison of two runs as a comment on a pull request: short, folded, and of bounded size.
 
-Text of models and agents is only ever shown as code, so it cannot become markup, an image, a link
+Text of models and agents is always shown as code, so it cannot become markup, an image, a link
 or a mention.
 """
 
@@ -20,19 +20,19 @@ from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.untrusted import block, bounded, cell, code, html_code, one_line
 
 _MOST_BYTES = 55_000
-"""A comment on GitHub holds 65,536 characters; others hold less."""
+"""The limit of GitHub is 65,536 characters, and that of others is lower."""
 
 _ROWS = 50
-_TOLD = 40
+_DETAILED = 40
 _CONFIG = 30
 _TEXT = 1_200
 _CHECKS = 10
 _CALLS = 20
 
-_TOLD_KINDS = tuple(kind for kind in parts.SHOWN_KINDS if not phrases.LOOKS[kind].listed)
+_DETAILED_KINDS = tuple(kind for kind in parts.SHOWN_KINDS if not phrases.LOOKS[kind].listed)
 
 SIGNS = {True: "✅", False: "❌", None: "⚠️"}
-"""The signs of a verdict that is good, bad, or neither yet."""
+"""The signs of a verdict that is good, bad, or neither."""
 
 _EDITS = {
     CallEdit.SAME: " ",
@@ -43,8 +43,8 @@ _EDITS = {
 }
 
 _TITLES: dict[str | int, str] = {
-    "system": "System text",
-    "user": "User's message",
+    "system": "System prompt",
+    "user": "User message",
     "output": "Output",
 }
 
@@ -52,15 +52,15 @@ _TITLES: dict[str | int, str] = {
 def write_diff(diff: RunDiff, out: TextIO, options: ReportOptions) -> None:
     """Write the comparison; it has no options."""
     del options
-    asked, step = phrases.fail_on_text(diff), phrases.next_step(diff)
-    end = f"\n{asked}\n" if asked else ""
+    exit_code, step = phrases.fail_on_text(diff), phrases.next_step(diff)
+    end = f"\n{exit_code}\n" if exit_code else ""
     end += f"\nNext: {code(step.command)} ({step.why})\n"
     left_out = f"\n… and more: {code(f'kindlm diff {diff.before.id} {diff.after.id}')}\n"
     out.writelines(comment_of(_parts(diff), left_out, end))
 
 
 def comment_of(pieces: Iterable[str], left_out: str, end: str) -> Iterator[str]:
-    """Yield as many pieces as a comment holds, a note on the others, and the end."""
+    """Yield as many pieces as fit into a comment, then `left_out` if some did not, then `end`."""
     room = _MOST_BYTES - len((left_out + end).encode())
     for piece in pieces:
         room -= len(piece.encode())
@@ -72,18 +72,18 @@ def comment_of(pieces: Iterable[str], left_out: str, end: str) -> Iterator[str]:
 
 
 def _parts(diff: RunDiff) -> Iterator[str]:
-    """Yield the comment in pieces, the most important first; any beginning of it is complete."""
+    """Yield the comment in pieces, the most important first; it may be cut after any of them."""
     yield "".join(_head(diff))
     yield "".join(changes_table(diff, _ROWS))
     if rows := phrases.figure_rows(diff):
         figures = "".join(f"| {name} | {text} |\n" for name, text in rows)
-        yield f"\n| mean over tests | before → after |\n|---|---|\n{figures}"
+        yield f"\n| average over tests | before → after |\n|---|---|\n{figures}"
     yield "".join(_configs(diff))
-    tests = [test for kind in _TOLD_KINDS for test in diff.kinds.get(kind, ())]
-    for test in tests[:_TOLD]:
+    tests = [test for kind in _DETAILED_KINDS for test in diff.kinds.get(kind, ())]
+    for test in tests[:_DETAILED]:
         yield "".join(_test(test, diff.details(test)))
-    if len(tests) > _TOLD:
-        yield f"\n… and what changed in {len(tests) - _TOLD:,} more tests.\n"
+    if len(tests) > _DETAILED:
+        yield f"\n… and what changed in {len(tests) - _DETAILED:,} more tests.\n"
 
 
 def _head(diff: RunDiff) -> Iterator[str]:
@@ -100,7 +100,7 @@ def _run(view: RunView) -> str:
 
 
 def changes_table(diff: RunDiff, most: int) -> Iterator[str]:
-    """Yield the tests that changed as a table of limited length, the worst first."""
+    """Yield a table of at most `most` changed tests, the worst first."""
     rows, more = parts.changed_tests(diff, most)
     if rows:
         yield "\n| | test | result | change |\n|---|---|---|---|\n"
@@ -138,7 +138,7 @@ def _test(test: TestDiff, details: TestDetails) -> Iterator[str]:
         if len(details.calls) > _CALLS:
             lines.append(f"  … and {len(details.calls) - _CALLS} more")
         yield block("\n".join(lines), "diff")
-    for check in parts.checks_to_tell(details.checks)[:_CHECKS]:
+    for check in parts.changed_checks(details.checks)[:_CHECKS]:
         yield f"- {code(parts.check_name(check))} {parts.check_text(check)}"
         yield f" {code(check.failure_code)}\n" if check.failure_code else "\n"
         if check.message and check.direction < 0:
@@ -146,8 +146,8 @@ def _test(test: TestDiff, details: TestDetails) -> Iterator[str]:
     if error := details.errors[1]:
         yield f"- error {code(bounded(error, 300))}\n"
     for place, words in details.words.items():
-        told = "".join(parts.marked(edit, text) for edit, text in parts.excerpt(words, _TEXT))
-        yield f"\n{_TITLES.get(place) or f'Answer of turn {place}'}:\n\n{block(told)}"
+        changes = "".join(parts.marked(edit, text) for edit, text in parts.excerpt(words, _TEXT))
+        yield f"\n{_TITLES.get(place) or f'Response in turn {place}'}:\n\n{block(changes)}"
     for measure, text in parts.measures(test):
         yield f"- {measure}: {code(text)}\n"
     yield "\n</details>\n"

@@ -1,6 +1,6 @@
-"""Parts of a comparison that all its forms share: shortened, and in words.
+"""Parts of a comparison in words, shortened, for all formats of `kindlm diff`.
 
-Reports of a run use some of them for the comparison with the run before.
+Reports of a run use some of them to show what changed since the previous run.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ SHOWN_KINDS = tuple(
 """The kinds of tests that changed, the most important first."""
 
 _CONTEXT = 60
-"""So many characters of a text that stayed are shown beside what changed."""
+"""How many unchanged characters are shown on each side of a change."""
 
 _MARKS = {Edit.KEPT: ("", ""), Edit.REMOVED: ("[-", "-]"), Edit.ADDED: ("{+", "+}")}
 _VALUE = 100
 _NOTABLE = 0.2
-"""A mean that moved by less than a fifth is not worth a line in a comparison of single tests."""
+"""The change of a test's mean latency, tokens or cost from which it is shown, as a fraction."""
 
 
 class Changes(NamedTuple):
-    """A run compared with the one before; `is_marked`: the verdict may have a colour.
+    """A run compared with the previous one; `is_marked` says whether the verdict has a colour.
 
-    After a run that failed, nothing is marked as good just because it did not get worse.
+    A failed run that merely did not get worse is not marked as good.
     """
 
     diff: RunDiff
@@ -57,12 +57,12 @@ class Changes(NamedTuple):
 
     @property
     def command(self) -> str:
-        """The command that shows the comparison in full."""
+        """The command that shows the whole comparison."""
         return shlex.join(("kindlm", "diff", self.diff.before.id, self.diff.after.id))
 
 
 class ChangedTest(NamedTuple):
-    """A test that changed: its look, its result, and what changed in it."""
+    """A changed test: its result on both sides and what changed, in words."""
 
     look: Look
     test: TestDiff
@@ -71,17 +71,17 @@ class ChangedTest(NamedTuple):
 
 
 def changes_since_before(view: RunView, options: ReportOptions) -> Changes | None:
-    """Return the changes since the run before, if there is one to compare with."""
+    """Return the changes since the previous run, None if there is none to compare with."""
     if view.why_not_compared is not None or (before := view.run_before) is None:
         return None
-    asked = DiffOptions(regression_threshold=options.regression_threshold)
-    diff = RunDiff(view.db, before, view, asked)
+    diff_options = DiffOptions(regression_threshold=options.regression_threshold)
+    diff = RunDiff(view.db, before, view, diff_options)
     headline = headline_of(diff)
     return Changes(diff, headline, not headline.good or verdict_of(view).passed)
 
 
 def changed_tests(diff: RunDiff, most: int) -> tuple[list[ChangedTest], int]:
-    """Return the tests that changed, the worst first, at most so many; and how many more."""
+    """Return at most `most` changed tests, the worst first, and the number of the others."""
     found = [(kind, test) for kind in SHOWN_KINDS for test in diff.kinds.get(kind, ())]
     shown = [
         ChangedTest(LOOKS[kind], t, outcome_text(t), _what(kind, t)) for kind, t in found[:most]
@@ -106,10 +106,7 @@ def _what(kind: Kind, test: TestDiff) -> str:
 
 
 def excerpt(words: WordDiff, limit: int) -> list[Segment]:
-    """Return the changes in a text with some context, in at most `limit` characters.
-
-    An ellipsis replaces what is left out.
-    """
+    """Return the changes in a text with some context, cut with an ellipsis at `limit`."""
     shown: list[Segment] = []
     room = limit
     segments = words.segments
@@ -125,7 +122,7 @@ def excerpt(words: WordDiff, limit: int) -> list[Segment]:
 
 
 def marked(edit: Edit, text: str) -> str:
-    """Return a piece of text with markers for its change: `[-removed-]`, `{+added+}`."""
+    """Return a part of a text with its change marked: `[-removed-]`, `{+added+}`."""
     start, end = _MARKS[edit]
     return f"{start}{visible(text)}{end}"
 
@@ -141,9 +138,9 @@ def change_text(change: ChangedValue) -> str:
 
 
 def config_texts(config: SuiteConfig, most: int) -> tuple[list[tuple[str, str]], str | None]:
-    """Return some changes of a configuration, each with its place, and a note on the rest.
+    """Return at most `most` changes of a configuration as path and text, and a note on the rest.
 
-    If a configuration cannot be compared, return its hashes.
+    The note has both hashes if the configuration cannot be compared.
     """
     shown = [(one_line(change.path), change_text(change)) for change in config.changes[:most]]
     more = len(config.changes) - most + config.left_out
@@ -153,10 +150,7 @@ def config_texts(config: SuiteConfig, most: int) -> tuple[list[tuple[str, str]],
 
 
 def call_aside(change: CallChange) -> str:
-    """Return the text beside a call's tool.
-
-    That is its arguments if it is new or gone, and its time if it moved.
-    """
+    """Return the arguments of an added or removed call, or how a call moved."""
     before, after = change.before, change.after
     if before is None or after is None:
         return json_shown(change.made.arguments, _VALUE)
@@ -175,16 +169,13 @@ def check_name(check: CheckChange) -> str:
 
 
 def check_text(check: CheckChange) -> str:
-    """Return the result of a check: `3/3 → 0/3`, with its scores if it has any, and how sure it is.
-
-    For a check that passes less often: `5/5 → 0/5, p = 0.00049, confirmed`.
-    """
+    """Return the result of a check, with its mean scores: `5/5 → 0/5, p = 0.00049, confirmed`."""
     before = f"{check.before.passed}/{check.before.of}" if check.before.of else "not checked"
     after = f"{check.after.passed}/{check.after.of}" if check.after.of else "not checked"
     text = before if before == after else f"{before} → {after}"
     old, new = check.before.score, check.after.score
-    is_told = check.kind in (*SCORED, "drift") or check.score_dropped
-    if is_told and old is not None and new is not None:
+    is_scored = check.kind in (*SCORED, "drift") or check.score_dropped
+    if is_scored and old is not None and new is not None:
         form = points_of_100 if check.kind in ("score", "weighted_score") else score
         text += f", mean score {form(old)} → {form(new)}"
     found = check.evidence
@@ -197,12 +188,9 @@ def check_text(check: CheckChange) -> str:
     return f"{text}, {found.strength}"
 
 
-def checks_to_tell(checks: Sequence[CheckChange]) -> list[CheckChange]:
-    """Return the checks whose results changed, or that only one side has.
-
-    Confirmed drops come first, since there may be room for a few only.
-    """
-    told = [
+def changed_checks(checks: Sequence[CheckChange]) -> list[CheckChange]:
+    """Return the checks whose results changed, or that only one side has; confirmed drops first."""
+    changed = [
         check
         for check in checks
         if check.direction
@@ -211,18 +199,18 @@ def checks_to_tell(checks: Sequence[CheckChange]) -> list[CheckChange]:
         or check.evidence is not None
     ]
     return sorted(
-        told,
+        changed,
         key=lambda check: not check.evidence or check.evidence.strength is not Strength.CONFIRMED,
     )
 
 
 def sequence_text(tools: Sequence[str]) -> str:
-    """Return tools in the order they were called."""
+    """Return tools in the order of their calls: `lookup_order → issue_refund`."""
     return " → ".join(one_line(tool, 60) for tool in tools) or "no tool"
 
 
 def measures(test: TestDiff) -> Iterator[tuple[str, str]]:
-    """Yield the numbers of a test that deserve a line, as name and text."""
+    """Yield the numbers of a test that changed notably, as name and text."""
     old, new = test.before, test.after
     if old is None or new is None:
         return
@@ -234,8 +222,8 @@ def measures(test: TestDiff) -> Iterator[tuple[str, str]]:
         yield "pass rate", f"{percent(rates[0])} → {percent(rates[1])}{sure}"
         yield "change", f"{points_between(pair.interval)} (95 % interval)"
     if test.pair.broken_limits is not None:
-        for told in test.pair.broken_limits.messages:
-            yield "limit", told
+        for text in test.pair.broken_limits.messages:
+            yield "limit", text
     for name, form in (("latency", duration), ("tokens", "{:,.0f}".format), ("cost", money)):
         before, after = old.means.get(name), new.means.get(name)
         if before is None or after is None or form(before) == form(after):
@@ -252,7 +240,7 @@ def measures(test: TestDiff) -> Iterator[tuple[str, str]]:
 
 
 def _around(text: str, *, first: bool, last: bool) -> str:
-    """Return the ends of an unchanged text that are next to changes."""
+    """Return the ends of an unchanged segment that adjoin changes."""
     if first and last:
         return text
     if first and len(text) > _CONTEXT:

@@ -1,7 +1,6 @@
-"""The words of a comparison: its verdict, the groups of tests, and the next command.
+"""A comparison in words, for all formats of `kindlm diff`: its verdict, notes and figures.
 
-All forms of `kindlm diff` say it with these words, and show the tests in this order: first what
-makes the comparison fail, last what is as it was.
+`LOOKS` has the order of the tests: regressions first, unchanged tests last.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from kindlm.wording import count
 
 
 class Headline(NamedTuple):
-    """The verdict: a word in capitals, its reason, and whether it is good or bad."""
+    """The verdict: a word in capitals and its reasons; `good` is None if it is neither."""
 
     word: str
     reasons: tuple[str, ...]
@@ -49,7 +48,7 @@ class Headline(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How tests of a kind are shown. Changes inside them are shown unless they are `listed`."""
+    """How tests of a kind are shown; the details of `listed` ones are left out."""
 
     title: str
     sign: str
@@ -66,7 +65,7 @@ class NextStep(NamedTuple):
 
 _TURNS = 5
 _ENOUGH_TESTS = 5
-"""Over fewer tests, an interval is so wide that it only puzzles."""
+"""The number of tests from which an interval is shown; with fewer it is too wide to help."""
 
 _WORDS = {
     Verdict.REGRESSED: ("REGRESSED", False),
@@ -88,10 +87,10 @@ def headline_of(diff: RunDiff) -> Headline:
         for kind in (Kind.ERASED, Kind.OTHER_CHECKS)
         for test in diff.kinds.get(kind, ())
     ):
-        # Whether the behaviour is unchanged is unknown now.
+        # Erased behaviour cannot be compared.
         word, good = "SAME RESULTS", None
     if good and (diff.kinds.get(Kind.NEW_FAILING) or diff.not_comparable):
-        # Nothing got worse, but something is wrong or unknown.
+        # Nothing got worse, but a new test fails or a test could not be compared.
         good = None
     return Headline(word, tuple(_reasons(diff)), good)
 
@@ -106,7 +105,7 @@ def next_step(diff: RunDiff) -> NextStep:
     if not diff.compared:
         return NextStep("kindlm runs", "choose two runs of the same suite")
     kinds = diff.kinds
-    # A baseline is one run, and one run is what repeats are added to.
+    # `baseline set` and `settle` take runs, not groups of shards.
     single = diff.before.group is None and diff.after.group is None
     if worse := kinds.get(Kind.REGRESSED):
         return NextStep(_show(diff, worse[0]), "what it does now, with all evidence")
@@ -135,7 +134,7 @@ def notes_of(diff: RunDiff) -> Iterator[str]:
         yield "Both sides are the same run."
     if diff.attempts is not None:
         yield attempts_text(diff.attempts)
-    # How many answers of live runs came from the history.
+    # Answers of live runs that came from the history.
     sides = [(diff.before, [test.before for test in diff.tests])]
     if diff.after.id != diff.before.id:
         sides.append((diff.after, [test.after for test in diff.tests]))
@@ -157,11 +156,11 @@ def notes_of(diff: RunDiff) -> Iterator[str]:
 
 
 def attempts_text(attempts: Attempts) -> str:
-    """Return which attempts of rerun executions are compared, and why."""
-    told = f"Executions that were run again count as their {attempts} attempts came out"
+    """Return which attempts of retried executions are compared, and why."""
+    text = f"Of retried executions, the {attempts} attempts are compared"
     if attempts is Attempts.FIRST:
-        return f"{told}."
-    return f"{told}: what was rescored or replayed holds no others."
+        return f"{text}."
+    return f"{text}: a rescored or replayed run has no others."
 
 
 def status_text(test: TestDiff) -> str:
@@ -170,7 +169,7 @@ def status_text(test: TestDiff) -> str:
 
 
 def outcome_text(test: TestDiff) -> str:
-    """Return the result of a test: `passed 3/3 → failed 0/3`, and that of repeats added later."""
+    """Return the result of a test, with repeats added later: `passed 3/3 → failed 0/3`."""
     before, after = side_text(test.before), side_text(test.after)
     shown = before if before == after else f"{before} → {after}"
     old, new = (f"{added.passed}/{added.n} added" for added in (test.added_before, test.added))
@@ -180,7 +179,6 @@ def outcome_text(test: TestDiff) -> str:
         shown += f", then {new}"
     if test.kind is not Kind.OTHER_WORDS or not test.behaviour.turns:
         return shown
-    # The answers with other words: `other words in turn 1 and the last answer`.
     turns = [f"turn {turn}" for turn in test.behaviour.turns[:_TURNS]]
     more = len(test.behaviour.turns) - _TURNS
     if more > 0:
@@ -190,27 +188,21 @@ def outcome_text(test: TestDiff) -> str:
 
 
 def needs_text(test: TestDiff) -> str | None:
-    """Return a note on a change that is not confirmed; None if there is none.
-
-    It says how many repeats would settle a suspicion, or that the conversations are the same.
-    """
+    """Return how many repeats would settle a change, or that only its checks differ."""
     if test.strength is Strength.EXPECTATIONS:
         return "the conversations are the same: what changed is how they were checked"
     needed = test.evidence.repeats_to_settle
     if needed is None or test.strength is Strength.ONE_SAMPLE:
-        # A note on the whole comparison says that one repeat decides nothing.
+        # The verdict says how single repeats are judged.
         return None
     return f"{needed:,} repeats on each side would settle a difference as large as this"
 
 
 def _figure_text(figure: Figure) -> str:
-    """Return a number of both runs: `412 ms → 733 ms (+78 %, 95 % interval +60 % to +96 %)`.
-
-    A change whose interval holds zero may be none at all.
-    """
+    """Return a number of both runs: `412 ms → 733 ms (+78 %, 95 % interval +60 % to +96 %)`."""
     form = _FORMS[figure.name]
     before, after = form(figure.before), form(figure.after)
-    if before == after or math.isclose(figure.before, figure.after):  # sums are off by rounding
+    if before == after or math.isclose(figure.before, figure.after):  # sums have rounding errors
         return after
     shown = f"{before} → {after}"
     change = _relative(figure, figure.after - figure.before)
@@ -225,9 +217,9 @@ def _figure_text(figure: Figure) -> str:
 
 
 def rate_text(diff: RunDiff) -> str | None:
-    """Return how the pass rate changed over all tests, each counting once; None without pairs.
+    """Return how the mean pass rate of all tests changed; None if no test ran in both runs.
 
-    Repeats that were added later count, except in the interval and p: tests were picked for them.
+    Added repeats count, but not in the interval and p: their tests were selected by their results.
     """
     rates = [test.pass_rates for test in diff.tests if test.pass_rates]
     if not rates:
@@ -248,7 +240,7 @@ def rate_text(diff: RunDiff) -> str | None:
 
 
 def figure_rows(diff: RunDiff) -> list[tuple[str, str]]:
-    """Return the numbers of both runs as a whole, as name and text."""
+    """Return the averages of both runs, as name and text."""
     rate = rate_text(diff)
     rows = [(figure.name, _figure_text(figure)) for figure in diff.figures]
     return [("pass rate", rate), *rows] if rate else rows
@@ -285,29 +277,29 @@ LOOKS: dict[Kind, Look] = {
     Kind.NOT_RUN: Look("Not run", "-", "dim", listed=True),
     Kind.UNCHANGED: Look("Unchanged", "=", "dim", listed=True),
 }
-"""How each kind of test is shown, in the order it is shown in."""
+"""How each kind of test is shown, in order."""
 
 
 class Section(NamedTuple):
-    """Tests of one kind: some to show in full, some to list, and the number of the others."""
+    """The tests of one kind: those shown with details, then those only listed."""
 
     kind: Kind
     look: Look
     tests: Sequence[TestDiff]
-    told: Sequence[TestDiff]
+    detailed: Sequence[TestDiff]
     listed: Sequence[TestDiff]
 
     @property
     def more(self) -> int:
-        """The number of tests that are neither shown nor listed."""
-        return len(self.tests) - len(self.told) - len(self.listed)
+        """The number of tests that are left out."""
+        return len(self.tests) - len(self.detailed) - len(self.listed)
 
 
-def sections_of(diff: RunDiff, most_told: int, most_listed: int) -> Iterator[Section]:
-    """Yield the tests by kind, up to a total limit in full, and a limit per kind in the list."""
+def sections_of(diff: RunDiff, most_detailed: int, most_listed: int) -> Iterator[Section]:
+    """Yield the tests by kind: `most_detailed` overall with details, `most_listed` of each kind."""
     for kind, tests in diff.kinds.items():
-        full = 0 if LOOKS[kind].listed else min(most_told, len(tests))
-        most_told -= full
+        full = 0 if LOOKS[kind].listed else min(most_detailed, len(tests))
+        most_detailed -= full
         yield Section(kind, LOOKS[kind], tests, tests[:full], tests[full : full + most_listed])
 
 
@@ -346,8 +338,8 @@ def _reasons(diff: RunDiff) -> Iterator[str]:
         yield f"{count(len(improved), 'test')} improved ({', '.join(parts)})"
     if same := kinds.get(Kind.UNCHANGED, 0) + kinds.get(Kind.OTHER_WORDS, 0):
         yield f"{same:,} as before"
-    if unseen := not_comparable_text(diff):
-        yield unseen
+    if text := not_comparable_text(diff):
+        yield text
 
 
 def _bad_news(diff: RunDiff) -> Iterator[str]:
@@ -356,15 +348,15 @@ def _bad_news(diff: RunDiff) -> Iterator[str]:
     if confirmed := [test for test in worse if test.strength is Strength.CONFIRMED]:
         yield f"{count(len(confirmed), 'test')} got worse, confirmed{_by_errors(confirmed)}"
     if expected := [test for test in worse if test.strength is Strength.EXPECTATIONS]:
-        told = "got worse when the same answers were checked again"
-        yield f"{count(len(expected), 'test')} {told}{_by_errors(expected)}"
+        text = "got worse when the same answers were checked again"
+        yield f"{count(len(expected), 'test')} {text}{_by_errors(expected)}"
     single = [test for test in worse if test.strength is Strength.ONE_SAMPLE]
     if tests := [test for test in single if not test.fell_by_checks]:
         fail = "fails" if len(tests) == 1 else "fail"
         yield f"{count(len(tests), 'test')} newly {fail}{_by_errors(tests)}"
     if checks := [test for test in single if test.fell_by_checks]:
-        told = f"that failed before newly {'fails' if len(checks) == 1 else 'fail'} other checks"
-        yield f"{count(len(checks), 'test')} {told}{_by_errors(checks)}"
+        text = f"that failed before newly {'fails' if len(checks) == 1 else 'fail'} other checks"
+        yield f"{count(len(checks), 'test')} {text}{_by_errors(checks)}"
     if removed := diff.kinds.get(Kind.REMOVED):
         yield f"{count(len(removed), 'test')} removed"
     if diff.evidence.run_regressed and diff.evidence.paired:
@@ -378,14 +370,14 @@ def _bad_news(diff: RunDiff) -> Iterator[str]:
 
 
 def _by_errors(tests: Sequence[TestDiff]) -> str:
-    """Return how many of the tests got worse because repeats errored, without a failed answer."""
+    """Return the number of tests that got worse only because repeats errored; "" for none."""
     errored = sum(test.fell_by_errors for test in tests)
-    which = "" if errored == len(tests) else f"{errored:,} of them "
-    return f" ({which}by errors alone)" if errored else ""
+    some = "" if errored == len(tests) else f"{errored:,} of them "
+    return f" ({some}by errors alone)" if errored else ""
 
 
 def lacking_text(view: RunView) -> str:
-    """Return what is missing of a run or a group that did not complete."""
+    """Return why a run or a group has no results for some executions, and for how many."""
     if view.group is not None:
         return view.info.reason or f"{one_line(view.id)} is {view.status}"
     ended = "has not finished" if view.status == "running" else f"was {view.status}"
@@ -396,7 +388,7 @@ def lacking_text(view: RunView) -> str:
 
 
 def not_comparable_text(diff: RunDiff) -> str | None:
-    """Return how many tests have no result in an incomplete BEFORE; None if none."""
+    """Return how many tests have no result because BEFORE is incomplete; None for none."""
     if not diff.not_comparable:
         return None
     tests = count(diff.not_comparable, "test")
@@ -404,7 +396,7 @@ def not_comparable_text(diff: RunDiff) -> str | None:
 
 
 def completing_command(view: RunView) -> str:
-    """Return the command that completes a run or a group, or shows it if none can yet."""
+    """Return the command that completes a run or a group, or that shows it if none can."""
     if view.status in ("running", "failed"):
         return show_run(view)
     return next_command(view, ReportOptions())
@@ -433,9 +425,9 @@ def _relative(figure: Figure, change: float) -> str | None:
 
 
 def fail_on_text(diff: RunDiff) -> str | None:
-    """Return why the exit code differs from the verdict; None if it does not."""
-    asked = diff.options.fail_on
+    """Return the exit code if `--fail-on` makes it differ from the verdict, else None."""
+    fail_on = diff.options.fail_on
     by_verdict = headline_of(diff).good is False
-    if asked is FailOn.DEFAULT or diff.fails == by_verdict:
+    if fail_on is FailOn.DEFAULT or diff.fails == by_verdict:
         return None
-    return f"--fail-on {asked}: the exit code is {int(diff.fails)}."
+    return f"--fail-on {fail_on}: the exit code is {int(diff.fails)}."

@@ -15,9 +15,7 @@ from kindlm.reports.terminal.page import Page, Part
 from kindlm.reports.untrusted import bounded, one_line, visible
 from kindlm.wording import count
 
-_TOLD = 20
-"""How many tests are shown in full."""
-
+_DETAILED = 20
 _LISTED = 20
 _CALLS = 20
 _CHECKS = 12
@@ -36,19 +34,19 @@ _STYLES = {Edit.KEPT: "", Edit.REMOVED: "red strike", Edit.ADDED: "green"}
 
 
 def write_diff(diff: RunDiff, out: TextIO, options: ReportOptions) -> None:
-    """Write the comparison."""
+    """Write the comparison; `verbose` writes all tests."""
     page = Page(out, options)
     for name, view in (("Before ", diff.before), ("After  ", diff.after)):
         page.line((name, "dim"), (one_line(view.id), "bold cyan"), f"  {run_text(view)}", hang=9)
     for note in phrases.notes_of(diff):
         page.line(("! ", "yellow"), note, hang=2)
-    most = (len(diff.tests),) * 2 if options.verbose else (_TOLD, _LISTED)
+    most = (len(diff.tests),) * 2 if options.verbose else (_DETAILED, _LISTED)
     for section in phrases.sections_of(diff, *most):
         if section.kind is Kind.UNCHANGED and not options.verbose:
             page.heading(f"Unchanged: {count(len(section.tests), 'test')}")
             continue
         page.heading(section.look.title)
-        for test in section.told:
+        for test in section.detailed:
             _write_line(diff, test, section.look, page)
             _write_details(test, diff.details(test), page)
         for test in section.listed:
@@ -64,15 +62,15 @@ def write_diff(diff: RunDiff, out: TextIO, options: ReportOptions) -> None:
         if rest:
             page.line(rest, indent=2)
     if rows := phrases.figure_rows(diff):
-        page.heading("Means over the tests that ran in both")
+        page.heading("Averages over tests in both runs")
         page.fields(rows, indent=2)
     headline = phrases.headline_of(diff)
     page.blank()
     color = {True: "bold green", False: "bold red", None: "bold yellow"}[headline.good]
     page.line((headline.word, color), f": {'; '.join(headline.reasons)}", hang=2)
     page.line((f"{phrases.scope_text(diff)}.", "dim"), indent=2)
-    if asked := phrases.fail_on_text(diff):
-        page.line(asked, indent=2)
+    if text := phrases.fail_on_text(diff):
+        page.line(text, indent=2)
     step = phrases.next_step(diff)
     page.blank()
     page.unbroken(("Next  ", "dim"), visible(page.typed(step.command)), (f"   {step.why}", "dim"))
@@ -136,17 +134,17 @@ def _write_calls(details: TestDetails, page: Page) -> None:
         if len(details.calls) > _CALLS:
             page.line(f"… and {len(details.calls) - _CALLS} more", indent=8)
     if details.sequences:
-        page.line(("repeats that call so, before → after", "dim"), indent=6)
+        page.line(("tool calls by repeat, before → after", "dim"), indent=6)
         for found in details.sequences:
             tools = parts.sequence_text(found.tools)
             page.line(f"{found.before} → {found.after}  {tools}", indent=8, hang=2)
 
 
 def _write_checks(details: TestDetails, page: Page) -> None:
-    told = parts.checks_to_tell(details.checks)
-    if told:
+    checks = parts.changed_checks(details.checks)
+    if checks:
         page.line(("checks", "dim"), indent=6)
-    for check in told[:_CHECKS]:
+    for check in checks[:_CHECKS]:
         worse = check.direction < 0
         sign = ("✗", "red") if worse else ("✓", "green") if check.direction else ("·", "dim")
         page.line(
@@ -158,5 +156,5 @@ def _write_checks(details: TestDetails, page: Page) -> None:
         )
         if check.message and worse:
             page.line((visible(bounded(check.message, 400, lines=4)), "dim"), indent=10)
-    if len(told) > _CHECKS:
-        page.line(f"… and {len(told) - _CHECKS} more", indent=8)
+    if len(checks) > _CHECKS:
+        page.line(f"… and {len(checks) - _CHECKS} more", indent=8)

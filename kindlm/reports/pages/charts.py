@@ -1,7 +1,7 @@
-"""Charts as inline SVG, without a script, in the colours of the page.
+"""Charts as inline SVG, without scripts.
 
-Shapes have classes that the style sheet `charts` colours, for light and dark. Each point and each
-bar is a link with a name, so that a keyboard reaches it and a screen reader reads it.
+The style sheet `charts` colours the classes of the shapes, for light and dark pages. Each point and
+bar is a link with a name, for keyboards and screen readers.
 """
 
 from __future__ import annotations
@@ -15,17 +15,16 @@ from kindlm.dataclass import dataclass
 from kindlm.reports.figures import duration
 from kindlm.reports.pages.html_document import render_fragment
 
-_TREND = 560
-_HEIGHT = 150
+_TREND_WIDTH, _TREND_HEIGHT = 560, 150
 _LEFT, _RIGHT = 70, 12
 _TOP, _BOTTOM = 24, 118
-"""Between them is the plot: values stand above it, dates below."""
+"""The plot is between them: values stand above it, dates below."""
 
-_DATES = 4
-_WIDTH = 720
-_ROW = 18
-_NAMES = 230
-_TICKS = 5
+_MOST_DATES = 4
+_WATERFALL_WIDTH = 720
+_ROW_HEIGHT = 18
+_NAMES_WIDTH = 230
+_MOST_TICKS = 5
 
 _SHAPES = {
     "good": "M-4,0a4,4 0 1,0 8,0a4,4 0 1,0 -8,0z",
@@ -33,15 +32,14 @@ _SHAPES = {
     "unsure": "M0,-6l6,10h-12z",
     "soft": "M-3,-3h6v6h-6z",
 }
-"""A dot, a diamond, a triangle, a square around 0,0: distinct without their colours, too."""
+"""A dot, a diamond, a triangle and a square around 0,0: they differ without colour, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A run in a chart; `mood` is good, bad, unsure or soft.
+    """A run in a chart. `mood` is a key of `_SHAPES`, and `link` leads to the run.
 
-    `at` is when the run started, UTC in ISO 8601; `name` and `status` describe the run, and `link`
-    leads to it.
+    `at` is when the run started, UTC in ISO 8601.
     """
 
     mood: str
@@ -53,48 +51,48 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A drawing of a figure over time, with its range in words."""
+    """A figure over time; `values` are its range and latest value in words."""
 
     name: str
     drawing: Markup
-    said: str
+    values: str
 
 
 def trend(
     name: str,
     points: Sequence[Point],
     values: Sequence[float | None],
-    told: Callable[[float], str],
+    as_text: Callable[[float], str],
     most: float | None = None,
 ) -> Chart | None:
-    """Return a line over values from the oldest to the newest, None for fewer than two values.
+    """Return a line chart from the oldest to the newest value, None for fewer than two values.
 
-    The axis goes from 0 to `most`, or to the largest value; `told` formats a value.
+    The axis goes from 0 to `most`, by default the largest value; `as_text` formats a value.
     """
     points = [point for point, value in zip(points, values, strict=True) if value is not None]
     known = [value for value in values if value is not None]
     high = most or max(known, default=0.0)
     if len(known) < 2 or not high:
         return None
-    low, top = told(min(known)), told(max(known))
-    said = f"{low if low == top else f'{low} to {top}'}, latest {told(known[-1])}"
-    step = (_TREND - _LEFT - _RIGHT) / (len(points) - 1)
+    low, top = as_text(min(known)), as_text(max(known))
+    in_words = f"{low if low == top else f'{low} to {top}'}, latest {as_text(known[-1])}"
+    step = (_TREND_WIDTH - _LEFT - _RIGHT) / (len(points) - 1)
     marks = [
         _Mark(
             point,
             round(_LEFT + number * step, 1),
             round(_BOTTOM - value / high * (_BOTTOM - _TOP), 1),
-            told(value),
+            as_text(value),
         )
         for number, (point, value) in enumerate(zip(points, known, strict=True))
     ]
-    levels = [(_BOTTOM - part * (_BOTTOM - _TOP), told(part * high)) for part in (0.0, 0.5, 1.0)]
+    levels = [(_BOTTOM - part * (_BOTTOM - _TOP), as_text(part * high)) for part in (0.0, 0.5, 1.0)]
     drawing = render_fragment(
         "trend_chart.html",
         {
-            "title": f"{name} from {points[0].at[:10]} to {points[-1].at[:10]}: {said}",
-            "width": _TREND,
-            "height": _HEIGHT,
+            "title": f"{name} from {points[0].at[:10]} to {points[-1].at[:10]}: {in_words}",
+            "width": _TREND_WIDTH,
+            "height": _TREND_HEIGHT,
             "left": _LEFT,
             "top": _TOP,
             "bottom": _BOTTOM,
@@ -105,12 +103,12 @@ def trend(
             "shapes": _SHAPES,
         },
     )
-    return Chart(name, drawing, said)
+    return Chart(name, drawing, in_words)
 
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """Where a point stands; its value is shown above it, from there to the middle of the chart."""
+    """The position of a point. Its value is shown above it, extending towards the middle."""
 
     point: Point
     x: float
@@ -119,16 +117,17 @@ class _Mark:
 
     @property
     def anchor(self) -> str:
-        return "start" if self.x < _TREND / 3 else "end" if self.x > _TREND * 2 / 3 else "middle"
+        third = _TREND_WIDTH / 3
+        return "start" if self.x < third else "end" if self.x > 2 * third else "middle"
 
 
 def _dates(marks: Sequence[_Mark]) -> Iterator[tuple[float, str, str]]:
-    """Yield dates below the plot; times of day follow the first where all runs are of one day."""
+    """Yield the labels below the plot: dates, or times of day if all runs are of the same day."""
     first, last = marks[0].point.at[:10], len(marks) - 1
     same_day = first == marks[-1].point.at[:10]
     labels: dict[str, int] = {}
-    for number in range(_DATES):
-        place = round(number * last / (_DATES - 1))
+    for number in range(_MOST_DATES):
+        place = round(number * last / (_MOST_DATES - 1))
         at = marks[place].point.at
         labels.setdefault(at[11:16] if same_day else at[:10], place)
     for label, place in labels.items():
@@ -138,10 +137,10 @@ def _dates(marks: Sequence[_Mark]) -> Iterator[tuple[float, str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A bar of a waterfall, in milliseconds from its start; `wait_ms` is a pause after it.
+    """A bar of a waterfall; `start_ms` counts from the start of the axis.
 
-    `took_ms` is None where only the start is known. `place` is the id of what it stands for on the
-    page.
+    `took_ms` is None if the end is unknown; `wait_ms` is a pause after it. `place` is the id of the
+    element on the page that it links to.
     """
 
     name: str
@@ -153,31 +152,28 @@ class Bar:
 
 
 def waterfall(bars: Sequence[Bar], title: str) -> Markup:
-    """Return bars below one another on one axis of time; `kind` is their class.
-
-    Above them is a scale in milliseconds or what is easier to read.
-    """
+    """Return bars below one another on one time axis; the class of a bar is its `kind`."""
     total = (
         max((bar.start_ms + (bar.took_ms or 0.0) + bar.wait_ms for bar in bars), default=0.0) or 1.0
     )
-    # The shortest bar is two units wide, at the very end, too.
-    scale = (_WIDTH - _NAMES - 2) / total
+    # A bar is at least two units wide, also at the end of the axis.
+    scale = (_WATERFALL_WIDTH - _NAMES_WIDTH - 2) / total
     ticks = [
-        # Steps may be parts of a millisecond.
-        (round(_NAMES + ms * scale, 1), f"{ms:g} ms" if ms < 10 else duration(ms))
+        # `duration` would round parts of a millisecond.
+        (round(_NAMES_WIDTH + ms * scale, 1), f"{ms:g} ms" if ms < 10 else duration(ms))
         for ms in _ticks(total)
     ]
     return render_fragment(
         "waterfall.html",
         {
             "title": title,
-            "width": _WIDTH,
-            "row": _ROW,
+            "width": _WATERFALL_WIDTH,
+            "row": _ROW_HEIGHT,
             "ticks": ticks,
             "bars": [
                 (
                     bar,
-                    round(_NAMES + bar.start_ms * scale, 1),
+                    round(_NAMES_WIDTH + bar.start_ms * scale, 1),
                     round(max((bar.took_ms or 0.0) * scale, 2.0), 1),
                     round(bar.wait_ms * scale, 1),
                 )
@@ -188,7 +184,7 @@ def waterfall(bars: Sequence[Bar], title: str) -> Markup:
 
 
 def _ticks(total: float) -> list[float]:
-    """Return times for a scale: at most five, a round number of milliseconds apart."""
-    power = 10.0 ** floor(log10(total / _TICKS))
-    step = next(n * power for n in (1, 2, 5, 10) if n * power * _TICKS >= total)
-    return [n * step for n in range(_TICKS) if n * step <= total]
+    """Return times for a scale: at most `_MOST_TICKS`, a round number of milliseconds apart."""
+    power = 10.0 ** floor(log10(total / _MOST_TICKS))
+    step = next(n * power for n in (1, 2, 5, 10) if n * power * _MOST_TICKS >= total)
+    return [n * step for n in range(_MOST_TICKS) if n * step <= total]

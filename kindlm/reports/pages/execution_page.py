@@ -31,7 +31,7 @@ from kindlm.reports.pages.html_document import Document
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
 
-# A review is of a conversation, which several executions may look at.
+# Executions of rescored runs share the conversation of their `source`, and its reviews.
 _UNREVIEWED = """
 SELECT e.id
   FROM executions this
@@ -41,7 +41,7 @@ SELECT e.id
  ORDER BY e.number < this.number, e.number LIMIT 1
 """
 
-_BARS = 300
+_MOST_BARS = 300
 _INDENT = "\u00a0\u00a0"
 _DEEPEST = 6
 _LONGEST_NAME, _LONGEST_MODEL = 32, 14
@@ -52,19 +52,19 @@ def execution_page(
 ) -> Document | None:
     """Return the page of an execution by its id, None if there is no such execution.
 
-    `reviewed` is the id of the execution that was reviewed just before.
+    `reviewed` is the id of the execution that the reader has just reviewed.
     """
     view = RunView(db, wanted.rpartition("-")[0])
     execution = view.execution(wanted)
     if execution is None:
         return None
     attempts, mask = as_shown(view.attempts(execution))
-    last, shown = attempts[-1], attempts[-1].assertions
-    wrong = [each for each in shown if each.is_wrong]
-    # Where the output holds what assertions that are not met point at.
-    found = (evidence for assertion in wrong for evidence in assertion.evidence)
-    ranges = [(each.start, each.end) for each in found if each.source == "output"]
-    talks = attempts_of(view, execution, attempts, mask)
+    last = attempts[-1]
+    assertions = last.assertions
+    wrong = [assertion for assertion in assertions if assertion.is_wrong]
+    evidence = [found for assertion in wrong for found in assertion.evidence]
+    highlights = [(found.start, found.end) for found in evidence if found.source == "output"]
+    conversations = attempts_of(view, execution, attempts, mask)
     return Document(
         "execution.html",
         f"{one_line(execution.test)} · {one_line(execution.target)} · {execution.run}",
@@ -79,21 +79,21 @@ def execution_page(
             "status": status_word(execution),
             "facts": list(_facts(execution, paid_for_execution(db, execution.id))),
             "wrong": wrong,
-            "right": [each for each in shown if each.outcome is Outcome.PASSED],
-            "skipped": [each for each in shown if each.outcome is Outcome.SKIPPED],
+            "right": [a for a in assertions if a.outcome is Outcome.PASSED],
+            "skipped": [a for a in assertions if a.outcome is Outcome.SKIPPED],
             "advice": [
-                each
-                for each in shown
-                if each.advisory and each.outcome in (Outcome.FAILED, Outcome.INCONCLUSIVE)
+                a
+                for a in assertions
+                if a.advisory and a.outcome in (Outcome.FAILED, Outcome.INCONCLUSIVE)
             ],
             "tools": tools_offered(view.tools(execution), mask),
-            "attempts": talks,
+            "attempts": conversations,
             "earlier": {attempt.number: attempt for attempt in attempts[:-1]},
-            "timeline": _timeline(talks[-1]) if talks else None,
+            "timeline": _timeline(conversations[-1]) if conversations else None,
             "reviews": view.reviews(execution),
             "excerpts": excerpts_of,
             "fields": lambda assertion: assertion_fields(assertion, limit=2_000),
-            "marked": lambda text: list(highlighted(text, ranges)),
+            "marked": lambda text: list(highlighted(text, highlights)),
             "name": assertion_name,
             "request": _request,
         },
@@ -103,7 +103,7 @@ def execution_page(
 
 
 def next_unreviewed(db: sqlite3.Connection, execution: str) -> str | None:
-    """Return the execution of the same run that comes next without a review, by its id.
+    """Return the id of the next execution of the same run that has no review.
 
     After the last execution of the run comes the first.
     """
@@ -112,14 +112,14 @@ def next_unreviewed(db: sqlite3.Connection, execution: str) -> str | None:
 
 
 def _request(call: Called) -> str:
-    """Return a request as JSON for people: the messages are those that it sent anew."""
+    """Return a request as readable JSON, with only the messages that it added."""
     view = call.view
     request = {
         "provider": view.provider,
         "model": view.model,
         "parameters": view.parameters,
         "continues": view.after or None,
-        "new messages": [{"role": said.role, "text": said.text} for said in call.sent],
+        "new messages": [{"role": message.role, "text": message.text} for message in call.sent],
     }
     return pretty(request)
 
@@ -138,7 +138,7 @@ def _facts(execution: ExecutionView, paid: Paid) -> Iterator[tuple[str, str]]:
     if paid.total_usd:
         yield "Cost", cost(paid)
     elif execution.answers and execution.cost_then_usd is None:
-        # Of an imported one no call may be known, but what all of them cost.
+        # An imported execution may have a total cost without any recorded call.
         unknown = paid.unknown if paid.total_usd is not None else 0
         yield "Cost", cost(Paid(execution.cost_usd, unknown=unknown or execution.cost_usd is None))
     if execution.finish_reason:
@@ -148,9 +148,9 @@ def _facts(execution: ExecutionView, paid: Paid) -> Iterator[tuple[str, str]]:
 
 
 def _timeline(attempt: Attempt) -> Markup | None:
-    """Return a bar for each call, tool call and span of an attempt, on one axis of time.
+    """Return a bar for each call, tool call and span of an attempt, on one time axis.
 
-    What a call led to is indented below it. Spans count from the start of their call.
+    Tool calls and spans are indented below their call. The start of a span is relative to its call.
     """
     if not attempt.calls:
         return None
@@ -160,7 +160,7 @@ def _timeline(attempt: Attempt) -> Markup | None:
     starts = sorted(map(_ms, [*called_at, *(call.view.requested_at for call in calls)]))
 
     def bar(name: str, kind: str, at: float, took: float | None, place: str, wait: float) -> Bar:
-        # A clock that was set back must not draw a bar outside.
+        # A clock that was set back must not place a bar left of the axis.
         return Bar(name[:_LONGEST_NAME], kind, max(at - first, 0.0), took, place, wait)
 
     def bars() -> Iterator[Bar]:
@@ -184,11 +184,11 @@ def _timeline(attempt: Attempt) -> Markup | None:
                     continue
                 at = _ms(tool.called_at)
                 after = next((start for start in starts if start > at), at)
-                # While an agent waits for the result, the end of the call is not recorded.
+                # A tool that was called during the call has no recorded end.
                 took = None if at < began + (view.latency_ms or 0.0) else after - at
                 yield bar(f"{_INDENT}tool {one_line(tool.tool)}", "tool", at, took, place, 0.0)
 
-    return waterfall(list(islice(bars(), _BARS)), "When each call and tool call started")
+    return waterfall(list(islice(bars(), _MOST_BARS)), "When each call and tool call started")
 
 
 def _ms(at: str) -> float:

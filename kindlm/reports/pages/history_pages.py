@@ -41,31 +41,27 @@ from kindlm.reports.pages.html_document import MOODS, Document, Links, page_numb
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
 
-_LISTED = 50
-"""So many runs stand on a page of runs, and on that of a test."""
-
-_FOUND = 20
-"""So many texts stand on a page of the search."""
-
-_COMMIT = 8
+_RUNS_PER_PAGE = 50
+_FINDINGS_PER_PAGE = 20
+_COMMIT_LENGTH = 8
 
 
 def runs_page(db: sqlite3.Connection, query: Mapping[str, str], links: Links) -> Document:
-    """Return the page of all runs, the newest first.
+    """Return the list of runs, the newest first.
 
-    `query` may hold suite, label, branch, status, and page, from 1.
+    `query` may have suite, label, branch, status and page.
     """
     given: dict[str, Any] = {
         name: query[name] for name in ("suite", "label", "branch", "status") if query.get(name)
     }
     number = page_number(query)
-    # One more shows whether there are older ones.
-    wanted = RunFilter(**given, limit=_LISTED + 1, offset=(number - 1) * _LISTED)
+    # Reading one run more shows whether there is an older page.
+    wanted = RunFilter(**given, limit=_RUNS_PER_PAGE + 1, offset=(number - 1) * _RUNS_PER_PAGE)
     found = list(runs(db, wanted))
-    listed = found[:_LISTED]
+    listed = found[:_RUNS_PER_PAGE]
     figures = read_figures(db, listed)
     statuses = {run.id: status_of(db, run) for run in listed}
-    # Runs of this page, each with the one before it that ran the same, or the same shard.
+    # For each run, the previous run on this page of the same suites and the same shard.
     before, newer = dict[str, str](), dict[tuple[str, tuple[str, ...], str | None], str]()
     for run in listed:
         same = (run.project, run.suites, run.shard)
@@ -85,7 +81,7 @@ def runs_page(db: sqlite3.Connection, query: Mapping[str, str], links: Links) ->
             "choices": {**choices(db), "status": STATUSES},
             "charts": _run_charts(listed, figures, statuses, links),
             "newer": _address(given, number - 1) if number > 1 else None,
-            "older": _address(given, number + 1) if len(found) > _LISTED else None,
+            "older": _address(given, number + 1) if len(found) > _RUNS_PER_PAGE else None,
         },
         styles=("charts", "runs", "pager"),
     )
@@ -101,7 +97,7 @@ def _run_charts(
     statuses: Mapping[str, str],
     links: Links,
 ) -> list[Chart]:
-    """Return charts of the runs of this page, the oldest first; those without values are absent."""
+    """Return charts of the runs on this page, oldest first, without empty ones."""
     oldest_first = listed[::-1]
     points = [
         Point(
@@ -114,25 +110,22 @@ def _run_charts(
         for run in oldest_first
     ]
     found = [figures[run.id] for run in oldest_first]
+    rates = [figure.executions.pass_rate for figure in found]
+    costs = [None if figure.paid.unknown else figure.paid.total_usd for figure in found]
     charts = (
-        trend("Pass rate", points, [each.executions.pass_rate for each in found], percent, 1.0),
-        trend(
-            "Cost",
-            points,
-            [None if each.paid.unknown else each.paid.total_usd for each in found],
-            money,
-        ),
+        trend("Pass rate", points, rates, percent, 1.0),
+        trend("Cost", points, costs, money),
     )
     return [chart for chart in charts if chart is not None]
 
 
 def trend_page(db: sqlite3.Connection, query: Mapping[str, str], links: Links) -> Document | None:
-    """Return the page of a test on a target, None if no run selected it.
+    """Return the page of a test on a target over time, None if no run selected the test.
 
     `query` has its project, suite, name and target.
     """
     test = QualifiedName(*(query.get(name, "") for name in QualifiedName._fields))
-    found = read_trend(db, test, limit=_LISTED)
+    found = read_trend(db, test, limit=_RUNS_PER_PAGE)
     if not found.points:
         return None
     return Document(
@@ -145,8 +138,8 @@ def trend_page(db: sqlite3.Connection, query: Mapping[str, str], links: Links) -
             "charts": _trend_charts(found, links),
             "facts": list(_trend_facts(found)),
             "more": found.more,
-            "commit": _COMMIT,
-            # Each with the run before it in this list, which is older.
+            "commit": _COMMIT_LENGTH,
+            # Each run is listed before the next older one.
             "before": dict(pairwise(point.run.id for point in found.points)),
         },
         styles=("charts", "trend"),
@@ -183,24 +176,24 @@ def _trend_charts(found: Trend, links: Links) -> list[Chart]:
         for point in points
     ]
     charts = (
-        trend("Pass rate", runs, [each.test.counts.pass_rate for each in points], percent, 1.0),
-        trend("Judge score", runs, [each.judge for each in points], score, 1.0),
-        trend("Weighted score", runs, [each.weighted for each in points], points_of_100, 1.0),
-        trend("Latency", runs, [each.test.latency_ms for each in points], duration),
-        trend("Cost", runs, [each.cost_usd for each in points], money),
+        trend("Pass rate", runs, [p.test.counts.pass_rate for p in points], percent, 1.0),
+        trend("Judge score", runs, [p.judge for p in points], score, 1.0),
+        trend("Weighted score", runs, [p.weighted for p in points], points_of_100, 1.0),
+        trend("Latency", runs, [p.test.latency_ms for p in points], duration),
+        trend("Cost", runs, [p.cost_usd for p in points], money),
     )
     return [chart for chart in charts if chart is not None]
 
 
 _NUMBER = re.compile(r"-?\d{1,15}", re.ASCII)
 
-_WORK_S = 2.0
-"""So long a page brings the index up to date at most; it renews itself while that is behind."""
+_INDEXING_S = 2.0
+"""How long a request indexes new executions at most; the page reloads until all are indexed."""
 
 _STEP = 1_000
-"""Executions that are indexed between two looks at the time."""
+"""How many executions are indexed between two looks at the clock."""
 
-_KINDS = {
+_PLURALS = {
     Kind.PROMPT: "prompts",
     Kind.OUTPUT: "outputs",
     Kind.ARGUMENTS: "tool arguments",
@@ -215,10 +208,9 @@ _NAMES = {
 
 
 def search_page(db: sqlite3.Connection, history: Path, query: Mapping[str, str]) -> Document:
-    """Return the page of the search; `query` may hold q, kind, and after, where older texts begin.
+    """Return the search; `query` may have q, kind, and after, from which older findings follow.
 
-    It brings the index of a history, which is a file, up to date. While that is behind, the page
-    renews itself. A damaged index is made anew.
+    Each request first indexes new executions, for a limited time. A damaged index is rebuilt.
     """
     try:
         return _search_page(db, history, query)
@@ -231,11 +223,11 @@ def search_page(db: sqlite3.Connection, history: Path, query: Mapping[str, str])
 
 def _search_page(db: sqlite3.Connection, history: Path, query: Mapping[str, str]) -> Document:
     progress, index_problem = _brought_up_to_date(db, history)
-    # Invisible characters are no words, and must not come back in the page.
+    # Invisible characters match nothing and must not be repeated in the page.
     written = "".join(char if char.isprintable() else " " for char in query.get("q", "")).strip()
-    kind = next((each for each in Kind if each.value == query.get("kind")), None)
-    text = query.get("after", "")
-    after = int(text) if _NUMBER.fullmatch(text) else None
+    kind = next((kind for kind in Kind if kind.value == query.get("kind")), None)
+    position = query.get("after", "")
+    after = int(position) if _NUMBER.fullmatch(position) else None
     findings, problem = _found(db, history, written, kind, after)
     older = None
     if findings is not None and findings.next is not None:
@@ -248,7 +240,7 @@ def _search_page(db: sqlite3.Connection, history: Path, query: Mapping[str, str]
         {
             "written": written,
             "kind": kind,
-            "kinds": {each.value: name for each, name in _KINDS.items()},
+            "kinds": {kind.value: name for kind, name in _PLURALS.items()},
             "names": _NAMES,
             "findings": findings,
             "older": older,
@@ -263,14 +255,14 @@ def _search_page(db: sqlite3.Connection, history: Path, query: Mapping[str, str]
 
 
 def _brought_up_to_date(db: sqlite3.Connection, history: Path) -> tuple[Progress, str | None]:
-    """Return how far the index is after a moment of work at it, and why it gets no further."""
+    """Index new executions for a while; return the progress and an error of the index."""
     progress, problem = progress_of(db, history), None
-    end = time.monotonic() + _WORK_S
+    end = time.monotonic() + _INDEXING_S
     try:
         while not progress.current and time.monotonic() < end:
             progress = catch_up(db, history, _STEP)
     except TimeoutError:
-        pass  # another process is at it: how far that is, is seen when the page renews itself
+        pass  # another process is indexing; the reloaded page shows its progress
     except (OSError, sqlite3.Error) as error:
         if isinstance(error, sqlite3.Error) and is_damage(error):
             raise
@@ -284,7 +276,7 @@ def _found(
     if not written:
         return None, None
     try:
-        found = find_texts(db, history, written, kind=kind, after=after, limit=_FOUND)
+        found = find_texts(db, history, written, kind=kind, after=after, limit=_FINDINGS_PER_PAGE)
     except FileNotFoundError:
         return Findings((), None, as_words=False), None
     except TooLongError:

@@ -1,8 +1,8 @@
 """Renders a page as one HTML document that needs no other file.
 
-The template engine escapes all values. If something unescaped slipped through, the document's own
-policy would still prevent foreign scripts and loading. The same page is served and written into
-files; `Links` defines where its links lead.
+The template engine escapes all values. In case it misses one, the document's own policy (CSP)
+forbids foreign scripts and resources. The same page is served and written into files; `Links`
+defines where its links lead.
 """
 
 from __future__ import annotations
@@ -25,58 +25,58 @@ from kindlm.wording import count
 
 
 class Links:
-    """Says where something is shown, as a URL; None where a page cannot lead there.
+    """URLs of pages, None for a page that cannot be reached.
 
-    These are the links of a file that shows one thing: they lead nowhere.
+    This class reaches no page: it serves a file that contains a single page.
     """
 
     def runs(self) -> str | None:
-        """Return where all runs are listed."""
+        """Return the list of all runs."""
         return self._page("runs")
 
     def run(self, run: str) -> str | None:
-        """Return where a run is shown, by its id."""
+        """Return the page of a run."""
         return self._page("run", run)
 
     def execution(self, execution: str) -> str | None:
-        """Return where an execution is shown, by its id."""
+        """Return the page of an execution, by its id."""
         return self._page("execution", execution)
 
     def review(self, execution: str) -> str | None:
-        """Return where a review of an execution is posted to; None for somebody who only reads."""
+        """Return where to post a review of an execution; None if the reader may not review."""
         return self._page("review", execution)
 
     def outputs(self, run: str) -> str | None:
-        """Return where the outputs of a run are shown side by side, by its id."""
+        """Return the page that shows the outputs of a run side by side."""
         return self._page("outputs", run)
 
     def diff(self, before: str, after: str) -> str | None:
-        """Return where two runs are compared, by their ids."""
+        """Return the comparison of two runs."""
         return self._page("diff", before=before, after=after)
 
     def test(self, project: str, suite: str, name: str, target: str) -> str | None:
-        """Return where a test is shown over time."""
+        """Return the page of a test over time."""
         return self._page("test", project=project, suite=suite, name=name, target=target)
 
     def search(self) -> str | None:
-        """Return where texts are searched."""
+        """Return the search."""
         return self._page("search")
 
     def tables(self) -> str | None:
-        """Return where the tables themselves are shown."""
+        """Return where Datasette shows the tables."""
         return None
 
     def account(self) -> tuple[str, str] | None:
-        """Return who looks, and where they log out; None where there is no login."""
+        """Return the name of the reader and where they log out; None without a login."""
         return None
 
     def _page(self, *parts: str, **query: str) -> str | None:  # noqa: ARG002
-        """Return the address of a page by its kind, what it shows, and what is asked of it."""
+        """Return the URL of a page by its path and query."""
         return None
 
 
-_TEXT = 6_000
-"""So many characters of a text are shown where nothing else is said."""
+_SHOWN_CHARACTERS = 6_000
+"""How much text the filter `text` shows if a template gives no other number."""
 
 SIGNS = {"passed": "✓", "failed": "✗", "errored": "!", "skipped": "-"}
 
@@ -92,15 +92,15 @@ MOODS = {
     "killed": "unsure",
     "incomplete": "unsure",
 }
-"""What the status of a run, a test or an execution, or an outcome, means to a reader."""
+"""The style for the status of a run, a test or an execution, and for an outcome."""
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What makes a page: a template with what it shows, style sheets, scripts.
+    """A page: a template with its values, style sheets and scripts.
 
     `styles` and `scripts` are names of files beside this module; every page has the style `base`.
-    `status` is that of HTTP, where the page is served.
+    `status` is the HTTP status with which the page is served.
     """
 
     template: str
@@ -112,8 +112,7 @@ class Document:
 
 
 def render(document: Document, links: Links) -> Iterator[str]:
-    """Yield the whole page, piece by piece."""
-    style, script = _style(document), _script(document)
+    """Yield the whole page in pieces."""
     yield from (
         _templates()
         .get_template(document.template)
@@ -121,16 +120,16 @@ def render(document: Document, links: Links) -> Iterator[str]:
             document.values,
             title=document.title,
             links=links,
-            # The page's own: they are parts of this package.
-            style=Markup(style),  # noqa: S704
-            script=Markup(script),  # noqa: S704
+            # Files of this package need no escaping.
+            style=Markup(_style(document)),  # noqa: S704
+            script=Markup(_script(document)),  # noqa: S704
             policy=policy(document),
         )
     )
 
 
 def render_part(document: Document, links: Links) -> str:
-    """Return the title and the content of a page, nothing around them: what a page renews."""
+    """Return only the title and the content of a page, which its script replaces to update it."""
     return "".join(
         _templates()
         .get_template(document.template)
@@ -139,14 +138,14 @@ def render_part(document: Document, links: Links) -> str:
 
 
 def render_fragment(template: str, values: Mapping[str, Any]) -> Markup:
-    """Return a piece of a page, escaped by its template."""
+    """Return a part of a page, escaped by its template."""
     return Markup(_templates().get_template(template).render(values))  # noqa: S704
 
 
 def policy(document: Document) -> str:
     """Return the Content-Security-Policy of a page.
 
-    It may connect to where it came from if it has scripts: to renew itself.
+    A page with scripts may connect to its own server, to update itself.
     """
     rules = ["default-src 'none'", "base-uri 'none'", "img-src data:"]
     rules.append(f"style-src '{_digest(_style(document))}'")
@@ -198,24 +197,24 @@ def _templates() -> Environment:
     return environment
 
 
-def _text(text: str, characters: int = _TEXT) -> str:
+def _text(text: str, characters: int = _SHOWN_CHARACTERS) -> str:
     return visible(bounded(text, characters))
 
 
 def _when(at: str) -> Markup:
-    """Return a time of the log, UTC in ISO 8601, as people read it."""
+    """Return a recorded time, UTC in ISO 8601, as `2026-01-31 14:05 UTC`."""
     return Markup('<time datetime="{}">{} {} UTC</time>').format(at, at[:10], at[11:16])
 
 
 def notice_page(
     title: str, message: str, hint: str | None = None, *, status: int = 200
 ) -> Document:
-    """Return the page; `message` and `hint` are untrusted texts."""
+    """Return a page with a message. `message` and `hint` may contain untrusted text."""
     return Document("notice.html", title, {"message": message, "hint": hint}, status=status)
 
 
 def page_number(query: Mapping[str, str]) -> int:
-    """Return which page of a list is asked for, from 1; it is 1 if that is not a number."""
+    """Return the requested page of a list, from 1; an invalid number counts as 1."""
     written = query.get("page", "")
     if not written.isascii() or not written.isdigit() or len(written) > 6:
         return 1

@@ -1,8 +1,7 @@
-"""The pages of a run: its verdict, its gates and its tests; and the outputs of its tests.
+"""The pages of a run: one with its verdict and tests, one with the outputs of its tests.
 
-Both have a row for each test and a column for each target. A cell of `run_page` has the repeats of
-the test; failed tests come first, and only the executions of the shown rows are read. A cell of
-`outputs_page` has the output or the error of the first repeat, and the tools that it called.
+Both have a row for each test and a column for each target. A cell of `run_page` shows the repeats
+of the test. A cell of `outputs_page` shows the output or error of the first repeat, and its tools.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ SELECT id, test, target, repeat, latency_ms FROM executions
  WHERE run IN $ids AND latency_ms > 0 ORDER BY latency_ms DESC, number LIMIT 5
 """
 
-# What was paid for an execution: all its attempts, judges included.
+# The cost of an execution is that of all its attempts, including judges.
 _DEAREST = """
 SELECT e.id, e.test, e.target, e.repeat,
        (SELECT sum(c.cost_usd) FROM counted_calls c WHERE c.execution = e.id) AS cost_usd
@@ -49,11 +48,11 @@ SELECT e.id, e.test, e.target, e.repeat,
 """
 
 _ORDER = (Status.ERRORED, Status.FAILED, Status.PASSED, Status.SKIPPED)
-"""What a reader looks for first stands first."""
+"""The order of rows, by their worst test."""
 
 
 class RowName(NamedTuple):
-    """What a row is of; `shown_suite` has the file of the suite if another one has its name."""
+    """The test of a row; `shown_suite` includes the suite's file if its name is ambiguous."""
 
     project: str
     suite: str
@@ -66,9 +65,9 @@ _Rows = dict[RowName, dict[str, TestView]]
 
 
 class GridCell(NamedTuple):
-    """A test on a target, with its repeats; the status of one is null until it finished.
+    """A test on a target, with its repeats; the status of an unfinished one is null.
 
-    `score` is the mean of their weighted scores, 0 to 1, None where there are none.
+    `score` is the mean of their weighted scores, 0 to 1, None without any.
     """
 
     test: TestView
@@ -77,9 +76,10 @@ class GridCell(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """Some of the tests of a run, those that failed first: `total` there are, `before` these.
+    """One page of the tests of a run, failed ones first.
 
-    `slowest` and `dearest` are executions of the whole run.
+    `total` is the number of rows on all pages, `before` that on earlier ones. `slowest` and
+    `dearest` are executions of the whole run.
     """
 
     targets: Sequence[str]
@@ -91,12 +91,12 @@ class Grid(NamedTuple):
 
     @property
     def after(self) -> int:
-        """How many tests come after these."""
+        """The number of rows on later pages."""
         return max(self.total - self.before - len(self.rows), 0)
 
 
 def read_grid(view: RunView, *, limit: int, offset: int = 0) -> Grid:
-    """Return the grid of a run with `limit` rows at most, after the first `offset` ones."""
+    """Return at most `limit` rows of the grid of a run, after the first `offset` ones."""
     rows = dict(sorted(_rows_of(view).items(), key=lambda row: _rank(row[1].values())))
     shown = list(rows.items())[offset : offset + limit]
 
@@ -116,7 +116,6 @@ def read_grid(view: RunView, *, limit: int, offset: int = 0) -> Grid:
 
 
 def _rows_of(view: RunView) -> _Rows:
-    """Return the tests of a run."""
     suites = {part: suite.full_name for suite in view.suites for part in suite.parts}
     rows: _Rows = {}
     for test in view.tests():
@@ -126,35 +125,28 @@ def _rows_of(view: RunView) -> _Rows:
 
 
 def _targets_of(rows: _Rows) -> list[str]:
-    """Return all targets, in the order in which tests have them."""
+    """Return the targets in the order of their first test."""
     return list(dict.fromkeys(target for tests in rows.values() for target in tests))
 
 
 def _rank(tests: Iterable[TestView]) -> int:
-    """Return where a row stands: by the test to look at first."""
     return min(_ORDER.index(test.status) for test in tests)
 
 
-_ROWS = 300
-"""So many tests stand on one page, those that failed first."""
+_ROWS_PER_PAGE = 300
+_OUTPUTS_PER_PAGE = 100
 
-_OUTPUTS = 100
-"""So many tests stand on a page of outputs."""
-
-_REPEATS = 100
-"""So many repeats of a test on a target stand there."""
+_REPEATS_PER_CELL = 100
 
 _EXPLAINED = 50
-"""So many tests on a target are grouped by why they failed; the others lead to their executions."""
+"""How many failed tests are grouped by cause; the others only link to their executions."""
 
 
 def run_page(db: sqlite3.Connection, wanted: str, query: Mapping[str, str]) -> Document | None:
     """Return the page of a run or a group of shards, None if no run has that name.
 
-    Of a group whose shards are not parts of one run it says why.
-
-    `query` may hold page, from 1: which of the tests are shown.
-    While a run goes on, the page renews itself.
+    If the shards of a group are not parts of one run, the page says why. `query` may have page.
+    The page updates itself while the run is in progress.
     """
     found = find_run_or_group(db, wanted)
     if isinstance(found, Err):
@@ -170,13 +162,13 @@ def run_document(
     view: RunView,
     page: int = 1,
     *,
-    rows: int = _ROWS,
-    repeats: int = _REPEATS,
+    rows: int = _ROWS_PER_PAGE,
+    repeats: int = _REPEATS_PER_CELL,
     changes: Mapping[str, Any] | None = None,
 ) -> Document:
-    """Return the page of a run that is recorded: so many tests, with so many repeats of each.
+    """Return the page of a recorded run, with limits for rows and for the repeats in a cell.
 
-    `changes` are those since the run before, where no link leads to them.
+    `changes` are those since the previous run, for a page that cannot link to a comparison.
     """
     status = view.status
     grid = read_grid(view, limit=rows, offset=(page - 1) * rows)
@@ -221,7 +213,7 @@ def run_document(
 
 
 class OutputCell(NamedTuple):
-    """What a test came to on a target: its first repeat, with texts as they may be shown."""
+    """The first repeat of a test on a target, masked, with the tools that it called."""
 
     test: TestView
     execution: ExecutionView
@@ -229,13 +221,14 @@ class OutputCell(NamedTuple):
 
 
 def outputs_page(db: sqlite3.Connection, wanted: str, query: Mapping[str, str]) -> Document | None:
-    """Return the outputs of a run or a group of shards; `query` may hold page, from 1."""
+    """Return the outputs of a run or a group of shards; `query` may have page."""
     found = find_run_or_group(db, wanted)
     if isinstance(found, Err):
         return None
     view, page = RunView(db, found.value), page_number(query)
     rows = _rows_of(view)
-    shown = list(rows.items())[(page - 1) * _OUTPUTS : page * _OUTPUTS]
+    before = (page - 1) * _OUTPUTS_PER_PAGE
+    shown = list(rows.items())[before : before + _OUTPUTS_PER_PAGE]
     return Document(
         "outputs.html",
         f"Outputs of {one_line(view.id)}",
@@ -244,10 +237,10 @@ def outputs_page(db: sqlite3.Connection, wanted: str, query: Mapping[str, str]) 
             "status": status_word,
             "targets": _targets_of(rows),
             "rows": [
-                (name, {target: _cell(view, test) for target, test in tests.items()})
+                (name, {target: _output_cell(view, test) for target, test in tests.items()})
                 for name, tests in shown
             ],
-            "before": (page - 1) * _OUTPUTS,
+            "before": before,
             "page": page,
             "total": len(rows),
         },
@@ -255,7 +248,7 @@ def outputs_page(db: sqlite3.Connection, wanted: str, query: Mapping[str, str]) 
     )
 
 
-def _cell(view: RunView, test: TestView) -> OutputCell | None:
+def _output_cell(view: RunView, test: TestView) -> OutputCell | None:
     first = next(view.executions(test), None)
     if first is None:
         return None

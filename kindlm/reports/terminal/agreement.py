@@ -21,20 +21,20 @@ from kindlm.wording import count
 
 
 def agreement_json(found: PeopleAndJudges) -> str:
-    """Return what people and judges say of the same executions, as JSON."""
+    """Return how far people and judges agree on the same executions, as JSON."""
     return json_document(
         reviewed=found.reviewed,
         people=found.people,
         verdicts=None if found.verdicts is None else _comparison(found.verdicts),
-        judges=[_judged(judge) for judge in found.judges],
-        criteria=[{"criterion": one.criterion, **_judged(one)} for one in found.criteria],
-        disagreements=[_execution(one) for one in found.disagreements],
-        divided=[_execution(one) for one in found.divided],
+        judges=[_judge(judge) for judge in found.judges],
+        criteria=[{"criterion": judge.criterion, **_judge(judge)} for judge in found.criteria],
+        disagreements=[_execution(execution) for execution in found.disagreements],
+        divided=[_execution(execution) for execution in found.divided],
         leftOut={"errored": found.errored, "tellNothingOfJudges": found.left_out},
     )
 
 
-def _judged(compared: Agreement) -> dict[str, Any]:
+def _judge(compared: Agreement) -> dict[str, Any]:
     return {
         "judge": compared.judge or None,
         **_comparison(compared),
@@ -79,7 +79,7 @@ _COLORS = {Trust.TRUSTED: "green", Trust.NOT_TRUSTED: "red", Trust.UNDECIDED: "y
 
 
 def write_agreement(found: PeopleAndJudges, out: TextIO, options: ReportOptions) -> None:
-    """Write what people and judges say of the same executions, and where they differ."""
+    """Write how far people and judges agree on the same executions, and where they differ."""
     page = Page(out, options)
     reviewed = f"{count(found.reviewed, 'execution')} reviewed"
     people = count(len(found.people), "person", "people")
@@ -132,7 +132,7 @@ def _write_criteria(found: PeopleAndJudges, page: Page) -> None:
 
 
 def _write_table(compared: Agreement, who: str, page: Page) -> None:
-    """Write the confusion table, and the figures that are made of it."""
+    """Write the confusion table, and the agreement and kappa that follow from it."""
     head, rows = ("people pass", "people fail"), (f"{who} passes", f"{who} fails")
     width = max(map(len, rows))
     page.line((" " * width + "".join(f"  {column}" for column in head), "dim"), indent=2)
@@ -160,7 +160,7 @@ def _figure(compared: Agreement) -> str:
 
 
 def _sentence(judge: Agreement) -> str:
-    """Return what to think of a judge, and what to do."""
+    """Return whether a judge can be trusted, and what to do."""
     if judge.trust is Trust.TRUSTED:
         return f"It can be trusted: it agrees with people, kappa is at least {SUBSTANTIAL:.2f}."
     if judge.trust is Trust.NOT_TRUSTED:
@@ -185,22 +185,22 @@ def _write_list(title: str, executions: tuple[ReviewedExecution, ...], page: Pag
         return
     page.heading(title)
     for reviewed in executions[:_LISTED]:
-        said = {True: ", people pass it", False: ", people fail it", None: ""}[reviewed.people]
+        people = {True: ", people pass it", False: ", people fail it", None: ""}[reviewed.people]
         execution = reviewed.execution
         name = f"{one_line(execution.test)} · {one_line(execution.target)}"
         page.line(
             mark(str(execution.status)),
             f" {name} · repeat {execution.repeat}",
-            (f"  {execution.status}{said}", "dim"),
+            (f"  {execution.status}{people}", "dim"),
             indent=2,
             hang=2,
         )
         facts = []
         for criterion in reviewed.criteria:
-            scored = "no score"
+            shown = "no score"
             if criterion.score is not None and criterion.threshold is not None:
-                scored = score_of_limit(criterion.score, criterion.threshold)
-            facts.append(("judge", f"{scored}  {one_line(criterion.label)}"))
+                shown = score_of_limit(criterion.score, criterion.threshold)
+            facts.append(("judge", f"{shown}  {one_line(criterion.label)}"))
         if reviewed.checks_failed:
             facts.append(("checks", "a check other than a judge failed"))
         for review in reviewed.reviews:

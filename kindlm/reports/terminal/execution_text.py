@@ -1,4 +1,4 @@
-"""One execution for a person to read: its messages, its calls, and its checks."""
+"""Writes one execution for `kindlm show`: its messages, its calls, and its checks."""
 
 from __future__ import annotations
 
@@ -43,10 +43,9 @@ _TOOLS = 20
 def render_execution(
     view: RunView, execution: ExecutionView, out: TextIO, options: ReportOptions
 ) -> None:
-    """Write what was said in every attempt at an execution, and what was found there.
+    """Write the conversation and the assertions of every attempt at an execution.
 
-    With `verbose`, also whole tool definitions, the bodies as received, what judges were asked,
-    traces and timing.
+    `verbose` adds tool definitions, received bodies, questions to judges, traces and timing.
     """
     suite = next(suite for suite in view.suites if execution.suite_id in suite.parts)
     attempts, mask = as_shown(view.attempts(execution))
@@ -54,29 +53,29 @@ def render_execution(
     page = Page(out, options)
     _write_head(suite, attempts[-1].execution, page)
     _write_tools(tools_offered(view.tools(execution), mask), page)
-    talked = attempts_of(view, execution, attempts, mask)
-    for attempt in talked:
-        of = f" of attempt {attempt.number}" if len(talked) > 1 else ""
+    conversations = attempts_of(view, execution, attempts, mask)
+    for attempt in conversations:
+        of = f" of attempt {attempt.number}" if len(conversations) > 1 else ""
         page.heading(f"Transcript{of}")
         if attempt.talk:
-            asked = attempt.talk[0].view
-            sent = (f"{one_line(key)} {one_line(str(it))}" for key, it in asked.parameters.items())
-            request = ", ".join((f"{one_line(asked.provider)} {one_line(asked.model)}", *sent))
+            call = attempt.talk[0].view
+            options = (f"{one_line(k)} {one_line(str(v))}" for k, v in call.parameters.items())
+            request = ", ".join((f"{one_line(call.provider)} {one_line(call.model)}", *options))
             page.line(("request  ", "bold cyan"), (request, "dim"), indent=2, hang=2)
         for message in attempt.first:
-            _write_said(message.role, message.text, page)
-        for call in attempt.calls:
-            _write_call(call, page)
+            _write_message(message.role, message.text, page)
+        for called in attempt.calls:
+            _write_call(called, page)
         if attempt.number not in ended:
             page.heading(f"Attempt {attempt.number} was cut off")
             continue
-        found = ended[attempt.number]
-        _write_error(found.execution, of, page)
+        recorded = ended[attempt.number]
+        _write_error(recorded.execution, of, page)
         page.heading(f"Assertions{of}")
-        if not found.assertions:
+        if not recorded.assertions:
             page.line("None was evaluated.", indent=2)
-        for assertion in found.assertions:
-            _write_assertion(assertion, found, page)
+        for assertion in recorded.assertions:
+            _write_assertion(assertion, recorded, page)
     if reviews := view.reviews(execution):
         page.heading("Reviews")
     for review in reviews:
@@ -91,7 +90,7 @@ def render_execution(
 def _write_head(suite: SuiteView, execution: ExecutionView, page: Page) -> None:
     status = execution.status
     sign: Part = mark(status) if status else ("-", "dim")
-    # A suite that is named after its file says so once.
+    # A suite may be named after its file.
     places = (suite.name,) if suite.name == execution.file else (suite.name, execution.file)
     where = ", ".join(map(one_line, places))
     page.line(
@@ -129,7 +128,7 @@ def _write_head(suite: SuiteView, execution: ExecutionView, page: Page) -> None:
 
 
 def _write_tools(tools: Sequence[ToolOffered], page: Page) -> None:
-    """Write which tools the model could call, a line each; with `verbose` their definitions."""
+    """Write one line for each tool that the model could call; `verbose` adds its definition."""
     if not tools:
         return
     page.heading("Tool definitions")
@@ -143,13 +142,13 @@ def _write_tools(tools: Sequence[ToolOffered], page: Page) -> None:
 
 
 def _write_call(call: Called, page: Page) -> None:
-    """Write a call: what was sent anew, what came back, and which tools were called.
+    """Write the new messages of a call, its answer, and its tool calls.
 
-    What a judge was asked is for `verbose` alone.
+    The question to a judge is only written with `verbose`.
     """
     if not call.judging:
         for message in call.sent:
-            _write_said(message.role, message.text, page)
+            _write_message(message.role, message.text, page)
         _write_outcome(call, "assistant", page)
         if call.view.status == "responded" and call.view.text:
             _write_text(call.view.text, page)
@@ -166,7 +165,7 @@ def _write_call(call: Called, page: Page) -> None:
 
 
 def _write_made(call: Called, page: Page) -> None:
-    """Write a model call that an agent made; what was said in it is for `verbose` alone."""
+    """Write a model call that an agent made; `verbose` adds its messages."""
     view = call.view
     facts = [f"call {view.call}", f"{one_line(view.provider)} {one_line(view.model)}"]
     if view.latency_ms is not None:
@@ -183,12 +182,12 @@ def _write_made(call: Called, page: Page) -> None:
 
 
 def _write_aside(call: Called, who: str, page: Page, *, indent: int) -> None:
-    """Write what was said in a call beside the conversation, for `verbose` alone."""
+    """Write the messages and body of a call outside of the conversation, if `verbose`."""
     if page.verbose:
         for message in call.sent:
-            _write_said(f"  {message.role}", message.text, page)
+            _write_message(f"  {message.role}", message.text, page)
         if call.view.text:
-            _write_said(f"  {who}", call.view.text, page)
+            _write_message(f"  {who}", call.view.text, page)
     _write_body(call, page, indent=indent)
 
 
@@ -199,7 +198,7 @@ def _write_body(call: Called, page: Page, *, indent: int) -> None:
 
 
 def _write_span(depth: int, span: SpanView, page: Page) -> None:
-    """Write a span of an agent's trace; what went in and came out is for `verbose` alone."""
+    """Write a span of an agent's trace; `verbose` adds its input and output."""
     kind = "" if span.kind == "other" else f"{span.kind} "
     facts = [f"{duration(span.duration_ms)}, after {duration(span.start_ms)}"]
     if span.input_tokens is not None:
@@ -215,7 +214,7 @@ def _write_span(depth: int, span: SpanView, page: Page) -> None:
 
 
 def _write_outcome(call: Called, who: str, page: Page) -> None:
-    """Write the line that says who answered, or why no answer came, and what happens next."""
+    """Write the line above an answer, and why a call failed and whether it was tried again."""
     view = call.view
     model = one_line(view.reported_model or view.model)
     facts = [f"call {view.call}", f"{one_line(view.provider)} {model}"]
@@ -238,7 +237,7 @@ def _write_outcome(call: Called, who: str, page: Page) -> None:
         page.line(failed, f": {message.rstrip('.')}{then or '.'}", indent=4, hang=2)
 
 
-def _write_said(role: str, text: str | None, page: Page) -> None:
+def _write_message(role: str, text: str | None, page: Page) -> None:
     page.blank()
     page.line((role, "bold cyan"), indent=2)
     _write_text("[erased]" if text is None else text, page)
@@ -272,7 +271,6 @@ def _write_error(execution: ExecutionView, of: str, page: Page) -> None:
 
 
 def _write_assertion(assertion: AssertionView, attempt: AttemptView, page: Page) -> None:
-    """Write an assertion with what it saw and where."""
     facts = [place(attempt.execution.file, assertion.line, page.root)]
     if assertion.outcome in (Outcome.INCONCLUSIVE, Outcome.SKIPPED):
         facts.insert(0, assertion.outcome.value)
@@ -301,7 +299,6 @@ def _write_assertion(assertion: AssertionView, attempt: AttemptView, page: Page)
 
 
 def _excerpt(found: Excerpt) -> Iterator[Part]:
-    """Yield what an assertion points at, with a little of what stands beside it."""
     if found.text is None:
         yield "[erased or withheld]"
         return

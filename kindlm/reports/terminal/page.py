@@ -1,6 +1,6 @@
-"""A page for a terminal: lines with an indent, wrapped to the width, with or without colour.
+"""Writes lines to a terminal: indented, wrapped to its width, with or without colour.
 
-Content never becomes markup. Without colour, only text is written.
+Content is never read as markup of `rich`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.untrusted import visible
 
 Part = str | tuple[str, str] | Text
-"""A piece of a line, with a style such as `bold red` or without."""
+"""A part of a line; a tuple adds a style, such as `bold red`."""
 
 _NARROWEST = 40
 _GAP = 2
@@ -38,9 +38,9 @@ def mark(outcome: str) -> tuple[str, str]:
 
 
 class Page:
-    """Writes lines to a stream. `has_blocks` says whether any of them was empty.
+    """Writes lines to a stream. `has_blocks` says whether an empty line separated any of them.
 
-    `root` is that of the project, if paths are to be shown as they are from the current folder.
+    `root` is that of the project: paths are shown relative to the current folder if it is given.
     """
 
     def __init__(self, out: TextIO, options: ReportOptions) -> None:
@@ -61,7 +61,7 @@ class Page:
         )
 
     def typed(self, command: str) -> str:
-        """Return a command as it has to be typed: a history that was named is named again."""
+        """Return a command with `--db` if the user named the history."""
         if self._database is None:
             return command
         return f"{command} --db {shlex.quote(visible(self._database))}"
@@ -78,7 +78,7 @@ class Page:
         self.line((text, "bold"))
 
     def line(self, *parts: Part, indent: int = 0, hang: int = 0) -> None:
-        """Write text, wrapped at the width; lines after the first are indented by `hang` more."""
+        """Write text, wrapped at the width; further lines are indented by `hang` more."""
         text = Text.assemble(*parts)
         text.expand_tabs(4)
         margin = indent
@@ -92,11 +92,11 @@ class Page:
                 margin = indent + hang
 
     def unbroken(self, *parts: Part, indent: int = 0) -> None:
-        """Write a line that is never wrapped, so that it can be copied: a path, a command."""
+        """Write a line without wrapping, so that a path or a command in it can be copied."""
         self._put(Text.assemble(*parts), indent)
 
     def ends(self, parts: Sequence[Part], end: str) -> None:
-        """Write text with an end at the right margin, or below it where it does not fit."""
+        """Write text with `end` at the right margin, or on the next line if it does not fit."""
         text = Text.assemble(*parts)
         room = self.width - text.cell_len - cell_len(end)
         if room >= _GAP:
@@ -106,10 +106,10 @@ class Page:
             self.line((end, "dim"), indent=max(self.width - cell_len(end), 2))
 
     BETWEEN = "  ·  "
-    """Stands between facts in one line."""
+    """Separates facts in one line."""
 
     def packed(self, head: Part, facts: Sequence[str]) -> None:
-        """Write facts after one another; one that does not fit begins the next line."""
+        """Write facts after one another; a fact that does not fit begins a new line."""
         line = Text.assemble(head, facts[0])
         for fact in facts[1:]:
             if line.cell_len + cell_len(self.BETWEEN + fact) > self.width:
@@ -120,7 +120,7 @@ class Page:
         self.line(line, hang=2)
 
     def row(self, name: str, text: str, indent: int = 0, width: int = 10, end: str = "") -> bool:
-        """Write a name and a text beside it; return whether the end had room at the margin."""
+        """Write a name and a text beside it; return whether `end` fitted at the right margin."""
         label, body = Text(name.ljust(width), "dim"), Text(text)
         body.expand_tabs(4)
         room = self.width - indent - width
@@ -136,7 +136,7 @@ class Page:
         return False
 
     def fields(self, rows: list[tuple[str, str]], indent: int = 0) -> None:
-        """Write names and texts in two columns."""
+        """Write pairs of a name and a text in two columns."""
         width = max((len(name) for name, _ in rows), default=0) + 2
         for name, text in rows:
             self.row(name, text, indent, width)

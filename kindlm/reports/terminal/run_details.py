@@ -1,8 +1,4 @@
-"""Details of the terminal report: why tests did not pass, and what `--verbose` adds.
-
-A run that passed needs nothing of it. Causes of failures are blocks, one for each, worst first.
-Then come calls, tries, bodies, and time by assertion.
-"""
+"""Details of the terminal report: the causes of failures, and what `--verbose` adds."""
 
 from __future__ import annotations
 
@@ -22,18 +18,18 @@ from kindlm.reports.terminal.page import Page, mark
 from kindlm.reports.untrusted import bounded, one_line, visible
 from kindlm.wording import count
 
-_BLOCKS = 20
-_TESTS = 1_000
-"""How many tests that did not pass are looked at."""
+_MOST_BLOCKS = 20
+_EXPLAINED_TESTS = 1_000
+"""How many failed tests are grouped by cause."""
 
 
 def write_failures(view: RunView, page: Page) -> None:
-    """Write why tests did not pass, and how often those pass that are flaky.
+    """Write the causes of failed tests, the most frequent first, and the flaky tests.
 
-    With `verbose`, all causes and flaky tests are shown instead of the first 20.
+    Without `verbose`, it writes the first `_MOST_BLOCKS` of both.
     """
-    most = None if page.verbose else _BLOCKS
-    tests = (test for _, test in islice(went_wrong(view), _TESTS))
+    most = None if page.verbose else _MOST_BLOCKS
+    tests = (test for _, test in islice(went_wrong(view), _EXPLAINED_TESTS))
     # Causes that hit the same executions have one block.
     blocks = dict[tuple[str, ...], list[Cause]]()
     for cause in causes_of(view, tests):
@@ -45,8 +41,10 @@ def write_failures(view: RunView, page: Page) -> None:
         page.blank()
         more = page.typed(f"{show_run(view)} --verbose")
         page.line(f"… and {count(len(blocks) - most, 'more cause')}: {more}")
-    if next(islice(went_wrong(view), _TESTS, None), None) is not None:
-        page.line(f"The causes are those of the first {_TESTS:,} tests that did not pass.")
+    if next(islice(went_wrong(view), _EXPLAINED_TESTS, None), None) is not None:
+        page.line(
+            f"The causes are those of the first {_EXPLAINED_TESTS:,} tests that did not pass."
+        )
     flaky = (test for test in view.tests() if test.flaky)
     for index, test in enumerate(islice(flaky, most)):
         if not index:
@@ -67,19 +65,19 @@ def write_failures(view: RunView, page: Page) -> None:
 
 
 def _write_block(causes: Sequence[Cause], page: Page) -> None:
-    """Write what several checks, or one, found in the same executions; nothing of it twice."""
-    first, told = causes[0], set[Row]()
+    """Write the causes of failures in the same executions; a row that they share, once."""
+    first, written = causes[0], set[Row]()
     for cause in causes:
         title = (mark(cause.how), " ", (cause.sentence, "bold"))
         if cause is first:
             page.ends(title, cause.whom)
         else:
             page.line(*title, hang=2)
-        rows = [row for row in cause.rows if row not in told]
-        told.update(rows)
+        rows = [row for row in cause.rows if row not in written]
+        written.update(rows)
         place = cause.place_here(page.root)
         for name, text in rows:
-            # Where it is demanded stands at the end of the first row, if it fits there.
+            # The place in the suite's file ends the first row with room for it.
             if page.row(name, text, 4, end=place):
                 place = ""
         if place:
@@ -92,32 +90,30 @@ def _write_block(causes: Sequence[Cause], page: Page) -> None:
     page.unbroken(("look".ljust(10), "dim"), (look, "cyan"), indent=4)
 
 
-_EXECUTIONS = 500
-"""How many are shown; `kindlm show` shows each of the others."""
-
+_MOST_EXECUTIONS = 500
 _BODY = 20_000
 _FAST_MS = 10
 
 
 def write_details(view: RunView, page: Page) -> None:
-    """Write what each execution took: every try of every call, and the time of each assertion.
+    """Write each try of each call, and the time of each assertion.
 
-    Bodies are those of executions that did not pass.
+    Executions that failed or errored also have the bodies of their answers.
     """
-    told = 0
+    written = 0
     for test in view.tests():
         repeats = repeat_statistics(view.db, test)
         for execution in view.executions(test):
-            if told == _EXECUTIONS:
+            if written == _MOST_EXECUTIONS:
                 page.blank()
                 more = page.typed(f"{show_run(view)} EXECUTION --verbose")
                 page.line(f"… and more: {more}", indent=2)
                 return
             if execution.status in (None, Status.SKIPPED):
                 continue
-            if not told:
+            if not written:
                 page.heading("Details")
-            told += 1
+            written += 1
             _write_execution(view, execution, page)
         if repeats is None:
             continue
@@ -131,8 +127,12 @@ def write_details(view: RunView, page: Page) -> None:
 
 def _write_execution(view: RunView, execution: ExecutionView, page: Page) -> None:
     attempts, mask = as_shown(view.attempts(execution))
-    talks = attempts_of(view, execution, attempts, mask)
-    calls = [each.view for talk in talks for call in talk.calls for each in (call, *call.made)]
+    calls = [
+        called.view
+        for attempt in attempts_of(view, execution, attempts, mask)
+        for call in attempt.calls
+        for called in (call, *call.made)
+    ]
     figures = [count(len(calls), "call")]
     if execution.attempt > 1:
         figures.insert(0, f"attempt {execution.attempt}")

@@ -26,10 +26,11 @@ _OPEN = ("?", "yellow", "not decided")
 
 
 class Settled(NamedTuple):
-    """What was settled; `run` is None where nothing had to be run, `cost_usd` where unknown.
+    """The result of `kindlm settle` for two runs.
 
-    `ended` says why it ended before all was decided. `repeats_before` were added to BEFORE.
-    `labels` are the checks as they may be shown. `options` are those with which to go on.
+    `run` recorded the added repeats; it is None if none were needed. `repeats_before` of them were
+    added to BEFORE. `cost_usd` is None if unknown. `ended` says why settling stopped early.
+    `labels` are those of checks, masked. `options` continue the command.
     """
 
     before: str
@@ -92,7 +93,7 @@ def write_planned(
 
 
 def counts_text(found: CheckPair) -> str:
-    """Return the repeats of a test or a check that passed: `5/5 before, 3/5 after + 4/10 added`."""
+    """Return the passed repeats of a test or a check: `5/5 before, 3/5 after + 4/10 added`."""
     before, after = _of(found.before), _of(found.after)
     old, new = (
         f" + {_of(pooled(added))} added" if added else ""
@@ -101,18 +102,20 @@ def counts_text(found: CheckPair) -> str:
     return f"{before} before{old}, {after} after{new}"
 
 
-def _write_test(found: Suspect, said: str, page: Page) -> None:
+def _write_test(found: Suspect, verdict: str, page: Page) -> None:
     sign, style, _ = _STANDINGS.get(found.standing, _OPEN)
     name, target = one_line(found.key.name), one_line(found.key.target)
     counts = counts_text(found.rate)
-    page.line((sign, style), " ", (name, "bold"), f" · {target}  {counts}  ", (said, style), hang=2)
+    page.line(
+        (sign, style), " ", (name, "bold"), f" · {target}  {counts}  ", (verdict, style), hang=2
+    )
 
 
 def _write_checks(found: Suspect, settled: Settled, page: Page) -> None:
-    """Write the checks that passed less often, so far as their labels may be shown."""
-    for check, fell in found.checks.items():
+    """Write the checks that passed less often and have a label that may be shown."""
+    for check, pair in found.checks.items():
         if label := settled.labels.get((found.key, check)):
-            page.line(f"check {label}  {counts_text(fell)}", indent=4, hang=2)
+            page.line(f"check {label}  {counts_text(pair)}", indent=4, hang=2)
 
 
 def _verdict(found: Suspect) -> str:

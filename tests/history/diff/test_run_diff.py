@@ -16,7 +16,7 @@ from kindlm.history.diff.details import Edit
 from kindlm.history.diff.evidence_values import Change, FailOn, Kind, Strength, TestDiff, Verdict
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
 from kindlm.outcome import Outcome
-from kindlm.reports.diff.parts import check_text, checks_to_tell, measures
+from kindlm.reports.diff.parts import changed_checks, check_text, measures
 from kindlm.reports.diff.phrases import headline_of, needs_text, next_step, notes_of, rate_text
 
 
@@ -274,7 +274,7 @@ def test_a_drop_of_any_score_is_a_regression(history: History, kind: str) -> Non
     assert test.evidence.dropped_scores == (f"{kind} it",)
     assert test.before is not None
     assert test.before.scores == {f"{kind} it": (1.0,) * 10}
-    (check,) = checks_to_tell(compared(history).details(test).checks)
+    (check,) = changed_checks(compared(history).details(test).checks)
     assert check_text(check) == "10/10, mean score 1.00 → 0.20"
     figures = {figure.name for figure in compared(history).figures}
     assert not figures & {"judge", "score"}
