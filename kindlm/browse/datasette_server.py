@@ -1,11 +1,10 @@
-"""Serves a history with Datasette from this process.
+"""Serves a history with Datasette from this process, for `kindlm browse` and a team's server.
 
-`kindlm browse` uses it, and so does the server of a team for its pages.
+`only_for` prevents DNS rebinding: a web site may resolve its own name to 127.0.0.1, so that a
+browser takes this server for that site. Such requests still have its name in `Host`.
 
-A web site can let its own name point to 127.0.0.1 once its page is open ("DNS rebinding"), and a
-browser then takes what is served here for a part of that site. Requests that browsers send on its
-behalf still carry its name: `only_for` refuses them. A process can read on in a file that was
-deleted, moved or replaced, and would show an old state: `only_while_there` refuses that.
+`only_while_there` prevents showing an old state: an open file stays readable after it was deleted,
+moved or replaced.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _REFUSAL = "This server answers to localhost, 127.0.0.1 and [::1] only.\n"
 
 
 def answers_to(host: str, names: Collection[str]) -> bool:
-    """Tell whether a `Host` is one of some names, at whatever port; letters of either case."""
+    """Return whether a `Host` header has one of the names, ignoring its port and case."""
     name, colon, port = host.rpartition(":")
     if not colon or "]" in port:
         name, port = host, ""
@@ -55,45 +54,44 @@ def only_for(names: Collection[str], app: App) -> App:
     async def guarded(scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "lifespan":
             hosts = [value for name, value in scope["headers"] if name == b"host"]
-            # None, or two of which each could be meant.
+            # Without exactly one `Host`, the request is refused.
             host = str(hosts[0].decode("latin-1")) if len(hosts) == 1 else ""
             if not answers_to(host, names):
-                # Misdirected Request: what it asks for is not served here.
-                await _refuse(send, 421, _REFUSAL)
+                await _refuse(send, 421, _REFUSAL)  # Misdirected Request
                 return
         await app(scope, receive, send)
 
     return guarded
 
 
-async def _refuse(send: Send, status: int, told: str) -> None:
+async def _refuse(send: Send, status: int, message: str) -> None:
     headers = [
         (b"content-type", b"text/plain; charset=utf-8"),
         (b"cache-control", b"no-store"),
         (b"x-content-type-options", b"nosniff"),
     ]
-    body = told.encode("utf-8", "backslashreplace")
+    body = message.encode("utf-8", "backslashreplace")
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
 def only_while_there(database: Path, app: App, command: str = "kindlm browse") -> App:
-    """Return an ASGI application that answers as long as the file is the one that it is now."""
+    """Return an ASGI application that refuses requests once the file was moved or replaced."""
     opened = _identity(database)
-    said = f"{database} was moved, deleted or replaced. Start {command} again.\n"
+    message = f"{database} was moved, deleted or replaced. Start {command} again.\n"
 
-    async def answered(scope: Message, receive: Receive, send: Send) -> None:
+    async def respond(scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan" or _identity(database) == opened:
             await app(scope, receive, send)
             return
-        await _refuse(send, 503, said)
+        await _refuse(send, 503, message)
 
-    return answered
+    return respond
 
 
 def _identity(database: Path) -> tuple[int, int] | None:
     try:
-        found = os.stat(database)  # noqa: PTH116 - asked for with each request
+        found = os.stat(database)  # noqa: PTH116 - faster, and needed for each request
     except OSError:
         return None
     return found.st_dev, found.st_ino
@@ -102,16 +100,13 @@ def _identity(database: Path) -> tuple[int, int] | None:
 _USUAL_PORT = 8001
 _GRACE_S = 2
 _SQL_LIMIT_MS = 10_000
-"""A question about a long history may take longer than a public site would allow.
-
-To suggest facets, all rows would be counted for each column.
-"""
+"""Datasette's default is for public sites; a query about a long history may take longer."""
 
 
 class _Path(str):
-    """The path of a file, which Datasette writes into an URI for SQLite as it is.
+    """A path that is quoted when Datasette formats it into a URI for SQLite.
 
-    There `?` and `#` would end it, and with it `mode=ro`: another file would be made and opened.
+    An unquoted `?` or `#` would end the path and drop `mode=ro`: SQLite would create another file.
     """
 
     __slots__ = ()
@@ -121,7 +116,7 @@ class _Path(str):
 
 
 def listen(host: str, port: int | None) -> Result[socket.socket]:
-    """Return a listening socket; without a port the usual one, or a free one if that is taken."""
+    """Return a listening socket. Without a port, use the usual one, or else any free port."""
     candidates = [_USUAL_PORT, 0] if port is None else [port]
     failure: OSError | None = None
     for candidate in candidates:
@@ -133,9 +128,8 @@ def listen(host: str, port: int | None) -> Result[socket.socket]:
     place = host if port is None else f"{host}:{port}"
     hint = "Choose another --port, or leave it out to get a free one."
     is_unknown = isinstance(failure, socket.gaierror)
-    # What Python says of a failure to bind repeats the address.
+    # The message of Python about `bind` would repeat the address.
     why = failure.strerror if is_unknown else os.strerror(failure.errno or 0)
-    # No other port helps if the host does not exist, or is not this machine.
     if is_unknown or failure.errno == errno.EADDRNOTAVAIL:
         hint = "Choose a --host that is an address of this machine, or leave it out for 127.0.0.1."
     return Err(broken(f"kindlm cannot listen on {place}: {why}.", hint))
@@ -146,10 +140,10 @@ def make_datasette(
     regression_threshold: float | None = None,
     review: Reviewer | None = None,
 ) -> Datasette:
-    """Return a Datasette on the file, which sees what is appended while it runs.
+    """Return a Datasette for the history; it shows events that are appended later.
 
-    `regression_threshold` is that of the project, None for the default. `review` says
-    who may review on pages; without it, they are read-only.
+    `regression_threshold` is that of the project, None for the default. Without `review`, the pages
+    are read-only.
     """
     from datasette.app import Datasette
     from datasette.database import Database  # type: ignore[import-untyped]
@@ -158,16 +152,15 @@ def make_datasette(
     from kindlm.browse import plugin
     from kindlm.browse.routes import reviewers
 
-    # Installed, it is found by its entry point; Datasette may be configured not to look.
+    # Datasette may be configured not to load plugins by their entry points.
     if not pm.is_registered(plugin):
         pm.register(plugin, name="kindlm")
-    # With rich, Datasette prints all variables at each error, also of a question that is not SQL:
-    # texts of the history would be in the terminal. And it fails where no page has the address.
-    # Asked for as a plugin: imported before the others, it would be registered half loaded.
+    # With rich, Datasette prints all variables at each error, including recorded text, and fails
+    # for unknown paths. A direct import of the module would register the plugin half loaded.
     pm.get_plugin("datasette.handle_exception").rich = None
     settings = {
         "sql_time_limit_ms": _SQL_LIMIT_MS,
-        "suggest_facets": False,
+        "suggest_facets": False,  # it would count all rows for each column
         "allow_download": False,
     }
     datasette = Datasette(settings=settings, metadata=instance_metadata(regression_threshold))
@@ -184,10 +177,10 @@ def serve(
     on_ready: Callable[[], None],
     names: Collection[str] | None = None,
 ) -> None:
-    """Serve until Ctrl-C or SIGTERM, which both end in `KeyboardInterrupt`.
+    """Serve until Ctrl-C or SIGTERM, which both raise `KeyboardInterrupt`.
 
-    `on_ready` is called once pages can be asked for. `names` are the hosts that are answered to,
-    None for any.
+    `on_ready` is called when the server accepts requests. Only requests for `names` are served;
+    None serves all.
     """
     app = only_while_there(Path(datasette.databases[DATABASE].path), datasette.app())
     config = uvicorn.Config(
@@ -200,14 +193,14 @@ def serve(
 
 
 class Server(uvicorn.Server):
-    """Calls `on_ready` once requests are answered."""
+    """Calls `on_ready` when it accepts requests."""
 
     def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
         super().__init__(config)
         self._on_ready = on_ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to answer."""
+        """Start the server."""
         await super().startup(sockets)
         if self.started:
             self._on_ready()
@@ -216,8 +209,8 @@ class Server(uvicorn.Server):
 def run_server(
     config: uvicorn.Config, listening: socket.socket, on_ready: Callable[[], None]
 ) -> None:
-    """Serve until Ctrl-C or SIGTERM, which both end in `KeyboardInterrupt`."""
-    # The server raises the signal that stopped it again, once it has stopped.
+    """Serve until Ctrl-C or SIGTERM, which both raise `KeyboardInterrupt`."""
+    # After its shutdown, uvicorn raises the signal that stopped it again.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         Server(config, on_ready).run(sockets=[listening])
@@ -226,10 +219,10 @@ def run_server(
 
 
 def _can_be_followed(database: Path) -> bool:
-    """Tell whether what is appended to the file can be seen: that takes a file beside it.
+    """Return whether SQLite can open the file with its write-ahead log, to see new events.
 
-    A folder that is read-only has no such file, and no run is recorded there. So the file is read
-    as one that never changes, which Datasette calls immutable; it looks into no write-ahead log.
+    In a read-only folder it cannot. Datasette then opens the file as immutable: no run can be
+    recorded there anyway.
     """
     address = f"{database.absolute().as_uri()}?mode=ro"
     with closing(sqlite3.connect(address, uri=True)) as connection:
@@ -242,6 +235,6 @@ def _can_be_followed(database: Path) -> bool:
 
 def _listening(host: str, port: int) -> socket.socket:
     family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    # `::` stands for all addresses, those of IPv4, too.
+    # `::` stands for all addresses, including those of IPv4.
     both = family is socket.AF_INET6 and socket.has_dualstack_ipv6()
     return socket.create_server(address, family=family, dualstack_ipv6=both)

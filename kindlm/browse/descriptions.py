@@ -1,8 +1,7 @@
 """Datasette's metadata about a history: titles, descriptions, saved queries, facets, order.
 
-A hook returns all of it. The metadata of the user of Datasette takes precedence. The plugin reads
-no project's configuration, since it does not know which project a file belongs to: `kindlm browse`
-passes on what the project configures.
+Metadata of Datasette's user takes precedence. The plugin does not know the project of a file, so
+`kindlm browse` passes on settings of the project.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ if TYPE_CHECKING:
     from datasette.app import Datasette  # type: ignore[import-untyped]
 
 
-# With `:run = '' OR run = :run` instead, SQLite reads all executions to find those of one run.
+# With `:run = '' OR run = :run` on executions, SQLite would read all of them.
 _WANTED = "(SELECT id FROM runs WHERE :run = '' OR id = :run)"
 
 QUERIES: dict[str, dict[str, str]] = {
@@ -88,12 +87,12 @@ SELECT execution, test, target, call, try, model, error_code, http_status, error
 
 
 DATABASE = "kindlm"
-"""Name of the history in Datasette, whatever its file is called."""
+"""The name of the history in Datasette, whatever the name of its file."""
 
 START_PAGE = f"/-/kindlm/{DATABASE}/runs"
 
 INSTANCE = {"title": "kindlm", "description": "A complete record of every run."}
-"""What `kindlm browse` says of itself as a whole."""
+"""The title and description of `kindlm browse`."""
 
 VIEW_DESCRIPTIONS = {
     "run_list": "All runs, newest first, with their suites and results.",
@@ -204,7 +203,7 @@ _COLUMNS = {
         "hash": "hash of the event and of the previous hash in its stream",
     },
 }
-# An order is one of an index: any other would be found by sorting all that was ever recorded.
+# Each order has an index: without one, SQLite would sort the whole table.
 _TABLE_SETTINGS: dict[str, dict[str, Any]] = {
     "runs": {"sort_desc": "started_at", "facets": ["passed", "ended", "git_branch"]},
     "run_list": {"sort_desc": "started_at", "facets": ["passed", "ended", "git_branch"]},
@@ -223,7 +222,7 @@ _TABLE_SETTINGS: dict[str, dict[str, Any]] = {
     "tests": {"facets": ["suite_name", "test", "target"]},
     "review_log": {"sort_desc": "at", "facets": ["passed", "status", "by", "test", "target"]},
     "event_log": {"sort_desc": "seq", "facets": ["type", "stream"]},
-    # How the store works inside: there, but not in the way.
+    # Internal tables of the store.
     "events": {"hidden": True},
     "streams": {"hidden": True},
     "event_types": {"hidden": True},
@@ -248,12 +247,12 @@ _THRESHOLD = "regression_threshold"
 
 
 def instance_metadata(threshold: float | None) -> dict[str, Any]:
-    """Return what `kindlm browse` says of itself, with the plugin's configuration."""
+    """Return the metadata of `kindlm browse`, with the plugin's configuration."""
     return INSTANCE | ({} if threshold is None else {"plugins": {_PLUGIN: {_THRESHOLD: threshold}}})
 
 
 def regression_threshold(datasette: Datasette, database: str) -> float | None:
-    """Return how far a mean score may fall before that is a regression; None if it is not set."""
+    """Return how far a mean score may fall according to the configuration, None if not set."""
     found = datasette.plugin_config(_PLUGIN, database=database)
     value = found.get(_THRESHOLD) if isinstance(found, dict) else None
     if not isinstance(value, int | float) or isinstance(value, bool):

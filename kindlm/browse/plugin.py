@@ -1,16 +1,14 @@
 """The Datasette plugin: pages of the history, and links to them from tables and menus.
 
-It does nothing if no database is a history.
+It does nothing for databases that are no histories. `guarded` adds to Datasette's own pages:
 
-`guarded` makes responses about a history safe, and leaves those about other databases alone.
-kindlm's own pages do not need it: they are safe already, and have a stricter policy. Datasette's
-own pages get
+- a Content-Security-Policy, so that a script in recorded text could neither run nor send anything
+  if Datasette failed to escape it. Scripts of templates get a nonce when the template is compiled,
+  since its source never contains data.
+- visible control characters, in the whole page: a value may be in a cell, a link, a facet or the
+  title.
 
-- a content security policy. These pages escape what agents said. If something were not escaped, its
-  script would not run, and nothing could be sent elsewhere. Datasette's own scripts get a nonce
-  when a template is compiled: in its source, which never contains data.
-- visible control characters. A value can be in many places of a page (a cell, a link, a facet, the
-  title), so the whole page is rewritten.
+kindlm's own pages already have both, with a stricter policy.
 """
 
 from __future__ import annotations
@@ -52,9 +50,9 @@ _nonce: ContextVar[str | None] = ContextVar("kindlm_nonce", default=None)
 
 @contextmanager
 def page_nonce() -> Iterator[str]:
-    """Give the scripts of the page that is made meanwhile a new nonce, which cannot be guessed."""
+    """Set a new random nonce for the page that is rendered in this context."""
     nonce = secrets.token_urlsafe(16)
-    # Plugins can ask Datasette for another page while they make one.
+    # A plugin may request another page while it renders one.
     before = _nonce.set(nonce)
     try:
         yield nonce
@@ -63,10 +61,7 @@ def page_nonce() -> Iterator[str]:
 
 
 def page_policy(nonce: str) -> str:
-    """Return a content security policy under which Datasette's pages work.
-
-    Their styles are inline; images are their own, or written into the styles.
-    """
+    """Return a policy for Datasette's pages, which have inline styles and images in them."""
     return "; ".join(
         [
             "default-src 'none'",
@@ -82,14 +77,14 @@ def page_policy(nonce: str) -> str:
 
 
 class Nonces(Extension):
-    """Gives each script of a template the nonce of the page, on pages that have one."""
+    """Adds the nonce of the page, if it has one, to each script of a template."""
 
     def __init__(self, environment: Environment) -> None:
         super().__init__(environment)
         environment.globals["kindlm_nonce"] = _attribute
 
     def preprocess(self, source: str, name: str | None, filename: str | None = None) -> str:
-        """Return the source of a template with a place for the nonce in each script."""
+        """Return the source of a template with a call for the nonce in each script tag."""
         del name, filename
         return _SCRIPT.sub(r"\g<0>{{ kindlm_nonce() }}", source)
 
@@ -99,8 +94,8 @@ def _attribute() -> Markup:
     return Markup("") if nonce is None else Markup(' nonce="{}"').format(nonce)
 
 
-# Values are escaped in pages: `<` and `>` are those of tags. What a form sends back, and what is no
-# text, stays as it is.
+# Values are escaped, so each `<` begins a tag. The content of `textarea` must not change, since
+# forms send it back.
 _PART = re.compile(
     r"<!--.*?-->|<(?P<name>script|style|textarea)\b.*?</(?P=name)\s*>|<[^>]*>|(?P<text>[^<]+)",
     re.DOTALL | re.IGNORECASE,
@@ -108,30 +103,30 @@ _PART = re.compile(
 
 
 def visible_page(page: str) -> str:
-    r"""Return an HTML document in whose texts controls, direction marks and the like are shown."""
+    """Return an HTML document with unreadable characters in its text written out."""
     return _PART.sub(lambda found: visible(found["text"]) if found["text"] else found[0], page)
 
 
 _POLICY = b"content-security-policy"
 
 _STYLE = "<style>body pre#sql-query { white-space: pre-wrap; overflow-wrap: anywhere; }</style>"
-"""Datasette breaks no line of a query, and the page is as wide then as the longest of them."""
+"""Wraps long lines of a query, which Datasette does not."""
 
 
 def guarded(datasette: Datasette, app: App) -> App:
-    """Return an ASGI application whose answers about histories are safe to look at."""
+    """Return an ASGI application whose responses about histories are safe to show."""
 
-    async def answered(scope: Message, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and _is_concerned(datasette, scope["path"]):
+    async def respond(scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and _needs_guard(datasette, scope["path"]):
             with page_nonce() as nonce:
-                await app(scope, receive, _Answer(page_policy(nonce), send).take)
+                await app(scope, receive, _GuardedResponse(page_policy(nonce), send).take)
             return
         await app(scope, receive, send)
 
-    return answered
+    return respond
 
 
-def _is_concerned(datasette: Datasette, path: str) -> bool:
+def _needs_guard(datasette: Datasette, path: str) -> bool:
     base = datasette.setting("base_url")
     path = "/" + path.removeprefix(base).lstrip("/")
     if path == PREFIX or path.startswith(f"{PREFIX}/"):
@@ -139,8 +134,8 @@ def _is_concerned(datasette: Datasette, path: str) -> bool:
     return is_about_history(datasette, path.split("/", 2)[1].partition(".")[0])
 
 
-class _Answer:
-    """An answer on its way out. A page is held back until it is complete."""
+class _GuardedResponse:
+    """Passes a response on, an HTML page when it is complete."""
 
     def __init__(self, policy: str, send: Send) -> None:
         self._policy = policy
@@ -149,7 +144,6 @@ class _Answer:
         self._body = b""
 
     async def take(self, message: Message) -> None:
-        """Take a part of the answer, and send what can be sent."""
         if message["type"] == "http.response.start":
             headers = _with(list(message.get("headers", [])), b"x-content-type-options", b"nosniff")
             message = {**message, "headers": headers}
@@ -165,7 +159,7 @@ class _Answer:
         await self._send(message)
 
     def _headers(self, headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-        """Make the page safe and return its headers. A policy that it has already is kept."""
+        """Rewrite the page and return its headers. An existing policy is kept."""
         headers = _with(headers, _POLICY, self._policy.encode("ascii"))
         if _value(headers, b"content-encoding") is None:
             page = visible_page(self._body.decode("utf-8", "replace"))
@@ -187,54 +181,55 @@ def _with(
 
 
 _ADDRESS = re.compile(r"\s*https?://")
-"""What Datasette makes a link of, and more."""
+"""Matches all that Datasette turns into a link."""
 
 _LONGEST_VALUE = 50_000_000
-"""Bytes: five times the largest answer of an agent that is recorded."""
+"""In bytes: five times the largest recorded answer of an agent."""
 
-_LEADS_TO = {"run": Addresses.run, "execution": Addresses.execution}
+_PAGES = {"run": Addresses.run, "execution": Addresses.execution}
+"""The page that the value of a column links to."""
 
 
 @hookimpl  # type: ignore[untyped-decorator]
 def register_routes() -> list[tuple[str, Any]]:
-    """Return the pages, each with the pattern of its address."""
+    """Return the pages with the patterns of their paths."""
     return routes.ROUTES
 
 
 @hookimpl  # type: ignore[untyped-decorator]
 def get_metadata(datasette: Datasette) -> dict[str, Any]:
-    """Return what Datasette shows of the tables of each history."""
+    """Return the descriptions of the tables of each history."""
     return {"databases": {name: metadata() for name in histories(datasette)}}
 
 
 @hookimpl  # type: ignore[untyped-decorator]
 def prepare_connection(conn: sqlite3.Connection, database: str, datasette: Datasette) -> None:
-    """Bound what a query of anybody can ask of the memory of this machine."""
+    """Limit the memory that a query can use for a value."""
     if is_history(datasette, database):
         conn.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE)
 
 
 @hookimpl  # type: ignore[untyped-decorator]
 def prepare_jinja2_environment(env: Environment) -> None:
-    """Let the templates of Datasette name the nonce of a page."""
+    """Add nonces to Datasette's templates."""
     env.add_extension(Nonces)
 
 
 @hookimpl  # type: ignore[untyped-decorator]
 def asgi_wrapper(datasette: Datasette) -> Callable[[App], App]:
-    """Return what makes Datasette's own pages of a history safe to look at."""
+    """Return the guard of Datasette's own pages of a history."""
     return lambda app: guarded(datasette, app)
 
 
 @hookimpl  # type: ignore[untyped-decorator]
 def skip_csrf(datasette: Datasette, scope: Message) -> bool:
-    """Tell Datasette that reviews are guarded without a token: by where a form was sent from."""
+    """Skip Datasette's CSRF token for reviews: `sent_by_own_page` checks their origin."""
     return datasette in routes.reviewers and scope["path"].startswith(f"{PREFIX}/")
 
 
 @hookimpl  # type: ignore[untyped-decorator]
 def menu_links(datasette: Datasette, actor: dict[str, Any] | None) -> Any:
-    """Return what leads from the menu of every page to the runs of each history, and out."""
+    """Return links for the menu of every page: to the runs of each history, and to the account."""
 
     async def links() -> list[dict[str, str | None]]:
         found = histories(datasette)
@@ -258,14 +253,14 @@ def menu_links(datasette: Datasette, actor: dict[str, Any] | None) -> Any:
 def render_cell(
     value: Any, column: str, table: str | None, database: str, datasette: Datasette
 ) -> Markup | None:
-    """Return what is shown of a value of a history, None where Datasette shows it well.
+    """Return the HTML of a value of a history, None if Datasette's own is fine.
 
-    Ids of runs and executions lead to their pages. What looks like an address elsewhere leads
-    nowhere: an agent may have written it.
+    Ids of runs and executions link to their pages. URLs become plain text, since an agent may have
+    written them.
     """
     if not isinstance(value, str) or not is_history(datasette, database):
         return None
-    page = _LEADS_TO.get(column)
+    page = _PAGES.get(column)
     if page is None or (table is not None and table not in VIEW_DESCRIPTIONS):
         if not _ADDRESS.match(value):
             return None

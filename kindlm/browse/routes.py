@@ -1,9 +1,8 @@
-"""The pages that the plugin serves: their addresses, and who may read them.
+"""The pages that the plugin serves: their paths, and who may read them.
 
-A page is a function from the history and the request to a `Document`, or None if nothing is there.
-`kindlm.reports` makes the documents. A page runs in a thread of Datasette, on a read-only
-connection. An error is a page as well, with the reason. `kindlm browse` passes the function that
-records reviews.
+A page is a function that returns a `Document` of `kindlm.reports` from the history and a request,
+or None if the requested item does not exist. It runs in a thread of Datasette, on a read-only
+connection.
 """
 
 from __future__ import annotations
@@ -46,26 +45,24 @@ if TYPE_CHECKING:
 PREFIX = "/-/kindlm"
 
 Actor = Mapping[str, Any]
-"""Who asks, as Datasette has it. Of those that a history server lets in, it holds `ACCOUNT`."""
+"""The user of a request, as Datasette represents it. A history server adds `ACCOUNT`."""
 
 ACCOUNT = "kindlm_account"
-"""Key of a name, and of the address where its person logs out."""
+"""The key of the user's name and of the path where they log out."""
 
 RecordReview = Callable[[str, bool, str | None], Result[None]]
 """Records whether an execution passes, by its id, with a note."""
 
 Reviewer = Callable[[Actor | None], RecordReview | None]
-"""Returns what records the reviews of who asks, None for somebody who only reads."""
+"""Returns the function that records reviews of a user, None if the user may not review."""
 
 reviewers: WeakKeyDictionary[Datasette, Reviewer] = WeakKeyDictionary()
-"""Of the Datasettes that take reviews."""
+"""The reviewers of each Datasette that records reviews."""
 
 _LONGEST_REVIEW = 100_000
-"""Bytes of a form."""
+"""The maximum size of the form, in bytes."""
 
-
-_OF_DATASETTE = frozenset({"_memory", "_internal"})
-"""Databases that Datasette has of its own."""
+_INTERNAL_DATABASES = frozenset({"_memory", "_internal"})
 
 
 def histories(datasette: Datasette) -> list[str]:
@@ -74,30 +71,30 @@ def histories(datasette: Datasette) -> list[str]:
 
 
 def is_history(datasette: Datasette, database: str) -> bool:
-    """Tell whether a database of that name is there and is a history."""
+    """Return whether the database exists and is a history."""
     found = datasette.databases.get(database)
     return found is not None and found.path is not None and _is_history(str(found.path))
 
 
 def is_about_history(datasette: Datasette, segment: str) -> bool:
-    """Tell whether pages below the first segment of a path are about a history.
+    """Return whether pages below the first segment of a path may show a history.
 
-    Pages about no database in particular are where there is nothing but histories.
+    Pages about no database in particular may if all databases are histories.
     """
     route = tilde_decode(segment)
     for name, database in datasette.databases.items():
-        if database.route == route and name not in _OF_DATASETTE:
+        if database.route == route and name not in _INTERNAL_DATABASES:
             return is_history(datasette, name)
-    others = [name for name in datasette.databases if name not in _OF_DATASETTE]
+    others = [name for name in datasette.databases if name not in _INTERNAL_DATABASES]
     return bool(others) and all(is_history(datasette, name) for name in others)
 
 
 async def may_read(datasette: Datasette, actor: dict[str, Any] | None, database: str) -> bool:
-    """Tell whether somebody may read all of a history: its pages show what is in every table."""
-    # Without a rule about a table, the rule about its database counts.
-    wanted = [("view-table", (database, "contents")), ("view-database", database), "view-instance"]
+    """Return whether a user may read all tables of a history, since its pages show them all."""
+    # Permissions of a table default to those of its database.
+    needed = [("view-table", (database, "contents")), ("view-database", database), "view-instance"]
     try:
-        await datasette.ensure_permissions(actor, wanted)
+        await datasette.ensure_permissions(actor, needed)
     except Forbidden:
         return False
     return True
@@ -105,7 +102,7 @@ async def may_read(datasette: Datasette, actor: dict[str, Any] | None, database:
 
 @lru_cache(maxsize=64)
 def _is_history(path: str) -> bool:
-    # Asked for each cell of each table that is shown: a file does not change what it is.
+    # Cached, since Datasette asks for each cell.
     try:
         with closing(open_reader(path)) as connection:
             connection.execute("SELECT id FROM runs LIMIT 1")
@@ -115,7 +112,7 @@ def _is_history(path: str) -> bool:
 
 
 class Addresses(Links):
-    """Where the pages of a history are served."""
+    """The URLs of the served pages of a history."""
 
     def __init__(self, datasette: Datasette, database: str, actor: Actor | None = None) -> None:
         self._datasette = datasette
@@ -123,42 +120,41 @@ class Addresses(Links):
         self._actor = actor
 
     def review(self, execution: str) -> str | None:
-        """Return where a review of an execution is posted to, None if who asks only reads."""
+        """Return where to post a review of an execution, None if the user may not review."""
         reads_only = reviewer_of(self._datasette, self._actor) is None
         return None if reads_only else super().review(execution)
 
     def tables(self) -> str:
-        """Return where the tables themselves are shown."""
-        address: str = self._datasette.urls.database(self._database)
-        return str(address)
+        """Return the page of Datasette with the tables."""
+        return str(self._datasette.urls.database(self._database))
 
     def account(self) -> tuple[str, str] | None:
-        """Return who looks, and where they log out."""
+        """Return the name of the user and where they log out, None without a login."""
         return None if self._actor is None else self._actor.get(ACCOUNT)
 
     def _page(self, *parts: str, **query: str) -> str:
         path = "/".join(tilde_encode(part) for part in (self._database, *parts))
-        asked = f"?{urlencode(query)}" if query else ""
-        return str(self._datasette.urls.path(f"{PREFIX}/{path}{asked}"))
+        after = f"?{urlencode(query)}" if query else ""
+        return str(self._datasette.urls.path(f"{PREFIX}/{path}{after}"))
 
 
 def reviewer_of(datasette: Datasette, actor: Actor | None) -> RecordReview | None:
-    """Return what records the reviews of who asks, None for somebody who only reads."""
+    """Return the function that records reviews of a user, None if the user may not review."""
     found = reviewers.get(datasette)
     return None if found is None else found(actor)
 
 
 def sent_by_own_page(headers: Mapping[str, str]) -> bool:
-    """Tell whether a form was sent by a page of this server, as browsers say: no other site can."""
+    """Return whether a form was sent by a page of this server, according to the browser."""
     if (site := headers.get("sec-fetch-site")) is not None:
         return site == "same-origin"
-    # Browsers leave that out where pages come over plain HTTP from another machine.
+    # Browsers omit this header for plain HTTP from another machine.
     origin = headers.get("origin", "").partition("://")[2]
     return bool(origin) and origin in (headers.get("host"), headers.get("x-forwarded-host"))
 
 
 async def posted(request: Request, most: int) -> dict[str, str] | None:
-    """Return the fields of a form, None if it is longer than `most` bytes or not complete."""
+    """Return the fields of a form, None if it is longer than `most` bytes or incomplete."""
     body = b""
     more = True
     while more:
@@ -171,11 +167,10 @@ async def posted(request: Request, most: int) -> dict[str, str] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What was asked of a page: what its address names, the query after it, and of which file.
+class PageRequest:
+    """A request for a page: the name in its path, its query, and the file of the history.
 
-    `regression_threshold` is how far a mean score may fall before that is a regression, None for
-    the default.
+    `regression_threshold` is how far a mean score may fall, None for the default.
     """
 
     name: str
@@ -184,19 +179,19 @@ class Asked:
     regression_threshold: float | None
 
 
-Page = Callable[[sqlite3.Connection, Asked, Addresses], Document | None]
+Page = Callable[[sqlite3.Connection, PageRequest, Addresses], Document | None]
 
 
-def _diff(db: sqlite3.Connection, asked: Asked, _: Addresses) -> Document:
+def _diff(db: sqlite3.Connection, requested: PageRequest, _: Addresses) -> Document:
     from kindlm.history.diff.run_diff import DiffOptions, compare_runs
     from kindlm.reports.diff.html import diff_choice_page, diff_page, read_diff_form
 
-    before, after = asked.query.get("before", ""), asked.query.get("after", "")
-    # No repository is looked into: commits are found where they were recorded.
+    before, after = requested.query.get("before", ""), requested.query.get("after", "")
+    # Without a repository: only recorded commits can be found.
     sides = find_sides(db, before or None, after or None, lambda _: None)
     if isinstance(sides, Err):
         return diff_choice_page(read_diff_form(db, before, after), sides.error)
-    options = DiffOptions(regression_threshold=asked.regression_threshold)
+    options = DiffOptions(regression_threshold=requested.regression_threshold)
     like = sides.value[1]
     form = read_diff_form(db, before, after, like if isinstance(like, str) else like.runs[0])
     return diff_page(compare_runs(db, *sides.value, options), form)
@@ -216,21 +211,22 @@ def _view(page: Page) -> Any:
         query = {name: request.args.get(name) for name in request.args}
         path = Path(datasette.databases[database].path)
         threshold = regression_threshold(datasette, database)
-        asked = Asked(tilde_decode(found.get("name") or ""), query, path, threshold)
+        name = tilde_decode(found.get("name") or "")
+        requested = PageRequest(name, query, path, threshold)
         links = Addresses(datasette, database, request.actor)
         part = query.get("part") is not None
 
-        def made(db: sqlite3.Connection) -> Response:
-            # The page is written while the history is read: it may hold iterators of its rows.
+        def make(db: sqlite3.Connection) -> Response:
+            # The document may hold iterators over rows, so it is rendered here, too.
             if (problem := read_model_problem(db)) is not None:
                 title = "The history cannot be read"
                 shown = notice_page(title, problem.message, problem.hint, status=500)
             else:
                 absent = _absent("This history has nothing with that name.")
-                shown = page(db, asked, links) or absent
+                shown = page(db, requested, links) or absent
             return response(shown, links, part=part)
 
-        return await datasette.databases[database].execute_fn(made)
+        return await datasette.databases[database].execute_fn(make)
 
     return view
 
@@ -241,7 +237,7 @@ def _absent(message: str) -> Document:
 
 
 def response(document: Document, links: Links, *, part: bool = False) -> Response:
-    """Return a page as it is sent, with its policy."""
+    """Return the HTTP response with a page, or with the part that updates it."""
     body = render_part(document, links) if part else "".join(render(document, links))
     headers = {
         "content-security-policy": f"{policy(document)}; frame-ancestors 'none'",
@@ -306,26 +302,36 @@ _NAME = "(?P<name>[^/]+)"
 
 ROUTES: list[tuple[str, Any]] = [
     (rf"^{PREFIX}$", _start),
-    (rf"{_DATABASE}/runs$", _view(lambda db, asked, links: runs_page(db, asked.query, links))),
+    (
+        rf"{_DATABASE}/runs$",
+        _view(lambda db, requested, links: runs_page(db, requested.query, links)),
+    ),
     (
         rf"{_DATABASE}/run/{_NAME}$",
-        _view(lambda db, asked, _: run_page(db, asked.name, asked.query)),
+        _view(lambda db, requested, _: run_page(db, requested.name, requested.query)),
     ),
     (
         rf"{_DATABASE}/execution/{_NAME}$",
-        _view(lambda db, asked, _: execution_page(db, asked.name, asked.query.get("reviewed"))),
+        _view(
+            lambda db, requested, _: execution_page(
+                db, requested.name, requested.query.get("reviewed")
+            )
+        ),
     ),
     (
         rf"{_DATABASE}/outputs/{_NAME}$",
-        _view(lambda db, asked, _: outputs_page(db, asked.name, asked.query)),
+        _view(lambda db, requested, _: outputs_page(db, requested.name, requested.query)),
     ),
     (rf"{_DATABASE}/review/{_NAME}$", _review),
     (rf"{_DATABASE}/diff$", _view(_diff)),
-    (rf"{_DATABASE}/test$", _view(lambda db, asked, links: trend_page(db, asked.query, links))),
+    (
+        rf"{_DATABASE}/test$",
+        _view(lambda db, requested, links: trend_page(db, requested.query, links)),
+    ),
     (
         rf"{_DATABASE}/search$",
-        _view(lambda db, asked, _: search_page(db, asked.history, asked.query)),
+        _view(lambda db, requested, _: search_page(db, requested.history, requested.query)),
     ),
-    # What has no route, some versions of Datasette answer with an error of the server.
+    # Some versions of Datasette answer paths without a route with a server error.
     (rf"^{PREFIX}/", _nowhere),
 ]

@@ -69,8 +69,8 @@ def write_diff(diff: RunDiff, out: TextIO, options: ReportOptions) -> None:
     color = {True: "bold green", False: "bold red", None: "bold yellow"}[headline.good]
     page.line((headline.word, color), f": {'; '.join(headline.reasons)}", hang=2)
     page.line((f"{phrases.scope_text(diff)}.", "dim"), indent=2)
-    if text := phrases.fail_on_text(diff):
-        page.line(text, indent=2)
+    if exit_code := phrases.fail_on_text(diff):
+        page.line(exit_code, indent=2)
     step = phrases.next_step(diff)
     page.blank()
     page.unbroken(("Next  ", "dim"), visible(page.typed(step.command)), (f"   {step.why}", "dim"))

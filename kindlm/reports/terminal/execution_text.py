@@ -59,8 +59,8 @@ def render_execution(
         page.heading(f"Transcript{of}")
         if attempt.talk:
             call = attempt.talk[0].view
-            options = (f"{one_line(k)} {one_line(str(v))}" for k, v in call.parameters.items())
-            request = ", ".join((f"{one_line(call.provider)} {one_line(call.model)}", *options))
+            sent = (f"{one_line(key)} {one_line(str(it))}" for key, it in call.parameters.items())
+            request = ", ".join((f"{one_line(call.provider)} {one_line(call.model)}", *sent))
             page.line(("request  ", "bold cyan"), (request, "dim"), indent=2, hang=2)
         for message in attempt.first:
             _write_message(message.role, message.text, page)

@@ -1,4 +1,4 @@
-// Presses the link or button of a page that names a key as its shortcut.
+// Clicks the link or button whose shortcut is pressed.
 (() => {
   const on = document.getElementById("keys");
   on.checked = localStorage.getItem("kindlm-keys") !== "off";

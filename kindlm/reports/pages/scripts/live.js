@@ -1,10 +1,10 @@
-// Renews the content of a page while what it shows goes on; the focus stays.
+// Updates the content of a page while its run is in progress; the focus stays.
 (() => {
   const EVERY_MS = 2000;
   const main = document.getElementById("content");
   let last = "";
 
-  // Returns which of its kind a link is that has the focus: its selector and its place.
+  // Returns a selector for the focused link, and its position among the links that match.
   function placeOf(element) {
     const href = element && element.getAttribute("href");
     if (!href) return null;
@@ -16,13 +16,13 @@
     const active = main.contains(document.activeElement) ? document.activeElement : null;
     const focused = placeOf(active);
     const written = [...main.querySelectorAll("input[name], select[name]")];
-    // The server escapes all that is not its own, and the page's policy lets no other script run.
+    // The server escapes untrusted text, and the page's policy forbids other scripts.
     const parsed = new DOMParser().parseFromString(text, "text/html");
     document.title = parsed.title;
     main.replaceChildren(...parsed.body.childNodes);
     for (const old of written) {
       const found = main.querySelector(`[name="${CSS.escape(old.name)}"]`);
-      // The element itself stays, with what somebody is writing into it.
+      // The element stays, with what the user is typing.
       if (found) found.replaceWith(old);
       if (old === active) old.focus({ preventScroll: true });
     }
@@ -44,7 +44,7 @@
         last = text;
       }
     } catch {
-      // Whoever serves the page may be gone for a while; it is asked again.
+      // The server may be unreachable for a while.
     }
     if (main.querySelector("[data-live]")) setTimeout(renew, EVERY_MS);
   }
