@@ -1,8 +1,7 @@
-"""A file as JSON values that know where they stand, whatever its format.
+"""A file as JSON values with their positions, whatever its format.
 
-`yaml_document` and `toml_document` read files into a `Document`. Size, depth, nodes and characters
-are bounded, so reading always ends. Values may have any shape; the functions below walk them and
-ignore values of another shape than they look for.
+`yaml_document` and `toml_document` read files into a `Document`, with limits for size and depth.
+Values may have any shape: functions that walk them skip values of other types than they look for.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 64
 
 Path = tuple[str | int, ...]
-"""Keys and list positions from the top of the document."""
+"""Keys and list indices from the root of the document."""
 
 _LINE_BREAK = re.compile(r"\r\n|\r|\n")
 
@@ -35,7 +34,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something wrong with the text itself. `limit` tells a refused size from a syntax error."""
+    """An error in the text itself; `limit` is set if the text exceeds a limit."""
 
     message: str
     hint: str
@@ -45,7 +44,7 @@ class Problem:
 
 
 class RefusedError(Exception):
-    """JSON cannot hold what stands at an index of a text, or it is too large."""
+    """The value at an index of a text is not valid as JSON, or too large."""
 
     def __init__(self, message: str, hint: str, index: int, *, limit: bool = False) -> None:
         super().__init__(message)
@@ -53,25 +52,25 @@ class RefusedError(Exception):
 
 
 def too_deep(index: int, hint: str = "Check for brackets that are never closed") -> RefusedError:
-    """Return the error of a value in too many others."""
+    """Return the error of a value that is nested too deeply."""
     message = f"The file is nested more than {MAX_DEPTH} levels deep"
     return RefusedError(message, hint, index, limit=True)
 
 
 class SourceText:
-    """A text that knows where its lines begin."""
+    """A text with the positions of its lines."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self._starts = [0, *(match.end() for match in _LINE_BREAK.finditer(text))]
 
     def position(self, index: int) -> Position:
-        """Return the place of a character."""
+        """Return the line and column of a character."""
         line = bisect_right(self._starts, index)
         return Position(line, index - self._starts[line - 1] + 1)
 
     def line(self, number: int) -> str | None:
-        """Return the text of a line without its end, None if there is no such line."""
+        """Return the text of a line without its line break, None if there is no such line."""
         if not 1 <= number <= len(self._starts):
             return None
         end = self._starts[number] if number < len(self._starts) else len(self.text)
@@ -80,9 +79,9 @@ class SourceText:
 
 @dataclass(slots=True)
 class Node:
-    """A value with its place; `keys` and `children` follow the path into it.
+    """A value with its index in the text, the indices of its `keys`, and its `children`.
 
-    `empty` is a plain scalar that is not there: a key with nothing behind it.
+    `empty` is set for a key without a value.
     """
 
     value: Any
@@ -93,7 +92,7 @@ class Node:
 
     @staticmethod
     def mapping(at: Node, /, **values: Node) -> Node:
-        """Return a mapping that stands where another value does."""
+        """Return a mapping at the position of another value."""
         node = Node({}, at.start)
         for key, value in values.items():
             node.put(key, value)
@@ -101,32 +100,32 @@ class Node:
 
     @staticmethod
     def sequence(at: Node, /, *values: Node) -> Node:
-        """Return a list that stands where another value does."""
+        """Return a list at the position of another value."""
         parts: dict[str | int, Node] = dict(enumerate(values))
-        return Node([each.value for each in values], at.start, children=parts)
+        return Node([node.value for node in values], at.start, children=parts)
 
     def leaf(self, value: Any) -> Node:
-        """Return a text, number or boolean that stands where this value does."""
+        """Return a text, number or boolean at the position of this value."""
         return Node(value, self.start)
 
     def put(self, key: str | int, node: Node, start: int | None = None) -> None:
-        """Put a value into a mapping or list; `start` is where the key is written."""
+        """Put a value into a mapping or list; `start` is the index of the key."""
         self.value[key] = node.value
         self.children[key] = node
         if isinstance(key, str):
             self.keys.setdefault(key, node.start if start is None else start)
 
     def take(self, key: str) -> Node:
-        """Take a value out of a mapping."""
+        """Remove a value from a mapping and return it."""
         del self.value[key]
         return self.children.pop(key)
 
     def child(self, key: str) -> Node | None:
-        """Return what a mapping has at a key, None if it has nothing or is none."""
+        """Return the value at a key, None if there is none or this is no mapping."""
         return self.children.get(key) if isinstance(self.value, dict) else None
 
     def entries(self, key: str) -> dict[int, Node]:
-        """Return the mappings in the list that a mapping has at a key, by their positions."""
+        """Return the mappings in the list at a key, by their indices."""
         node = self.child(key)
         if node is None or not isinstance(node.value, list):
             return {}
@@ -138,10 +137,10 @@ _NO_TEXT = SourceText("")
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What was read. `value` is None when nothing could be, or the file is empty.
+    """A file that was read. `value` is None if it is empty or unreadable.
 
-    `readable` is False when a syntax error or a limit stopped the reading. `root` is the value with
-    the places of all that is in it.
+    `readable` is False if a syntax error or a limit stopped the reading. `root` is the value with
+    the positions of everything in it.
     """
 
     value: Any = None
@@ -159,7 +158,7 @@ class Document:
         return Document(None, (problem,), False, text)
 
     def position(self, path: Path, *, key: bool = False) -> Position:
-        """Return where a value stands, or its key; for what is absent, its nearest parent's."""
+        """Return the position of a value or its key; for an absent one, that of its parent."""
         node = self.root
         if node is None:
             return Position(1, 1)
@@ -179,12 +178,12 @@ class Document:
         return self._text.position(place)
 
     def line(self, number: int) -> str | None:
-        """Return the text of a line, without its end."""
+        """Return the text of a line without its line break, None if there is no such line."""
         return self._text.line(number)
 
     def part(self, part: str | int) -> Document:
-        """Return a value of a mapping or list as a document of its own, without problems."""
-        assert self.root is not None, "only what was read has parts"
+        """Return a value in the root as a separate document, without problems."""
+        assert self.root is not None, "only a readable document has parts"
         node = self.root.children[part]
         return Document(node.value, (), self.readable, self._text, node)
 
@@ -198,20 +197,19 @@ def dotted(path: Path) -> str:
 
 
 def cases_of(documents: Document) -> list[Document]:
-    """Return the cases in a list of documents: each that is not a list, and the items of those."""
+    """Return the cases in a list of documents: a document is a case or a list of cases."""
     found: list[Document] = []
     for index, value in enumerate(documents.value or ()):
         document = documents.part(index)
         if isinstance(value, list):
             found += [document.part(item) for item in range(len(value))]
         elif value is not None:
-            # Nothing is between two lines of `---`.
             found.append(document)
     return found
 
 
 def read_text(data: bytes) -> SourceText | Document:
-    """Return the text of a file; a document with a problem if it is too large, or no UTF-8."""
+    """Return the text of a file, or a document with a problem if it is too large or not UTF-8."""
     if len(data) > MAX_BYTES:
         problem = Problem(
             f"The file is larger than {MAX_BYTES // 1024**2} MiB",
@@ -239,7 +237,7 @@ Raw = Mapping[str, Any]
 
 
 def items(raw: Raw, *path: str | int) -> Iterator[tuple[Path, Raw]]:
-    """Yield the mappings in a list of the file, with their paths."""
+    """Yield the mappings in the list at a path, with their paths."""
     *parents, last = path
     value: Any = raw
     for part in parents:
@@ -251,14 +249,14 @@ def items(raw: Raw, *path: str | int) -> Iterator[tuple[Path, Raw]]:
 
 
 def section(raw: Any, *path: str) -> Raw:
-    """Return a mapping of the file, an empty one if there is none."""
+    """Return the mapping at a path, {} if there is none."""
     for part in path:
         raw = raw.get(part) if isinstance(raw, dict) else None
     return raw if isinstance(raw, dict) else {}
 
 
 def prompts_of(test: Raw) -> dict[Path, str]:
-    """Return the names of the prompts of a test, by their places in it."""
+    """Return the names of the prompts of a test, by their paths in it."""
     several = test.get("prompts")
     named: dict[Path, Any] = {("prompt",): test.get("prompt")}
     if isinstance(several, list):
@@ -274,7 +272,7 @@ def expectations(test: Raw) -> Iterator[tuple[Path, Raw]]:
 
 
 def walk(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
-    """Yield a value and all that is in it, with paths. The reader has bounded the depth."""
+    """Yield a value and all values in it, with their paths. Readers limit the depth."""
     yield path, value
     if isinstance(value, dict):
         for key, item in value.items():
@@ -285,7 +283,7 @@ def walk(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
 
 
 def texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
-    """Yield all texts in a value, with their paths."""
+    """Yield all text in a value, with its paths."""
     for place, item in walk(value, path):
         if isinstance(item, str):
             yield place, item

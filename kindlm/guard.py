@@ -1,12 +1,12 @@
 """Keeps a user's Python code, which runs in kindlm's process, from ending a command unnoticed.
 
 Before a command imports such code, it forks (`Guard.enter`). The child does the work; the parent
-runs no user code and only waits. The child's last report is that the command ended, with its exit
-code. A child that ends without that report was ended from inside: by `os._exit`, a signal, or a
-crash of an extension module. The parent kills a child whose event loop stands still. In both cases
-the parent names what was running and how to resume, and exits with 1.
+only waits. The child's last report is the exit code of the command. A child that ends without it
+was ended by user code: by `os._exit`, a signal, or a crash of an extension module. The parent kills
+a child whose event loop is blocked. In both cases, the parent prints what was running and how to
+resume, and exits with 1.
 
-The child reports in shared memory and not through a pipe, since user code may close descriptors.
+The child reports through shared memory, since user code may close the descriptors of a pipe.
 """
 
 from __future__ import annotations
@@ -28,29 +28,33 @@ from typing import Any, NoReturn
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _POLL_S = 1.0
 _SILENT_POLLS = 10
-"""How many polls longer than its timeout an execution may hold up the event loop."""
+"""How many polls beyond its timeout an execution may block the event loop."""
 _GRACE_POLLS = 5
-"""How many polls the event loop may be held up after a signal."""
+"""How many polls the event loop may be blocked after a signal."""
 _IDLE_S = 300.0
-"""How long the event loop may be held up while no execution runs: one may have left code behind."""
+"""How long the event loop may be blocked while no execution runs, by code that one left behind."""
 _ANNOUNCED_S = 2.0
-"""A signal to the whole process group reaches both processes within this time."""
+"""How long the child waits for the parent to announce a signal to the process group."""
 _TEXT_BYTES = 1 << 12
 _SHOWN_NAMES = 10
 _SIGNALLING = ("kill", "killpg")
 _PR_SET_PDEATHSIG = 1
 
 ENDED_BY_USER_CODE = 70
-"""How a worker of a fleet exits if code of a user has ended it: it would end the next one, too."""
+"""The exit code of a fleet's worker that user code ended; a new worker would end likewise."""
 
 
 class _Memory(ctypes.Structure):
-    """What parent and child share.
+    """Memory that parent and child share.
 
-    `announced` is how many signals the parent has announced, `beats` counts the beats of the
-    child's event loop (0 while none runs), `code` is one more than the exit code that the command
-    ended with. The event loop may stand still for `limit_ms`. `run` can be resumed, `running` is
-    what is being imported or run, `how` is what ends the process.
+    Attributes:
+        announced: How many signals the parent has relayed.
+        beats: How often the child's event loop has reported; 0 while none runs.
+        code: One more than the exit code of the command, 0 before its end.
+        limit_ms: How long the event loop may be blocked.
+        run: The run to resume.
+        running: The imports and executions in progress.
+        how: How the process is being ended.
     """
 
     _fields_ = (
@@ -66,16 +70,16 @@ class _Memory(ctypes.Structure):
     how: bytes
 
 
-def _written(text: str) -> bytes:
+def _encoded(text: str) -> bytes:
     return text.encode("utf-8", "replace")[:_TEXT_BYTES]
 
 
 class Guard:
-    """The guard of this process; `guard` is the only one.
+    """The guard of this process; `guard` is its only instance.
 
-    `ends_all` is whether all that a child has left behind ends after it. `code_of_ended` is how a
-    command exits that code of a user has ended. `user_code` is what runs now, by name and with its
-    timeout: it may end this process at any moment.
+    With `ends_all`, processes that the child leaves behind are ended, too. `code_of_ended` is the
+    exit code of a command that user code ended. `user_code` has the names and timeouts of the user
+    code in progress.
     """
 
     def __init__(self) -> None:
@@ -93,20 +97,19 @@ class Guard:
         self._exit = os._exit
         self._explain: Callable[[str], None] | None = None
 
-    # What the command does.
+    # For commands.
 
     def arm(self, tell: Callable[[str, str], None]) -> None:
         """Let `enter` guard this process.
 
-        `tell` shows the user what was ended, and how to resume the run, if there is one.
+        `tell` gets a message that the process was ended, and the run to resume, if there is one.
         """
         self._tell = tell
 
     def enter(self) -> None:
-        """Go on in a child process, before code of a user runs for the first time.
+        """Fork before user code runs for the first time; only the child returns.
 
-        Only the child returns from this. Does nothing in a process that is not armed, such as
-        pytest's, and the second time.
+        Does nothing in an unarmed process, such as pytest's, or in the child.
         """
         if self._tell is None or self._memory is not None:
             return
@@ -132,32 +135,32 @@ class Guard:
         self._watch_exits()
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
-    def goes_on(self, run: str) -> None:
-        """Report the run that can be resumed if the process is ended."""
+    def set_run(self, run: str) -> None:
+        """Report the run that the user can resume if the process is ended."""
         if self._memory is not None:
-            self._memory.run = _written(run)
+            self._memory.run = _encoded(run)
 
     def finish(self, code: int) -> None:
-        """Report that the command has ended with an exit code; nothing counts that comes after."""
+        """Report the exit code of the command; later failures do not count."""
         if self._memory is not None and os.getpid() == self._pid:
             self._memory.code = code + 1
 
     def report_exit(self, how: str) -> None:
-        """Show the user that code of theirs has ended the command, and how to resume its run."""
+        """Show the user that their code ended the command, and how to resume its run."""
         if self._tell is not None and self._memory is not None:
             self._tell(f"kindlm was ended: {how}.", self._memory.run.decode("utf-8", "ignore"))
 
     def leave(self, code: int) -> NoReturn:
-        """End the command with an exit code at once, from any thread."""
+        """Exit at once, from any thread."""
         self.finish(code)
         self._exit(code)
         raise AssertionError("the process has ended")
 
     def is_new_signal(self) -> bool:
-        """Count a signal that has come; return whether it is more than the relay of another one.
+        """Count a received signal; return whether it is not the relay of an earlier one.
 
-        One to the terminal's process group arrives here twice: directly and from the parent. One
-        that the parent does not announce comes from code of a user, and ends this process.
+        A signal to the process group arrives twice: directly and from the parent. A signal that the
+        parent does not announce is from user code, and ends this process.
         """
         if self._memory is None:
             return True
@@ -165,22 +168,22 @@ class Guard:
         until = time.monotonic() + _ANNOUNCED_S
         while self._signals > 2 * (announced := self._memory.announced):
             if time.monotonic() > until:
-                self._memory.how = _written("a signal to itself")
+                self._memory.how = _encoded("a signal to itself")
                 self._exit(1)
             time.sleep(0.01)
         is_new = self._counted < announced
         self._counted += is_new
         return is_new
 
-    def come_back(self) -> None:
-        """Return to the folder that the command was started in; reports are written there."""
+    def return_to_folder(self) -> None:
+        """Change to the folder that the command was started in, where reports are written."""
         if self._folder is not None:
             with suppress(OSError):
                 os.chdir(self._folder)
 
     @contextmanager
     def beating(self) -> Iterator[None]:
-        """Show the parent that the running event loop is not held up."""
+        """Show the parent regularly that the running event loop is not blocked."""
         from asyncio import get_running_loop
 
         memory, loop = self._memory, get_running_loop()
@@ -201,16 +204,16 @@ class Guard:
             is_over = True
             memory.beats = 0
 
-    # Where code of a user runs.
+    # For places where user code runs.
 
     @property
     def is_entered(self) -> bool:
-        """Whether this process may run code of a user, now or later."""
+        """Whether this process may run user code, now or later."""
         return self._memory is not None
 
     @contextmanager
     def running(self, name: str, timeout_s: float = _IDLE_S) -> Iterator[None]:
-        """Import a file, or run an execution, in this context; both may run code of a user."""
+        """Report an import or an execution, which may run user code, while it is in progress."""
         memory, key = self._memory, object()
         if memory is None:
             yield
@@ -225,10 +228,9 @@ class Guard:
 
     @contextmanager
     def single(self) -> Iterator[None]:
-        """Call code of a user in this context.
+        """Call user code in this context, which ends forks that leave it.
 
-        It may fork this process, but only one goes on. In the main thread it may handle signals,
-        but only until it ends.
+        In the main thread, signal handlers that the code sets are removed at its end.
         """
         if self._memory is None or threading.current_thread() is not threading.main_thread():
             try:
@@ -237,7 +239,7 @@ class Guard:
                 self.stay_single()
             return
         if not self._calling:
-            # Calls overlap: what the first one found is kindlm's, whatever the others set.
+            # Of overlapping calls, only the first one finds kindlm's own handlers.
             self._handlers = {number: signal.getsignal(number) for number in _SIGNALS}
         self._calling += 1
         try:
@@ -250,9 +252,9 @@ class Guard:
                     signal.signal(number, handler)
 
     def stay_single(self) -> None:
-        """End this process if it is a copy that code of a user has made of kindlm's by `os.fork`.
+        """End this process if user code forked it from kindlm's.
 
-        The copy shares connections and the event loop's descriptors with kindlm.
+        A fork shares connections and the event loop's descriptors with kindlm.
         """
         if self._pid and os.getpid() != self._pid:
             with suppress(OSError):
@@ -260,7 +262,7 @@ class Guard:
             self._exit(1)
 
     def watch_exits(self, explain: Callable[[str], None] | None) -> None:
-        """Let nothing end this process with success, where kindlm has no parent that waits for it.
+        """Keep user code from ending a process without a guarding parent successfully.
 
         `explain` shows the user what ended it; None ends the watch.
         """
@@ -270,42 +272,42 @@ class Guard:
         self._explain = explain
 
     def _report(self, memory: _Memory) -> None:
-        """Report what is running, and for how long the event loop may stand still.
+        """Report what is running, and how long the event loop may be blocked.
 
-        Which execution holds it up is unknown. But when it has not turned for longer than the
-        shortest of their timeouts, one is over its time, and nothing can cut that off.
+        Which execution blocks it is unknown. But after the shortest timeout, one of them is over
+        its time, and cannot be cancelled.
         """
         running = list(self.user_code.values())
         names = [name[:200] for name, _ in running[:_SHOWN_NAMES]]
         if (more := len(running) - _SHOWN_NAMES) > 0:
             names.append(f"{more} more")
-        memory.running = _written(", ".join(names))
+        memory.running = _encoded(", ".join(names))
         limit_s = min((timeout for _, timeout in running), default=_IDLE_S)
         memory.limit_ms = int(limit_s * 1000)
 
-    # The child.
+    # In the child.
 
     def _interrupt(self, _number: int, _frame: FrameType | None) -> None:
         if self.is_new_signal():
             raise KeyboardInterrupt
 
     def _watch_exits(self) -> None:
-        """See calls that end or replace the process without any trace, or signal the parent."""
+        """Wrap functions that end or replace the process without a trace, or signal the parent."""
         for name in ("_exit", "abort", "execv", "execve", "kill", "killpg"):
-            seen = self._seen(name, getattr(os, name))
+            watched = self._watched(name, getattr(os, name))
             for module in (os, sys.modules[os.name]):  # `posix` has the same functions
-                setattr(module, name, seen)
+                setattr(module, name, watched)
 
-    def _seen(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+    def _watched(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **named: Any) -> Any:
             if os.getpid() == self._pid and not self._signals_others(name, arguments):
                 first = repr(arguments[0])[:200] if arguments else ""
-                # There is no caller when Python itself calls, at its end.
+                # Without a caller, Python itself calls at its end.
                 how = f"os.{name}({first}){_place(sys._getframe().f_back)}"  # noqa: SLF001
                 if self._memory is not None:
-                    self._memory.how = _written(how)
+                    self._memory.how = _encoded(how)
                     if name in _SIGNALLING:
-                        self._exit(1)  # the parent would take it for the user's
+                        self._exit(1)  # the parent would take it for the user's signal
                 elif self._explain is not None:
                     self._explain(how)
                     code = arguments[0] if name == "_exit" and arguments else 1
@@ -316,17 +318,17 @@ class Guard:
         return call
 
     def _signals_others(self, name: str, arguments: tuple[Any, ...]) -> bool:
-        """Return whether a call sends a signal neither to this process nor to its parent."""
+        """Return whether a call signals neither this process's group nor its parent."""
         if name not in _SIGNALLING:
             return False
         own = (0, os.getpgrp()) if name == "killpg" else (0, -1, -os.getpgrp(), os.getppid())
-        is_seen = self._memory is not None and len(arguments) == 2 and bool(arguments[1])
-        return not (is_seen and arguments[0] in own)
+        is_signal = self._memory is not None and len(arguments) == 2 and bool(arguments[1])
+        return not (is_signal and arguments[0] in own)
 
-    # The parent.
+    # In the parent.
 
     def _wait(self, pid: int, mask: set[int | signal.Signals]) -> NoReturn:
-        """Relay signals to the child until it has ended; then end as it did, or say why it did."""
+        """Relay signals to the child until it ends; exit like it, or report how it was ended."""
         memory = self._memory
         assert memory is not None
         wake, waker = os.pipe()
@@ -338,7 +340,7 @@ class Guard:
             nonlocal signals, silent
             signals, silent = signals + 1, 0
             memory.announced = signals
-            # One that heeds neither the first nor the second is killed.
+            # A child that ignores two signals is killed.
             with suppress(ProcessLookupError):
                 os.kill(pid, number if signals <= 2 else signal.SIGKILL)
 
@@ -349,7 +351,6 @@ class Guard:
         signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         how = None
-        # What the child leaves behind ends, too.
         while (ended := os.waitpid(-1 if self.ends_all else pid, os.WNOHANG))[0] != pid:
             if ended[0]:
                 continue
@@ -363,7 +364,7 @@ class Guard:
             if signals:
                 limit = _GRACE_POLLS
             elif os.isatty(0):
-                continue  # a person may debug it, and can press Ctrl-C
+                continue  # the user may be debugging, and can press Ctrl-C
             if silent > limit:
                 how = f"it blocked the event loop for more than {silent * _POLL_S:.0f} s"
                 os.kill(pid, signal.SIGKILL)
@@ -377,12 +378,12 @@ class Guard:
             how = how or memory.how.decode("utf-8", "ignore")
             running = memory.running.decode("utf-8", "ignore")
             if signals and not running:
-                self._exit(1)  # it was to end
+                self._exit(1)  # the user ended it
             during = f" while it ran {running}" if running else ""
             assert self._tell is not None
             ended_by = f"kindlm's process was ended{during}: {how or _ended(status)}."
             self._tell(ended_by, memory.run.decode("utf-8", "ignore"))
-            # Another signal may come from outside, such as from a system that is out of memory.
+            # The system may have killed it for lack of memory.
             is_by_user_code = not signals and (bool(how) or status >= 0)
             code = self.code_of_ended if is_by_user_code else 1
         self._exit(code)
@@ -399,7 +400,7 @@ def _ended(code: int) -> str:
 
 
 def _place(frame: FrameType | None) -> str:
-    """Return where a frame outside of the module `os` is: ` at tests/test_it.py:12`."""
+    """Return the place of the next frame outside of the module `os`: ` at tests/test_it.py:12`."""
     while frame is not None and frame.f_globals is vars(os):
         frame = frame.f_back
     if frame is None:
@@ -411,7 +412,7 @@ def _place(frame: FrameType | None) -> str:
 
 
 def _end_with(parent: int) -> None:
-    """Let this process be killed when its parent ends, however that ends."""
+    """Have this process killed when its parent ends in any way."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     else:

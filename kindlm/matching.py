@@ -1,16 +1,14 @@
-"""Matches values partially, and assigns calls to the entries of a list of expected ones.
+"""Matches JSON values partially, and assigns calls to a list of expected ones.
 
-One matcher serves `when`, `argsMatch` and every other partial match. Both sides are JSON values.
-Every key that is expected must exist and match, further keys are allowed at every level; arrays
-have equal length and match in order; numbers compare by value (1 = 1.0, and a boolean is no
-number); strings compare exactly; null equals only null, not a missing key; the order of keys does
-not matter. Nothing is coerced. The walk keeps its own stack, so that no depth of nesting overflows
-Python's, and it visits no more than `actual` holds.
+All partial matches, such as `when` and `argsMatch`, follow these rules. Each expected key must
+exist and match; further keys are allowed at every level, in any order. Arrays match in order and
+have the same length. Numbers compare by value: 1 = 1.0, and true is no number. Strings compare
+exactly; null only equals null, not a missing key. The walk has its own stack, so no nesting can
+overflow Python's, and it visits at most all of `actual`.
 
-In an assignment a call and an entry are numbers; `fits[entry][call]` says whether the call is what
-the entry asks for. An assignment names the entry of each call, None where it has none.
-`in_any_order` and `in_sequence` find the best assignment: a call may fit several entries, so taking
-the first one would be wrong.
+In an assignment, calls and entries of the list are numbers, and `fits[entry][call]` is whether a
+call meets an entry. An assignment has the entry of each call, or None. Since a call may meet
+several entries, `in_any_order` and `in_sequence` search for the best assignment.
 """
 
 from __future__ import annotations
@@ -22,21 +20,21 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from kindlm.dataclass import dataclass
 
-# The way from the root, last part first: a walk of any depth shares what its paths have in common.
+# The path from the root, last part first, so that paths share their beginnings.
 _Path: TypeAlias = "tuple[_Path | None, str | int]"
 
 ABSENT: Final = object()
-"""Stands for a value that is not there; null is something."""
+"""Stands for an absent value, unlike null."""
 
 _INDEX = re.compile(r"[0-9]{1,9}")
 _PLAIN_KEY = re.compile(r"[^\W\d][\w-]*")
 
 
 class Mismatch(NamedTuple):
-    """One place where the actual value is not what was expected.
+    """A place where the actual value differs from the expected one.
 
-    `path` leads there from the root, as in `items[0].price`; it is empty for the root itself.
-    `actual` is `ABSENT` where there is no value, `expected` where there may be none.
+    `path` is such as `items[0].price`, "" for the root. `actual` is `ABSENT` if the value is
+    missing, `expected` if it must not exist.
     """
 
     path: str
@@ -45,17 +43,17 @@ class Mismatch(NamedTuple):
 
 
 def matches(expected: Any, actual: Any, *, exact: bool = False) -> bool:
-    """Return whether `actual` has all that `expected` asks for; with `exact`, nothing more."""
+    """Return whether `actual` matches `expected`; with `exact`, further keys are not allowed."""
     return next(_walk(expected, actual, exact=exact), None) is None
 
 
 def equal(left: Any, right: Any) -> bool:
-    """Return whether two JSON values are the same: each has all that the other one has."""
+    """Return whether two JSON values are equal by the rules of this module."""
     return matches(left, right) and matches(right, left)
 
 
 def canonical(value: Any) -> str:
-    """Return a text that JSON values share if they are equal."""
+    """Return a text that is the same for equal JSON values."""
     return json.dumps(json.loads(json.dumps(value), parse_float=_number), sort_keys=True)
 
 
@@ -65,10 +63,10 @@ def _number(digits: str) -> int | float:
 
 
 def state_matches(wanted: Mapping[str, Any], state: Any) -> bool:
-    """Return whether a state has everything that is wanted, as `matches` means it.
+    """Return whether a state matches, by the rules of `matches`.
 
-    A key that is wanted to be `{"$absent": true}` must not be there, at whatever level it stands;
-    where its parent is absent, it is so too.
+    A key whose wanted value is `{"$absent": true}`, at any level, must not exist; nor does it exist
+    if its parent is absent.
     """
     return isinstance(state, Mapping) and all(
         _holds(want, state, key) for key, want in wanted.items()
@@ -86,18 +84,12 @@ def _holds(want: Any, state: Mapping[str, Any], key: str) -> bool:
 
 
 def mismatches(expected: Any, actual: Any, *, exact: bool = False) -> list[Mismatch]:
-    """Return every place where `actual` differs from `expected`, in the order of `expected`.
-
-    With `exact`, further keys are differences, too.
-    """
+    """Return all differences, in the order of `expected`; with `exact`, also further keys."""
     return list(_walk(expected, actual, exact=exact))
 
 
 def value_at(value: Any, parts: Iterable[str | int]) -> Any:
-    """Return what names and indices lead to inside of a JSON value, `ABSENT` if nothing is there.
-
-    An index may be written as a text.
-    """
+    """Return the value at a path in a JSON value, or `ABSENT`; an index may be text."""
     for part in parts:
         if isinstance(value, Mapping):
             value = value.get(str(part), ABSENT)
@@ -135,7 +127,6 @@ def _walk(expected: Any, actual: Any, *, exact: bool = False) -> Iterator[Mismat
 
 
 def _kind(value: Any) -> str:
-    """Return the JSON type of a value."""
     match value:
         case None:
             return "null"
@@ -161,7 +152,7 @@ def _text(path: _Path | None) -> str:
 
 
 def written_path(parts: Iterable[str | int]) -> str:
-    """Return a path as a text, such as `items[0].price`."""
+    """Return a path as text, such as `items[0].price`."""
     texts = (
         f".{part}" if isinstance(part, str) and _PLAIN_KEY.fullmatch(part) else f"[{part!r}]"
         for part in parts
@@ -175,7 +166,7 @@ Assignment: TypeAlias = list[int | None]
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How many calls an entry takes: `low` at least, `high` at most, None for any number."""
+    """How many calls an entry takes: from `low` to `high`, or any number if that is None."""
 
     low: int
     high: int | None
@@ -187,7 +178,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """A place in a sequence for a call of an entry; one that `repeats` takes any number."""
+    """A place in a sequence for a call that meets an entry; with `repeats`, for any number."""
 
     entry: int
     required: bool
@@ -195,12 +186,12 @@ class _Slot:
 
 
 def in_any_order(fits: Fits, bounds: Sequence[Bounds], calls: int) -> Assignment:
-    """Assign calls so that as many as possible of those each entry needs are there, then the rest.
+    """Assign as many calls as possible: first those that entries need, then the others.
 
-    This is a maximum matching of calls with places of entries, found by augmenting paths: first
-    with `low` places each, then with `high`. A path never takes a call away from an entry without
-    giving it another one, so that what the first round found stays found. Calls that fit the same
-    entries are alike: a path looks at one of them.
+    It finds a maximum matching by augmenting paths: first with `low` places for each entry, then
+    with `high`. A path only takes a call from an entry to replace it, so the second round keeps the
+    number of calls that the first one assigned. Of calls that meet the same entries, a path visits
+    only one.
     """
     matching = _Matching(fits, calls)
     for room in ([item.low for item in bounds], [item.high for item in bounds]):
@@ -212,7 +203,7 @@ def in_any_order(fits: Fits, bounds: Sequence[Bounds], calls: int) -> Assignment
 
 
 class _Matching:
-    """Which calls the entries have, each by what they fit."""
+    """The current assignment, with the calls of each entry by the entries that they meet."""
 
     def __init__(self, fits: Fits, calls: int) -> None:
         self.owners: Assignment = [None] * calls
@@ -223,9 +214,9 @@ class _Matching:
         self._calls_of = [dict[tuple[int, ...], list[int]]() for _ in fits]
 
     def augment(self, call: int, room: Sequence[int | None], full: set[int]) -> None:
-        """Find an entry for a call, if need be by moving other calls to other entries.
+        """Find an entry for a call, if necessary by moving other calls to other entries.
 
-        `full` are entries that no path leads on from; those that are found join them.
+        `full` has the entries from which no path leads to room, and gets those that it finds.
         """
         reached_by: dict[int, int] = {}
         queue = [call]
@@ -243,7 +234,7 @@ class _Matching:
         full.update(reached_by)
 
     def _flip(self, entry: int, reached_by: Mapping[int, int], start: int) -> None:
-        """Give each entry on the path the call it was reached by, from its end to its start."""
+        """Assign to each entry on the path the call that reached it, from end to start."""
         while True:
             moved = reached_by[entry]
             before = self.owners[moved]
@@ -261,10 +252,9 @@ class _Matching:
 def in_sequence(
     fits: Fits, bounds: Sequence[Bounds], calls: int, *, others_allowed: bool
 ) -> Assignment:
-    """Assign calls to entries whose order is that of the calls, leaving out as little as possible.
+    """Assign calls to entries in the same order, leaving out as few places and calls as possible.
 
-    What is left out is places that an entry needs, and calls, unless others are allowed. With
-    those, `high` says nothing: a call too many is another one.
+    If other calls are allowed, leaving out a call costs nothing, and `high` has no effect.
     """
     slots = [
         slot
@@ -288,7 +278,7 @@ def in_sequence(
 
 
 def _slots(entry: int, bounds: Bounds, calls: int, *, required_only: bool) -> list[_Slot]:
-    # More places than there are calls stay empty in any case.
+    # More places than calls make no difference.
     slots = [_Slot(entry, required=True)] * min(bounds.low, calls + 1)
     if required_only:
         return slots
@@ -298,7 +288,7 @@ def _slots(entry: int, bounds: Bounds, calls: int, *, required_only: bool) -> li
 
 
 def _costs(slots: list[_Slot], fits: Fits, calls: int, *, cost_of_other: int) -> list[list[int]]:
-    """Return what it costs to bring the calls from one on in line with the slots from one on."""
+    """Return the costs of assigning all calls from one on to all slots from one on."""
     costs = [[0] * (calls + 1) for _ in range(len(slots) + 1)]
     costs[-1] = [(calls - call) * cost_of_other for call in range(calls + 1)]
     for index in range(len(slots) - 1, -1, -1):

@@ -1,8 +1,8 @@
 """Finds kindlm's own providers and adapters, and those of packages; guards code of packages.
 
-Each of kindlm's own providers and adapters is one module, found by its file name. Entry points are
-read only for a name that is not kindlm's own, and a class is loaded only on use. So a faulty
-package affects only the commands that need it.
+kindlm's own providers and adapters are found by the names of their modules. Entry points are only
+read for other names, and a class is only loaded for use: a faulty package only affects the commands
+that need it.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ from kindlm.values import NULL_IS_ABSENT
 from kindlm.wording import first_of
 
 CRASHES = (Exception, SystemExit)
-"""What code of a package may raise by mistake; `sys.exit()` in it must not end a run."""
-
+"""Exceptions from code of packages that must not end a run; `sys.exit()` is among them."""
 
 K = TypeVar("K", Provider, Adapter)
 P = TypeVar("P", Check, Provider, Adapter, Framework, Report)
@@ -44,8 +43,7 @@ M = TypeVar("M", bound=BaseModel)
 
 _MOST_NAMES = 10
 
-_MOST = 2**53 - 1
-"""The most that a quota can be."""
+_MOST_QUOTA = 2**53 - 1
 
 _KINDS: dict[str, tuple[type[Any], str, str]] = {
     Check.group: (Check, "evaluate", "check"),
@@ -54,12 +52,12 @@ _KINDS: dict[str, tuple[type[Any], str, str]] = {
     Framework.group: (Framework, "read", "framework"),
     Report.group: (Report, "render", "report"),
 }
-"""Of each group, the base class, the method that a subclass defines, and what a user calls it."""
+"""For each group, the base class, the method that a subclass defines, and its name for users."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """An entry point of a package; `package` is the name to install or uninstall it by."""
+    """An entry point of a package; `package` is the name for pip."""
 
     group: str
     name: str
@@ -67,17 +65,17 @@ class Plugin:
     entry: EntryPoint
 
     def __str__(self) -> str:
-        """Return what it is, for the beginning of a message."""
+        """Return its kind, name and package, for the beginning of a message."""
         return f'The {_KINDS[self.group][2]} "{self.name}" of the package {self.package}'
 
 
 @cache
 def installed(group: str) -> Mapping[str, tuple[Plugin, ...]]:
-    """Return what the installed packages register in a group, by name; nothing is imported."""
+    """Return the entry points of a group by name, without importing them."""
     found: dict[str, dict[str, Plugin]] = {}
     for entry in entry_points(group=group):
         package = "(unknown)" if entry.dist is None else entry.dist.name
-        # A package may be found twice, in two folders of packages.
+        # A package may be installed in two folders.
         found.setdefault(entry.name, {}).setdefault(
             package, Plugin(group, entry.name, package, entry)
         )
@@ -85,9 +83,9 @@ def installed(group: str) -> Mapping[str, tuple[Plugin, ...]]:
 
 
 def provided(group: str, own: Collection[str]) -> str:
-    """Return the hint that packages may have an unknown name, and which names they have.
+    """Return the hint that a package may provide an unknown name, with the installed names.
 
-    kindlm's `own` names are not listed: it refuses a package that registers one of them.
+    It leaves out kindlm's `own` names, which packages may not register.
     """
     names = first_of([name for name in installed(group) if name not in own], _MOST_NAMES)
     installing = "If a package provides it: pip install PACKAGE"
@@ -96,10 +94,10 @@ def provided(group: str, own: Collection[str]) -> str:
 
 @cache
 def own_names(base: type[Provider | Adapter]) -> Mapping[str, str]:
-    """Return kindlm's own providers or adapters by name, with their modules; none is imported.
+    """Return the modules of kindlm's own providers or adapters by name, without importing them.
 
-    The file says the name: `openai_provider.py` is the provider `openai`, the last one in it. Those
-    that share a file are not among them: see `_together`.
+    `openai_provider.py` defines the provider `openai`, as its last class. For those that share a
+    file, see `_sharing_files`.
     """
     return {
         file.removesuffix(base.file_ending).replace("_", "-"): f"{base.group}.{file}"
@@ -109,33 +107,30 @@ def own_names(base: type[Provider | Adapter]) -> Mapping[str, str]:
 
 
 def own(base: type[K], name: str) -> type[K] | None:
-    """Return the provider or adapter of kindlm with a name, None if there is none.
-
-    Its module is imported; one that has the name as another name is looked for in all of them.
-    """
+    """Return kindlm's own provider or adapter with a name or an alias, None if there is none."""
     module = own_names(base).get(name)
     if module is not None:
         return _defined_in(module, base)[-1]
     if base is Provider:
-        return _together(base).get(name)
+        return _sharing_files(base).get(name)
     return next((kind for kind in all_own(base).values() if name in _other_names(kind)), None)
 
 
 def all_own(base: type[K]) -> dict[str, type[K]]:
-    """Return all providers or adapters of kindlm by the names that are recorded; imports them."""
-    found: dict[str, type[K]] = {**_together(base)}
+    """Import all of kindlm's own providers or adapters; return them by their recorded names."""
+    found: dict[str, type[K]] = {**_sharing_files(base)}
     for name, module in own_names(base).items():
         kind: type[K] = _defined_in(module, base)[-1]
-        for each in (name, *_other_names(kind).values()):
-            found[each] = kind
+        for recorded in (name, *_other_names(kind).values()):
+            found[recorded] = kind
     return dict(sorted(found.items()))
 
 
 @cache
-def _together(base: type[K]) -> Mapping[str, type[K]]:
-    """Return those that share a file, such as `preset_providers.py`, by name; imports them.
+def _sharing_files(base: type[K]) -> Mapping[str, type[K]]:
+    """Import those that share a file, such as `preset_providers.py`; return them by name.
 
-    Such a name is that of the class, in lower case.
+    The name is that of the class in lower case.
     """
     return {
         kind.__name__.lower(): kind
@@ -170,7 +165,7 @@ def _other_names(kind: type[Any]) -> Mapping[str, str]:
 
 
 def is_own(options: BaseModel | type[BaseModel]) -> bool:
-    """Tell whether options, or a class of options, are a provider's or an adapter's of kindlm."""
+    """Return whether options, or their class, belong to kindlm's own provider or adapter."""
     kind = options if isinstance(options, type) else type(options)
     return kind.__module__.startswith("kindlm.")
 
@@ -178,7 +173,7 @@ def is_own(options: BaseModel | type[BaseModel]) -> bool:
 def as_written(options: Section | None) -> dict[str, Any]:
     """Return the options of a provider or an adapter as JSON values, by their keys in the file.
 
-    Those of packages come with their defaults, for the defaults of another version may differ.
+    Options of packages include defaults, which may differ in another version.
     """
     if options is None:
         return {}
@@ -193,18 +188,18 @@ def as_written(options: Section | None) -> dict[str, Any]:
 
 
 def options_of_package(kind: type[M], written: Any, *, again: bool = False) -> M:
-    """Return options of a package's class, of JSON values: a date and an enum are texts there.
+    """Return the options of a package's class from JSON values, where a date or an enum is text.
 
-    Values that were valid before are validated `again`: a key that was left out is null there.
+    With `again`, the values are those of valid options, where an absent key is null.
     """
     context = NULL_IS_ABSENT if again else None
     return kind.model_validate_json(json.dumps(written), context=context)
 
 
 def find(base: type[P], name: str) -> Result[type[P]] | None:
-    """Return the class that a package registers by a name, None if no package has that name.
+    """Return the class that a package registers under a name, None if no package does.
 
-    Errors: two packages register the name, or the package is faulty.
+    It is an error if two packages register the name, or if the package is faulty.
     """
     plugins = installed(base.group).get(name, ())
     if not plugins:
@@ -217,19 +212,19 @@ def find(base: type[P], name: str) -> Result[type[P]] | None:
 
 
 def all_of(base: type[P], own: Collection[str]) -> tuple[dict[str, type[P]], list[KindlmError]]:
-    """Return the classes that packages register in a group, and what is wrong with the others.
+    """Load all classes of a group; return the usable ones by name, and the errors of the others.
 
-    It loads all of them, for what lists them. Those with one of kindlm's `own` names are not used.
+    A class with one of kindlm's `own` names is an error.
     """
     found: dict[str, Result[type[P]] | None] = {}
     for name, plugins in installed(base.group).items():
         found[name] = Err(taken(plugins[0])) if name in own else find(base, name)
-    usable = {name: each.value for name, each in found.items() if isinstance(each, Ok)}
-    return usable, [each.error for each in found.values() if isinstance(each, Err)]
+    usable = {name: result.value for name, result in found.items() if isinstance(result, Ok)}
+    return usable, [result.error for result in found.values() if isinstance(result, Err)]
 
 
 def taken(plugin: Plugin) -> KindlmError:
-    """Return that a package registers a name that is kindlm's own."""
+    """Return the error that a package registers one of kindlm's own names."""
     hint = f"Its authors have to rename it. Until then, uninstall {plugin.package}"
     return misuse(f"{plugin} has a name that kindlm reserves", hint)
 
@@ -249,7 +244,7 @@ def _load(plugin: Plugin) -> Result[Any]:
 
 
 def _wrong_with(found: Any, group: str) -> str | None:
-    """Return in what a loaded object is no plugin of a group; raise what pydantic does."""
+    """Return why a loaded object is not a valid plugin of a group; pydantic may raise, too."""
     base, work, _ = _KINDS[group]
     if not (inspect.isclass(found) and issubclass(found, base)):
         return f"is not a subclass of kindlm.plugins.{base.__name__}"
@@ -259,7 +254,7 @@ def _wrong_with(found: Any, group: str) -> str | None:
         return "has `demands` that is no kindlm.plugins.Demands"
     if not issubclass(found, Section):
         return None
-    # A field without a JSON Schema is one that YAML cannot hold.
+    # YAML cannot express a field without a JSON Schema, for which pydantic raises.
     try:
         schema = found.model_json_schema(by_alias=True, schema_generator=_OfSections)
     except _IgnoringError as error:
@@ -270,7 +265,7 @@ def _wrong_with(found: Any, group: str) -> str | None:
 
 
 class _IgnoringError(Exception):
-    """A model in options is no `Section`: it would ignore unknown keys."""
+    """A model in options is not a `Section`, and would ignore unknown keys."""
 
 
 class _OfSections(GenerateJsonSchema):
@@ -288,20 +283,17 @@ class _OfSections(GenerateJsonSchema):
 
 
 def wrong_with(value: Any, kind: Any) -> str | None:
-    """Return why a value that code of a package returned is no whole value of a dataclass.
-
-    Its fields are examined as deep as they go: nothing else has checked their types.
-    """
+    """Return why a value from a package is not a valid instance of a dataclass, at any depth."""
     if not isinstance(value, kind):
         return f"it is of the type {type(value).__name__}, not {kind.__name__}"
     try:
         _form_of(kind).model_validate({"value": value})
-        # What is `Any` has to be JSON, too.
+        # Fields of type `Any` have to be JSON.
         json.dumps(value, default=_fields, allow_nan=False)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join([kind.__name__, *map(str, first["loc"][1:])])
-        return f"`{where}` is wrong: {first['msg']}, but it is {_told(first['input'])}"
+        return f"`{where}` is wrong: {first['msg']}, but it is {_shown(first['input'])}"
     except (TypeError, ValueError, RecursionError) as error:
         return f"it is not valid JSON: {error}"
     return None
@@ -322,9 +314,9 @@ def _fields(value: Any) -> Any:
 async def answered(
     plugin: Plugin, call: Callable[[], Awaitable[Any]], kind: type[R], timeout_s: float
 ) -> Result[R]:
-    """Return what a call of a package's client or agent returns.
+    """Return the result of a call to a package's client or agent.
 
-    What it raises, what is no answer, and what takes too long is an error of a provider.
+    Exceptions, invalid answers and timeouts become errors of a provider.
     """
     try:
         async with asyncio.timeout(timeout_s) as limit:
@@ -348,7 +340,7 @@ async def answered(
 
 
 def _impossible(reply: ModelReply | AgentReply) -> str | None:
-    """Return which number of a reply none can have: a negative cost would make up for others."""
+    """Return which number of a reply is out of range: a negative cost would reduce the sum."""
     recorded = reply.recorded
     numbers: list[tuple[str, float | None, float]] = [
         ("latency_ms", reply.latency_ms, MAX_TIMEOUT_S * 1000),
@@ -358,9 +350,11 @@ def _impossible(reply: ModelReply | AgentReply) -> str | None:
         ("recorded.cost.usd", None if recorded is None else recorded.cost.usd, MAX_COUNTED),
     ]
     if isinstance(reply, ModelReply):
-        for number, quota in enumerate(reply.quotas):
-            said = {"left": quota.left, "limit": quota.limit, "reset_s": quota.reset_s}
-            numbers += [(f"quotas.{number}.{name}", each, _MOST) for name, each in said.items()]
+        for index, quota in enumerate(reply.quotas):
+            limits = {"left": quota.left, "limit": quota.limit, "reset_s": quota.reset_s}
+            numbers += [
+                (f"quotas.{index}.{name}", number, _MOST_QUOTA) for name, number in limits.items()
+            ]
     for name, value, most in numbers:
         if value is not None and not 0 <= value <= most:
             where = f"{type(reply).__name__}.{name}"
@@ -369,53 +363,53 @@ def _impossible(reply: ModelReply | AgentReply) -> str | None:
 
 
 def is_cancelled(error: BaseException) -> bool:
-    """Tell whether a task was cancelled from outside: code of a package may raise that, too."""
+    """Return whether the task was cancelled, and the error is not the package's own."""
     task = asyncio.current_task()
     was_cancelled = task is not None and task.cancelling() > 0
     return isinstance(error, asyncio.CancelledError) and was_cancelled
 
 
 def crashed(plugin: Plugin, what: str, error: BaseException) -> KindlmError:
-    """Return that code of a package raised something; `what` says what it could not do.
+    """Return the error for an exception in code of a package; `what` is such as `crashed`.
 
-    The message names the last line of the package that it came through.
+    The message has the last line of the package in the traceback.
     """
     root = plugin.entry.module.partition(".")[0]
-    came_through = (
+    frames = (
         (frame.f_globals.get("__name__") or "", line)
         for frame, line in walk_tb(error.__traceback__)
     )
-    lines = [at for at in came_through if at[0].partition(".")[0] == root]
-    # Its text ends with the address of a page about it.
-    said = error.message if isinstance(error, PydanticUserError) else error
-    where = f" ({lines[-1][0]}, line {lines[-1][1]})" if lines else ""
+    own_lines = [(module, line) for module, line in frames if module.partition(".")[0] == root]
+    # The text of this error ends with a URL.
+    text = error.message if isinstance(error, PydanticUserError) else error
+    where = f" ({own_lines[-1][0]}, line {own_lines[-1][1]})" if own_lines else ""
     return broken(
-        f"{plugin} {what}: {type(error).__name__}: {said}{where}",
+        f"{plugin} {what}: {type(error).__name__}: {text}{where}",
         f"{advice(plugin)}, or uninstall it; --verbose shows the traceback",
         crash=error,
     )
 
 
 def misfit(plugin: Plugin, made: Any, kind: type[Any]) -> KindlmError:
-    """Return that the method of a package returned something else than it has to."""
+    """Return the error that a method of a package returned a value of the wrong type."""
     method = _KINDS[plugin.group][1]
-    message = f"{plugin} cannot be used: `{method}` returned {_told(made)}"
+    message = f"{plugin} cannot be used: `{method}` returned {_shown(made)}"
     return broken(f"{message}, not a kindlm.plugins.{kind.__name__}", advice(plugin))
 
 
-def _told(value: Any) -> str:
-    """Return what a package returned: texts of it may be of any length, and secret."""
+def _shown(value: Any) -> str:
+    """Return a value of a package in words, without text, which may be long or secret."""
     if value is None or isinstance(value, float):
         return str(value)
     return f"an object of the type {type(value).__name__}"
 
 
 def advice(plugin: Plugin) -> str:
-    """Return what to do about a fault in a package, for its authors and for its users."""
+    """Return the hint for a fault in a package."""
     return f"Fix or update {plugin.package}, or report this to its authors"
 
 
 def failed(plugin: Plugin, what: str, error: BaseException) -> KindlmError:
-    """Return what code of a package raised as an error of the provider or agent that it is."""
+    """Return the error of a provider or agent for an exception in code of a package."""
     crash = crashed(plugin, what, error)
     return unanswered(crash.message, hint=crash.hint, trace=crash.trace)

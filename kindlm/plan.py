@@ -1,7 +1,7 @@
 """The plan of a run: its executions and their order; the expressions of `-k`.
 
-An execution is case × target × repeat. Only this module makes ids of executions. The same suites
-and selection always give the same plan, which resumed runs and shards rely on.
+An execution is case × target × repeat, and gets its id here. The same suites and selection always
+give the same plan, which resumed runs and shards rely on.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from kindlm.errors import Err, Ok, Result, misuse
 from kindlm.suite import Case, Suite
 
 Keywords: TypeAlias = Callable[[Sequence[str]], bool]
-"""Returns whether an expression matches a test, given its names in lower case."""
+"""Returns whether an expression matches a test with the given names, in lower case."""
 
 
 class QualifiedName(NamedTuple):
-    """What identifies a test in all runs. Suites of several projects may have one name."""
+    """The identity of a test in all runs. Suites of several projects may have the same name."""
 
     project: str
     suite: str
@@ -32,14 +32,17 @@ class QualifiedName(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which tests a run is asked for; an empty field selects everything.
+    """The tests that a run selects; an empty field selects everything.
 
-    Of `tests` and of `tags`, one has to fit. One of `tests` fits the tests that have it as the name
-    of their suite or file, or as their own name or title. If no test has, it fits those where it is
-    a part of one. Case makes no difference. `keywords` has to match the names and tags of a test.
-    `only` holds the tests to choose from. `unnamed` are tests of files that
-    were not named, while others of their suite were: path of the suite, test. `shard` is (i, n): of
-    all tests that are selected otherwise, every n-th, beginning with the i-th.
+    Attributes:
+        tests: Names, of which one has to match: that of a suite, its file, a test, or its title,
+            or a part of one if no name matches as a whole. Case makes no difference.
+        tags: Tags, of which the test needs one.
+        keywords: An expression that has to match the names and tags of a test.
+        only: The tests to select from.
+        unnamed: Tests to leave out because their file was not named, although another file of
+            their suite was: path of the suite, test.
+        shard: (i, n): every n-th of the tests selected otherwise, beginning with the i-th.
     """
 
     suite: str | None = None
@@ -55,9 +58,9 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class PlannedCase:
-    """A case of a suite, the targets it is to run on, and how often on each.
+    """A case of a suite, its selected targets, and the number of repeats on each.
 
-    `numbers` are those of its repeats where they are not 1 to `repeat`.
+    `numbers` are those of its repeats, if not 1 to `repeat`.
     """
 
     case: Case
@@ -67,12 +70,12 @@ class PlannedCase:
 
     @property
     def selected(self) -> bool:
-        """Whether it is to run at all."""
+        """Whether it runs on any target."""
         return bool(self.targets)
 
     @property
     def executions(self) -> int:
-        """How many executions this case has."""
+        """The number of executions of this case."""
         return len(self.targets) * self.repeat
 
 
@@ -80,7 +83,7 @@ class PlannedCase:
 class PlannedSuite:
     """A suite and its cases, selected or not, in the order of the file.
 
-    `before` is how many executions the suites before it have: its own are numbered from there.
+    `before` is the number of executions in earlier suites; its own are numbered from there.
     """
 
     ordinal: int
@@ -90,16 +93,15 @@ class PlannedSuite:
 
     @property
     def executions(self) -> int:
-        """How many executions this suite has."""
+        """The number of executions of this suite."""
         return sum(case.executions for case in self.cases)
 
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """One conversation to have and to check: repeat number `repeat`, from 1, of a test.
+    """A repeat of a test, with its number from 1; `repeats` is their number in the plan.
 
-    `id` is unique in the run and stable over attempts; `repeats` is how many the plan has of the
-    test.
+    `id` is unique in the run, and the same for all attempts.
     """
 
     id: str
@@ -111,26 +113,26 @@ class Execution:
 
     @property
     def test(self) -> QualifiedName:
-        """What identifies the test."""
+        """The identity of the test."""
         return name_of(self.suite.suite, self.case, self.target)
 
     def subject(self, attempt: int) -> str:
-        """Return what the events of one attempt are about, such as `17.1`."""
+        """Return the subject of the events of an attempt, such as `17.1`."""
         return f"{self.id}.{attempt}"
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All executions of a run; they are made on demand, so that a plan of any size stays small."""
+    """All executions of a run, which are created while iterating: a plan needs little memory."""
 
     suites: tuple[PlannedSuite, ...]
 
     def __len__(self) -> int:
-        """Return the number of executions, skipped ones included."""
+        """Return the number of executions, including skipped ones."""
         return sum(suite.executions for suite in self.suites)
 
     def __iter__(self) -> Iterator[Execution]:
-        """Yield the executions in order: repeats of a test side by side, targets after tests."""
+        """Yield the executions by suite, case, target and repeat."""
         for suite in self.suites:
             number = suite.before
             for planned in suite.cases:
@@ -144,11 +146,14 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """What earlier sessions of a run did, by the ids of executions and the ordinals of suites.
+    """What earlier sessions of a run did.
 
-    `finished` executions are not run again; `attempts` is the number of the last attempt of the
-    others that were started, `reruns` how many of these ended and were to be run again;
-    `spent_usd` is what everything cost, but for `unknown_costs` calls whose cost is unknown.
+    Attributes:
+        finished: Ids of executions that are not run again.
+        attempts: The number of the last attempt at each other execution that started.
+        reruns: How many attempts at it ended and were to be rerun.
+        spent_usd: The known cost, by the ordinal of the suite.
+        unknown_costs: The number of calls with an unknown cost.
     """
 
     finished: frozenset[str] = frozenset()
@@ -160,17 +165,17 @@ class Earlier:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where suites stand in a run that has begun before: their `ordinals` by path.
+    """The places of suites in a resumed run: their `ordinals` by path.
 
-    `started` are the ordinals of those that have started, in the order in which they first did:
-    executions are numbered in that order, and one that starts later gets the next numbers.
+    `started` are the ordinals of suites in the order in which they started, and in which their
+    executions are numbered. A suite that starts later gets the next numbers.
     """
 
     ordinals: Mapping[str, int] = field(default_factory=dict)
     started: tuple[int, ...] = ()
 
     def ordinal(self, path: str, position: int) -> int:
-        """Return the ordinal of a suite; it is its position in a run that begins now."""
+        """Return the ordinal of a suite, which is its `position` in a new run."""
         return self.ordinals.get(path, position)
 
 
@@ -182,8 +187,8 @@ def make_plan(
 ) -> Plan:
     """Return the plan of a run of `suites`.
 
-    `missing` are the ordinals of suites that cannot run now. They have no executions, but the
-    tests of the others are dealt to shards as if they had.
+    `missing` are the ordinals of suites that cannot run now. They get no executions, but count when
+    tests are distributed among shards.
     """
     chosen = selection or Selection()
     named = {name for suite in suites for case in suite.cases for name in _names(suite, case)}
@@ -206,11 +211,7 @@ def make_plan(
 
 
 def plan_repeats(plan: Plan, repeats: Mapping[QualifiedName, Sequence[int]], done: int = 0) -> Plan:
-    """Return a plan of some repeats of the tests of a plan.
-
-    `repeats` are their numbers. `done` is how many executions the run has had until then: the next
-    ones are numbered from there.
-    """
+    """Return a plan of some repeats of tests, by their numbers; executions count from `done`."""
     suites = [replace(planned, cases=tuple(_repeated(planned, repeats))) for planned in plan.suites]
     return numbered((suite for suite in suites if suite.cases), done)
 
@@ -225,12 +226,12 @@ def _repeated(
 
 
 def name_of(suite: Suite, case: Case, target: str) -> QualifiedName:
-    """Return what identifies the test that a case is on a target."""
+    """Return the identity of a case on a target."""
     return QualifiedName(suite.project, suite.name, case.name, target)
 
 
 def undealt(plan: Plan) -> Plan:
-    """Return a plan before any of its tests was dealt to the run: none is selected."""
+    """Return a plan with no test selected, as before its tests are distributed."""
     return numbered(
         replace(
             suite,
@@ -241,7 +242,7 @@ def undealt(plan: Plan) -> Plan:
 
 
 def numbered(suites: Iterable[PlannedSuite], before: int = 0) -> Plan:
-    """Return a plan of suites whose executions are numbered on from `before`."""
+    """Return a plan of suites with their executions numbered after `before`."""
     found = []
     for suite in suites:
         found.append(replace(suite, before=before))
@@ -271,7 +272,7 @@ def _plan_case(
     return PlannedCase(
         case=case,
         targets=targets,
-        # A skipped case is shown once for each target: repeats of nothing say nothing.
+        # A skipped case has one execution for each target.
         repeat=1 if case.skip else selection.repeat or case.repeat,
     )
 
@@ -289,7 +290,7 @@ def _names(suite: Suite, case: Case) -> list[str]:
 def _is_selected(
     suite: Suite, case: Case, selection: Selection, wanted: Collection[tuple[str, bool]]
 ) -> bool:
-    """Return whether a case fits; `wanted` are the names, and whether they are whole names."""
+    """Return whether a case is selected; `wanted` are names, and whether each is a whole one."""
     if (suite.path, case.name) in selection.unnamed:
         return False
     if selection.suite is not None and selection.suite.lower() not in suite.name.lower():
@@ -308,18 +309,17 @@ _TOKEN = re.compile(r"""\s*(?:"([^"]*)"|'([^']*)'|([()]|[^\s()]+))""")
 _OPERATORS = frozenset({"and", "or", "not", "(", ")"})
 _NODES = (ast.BoolOp, ast.boolop, ast.UnaryOp, ast.unaryop, ast.Constant)
 _MOST_WORDS = 200
-"""It also bounds how deep an expression nests."""
+"""This also limits the nesting of an expression."""
 
 
 def parse_keywords(text: str) -> Result[Keywords]:
-    """Return what an expression of `-k` matches, or what is wrong with it.
+    """Parse an expression of `-k`, such as `refund and not (gpt or slow)`.
 
-    It is one such as `refund and not (gpt or slow)`. A word matches a test if one of its names
-    contains the word, whatever the case. A word with spaces, parentheses, or the name of an
-    operator is written in quotes.
+    A word matches a test if one of its names contains it, in any case. Words with spaces or
+    parentheses, and names of operators, are written in quotes.
     """
     tokens = _TOKEN.findall(text.rstrip())
-    # Python reads the expression, in which each word is the number of its place.
+    # Python parses the expression, with the index of each word in its place.
     written = (
         bare if bare in _OPERATORS else str(place) for place, (_, _, bare) in enumerate(tokens)
     )

@@ -1,16 +1,15 @@
-"""The base classes with which packages add checks, providers, agent adapters and reports.
+"""The base classes with which packages add checks, providers, adapters, frameworks and reports.
 
-A package registers a class in an entry point, whose name is what users write:
+A package registers a subclass as an entry point, under the name that users write:
 
     [project.entry-points."kindlm.checks"]
     polite = "acme_kindlm:Polite"
 
-The class is a subclass of `Check`, `Provider`, `Adapter`, `Framework` or `Report`. The first three
-are pydantic models: their fields are the options that users write in kindlm.yaml, and one method
-does the work.
-`Count`, `Maybe`, `Pattern`, `Positive`, `Score`, `Seconds`, `Text`, `Url` and `Words` are types for
-fields, and so is a subclass of `Section` for a mapping in them. A validator raises what `refuse`
-returns: the message then stands at the key in the file.
+Subclasses of `Check`, `Provider` and `Adapter` are pydantic models: their fields are the options in
+kindlm.yaml. Types for fields are `Count`, `Maybe`, `Pattern`, `Positive`, `Score`, `Seconds`,
+`Text`, `Url` and `Words`; a subclass of `Section` is a mapping. A validator that finds a wrong
+value raises `refuse(…)`: kindlm then shows the message at the key in the file.
+
 kindlm's own providers and adapters are subclasses of the same classes.
 """
 
@@ -121,34 +120,34 @@ __all__ = [
 
 
 class Check(Section):
-    """A check: a subclass has fields for its options, and says whether a transcript passes.
+    """A check: a subclass has fields for its options, and decides whether a transcript passes.
 
-    It stands in `expect` under the name of its entry point, which is recorded as its kind.
+    Users write it in `expect` under the name of its entry point, which is recorded as its kind.
     """
 
     group: ClassVar[str] = "kindlm.checks"
     reserved: ClassVar[frozenset[str]] = frozenset()
     about_tools: ClassVar[bool] = False
-    """Whether it is about tool calls. It is undecided, and not run, where nothing shows that the
-    target reports its calls."""
+    """Whether it checks tool calls. It is undecided, and not run, if nothing shows that the target
+    reports its calls."""
     demands: ClassVar[Demands] = Demands.SAFETY
     """What it demands: whether its failure means that an attack succeeded."""
     only_numbers: ClassVar[bool] = False
-    """Whether its results hold nothing but numbers that it measured. `redactPii` then leaves them
-    as they are, unless they are undecided."""
+    """Whether its results only contain numbers that it measured. `redactPii` then leaves them
+    unchanged, unless they are undecided."""
 
     def evaluate(
         self, transcript: Transcript, context: CheckContext
     ) -> CheckResult | Awaitable[CheckResult]:
         """Return `self.passed()`, `self.failed(…)` or `self.undecided(…)`.
 
-        A check that asks a model is `async` and awaits `context.ask`. Any other check runs in a
-        thread, so that it may take long.
+        A check that asks a model is `async` and awaits `context.ask`. Other checks run in a thread
+        and may take long.
         """
         raise NotImplementedError
 
     def passed(self, *, score: float = 1.0, actual: Any = None, message: str = "") -> CheckResult:
-        """Return that the check passes."""
+        """Return the result of a check that passes."""
         return CheckResult("", "", Outcome.PASSED, score=score, actual=actual, message=message)
 
     def failed(
@@ -161,9 +160,9 @@ class Check(Section):
         actual: Any = None,
         evidence: tuple[Evidence, ...] = (),
     ) -> CheckResult:
-        """Return that the check fails; `code` is a stable name for the reason, such as `RUDE`.
+        """Return the result of a check that fails; `code` names the reason, such as `RUDE`.
 
-        Reports show it before the message. Their failure code is `CUSTOM_CHECK_FAILED`.
+        Reports show it before the message. The failure code is `CUSTOM_CHECK_FAILED`.
         """
         return CheckResult(
             "",
@@ -178,7 +177,7 @@ class Check(Section):
         )
 
     def undecided(self, message: str, *, actual: Any = None) -> CheckResult:
-        """Return that the check can neither pass nor fail; the execution is then errored."""
+        """Return the result of a check that can neither pass nor fail; the execution errors."""
         return CheckResult(
             "",
             "",
@@ -191,12 +190,15 @@ class Check(Section):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a provider is reached with.
+    """The address and the key of a provider.
 
-    `base_url` is what the file says: None if it says nothing, even if the class has an address.
-    `key` is the value of the variable that `apiKeyEnv` names, and `environ` the environment with
-    what `.env` files say. `name` is the user's name for the provider, `key_variable` what
-    `apiKeyEnv` names, `organization` the key of that name.
+    Attributes:
+        base_url: `baseUrl` of the file, None if it is left out.
+        key: The value of the variable that `apiKeyEnv` names.
+        environ: The environment, including `.env` files.
+        name: The user's name for the provider.
+        key_variable: The variable that `apiKeyEnv` names.
+        organization: `organization` of the file.
     """
 
     base_url: str | None
@@ -210,33 +212,33 @@ class Access:
 class Provider(Section):
     """A provider of models: a subclass has fields for its options, and connects to the provider.
 
-    It stands in `providers` as `type: NAME`. `apiKeyEnv` and `baseUrl` are kindlm's own keys.
+    Users write it in `providers` as `type: NAME`. `apiKeyEnv` and `baseUrl` are kindlm's own keys.
     """
 
     group: ClassVar[str] = "kindlm.providers"
     file_ending: ClassVar[str] = "_provider"
     reserved: ClassVar[frozenset[str]] = frozenset({"type", "apiKeyEnv", "baseUrl"})
     usual_key_variable: ClassVar[str | None] = None
-    """The variable of the key where the file names no variable and no `baseUrl`.
+    """The variable of the key if the file has neither `apiKeyEnv` nor `baseUrl`.
 
-    A provider with one requires `apiKeyEnv` under its own name, and `baseUrl` under another."""
+    If it is set, `apiKeyEnv` is required under the provider's own name, `baseUrl` under another."""
     usual_base_url: ClassVar[str | None] = None
-    """Its address where the file names no `baseUrl`, with `{name}` in the place of an option.
+    """The address if the file has no `baseUrl`, with `{name}` in place of an option.
 
-    A provider with one requires these options, and neither `apiKeyEnv` nor `baseUrl`."""
+    If it is set, these options are required, and neither `apiKeyEnv` nor `baseUrl`."""
     address_variable: ClassVar[str | None] = None
-    """The variable with its address where the file names no `baseUrl`."""
+    """The variable with the address if the file has no `baseUrl`."""
     needs_base_url: ClassVar[bool] = False
     """Whether `baseUrl` is required."""
     takes_key: ClassVar[bool] = True
     takes_seed: ClassVar[bool] = True
     takes_prefill: ClassVar[bool] = False
     embeds: ClassVar[bool] = False
-    """Whether `embedder` returns one."""
+    """Whether `embedder` returns an embedder."""
     wants_echo: ClassVar[bool] = False
-    """Whether its client puts into `ModelReply.echo` what its models want back.
+    """Whether its client sets `ModelReply.echo`, which its models need back.
 
-    `kindlm test --cache` asks again then, where an answer calls tools: no echo is recorded."""
+    An echo is not recorded, so `--cache` does not reuse answers that call tools."""
     takes_placeholders: ClassVar[bool] = True
     """Whether `{{env.NAME}}` stands for a variable in its options."""
 
@@ -248,25 +250,25 @@ class Provider(Section):
 
     @classmethod
     def ambient_address(cls, environ: Mapping[str, str]) -> str | None:
-        """Return the URL that `address_variable` stands for, None if it is not set."""
+        """Return the URL in `address_variable`, None if it is not set."""
         return environ.get(cls.address_variable or "") or None
 
     def connect(self, access: Access) -> ModelClient | Err:
-        """Return the client for all calls of a run; `complete` makes one, without retries.
+        """Return the client for all calls of a run. Its `complete` makes one call, without retries.
 
-        Return `Err(KindlmError)` for settings that it cannot use: every call then has this error.
+        For settings that it cannot use, return `Err(KindlmError)`: every call then has this error.
         """
         raise NotImplementedError
 
     def embedder(self, access: Access) -> Embedder:
-        """Return what turns texts into vectors; only called if `embeds` is set."""
+        """Return the client that turns text into vectors; only called if `embeds` is set."""
         raise NotImplementedError
 
 
 class Adapter(Section):
     """An agent adapter: a subclass has fields for its options, and opens conversations.
 
-    It stands in `agents` as `adapter: NAME`. The keys of all agents are kindlm's own.
+    Users write it in `agents` as `adapter: NAME`. Keys that all agents have are kindlm's own.
     """
 
     group: ClassVar[str] = "kindlm.agents"
@@ -276,30 +278,30 @@ class Adapter(Section):
         | {"headers", "gateway", "telemetry", "telemetryWaitMs"}
     )
     other_names: ClassVar[Mapping[str, str]] = {}
-    """Further names that users may write for it, each with the name that is recorded."""
+    """Aliases that users may write, each with the name that is recorded."""
     needs_endpoint: ClassVar[bool] = False
     takes_headers: ClassVar[bool] = True
     asks_for_tools: ClassVar[bool] = False
-    """Whether the agent leaves it to its caller to run its tools: the test simulates them."""
+    """Whether the caller runs the agent's tools: the test simulates them."""
     starts_program: ClassVar[bool] = False
-    """Whether it starts a program for each conversation, with the variables that `open` gets: of
-    the gateway, if the agent has `gateway: true`."""
+    """Whether it starts a program for each conversation, with the environment that `open` gets,
+    which includes the gateway's variables for `gateway: true`."""
     system_text_hint: ClassVar[str] = "Use a prompt without it"
-    """What to do where `sends_system_text` is false."""
+    """The hint for users if `sends_system_text` is false."""
 
     def open(self, target: AgentTarget, environ: Mapping[str, str]) -> Agent | Err:
-        """Return the agent for one conversation; nothing is connected before its `__aenter__`.
+        """Return the agent for one conversation; it connects in its `__aenter__`.
 
-        `target` has the keys of all agents, `environ` the environment with what `.env` files say.
-        An error is the answer to every message.
+        `target` has the keys that all agents have, `environ` is the environment, including `.env`
+        files. If it returns an error, every message gets this error.
         """
         raise NotImplementedError
 
     @classmethod
     def check_endpoint(cls, endpoint: str) -> None:
-        """Raise what `refuse` returns if the agent cannot be at an endpoint.
+        """Raise `refuse(…)` for an endpoint that is not valid.
 
-        By default, only an http URL has a form: an endpoint may be `tcp://127.0.0.1:9000`, too.
+        By default, it checks http URLs and refuses secrets: other endpoints may have any form.
         """
         if endpoint.startswith(("http://", "https://")):
             check_url(endpoint)
@@ -307,22 +309,21 @@ class Adapter(Section):
             check_no_secret(endpoint)
 
     def wants_endpoint(self) -> bool:
-        """Tell whether the agent cannot be reached without an endpoint."""
+        """Return whether the agent cannot be reached without an endpoint."""
         return self.needs_endpoint
 
     def prints_calls(self) -> bool:
-        """Tell whether the agent is a program that reports its tool calls in lines it prints."""
+        """Return whether the agent is a program that prints its tool calls."""
         return False
 
     def sends_system_text(self) -> bool:
-        """Tell whether the agent gets the system text of a prompt."""
+        """Return whether the agent gets the system text of a prompt."""
         return True
 
     def without_meaning(self, spelling: Spelling) -> Iterator[tuple[str, str, str]]:  # noqa: ARG002
-        """Yield keys that mean nothing beside the other options, whether they are written or not.
+        """Yield keys that have no effect with the other options, even if the user left them out.
 
-        Each comes with where it means nothing, and with what to do; both use the `spelling` of the
-        user's file.
+        With each key come the condition and a hint, in the `spelling` of the user's file.
         """
         yield from ()
 
@@ -331,20 +332,20 @@ class Adapter(Section):
         endpoint: str,  # noqa: ARG002
         environ: Mapping[str, str],  # noqa: ARG002
     ) -> Iterator[tuple[str, str, str]]:
-        """Yield warnings about an agent: a reason for programs, a message, and what to do."""
+        """Yield warnings about an agent: a code, a message, and a hint."""
         yield from ()
 
     def compiled(self) -> Self:
-        """Return the options as they are used, before variables are put in."""
+        """Return the options in the form in which they are used, before variables are resolved."""
         return self
 
 
 class Framework:
     """A framework for agents in Python: a subclass talks to its agents and reads their results.
 
-    Its name is the package that the framework's types are from, with `_` in the place of a dot:
-    `pydantic_ai`, `google_adk`. So kindlm finds it without importing anything. It is created
-    without arguments, once for each conversation: it keeps what the next message needs.
+    Its name is the package of the framework's types, with `_` for dots: `pydantic_ai`,
+    `google_adk`. It is created without arguments, once for each conversation, and may keep state
+    between messages.
     """
 
     group: ClassVar[str] = "kindlm.frameworks"
@@ -354,44 +355,44 @@ class Framework:
     """Whether `send` passes on the context of a message."""
 
     def is_agent(self, value: Any) -> bool:  # noqa: ARG002
-        """Tell whether `send` can talk to an object. Its type or a base of it is of the package."""
+        """Return whether `send` can talk to an object of one of the package's types."""
         return False
 
     def turn(self, agent: Any) -> AbstractAsyncContextManager[Any]:  # noqa: ARG002
-        """Return what is held while an agent answers; waiting for it is no part of the answer.
+        """Return a context that is held while an agent answers; waiting for it is not timed.
 
-        That is a lock where conversations that share an agent have to take turns.
+        It is a lock if conversations that share an agent have to take turns.
         """
         return nullcontext()
 
     async def send(self, agent: Any, request: AgentRequest) -> Any:
         """Send the last message of a request to an agent, and return its result, for `read`.
 
-        It runs in the event loop of the run. What it raises makes the execution errored.
+        It runs in the event loop of the run. An exception makes the execution errored.
         """
         raise NotImplementedError
 
     async def read(self, result: Any, sent: str) -> AgentReply | None:
-        """Return what a result says that answers the message `sent`; None if it is none.
+        """Return the reply to the message `sent` in a result; None if it is no result.
 
-        A result comes from `send`, or from a function of the user, who may also return a part of
-        one, or yield its pieces: these come as a list. What it raises makes the execution errored.
-        A `latency_ms` of 0 stands for the time that `send` and `read` took.
+        A result is from `send` or from a user's function, which may also return a part of one, or
+        yield its parts: they come as a list. An exception makes the execution errored. A
+        `latency_ms` of 0 stands for the time of `send` and `read`.
         """
         raise NotImplementedError
 
 
 class Report:
-    """A report: a subclass turns a recorded run into text or bytes. Its name is the entry point's.
+    """A report: a subclass turns a recorded run into text or bytes.
 
-    It is created without arguments.
+    It is created without arguments; its name is that of its entry point.
     """
 
     group: ClassVar[str] = "kindlm.reports"
 
     def render(self, run: Mapping[str, Any]) -> str | bytes:
-        """Return the report; `run` is the document of the JSON report: docs/how-to/reports.md.
+        """Return the report; `run` is the JSON report (docs/how-to/reports.md).
 
-        Texts in it are what models, agents and users wrote: escape them for the format.
+        Its text is from models, agents and users: escape it for the format.
         """
         raise NotImplementedError

@@ -1,8 +1,7 @@
 """What to test, independent of the file format.
 
-Every front end (kindlm.yaml, EvalView, scenarios) makes a `Suite`, and the engine runs it. The
-front end has resolved all paths and read all referenced files, so nothing after it touches the
-user's files.
+Each front end (kindlm.yaml, EvalView, scenarios) makes a `Suite`, which the engine runs. The front
+end resolves all paths and reads all files that the user's files refer to.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from kindlm.stored_form import AuthoredJson, Meaning
 class ModelParams:
     """Sampling parameters of a model.
 
-    `written` names those that the user wrote: a model that refuses one of them makes the call
-    fail, while a refused default is dropped with a warning.
+    `written` are the names of those in the suite. If a model refuses one of them, the call fails; a
+    refused default is dropped with a warning.
     """
 
     temperature: float | None = 0.2
@@ -37,11 +36,10 @@ class ModelParams:
 
 @dataclass(frozen=True, slots=True)
 class ProviderSettings:
-    """How to reach a provider. `api_key_env` names a variable; a key itself is never held here.
+    """How to reach a provider. `api_key_env` is the name of a variable, not the key itself.
 
-    `type` is the wire format: a provider of kindlm, such as `openai`, or one of a package.
-    `options` is its `plugins.Provider`, which values know nothing of, so that the type cannot be
-    named here; None stands for its defaults.
+    `type` is the name of one of kindlm's providers, such as `openai`, or of one in a package.
+    `options` is its `plugins.Provider`, which this module may not import; None for the defaults.
     """
 
     name: str
@@ -58,7 +56,7 @@ FORWARDED = ("openai", "anthropic")
 
 @dataclass(frozen=True, slots=True)
 class ModelTarget:
-    """A configured model: `id` is the user's name for it, `model` the provider's."""
+    """A configured model: `id` is the user's name for it, `model` that of the provider."""
 
     id: str
     provider: str
@@ -71,19 +69,21 @@ TELEMETRY_WAIT_MS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class AgentTarget:
-    """A live agent as a target. `options` is its `plugins.Adapter`: what it takes besides.
+    """An agent as a target.
 
-    Values know nothing of adapters, so that the type cannot be named here; None stands for the
-    defaults of the adapter.
-
-    `endpoint` is a URL, or what else the adapter reaches the agent by. Values of headers may hold
-    `{{env.NAME}}` until they are bound. `directory` is the folder of the file that names it.
-    `timeout_ms` is the time for one answer, that of the suite by default. With `verbose`, what is
-    sent to it and comes back is logged. `model` is the one it is known to run, whose price counts
-    where it names none itself. With `reports_tools`, it reports every tool call that it makes; with
-    `gateway`, it calls its models through kindlm. `instance` is the agent itself, or what makes it,
-    where a test hands it over as an object. With `telemetry`, it exports spans of what it does, and
-    kindlm waits `telemetry_wait_ms` for those of an answer.
+    Attributes:
+        endpoint: A URL, or another address for the adapter.
+        headers: HTTP headers; values may contain `{{env.NAME}}` until variables are resolved.
+        options: Its `plugins.Adapter`, which this module may not import; None for the defaults.
+        directory: The folder of the file that defines it.
+        timeout_ms: The time for one answer, None for that of the suite.
+        verbose: Whether to log its messages.
+        model: The model whose price counts if the agent reports none.
+        reports_tools: Whether it reports all of its tool calls.
+        gateway: Whether it calls its models through kindlm.
+        instance: The agent as an object, or a factory of it, if a test passes one.
+        telemetry: The format of the spans that it exports.
+        telemetry_wait_ms: How long to wait for the spans of an answer.
     """
 
     id: str
@@ -103,20 +103,20 @@ class AgentTarget:
 
     @property
     def prints_calls(self) -> bool:
-        """Whether it is a program that reports its tool calls in lines, as a `Command` does."""
+        """Whether it is a program that prints its tool calls, like a `Command`."""
         return self.options is not None and bool(self.options.prints_calls())
 
     @property
     def starts_program(self) -> bool:
-        """Whether a program is started for each conversation alone."""
+        """Whether a program is started for each conversation."""
         return self.options is not None and self.instance is None and self.options.starts_program
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A program that is the agent under test: its words, and the folder it runs in.
+    """A program that is the agent under test: its words, and the folder that it runs in.
 
-    With `reports_tools`, it reports every tool call that it makes.
+    With `reports_tools`, it reports all of its tool calls.
     """
 
     words: tuple[str, ...]
@@ -125,7 +125,7 @@ class Command:
 
     @property
     def prints_calls(self) -> bool:
-        """Whether it reports its tool calls in lines that it prints."""
+        """Whether it prints its tool calls."""
         return True
 
 
@@ -139,7 +139,7 @@ class Prompt:
 
 
 class Fault(StrEnum):
-    """What a simulated tool does instead of answering properly."""
+    """How a simulated tool fails."""
 
     TIMEOUT = "timeout"
     ERROR = "error"
@@ -147,17 +147,16 @@ class Fault(StrEnum):
 
 
 TOOL_PLACEHOLDER = re.compile(r"\{\{[ \t]*((?:args|state)(?:\.[\w-]+|\[[0-9]+\])+)[ \t]*\}\}")
-"""What is filled in when a tool answers: `{{args.order_id}}`, `{{state.items[0].price}}`."""
+"""Placeholders in a simulated result: `{{args.order_id}}`, `{{state.items[0].price}}`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolAnswer:
-    """What a tool answers when a call matches.
+    """A simulated result of a tool, for calls that match.
 
-    A call matches when its arguments match `when` and the state of the execution matches
-    `when_state`; None matches everything. Texts in `then` and `set_state` may hold what fits
-    `TOOL_PLACEHOLDER`. With a `sequence`, the nth matching call gets the nth of it, and the last
-    one stays. `fault` answers with a failure instead.
+    A call matches if its arguments match `when` and the state of the execution matches
+    `when_state`; None matches everything. `then` and `set_state` may contain `TOOL_PLACEHOLDER`s.
+    With a `sequence`, the nth matching call gets its nth result; further calls get the last one.
     """
 
     when: Mapping[str, Any] | None = None
@@ -171,7 +170,7 @@ class ToolAnswer:
 
 @dataclass(frozen=True, slots=True)
 class RecordedAnswer:
-    """An answer that a tool gave in an earlier run, in the order of that run."""
+    """The result of a tool call in an earlier run."""
 
     arguments: Mapping[str, Any]
     response: Any
@@ -179,13 +178,12 @@ class RecordedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedTool:
-    """A tool as the model sees it, and how its calls are answered.
+    """The definition of a tool for the model, and its simulated results.
 
-    The first of `answers` that matches wins. Then come those `recorded` in the run that the user
-    names as its `cassette`, for a call with equal arguments. Then comes `default`, if there is one:
-    null, 0 and "" are answers too, hence `has_default`. Arguments are checked against `parameters`
-    and answers against `result_schema`; both are JSON Schemas. The calls to a tool of an MCP server
-    (`server` is its id) go there, if nothing here answers them.
+    The first of `answers` that matches a call is its result, else one `recorded` with equal
+    arguments in the run that `cassette` names, else `default` if `has_default` (it may be null).
+    Other calls go to the MCP server with the id `server`, if it is set. `parameters` and
+    `result_schema` are JSON Schemas.
     """
 
     name: str
@@ -202,9 +200,9 @@ class SimulatedTool:
 
 @dataclass(frozen=True, slots=True)
 class ServerTools:
-    """Tools of an MCP server that a case gives to models; `server` is the id of its agent.
+    """Tools of an MCP server that a case offers to models; `server` is the id of its agent.
 
-    `only` names them, None stands for all. With `simulate` no call of them reaches the server.
+    `only` are their names, None for all. With `simulate`, no call reaches the server.
     """
 
     server: str
@@ -214,10 +212,9 @@ class ServerTools:
 
 @dataclass(frozen=True, slots=True)
 class ListedTools:
-    """The tools that an MCP server listed when a run began, in the words of the protocol.
+    """The tools that an MCP server listed when a run began, in the form of the protocol.
 
-    `identity` is the name and version of the server, `hash` tells whether two lists are the same,
-    whatever their order.
+    `identity` is the name and version of the server. Lists of the same tools have the same `hash`.
     """
 
     server: Annotated[str, Meaning("its id in the suite")]
@@ -228,14 +225,15 @@ class ListedTools:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """One thing that is expected of a transcript.
+    """A check of a transcript.
 
-    `check` says what, and evaluates it: a `checks.Check`, which values know nothing of, so that the
-    type cannot be named here. It is None where a script says itself what it found. Documents that
-    a check refers to (JSON Schemas) are inside it already. `turn` bounds what the check sees to the
-    transcript up to that turn, counted from 1; with `since`, to the turns from that one on. The
-    result of one that is `advisory` is recorded and shown, and decides nothing. `weight` is what it
-    counts for in the score of the execution, and for nothing else.
+    Attributes:
+        check: A `checks.Check`, which this module may not import; it includes the files that it
+            refers to. None if a script reports the result itself.
+        turn: The last turn that the check sees, from 1; None for all.
+        since: The first turn that the check sees, from 1.
+        advisory: Whether the result is only recorded and shown.
+        weight: Its weight in the score of the execution.
     """
 
     kind: str
@@ -249,12 +247,12 @@ class Expectation:
 
 
 class Script(Protocol):
-    """A test that is code: it says what it wants to an agent, and checks what comes back."""
+    """A test that is code: it talks to an agent and checks its answers."""
 
     async def run(self, stage: Any) -> KindlmError | None:
-        """Hold one trial; return the error that makes its execution errored.
+        """Run one trial; return the error if its execution errored.
 
-        `stage` is a `ports.Stage`: values know no ports, so that the type can't be named here.
+        `stage` is a `ports.Stage`, which this module may not import.
         """
         ...
 
@@ -263,16 +261,19 @@ class Script(Protocol):
 class Case:
     """One test. It runs on each of `targets`, `repeat` times.
 
-    `follow_ups` are further messages of the user, each sent after the answer to the one before.
-    `contexts` are JSON objects that go to an agent with these messages, the first one included;
-    None where a message has none, and fewer than there are messages where the rest has none. With
-    a `command`, the one target is `command`; with an `agent` of its own, that agent's id. With
-    `confidence`, the intervals of its repeats that are shown hold what they are of. `written`
-    is the case before values of the environment were put in, if there were any. A case with a
-    `script` has no prompt: the script says it all. `title` is another name that it is selected by.
-    `timeout_ms` is the time for one execution, that of the suite by default. With a `fault` it can
-    not be run, and its executions are errored: the others of its suite can. What `server_tools` ask
-    for is among `tools` once the run has begun.
+    Attributes:
+        prompt: The first message; unused with a `script`.
+        server_tools: Tools of MCP servers, which are added to `tools` when the run begins.
+        follow_ups: Further messages of the user, each sent after an answer.
+        contexts: JSON objects that an agent gets with each message, the first one included. There
+            may be fewer than messages; None for a message without one.
+        command: The program that is the only target, with the id `command`.
+        agent: The case's own agent, the only target.
+        confidence: The confidence level of the intervals of its repeats.
+        title: Another name for selecting it.
+        timeout_ms: The time for one execution, None for that of the suite.
+        fault: Why it cannot be run: its executions error, unlike those of other cases.
+        written: The case before variables were resolved, if it has any.
     """
 
     name: str
@@ -302,9 +303,9 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Price in US dollars per million tokens.
+    """A price in US dollars per million tokens.
 
-    `cached_usd` is that of input which a provider reads from its cache, if it is known.
+    `cached_usd` is that of input from a provider's cache, if it is known.
     """
 
     input_usd: float
@@ -314,7 +315,7 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A program to start before the suite runs: `serve` of the extensions.
+    """A program to start before the suite runs, from the key `serve`.
 
     It is ready when `ready_url` answers, or when it prints a line that contains `ready_line`.
     """
@@ -330,10 +331,9 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """How runs are sent to a history server.
+    """How runs are pushed to a history server.
 
-    `url` is None unless the user named a server. Without `include_texts`, content stays here; what
-    one of `patterns` matches does so always.
+    Without `include_texts`, no content is pushed; text that matches one of `patterns` never is.
     """
 
     enabled: bool = False
@@ -346,17 +346,19 @@ class Upload:
 class Suite:
     """A set of cases with everything that is needed to run them.
 
-    `config_text` is the resolved configuration in canonical JSON, as it is recorded, and
-    `config_hash` its identity, `upload` apart; neither holds values of environment variables or
-    port numbers.
-    `retries` is how often a call that failed is made again, `reruns` how often an execution is run
-    again that did not pass.
-    With `has_document`, a compliance report is written after each run of it; `document_folder` is
-    where, relative to its file, if it says so.
-    `listed` are the tools of its MCP servers, once the run has begun.
-    `unread` are files of it that could not be loaded, from the project's root: what they define is
-    not known.
-    Placeholders for those stand in `providers` and `cases` until they are bound, at run time.
+    `providers` and `cases` may contain placeholders for variables until the run begins.
+
+    Attributes:
+        config_text: The recorded configuration as canonical JSON, without values of variables and
+            port numbers.
+        config_hash: The hash of the configuration, without `upload`.
+        retries: How often a failed call is tried again.
+        reruns: How often an execution that did not pass is run again.
+        has_document: Whether to write a compliance report after each run.
+        document_folder: Its folder, relative to the suite's file.
+        unread: Files that could not be loaded, relative to the project's root; their tests are
+            unknown.
+        listed: The tools of MCP servers, when the run has begun.
     """
 
     name: str
@@ -393,9 +395,6 @@ class Suite:
         return (*self.agents.values(), *own)
 
     def judge(self, model: str | None = None) -> ModelTarget | None:
-        """Return the model that judges: the one that is named, else `judge_model`, else the first.
-
-        It is None where there is no such model.
-        """
+        """Return the given model, else `judge_model`, else the first; None if there is none."""
         chosen = model or self.judge_model or next(iter(self.models), None)
         return None if chosen is None else self.models.get(chosen)

@@ -1,9 +1,7 @@
 """The content of a conversation, as immutable values that checks read.
 
-A `Transcript` is a system text and a sequence of `Turn`s. A turn is one message of the user and
-everything the target did until it answered: one or more `Step`s (model calls, or one reply of an
-agent), each of which may have tool calls with their results. A transcript grows turn by turn, and
-`prefix` returns it as it was after an earlier turn.
+A `Transcript` is a system text and a sequence of `Turn`s. A turn is a message of the user and the
+`Step`s that answer it: model calls, or the reply of an agent, with their tool calls and results.
 """
 
 from __future__ import annotations
@@ -24,21 +22,20 @@ from kindlm_store import REDACTED
 from kindlm_store.new_event import scrub
 
 UNNAMED = "unknown"
-"""The name of a call that an agent reports without a name: the tool is unknown."""
+"""The name of a tool call that an agent reports without a name."""
 
 UNREAD_LINES = "cmd_tc_unreadable"
-"""The id of the call without a name that stands for printed lines that are nearly tool calls."""
-
+"""The id of an unnamed call that stands for printed lines that look like malformed tool calls."""
 
 CANARY_TOKEN = re.compile("kc-([0-9a-f]{16})(?![0-9a-f])")
-"""A canary in a text: see `kindlm.checks.guardrails`."""
+"""A canary in text: see `kindlm.checks.guardrails`."""
 
 SYSTEM_NOT_SENT = "the system prompt was not sent"
-"""How the warning of an agent begins that was sent messages without the system text."""
+"""The beginning of the warning that an agent did not get the system text."""
 
 
 class Role(StrEnum):
-    """Who says a message."""
+    """The author of a message."""
 
     SYSTEM = "system"
     USER = "user"
@@ -47,7 +44,7 @@ class Role(StrEnum):
 
 
 class FinishReason(StrEnum):
-    """Why a model stopped, in one vocabulary for all providers."""
+    """Why a model stopped, in the same words for all providers."""
 
     STOP = "stop"
     TOOL_CALLS = "tool_calls"
@@ -57,7 +54,7 @@ class FinishReason(StrEnum):
 
 
 class CostSource(StrEnum):
-    """Where a cost comes from; an unknown cost is never counted as 0."""
+    """The source of a cost; an unknown cost never counts as 0."""
 
     REPORTED = "reported"
     COMPUTED = "computed"
@@ -68,11 +65,15 @@ class CostSource(StrEnum):
 class Extras:
     """What a provider charges at separate prices.
 
-    Of the input tokens, `cache_read` were read from a prompt cache and `cache_written` were written
-    to it, `written_1h` of these for an hour. `searches` counts the provider's own web searches, and
-    `file_searches` those of files. `tier` is how the call was served; None for the standard way.
-    `us_only` says that Anthropic served it in the US alone. `unpriced` says that it took something
-    else that is charged, such as code that ran in a container.
+    Attributes:
+        cache_read: Input tokens that were read from a prompt cache.
+        cache_written: Input tokens that were written to it.
+        written_1h: Those of them that stay there for an hour.
+        searches: Web searches by the provider.
+        file_searches: File searches by the provider.
+        tier: The service tier, None for the standard one.
+        us_only: Whether Anthropic served the call only in the US.
+        unpriced: Whether something else is charged, such as code in a container.
     """
 
     cache_read: int = 0
@@ -87,10 +88,7 @@ class Extras:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one call or of several; `None` where they were not reported.
-
-    The input includes the cached tokens that the `extras` count.
-    """
+    """Tokens of one or several calls, None if not reported; the input includes cached tokens."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -98,11 +96,11 @@ class Usage:
 
     @property
     def total(self) -> int | None:
-        """All tokens, read and written; unknown as soon as one number is."""
+        """All tokens, None if either number is unknown."""
         return _add(self.input_tokens, self.output_tokens)
 
     def __add__(self, other: Usage) -> Usage:
-        """Add two usages; what is unknown on one side makes the sum unknown."""
+        """Add two usages; a number that one of them lacks is unknown."""
         return Usage(
             _add(self.input_tokens, other.input_tokens),
             _add(self.output_tokens, other.output_tokens),
@@ -111,7 +109,7 @@ class Usage:
 
 
 def extras_of(usages: Iterable[Usage]) -> Extras | None:
-    """Return the extras of several calls together."""
+    """Return the sum of the extras of several calls."""
     counted = [usage for usage in usages if usage != Usage()]
     known = [usage.extras for usage in counted if usage.extras is not None]
     if not known:
@@ -123,7 +121,7 @@ def extras_of(usages: Iterable[Usage]) -> Extras | None:
         sum(extras.written_1h for extras in known),
         sum(extras.searches for extras in known),
         sum(extras.file_searches for extras in known),
-        # Several have no price together.
+        # Calls in several tiers have no common price.
         tiers.pop() if len(tiers) == 1 else "several",
         any(extras.us_only for extras in known),
         any(extras.unpriced for extras in known),
@@ -132,7 +130,7 @@ def extras_of(usages: Iterable[Usage]) -> Extras | None:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Money in US dollars, with its provenance."""
+    """An amount in US dollars, None if unknown, and its source."""
 
     usd: float | None = None
     source: CostSource = CostSource.UNKNOWN
@@ -140,23 +138,22 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class PaidBefore:
-    """What was paid besides an answer, as for tries that failed, and the calls of unknown cost."""
+    """The cost of failed tries before an answer, and how many of them have an unknown cost."""
 
     usd: float = 0.0
     unknown: int = 0
 
     def __add__(self, other: PaidBefore) -> PaidBefore:
-        """Add two sums."""
+        """Add both numbers."""
         return PaidBefore(self.usd + other.usd, self.unknown + other.unknown)
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A tool call that a model asks for.
+    """A tool call of a model or an agent.
 
-    `arguments` is the parsed JSON object. A model can write arguments that are not a JSON object:
-    then `arguments` is empty and `malformed` holds the text as it was written. `written` is what
-    is stored.
+    `arguments` is the parsed JSON object. If the model wrote something else, `arguments` is empty
+    and `malformed` is its text. `written` is the stored form.
     """
 
     id: Name
@@ -187,10 +184,10 @@ class ToolCall:
     def told(cls, call_id: str, name: str, arguments: Any) -> Self:
         """Return a call with arguments as a model or agent reports them: a JSON value or its text.
 
-        None and "" are no arguments: some servers write that.
+        None and "" stand for no arguments, as with some servers.
 
         Raises:
-            TypeError, ValueError: they are neither text nor anything that JSON can hold.
+            TypeError, ValueError: The arguments are not valid as JSON.
         """
         if arguments is None or arguments == "":
             return cls(call_id, name, {})
@@ -198,7 +195,7 @@ class ToolCall:
             return cls(call_id, name, arguments)
         text = as_text(arguments)
         try:
-            # Which of two values the tool took is unknown.
+            # Of two equal keys, it is unknown which one the tool read.
             parsed = parse_json(text, unique_keys)
         except ValueError:
             parsed = None
@@ -208,7 +205,7 @@ class ToolCall:
 
 
 class ToolProblemKind(StrEnum):
-    """What was wrong with a call of a simulated tool, or with the answer it got."""
+    """What was wrong with a call to a simulated tool, or with its result."""
 
     UNMATCHED = "unmatched"
     ARGUMENTS = "arguments"
@@ -217,10 +214,10 @@ class ToolProblemKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ToolProblem:
-    """A tool call that no simulated result matches, or whose arguments violate `parameters`.
+    """A call to a simulated tool that no result matches, or that violates a JSON Schema.
 
-    The third kind is no mistake of the model: a simulated answer that breaks the tool's
-    `resultSchema`.
+    Its arguments violate `parameters`, or its simulated result violates `resultSchema`, which is no
+    mistake of the model.
     """
 
     kind: ToolProblemKind
@@ -229,11 +226,10 @@ class ToolProblem:
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """A tool call and the answer it got; `response` is any JSON value.
+    """A tool call and its result; `response` is any JSON value.
 
-    `rule` says who answered: `responses[2]`, `defaultResponse`, `unknown tool`, `mcp` for an MCP
-    server, or `agent` when the agent under test ran the tool itself. `problems` are shown, and fail
-    a test that is strict.
+    `rule` is the source of the result: `responses[2]`, `defaultResponse`, `unknown tool`, `mcp` for
+    an MCP server, or `agent` if the agent ran the tool itself. `problems` fail a strict test.
     """
 
     call: Annotated[ToolCall, Form.FLAT]
@@ -248,11 +244,13 @@ class ToolUse:
 class Message:
     """One message of a conversation with a model, independent of any provider's wire format.
 
-    `tool_calls` belong to assistant messages; `tool_call_id` and `tool_name` to tool messages,
-    whose `text` is the answer as JSON text. `prefill` marks an assistant message that the model
-    is to continue. `written` is the text as it stands in the suite, before values of the
-    environment were put in, if that is another one. `echo` is what a provider said with its tool
-    calls and wants back with them, such as what it thought; only its client reads it.
+    Assistant messages may have `tool_calls`. Tool messages have `tool_call_id` and `tool_name`;
+    their `text` is the result as JSON.
+
+    Attributes:
+        prefill: Whether it is an assistant message that the model is to continue.
+        written: The text in the suite before variables were resolved, if it differs.
+        echo: Data of the provider that it needs back with its tool calls, such as its thinking.
     """
 
     role: Role
@@ -267,13 +265,15 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One answer of the target within a turn. Latency is in milliseconds, of the answer alone.
+    """One answer of the target within a turn; the latency is that of this answer.
 
-    `reported` are numbers that an agent reports with its answer, by name. `recorded` says that the
-    answer is one of an earlier run, and was paid for then. `reports_tools` is whether tool calls
-    would be here if there had been any: always for a model, for an agent if its answer shows it.
-    `unseen` says why calls may be missing, though something observes the agent. `lacks_system` is
-    whether the agent was not sent the system text.
+    Attributes:
+        recorded: Whether the answer is from an earlier run, and was paid for then.
+        reported: Numbers that an agent reports with its answer, by name.
+        reports_tools: Whether tool calls would be here if there had been any. That is so for a
+            model, and for an agent whose answer shows it.
+        unseen: Why calls may be missing although the agent is observed.
+        lacks_system: Whether the agent did not get the system text.
     """
 
     text: str
@@ -292,7 +292,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """What some steps took together; waits between retries are not counted."""
+    """The sums of some steps, without waits between retries."""
 
     usage: Usage = Usage()
     cost: Cost = Cost()
@@ -301,23 +301,23 @@ class Total:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One message of the user and what the target did about it."""
+    """One message of the user and the steps that answer it."""
 
     user: str
     steps: tuple[Step, ...] = ()
 
     @property
     def text(self) -> str:
-        """The answer: the text of the last step."""
+        """The answer, which is the text of the last step."""
         return self.steps[-1].text if self.steps else ""
 
 
 @dataclass(frozen=True)
 class Transcript:
-    """A conversation with the target under test. What it adds up to is worked out once.
+    """A conversation with the target under test.
 
     `reports_tools` is set if the suite says that the target reports its tool calls, `prints_calls`
-    if it does so in lines that it prints.
+    if the target prints them.
     """
 
     system: str | None = None
@@ -327,7 +327,7 @@ class Transcript:
 
     @cached_property
     def text(self) -> str:
-        """The final text, which output checks look at."""
+        """The final answer, which output checks read."""
         return self.turns[-1].text if self.turns else ""
 
     @cached_property
@@ -339,15 +339,15 @@ class Transcript:
 
     @cached_property
     def tool_uses(self) -> tuple[ToolUse, ...]:
-        """All tool calls with their answers, in the order they were made."""
+        """All tool calls with their results, in order."""
         return tuple([use for step in self.steps for use in step.tool_uses])
 
     @cached_property
     def shows_tools(self) -> bool:
-        """Whether a tool call that is not here was not made.
+        """Whether a call that is missing here was not made.
 
-        The suite says so, or one of the answers shows that the target reports its calls. Without
-        any answer there is nothing to report.
+        It is so if the suite or one of the answers shows that the target reports its calls, and
+        without any answer.
         """
         if self.reports_tools or not self.steps:
             return True
@@ -355,9 +355,9 @@ class Transcript:
 
     @cached_property
     def unseen(self) -> str | None:
-        """Why tool calls may be missing, though something observes the agent; None if it is known.
+        """Why tool calls may be missing although the agent is observed, or None.
 
-        The suite may say that the agent reports its calls: then none is missing.
+        If the suite says that the agent reports its calls, none is missing.
         """
         if self.reports_tools:
             return None
@@ -368,15 +368,15 @@ class Transcript:
 
     @cached_property
     def total(self) -> Total:
-        """What all steps took together."""
+        """The sums of all steps."""
         return total_of(self.steps)
 
     def prefix(self, turns: int) -> Transcript:
-        """Return the transcript as it was after its first `turns` turns."""
+        """Return the transcript with only its first `turns` turns."""
         return replace(self, turns=self.turns[:turns])
 
     def from_record(self) -> Transcript:
-        """Return the transcript as one whose answers are those of an earlier run."""
+        """Return the transcript with its answers marked as recorded in an earlier run."""
         turns = (
             replace(turn, steps=tuple(replace(step, recorded=True) for step in turn.steps))
             for turn in self.turns
@@ -386,7 +386,7 @@ class Transcript:
     def with_step(self, step: Step) -> Transcript:
         """Return the transcript with one more step in its last turn.
 
-        Runs of other programs may lack the message that a step answers.
+        Imported runs may lack the message that it answers.
         """
         *earlier, last = self.turns or (Turn(""),)
         return replace(self, turns=(*earlier, Turn(last.user, (*last.steps, step))))
@@ -397,12 +397,12 @@ class Transcript:
 
 
 def text_lacks_a_secret(step: Step) -> bool:
-    """Tell whether the text is one of the record, and a secret was taken out of it."""
+    """Return whether the text was recorded with a secret removed."""
     return step.recorded and REDACTED in step.text
 
 
 def calls_lack_a_secret(step: Step) -> bool:
-    """Tell whether the tool calls, or what they got, are of the record and lack a secret."""
+    """Return whether tool calls or results were recorded with a secret removed."""
     return step.recorded and any(
         REDACTED in (use.call.malformed or "")
         or REDACTED in json.dumps([use.call.arguments, use.response])
@@ -411,15 +411,15 @@ def calls_lack_a_secret(step: Step) -> bool:
 
 
 def total_of(steps: Sequence[Step]) -> Total:
-    """Return what some steps took together; unknown of none, and as soon as one is unknown."""
+    """Return the sums of some steps; a sum is unknown without steps, or if one of them is."""
     usage, cost = sum_of(list(map(attrgetter("usage", "cost"), steps)))
     return Total(usage, cost, sum(map(attrgetter("latency_ms"), steps)))
 
 
 def sum_of(calls: Sequence[tuple[Usage, Cost]]) -> tuple[Usage, Cost]:
-    """Return tokens and costs together; unknown of none, and as soon as one is unknown.
+    """Return the sums of tokens and costs; a sum is unknown without calls, or if one of them is.
 
-    Costs come from the calls themselves, so the sum of the tokens leaves out their extras.
+    The extras of tokens are left out: they only serve to compute the cost of a call.
     """
     if not calls:
         return Usage(), Cost()
@@ -436,7 +436,7 @@ def sum_of(calls: Sequence[tuple[Usage, Cost]]) -> tuple[Usage, Cost]:
 
 
 def storable_json(value: Any) -> Any:
-    """Return a JSON value without the characters that cannot be stored."""
+    """Return a JSON value without characters that cannot be stored."""
     written = json.dumps(value, ensure_ascii=False)
     stored = scrub(written)
     return value if stored == written else json.loads(stored)

@@ -1,8 +1,8 @@
 """Reads YAML 1.2 as a `Document`.
 
-PyYAML's parser gives events. This module makes values and positions from them, since PyYAML's own
-constructors follow YAML 1.1, keep the last of two equal keys, and crash on deep nesting. Depth,
-nodes (counting each use of an alias) and characters are bounded, so that reading ends soon.
+It builds values from the events of PyYAML's parser, since PyYAML's constructors follow YAML 1.1,
+keep the last of two equal keys, and crash on deep nesting. Depth, nodes (counting each use of an
+alias) and characters are limited.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ MAX_CHARACTERS = 4 * 1024 * 1024
 _TAG_PREFIX = "tag:yaml.org,2002:"
 _LOADER: type[Any] = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 
-# c-printable of YAML 1.2. U+FDD0 is left out too: it marks placeholders in rendered prompts (see
-# `interpolation`), and as a noncharacter it has no business in a text.
+# All but `c-printable` of YAML 1.2, and U+FDD0, a noncharacter that marks placeholders in rendered
+# prompts (see `interpolation`).
 _FORBIDDEN = re.compile(
     "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufdcf\ufdd1-\ufffd\U00010000-\U0010ffff]"
 )
@@ -43,7 +43,7 @@ _NO_CHARACTER = re.compile("[\ud800-\udfff\ufdd0]")
 
 
 def read_document(data: bytes) -> Document:
-    """Read a YAML 1.2 document. Never raises: what is wrong is in `problems`."""
+    """Read a YAML 1.2 document. It never raises: errors are in `problems`."""
     documents = read_documents(data, only_one=True)
     if not documents.readable:
         return documents
@@ -53,9 +53,9 @@ def read_document(data: bytes) -> Document:
 
 
 def read_documents(data: bytes, *, merges: bool = False, only_one: bool = False) -> Document:
-    """Read all documents of a YAML text as a list. Never raises: see `problems`.
+    """Read all documents of a YAML text as a list. It never raises: errors are in `problems`.
 
-    With `merges`, merge keys (`<<`) are followed, which YAML 1.2 has no more.
+    With `merges`, it follows merge keys (`<<`), which YAML 1.2 does not have.
     """
     text = read_text(data)
     if isinstance(text, Document):
@@ -79,15 +79,12 @@ def read_documents(data: bytes, *, merges: bool = False, only_one: bool = False)
 
 
 class _Builder:
-    """Builds nodes from the parser's events. Recursion is bounded by `MAX_DEPTH`.
-
-    With `merges`, the keys of what `<<` refers to are part of a mapping, as in YAML 1.1.
-    """
+    """Builds nodes from the parser's events, with recursion limited by `MAX_DEPTH`."""
 
     def __init__(self, text: SourceText, *, merges: bool = False) -> None:
         self._text = text
         self._merges = merges
-        # As `yaml.parse` does, without asking before each event whether there is one.
+        # Like `yaml.parse`, without a check before each event.
         self._events: Iterator[Any] = iter(_LOADER(text.text).get_event, None)
         self._anchors: dict[str, Node | None] = {}
         self._quoted: Any = None
@@ -98,8 +95,8 @@ class _Builder:
         """Return the list of all documents of the text.
 
         Raises:
-            RefusedError: JSON cannot hold a document, or it is too large.
-            yaml.MarkedYAMLError: the text is not YAML.
+            RefusedError: A document is not valid as JSON, or too large.
+            yaml.MarkedYAMLError: The text is not YAML.
         """
         values: list[Any] = []
         root = Node(values, 0)
@@ -111,7 +108,7 @@ class _Builder:
                         "Remove the line '---' and put each suite into a file of its own",
                         _start(event),
                     )
-                # An anchor holds in its document.
+                # An anchor is valid within its document.
                 self._anchors.clear()
                 document = self._node(next(self._events), ())
                 root.children[len(values)] = document
@@ -119,7 +116,7 @@ class _Builder:
         return root
 
     def syntax_problem(self, error: yaml.MarkedYAMLError) -> Problem:
-        """Return what an error of PyYAML's parser means, in words of a configuration's author."""
+        """Return an error of PyYAML's parser in words for the author of a configuration."""
         text = self._text
         context: Any = error.context_mark
         mark: Any = error.problem_mark or context
@@ -129,7 +126,7 @@ class _Builder:
         problem, character = error.problem or "", text.text[index : index + 1]
         opener = _UNCLOSED.get(error.context or "")
         if "exceeded maximum nesting depth" in problem:
-            # The scanner is ahead of the parser: libyaml's limit is met before MAX_DEPTH is.
+            # libyaml's scanner is ahead of its parser, and reaches its limit before MAX_DEPTH.
             refused = too_deep(index)
             return Problem(refused.message, refused.hint, place, limit=True)
         if (quoted := self._quoted_before(index)) is not None:
@@ -140,7 +137,7 @@ class _Builder:
                 'write \\" inside double ones'
             )
         elif opener == "quote" and "end of stream" in problem:
-            # It is wrong where it opens, not where the file ends.
+            # The error is where the quote opens, not where the file ends.
             return Problem("A quote is never closed", "Add the closing quote", begin)
         elif opener in ("[", "{"):
             message = f"A '{opener}' that opens on line {begin.line} is not closed"
@@ -163,7 +160,7 @@ class _Builder:
         return Problem(message, hint, place)
 
     def _quoted_before(self, index: int) -> int | None:
-        """Return where a quoted text begins that ends before `index`, on the same line."""
+        """Return the start of a quoted text that ends directly before `index`, or None."""
         if self._quoted is None:
             return None
         end: int = self._quoted.end_mark.index
@@ -211,7 +208,7 @@ class _Builder:
         return self._copy(node, index, depth)
 
     def _copy(self, node: Node, index: int, depth: int) -> Node:
-        """Return a value that nothing shares: what is filled in for one is not for another."""
+        """Return a copy: placeholders in it are resolved separately."""
         copy = replace(node, keys=dict(node.keys), children={})
         self._count(copy, index)
         if isinstance(node.value, dict | list):
@@ -272,7 +269,7 @@ class _Builder:
         return node
 
     def _merge(self, node: Node, values: dict[str, Any], merged: list[Node]) -> None:
-        """Add the keys of other mappings: its own go first, then those of the earlier ones."""
+        """Add merged keys; the own keys of the mapping win, then those of earlier mappings."""
         del values["<<"], node.keys["<<"]
         own = dict(values)
         values.clear()
@@ -292,7 +289,7 @@ class _Builder:
                     index,
                 )
             _check_characters(event.value, index)
-            # The text as written: JSON has no other keys.
+            # JSON only has text as keys.
             return str(event.value)
         placeholder = _PLACEHOLDER.match(self._text.text, index - 1)
         if placeholder is not None:
@@ -332,7 +329,7 @@ def _is_merge(event: Any) -> bool:
 
 
 def _merged(node: Node) -> list[Node]:
-    """Return the mappings that `<<` refers to: one, or a list of them."""
+    """Return the mappings that `<<` refers to: one or several."""
     of_list = isinstance(node.value, list)
     nodes = list(node.children.values()) if of_list else [node]
     if any(not isinstance(item.value, dict) for item in nodes):
@@ -354,7 +351,6 @@ def _check_characters(text: str, index: int) -> None:
 
 
 def _start(event: Any) -> int:
-    """Return where an event begins; the parser always says so."""
     index: int = event.start_mark.index
     return index
 
@@ -399,8 +395,8 @@ _SYNTAX = (
 )
 
 
-# What a plain scalar means under the core schema of YAML 1.2 (section 10.3 of the standard): `no`,
-# `on`, `12:30:45` and dates are text, `010` is ten.
+# Plain scalars follow the core schema of YAML 1.2 (section 10.3 of the standard): `no`, `on`,
+# `12:30:45` and dates are text, `010` is ten.
 _CONSTANTS: dict[str, bool | None] = dict.fromkeys(("", "~", "null", "Null", "NULL"))
 _CONSTANTS |= dict.fromkeys(("true", "True", "TRUE"), True)
 _CONSTANTS |= dict.fromkeys(("false", "False", "FALSE"), False)
@@ -412,15 +408,15 @@ _NUMBER = re.compile(
 _NOT_JSON = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 
 _MAX_DIGITS = 1_000
-"""Longer numbers are a mistake or an attack: reading n digits takes n² time."""
+"""Longer numbers are refused: reading n digits takes n² time."""
 
 
 class ScalarError(ValueError):
-    """A scalar has no value that JSON could hold."""
+    """The value of a scalar is not valid as JSON."""
 
 
 def resolve_plain(text: str) -> str | int | float | bool | None:
-    """Return the value of an unquoted scalar; raise `ScalarError` for one that JSON cannot hold."""
+    """Return the value of an unquoted scalar; raise `ScalarError` if it is not valid as JSON."""
     if text in _CONSTANTS:
         return _CONSTANTS[text]
     if _NOT_JSON.fullmatch(text):

@@ -190,7 +190,7 @@ def record_run(
                 work = _run(request, run, log, watcher, held)
                 asyncio.run(_beating(leaving_nothing(work)))
         finally:
-            guard.come_back()
+            guard.return_to_folder()
             # Also after an exception, unwritten events must not be lost with the process.
             if log.failure and server_environ().get("KINDLM_LEASE"):
                 lost = broken(

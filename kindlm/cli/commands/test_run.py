@@ -80,7 +80,7 @@ def run_tests(options: TestOptions) -> int:
         )
     request = make_request(loaded, project, options, unfinished)
     if unfinished is not None:
-        guard.goes_on(unfinished.run)
+        guard.set_run(unfinished.run)
         if unfinished.is_finished:
             return Requested(request, options, reporters).report(unfinished.run)
         request = or_fail(resumed(request, unfinished, force=options.force_resume))
@@ -98,7 +98,7 @@ def run_tests(options: TestOptions) -> int:
     if options.shard and request.group is None and options.warnings:
         note("No --run-group: this shard cannot be put together with the others.")
     run = new_run_id()
-    guard.goes_on(run)
+    guard.set_run(run)
     beside = _pushing(request, run, options)
     return requested.record(run, beside)
 

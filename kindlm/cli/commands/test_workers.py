@@ -260,7 +260,7 @@ def _carry_out(
 
         with progress, redirect_stdout(sys.stderr):
             asyncio.run(work())
-        guard.come_back()
+        guard.return_to_folder()
     if coordinator.failure is not None:
         show([_not_kept(request.database, coordinator.failure)])
     elif coordinator.refusal is not None:
