@@ -1,7 +1,6 @@
 """kindlm: behavioural regression testing for AI agents, with a complete record of every run.
 
-The names that tests import from here are loaded on first use, since most commands need none of
-them.
+The public names are loaded on first use, since most commands do not need them.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-# First of all: until a signal is handled, Ctrl-C shows a traceback of Python's own.
+# Before the other imports, during which Ctrl-C would show a traceback.
 if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, lambda _number, _frame: os._exit(1))
 
@@ -16,7 +16,7 @@ from kindlm.guard import guard
 
 
 def main() -> None:
-    """Run the command line that this process was started with."""
+    """Run the command line of this process."""
     with loading():
         from kindlm.cli.app import run
         from kindlm.cli.console import report_ended

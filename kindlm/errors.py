@@ -1,6 +1,5 @@
-"""Errors as values: the codes that users see, and the result of a function that can fail.
+"""Errors as values: a function that can fail returns `Ok(value)` or `Err(error)`.
 
-A function that can fail for a reason that concerns the user returns `Ok(value)` or `Err(error)`.
 Exceptions are for bugs. Codes and numbers are those of the KindLM error specification.
 """
 
@@ -18,11 +17,11 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 DOCS = "https://kindlm.com/docs"
-"""The site of the docs, which hints lead to."""
+"""The site of the docs, for hints."""
 
 
 class ErrorCode(IntEnum):
-    """What went wrong. The hundreds group: 1 config, 2 provider, 3 assertion, 4 engine, ..."""
+    """The kinds of errors, in groups: 1xx config, 2xx provider, 3xx assertion, 4xx engine, etc."""
 
     CONFIG_NOT_FOUND = 100
     CONFIG_PARSE_ERROR = 101
@@ -51,34 +50,34 @@ class ErrorCode(IntEnum):
 
     @classmethod
     def named(cls, name: str) -> ErrorCode:
-        """Return the code of a name in the record, which another version may have written."""
+        """Return the code with a recorded name, which may be from another version."""
         return cls.__members__.get(name, cls.UNKNOWN_ERROR)
 
 
 @dataclass(frozen=True, slots=True)
 class SourceLocation:
-    """A place in a file the user wrote; lines and columns count from 1."""
+    """A place in the user's file; lines and columns count from 1."""
 
     file: str
     line: int | None = None
     column: int | None = None
 
     def __str__(self) -> str:
-        """Return `file:line:column`, the form that terminals and editors turn into a link."""
+        """Return `file:line:column`, which terminals and editors turn into a link."""
         return ":".join(str(part) for part in (self.file, self.line, self.column) if part)
 
 
 @dataclass(frozen=True, slots=True)
 class KindlmError:
-    """One error as a user meets it.
+    """An error for the user.
 
     Attributes:
-        code: what went wrong; stable, part of reports.
-        message: the first line: what happened, in the user's words. Never holds a secret.
-        hint: the second line: what to do about it.
-        where: the place in the user's file, if the error has one.
-        details: machine-readable context, such as `status` or `retry_after` (seconds).
-        trace: the traceback of a crash, shown with `--verbose` only.
+        code: The kind of the error, for reports.
+        message: What happened, in one line without secrets.
+        hint: What the user can do.
+        where: The place in the user's file.
+        details: Context for programs, such as `status` or `retry_after` (seconds).
+        trace: The traceback of a crash, shown with `--verbose`.
     """
 
     code: ErrorCode
@@ -90,7 +89,7 @@ class KindlmError:
 
 
 class Raised(Exception):  # noqa: N818 - it is not an error itself
-    """Carries an `error` to where it can be returned."""
+    """Carries an `error` to a caller that returns it."""
 
     def __init__(self, error: KindlmError) -> None:
         super().__init__(error.message)
@@ -98,7 +97,7 @@ class Raised(Exception):  # noqa: N818 - it is not an error itself
 
 
 def not_there(message: str, hint: str | None, where: SourceLocation | None = None) -> KindlmError:
-    """Return the error that what a user named is not there."""
+    """Return the error that something the user named does not exist."""
     return KindlmError(ErrorCode.CONFIG_NOT_FOUND, message, hint, where)
 
 
@@ -108,7 +107,7 @@ def misuse(
     where: SourceLocation | None = None,
     reason: str | None = None,
 ) -> KindlmError:
-    """Return the error that a user asked for something impossible; `reason` is for machines."""
+    """Return the error of invalid input by the user; `reason` is for programs."""
     details = {} if reason is None else {"reason": reason}
     return KindlmError(ErrorCode.CONFIG_VALIDATION_ERROR, message, hint, where, details)
 
@@ -119,7 +118,7 @@ def broken(
     where: SourceLocation | None = None,
     crash: BaseException | None = None,
 ) -> KindlmError:
-    """Return the error that something did not work, such as a disk, or code that raised `crash`."""
+    """Return the error that something failed, such as a disk, or code that raised `crash`."""
     trace = None if crash is None else "".join(traceback.format_exception(crash))
     return KindlmError(ErrorCode.UNKNOWN_ERROR, message, hint, where, trace=trace)
 
@@ -132,21 +131,21 @@ def unanswered(
     trace: str | None = None,
     **details: Any,
 ) -> KindlmError:
-    """Return the error of a call that got no answer; see `ports.ModelClient` for the details."""
+    """Return the error of a call without an answer; for the details see `ports.ModelClient`."""
     known = {"status": None, "retry_after": None, "retryable": False, "body": None}
     return KindlmError(code, message, hint, details=known | details, trace=trace)
 
 
 @dataclass(frozen=True, slots=True)
 class Ok(Generic[T_co]):
-    """The outcome of a call that worked."""
+    """The result of a successful call."""
 
     value: T_co
 
 
 @dataclass(frozen=True, slots=True)
 class Err:
-    """The outcome of a call that failed in a way the user can meet."""
+    """The result of a failed call."""
 
     error: KindlmError
 
@@ -155,6 +154,6 @@ Result: TypeAlias = Ok[T_co] | Err
 
 
 def checked(found: Result[T]) -> T:
-    """Return the value of a call that cannot fail here: an error of it ended the command before."""
+    """Return the value of a call that cannot fail here, since its error was handled before."""
     assert isinstance(found, Ok), found
     return found.value

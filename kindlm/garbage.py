@@ -1,7 +1,7 @@
 """Limits Python's garbage collection: none while modules and suites load, little in a run.
 
-Python looks for garbage each time that 700 objects more have come. Modules, SDKs and suites are
-half a million objects, and none of them ever is garbage.
+By default, Python collects after each 700 new objects. Modules, SDKs and suites are half a million
+objects that never become garbage.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def put_off() -> Iterator[None]:
-    """Look for no garbage while the context lasts, and never in what is there when it ends."""
+    """Disable collection in this context, and exclude the objects of its end for good."""
     if not gc.isenabled():
         yield
         return
@@ -21,21 +21,17 @@ def put_off() -> Iterator[None]:
     try:
         yield
     finally:
-        # Else the next look, a moment later, would go through all of it.
+        # Otherwise, the next collection would go through all of them.
         keep()
         gc.enable()
 
 
 def keep() -> None:
-    """Look for no garbage in what is there by now."""
+    """Exclude all existing objects from collection."""
     gc.freeze()
 
 
 def expect_little() -> None:
-    """Look for no garbage in what is there by now, and seldom in what comes.
-
-    Of what a run makes, little is garbage that is to be looked for, and looking takes 5 % of its
-    time.
-    """
+    """Exclude all existing objects, and collect seldom: it takes 5 % of a run's time."""
     keep()
     gc.set_threshold(5_000)

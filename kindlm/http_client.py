@@ -1,7 +1,6 @@
 """kindlm's own HTTP client, for agents under test and Ollama.
 
-Only this module and the users of its clients use httpx, so that a successor with the same interface
-can replace it.
+httpx is only used here and by the users of these clients, so that a successor can replace it.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ import yarl
 from aiohttp.abc import AbstractCookieJar
 
 UNREACHABLE = (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError)
-"""What a client raises when no whole answer comes."""
+"""The exceptions of a client without a complete response."""
 
-# As the SDKs' own clients have them.
+# The same as in the clients of SDKs.
 _CONNECTIONS = 1000
 _KEPT_ALIVE_S = 5.0
 _MOST_OF_A_HEADER_BYTES = 65_536
@@ -30,20 +29,20 @@ _ADDED_BY_AIOHTTP = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 
 
 def open_client() -> httpx.AsyncClient:
-    """Return a client that has no timeout of its own, follows no redirects and keeps no cookies.
+    """Return a client without a timeout, redirects and cookies.
 
-    Proxies and certificates of the environment are used as usual; with a proxy that cannot be used,
-    every request fails.
+    It uses proxies and certificates of the environment. If the proxy cannot be used, every request
+    fails.
     """
     context = _tls_context()
     try:
         return httpx.AsyncClient(
             verify=context,
             transport=None if has_proxies() else _AiohttpTransport(context),
-            timeout=None,  # noqa: S113 - callers bound the whole exchange, body included
+            timeout=None,  # noqa: S113 - callers limit the whole exchange, including the body
             limits=httpx.Limits(max_connections=_CONNECTIONS),
             follow_redirects=False,
-            # Cookies of one conversation are never sent in another.
+            # Conversations must not share cookies.
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
         )
     except (httpx.InvalidURL, ValueError, ImportError) as error:  # SOCKS needs a package
@@ -51,10 +50,9 @@ def open_client() -> httpx.AsyncClient:
 
 
 def open_transport() -> httpx.AsyncBaseTransport:
-    """Return what sends requests as such a client does, each as it is.
+    """Return a transport that sends requests unchanged, with proxies and certificates as above.
 
-    Credentials in a URL, cookies and redirects are left to the caller: a client would spend a third
-    of the time of a request on them. Only proxies need one.
+    A client would spend a third of a request's time on credentials in URLs, cookies and redirects.
     """
     return _ByClient(open_client()) if has_proxies() else _AiohttpTransport(_tls_context())
 
@@ -62,7 +60,7 @@ def open_transport() -> httpx.AsyncBaseTransport:
 def open_session(
     context: ssl.SSLContext | bool, cookies: AbstractCookieJar
 ) -> aiohttp.ClientSession:
-    """Return a session of aiohttp that has no timeout of its own, and leaves bodies packed."""
+    """Return a session of aiohttp without a timeout, which does not decompress bodies."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(
             ssl=context, limit=_CONNECTIONS, keepalive_timeout=_KEPT_ALIVE_S
@@ -76,36 +74,33 @@ def open_session(
 
 
 def has_proxies() -> bool:
-    """Tell whether requests may go through a proxy, as HTTP clients look it up."""
+    """Return whether requests may go through a proxy of the environment."""
     return not getproxies().keys().isdisjoint({"http", "https", "all"})
 
 
 @functools.cache
 def _tls_context() -> ssl.SSLContext:
-    """Load certificates once, which takes 25 ms: the system's own beside those of httpx."""
+    """Load the certificates of the system and of httpx once, which takes 25 ms."""
     context = httpx.create_ssl_context()
     context.load_default_certs()
     return context
 
 
 class _AiohttpTransport(httpx.AsyncBaseTransport):
-    """aiohttp below httpx: it takes half the time of httpx's own when many calls run at once.
-
-    Requests, decoding, cookies and redirects stay httpx's. openai brings aiohttp along.
-    """
+    """Sends requests of httpx with aiohttp, which takes half the time for many calls at once."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._context = context
         self._session: aiohttp.ClientSession | None = None
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request, and return its answer when its headers are there."""
+        """Send a request and return its response when the headers have arrived."""
         if self._session is None:
             self._session = open_session(self._context, aiohttp.DummyCookieJar())
         with _errors_of_httpx():
             answer = await self._session.request(
                 request.method,
-                # Its credentials are in a header already.
+                # Credentials are already in a header.
                 yarl.URL(str(request.url), encoded=True).with_user(None),
                 headers=request.headers.multi_items(),
                 data=request.content,
@@ -123,13 +118,13 @@ class _AiohttpTransport(httpx.AsyncBaseTransport):
 
 
 class _ByClient(httpx.AsyncBaseTransport):
-    """Sends by a client, which finds the proxy for a URL."""
+    """Sends requests with a client, which finds the proxy for a URL."""
 
     def __init__(self, client: httpx.AsyncClient) -> None:
         self._client = client
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request, and return its answer when its headers are there."""
+        """Send a request and return its response when the headers have arrived."""
         return await self._client.send(request, stream=True)
 
     async def aclose(self) -> None:
@@ -138,18 +133,18 @@ class _ByClient(httpx.AsyncBaseTransport):
 
 
 class _NoTransport(httpx.AsyncBaseTransport):
-    """Fails, as the proxy of the environment cannot be used."""
+    """Fails because the proxy of the environment cannot be used."""
 
     def __init__(self, reason: str) -> None:
         self._reason = reason
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:  # noqa: ARG002
-        """Raise that there is no way."""
+        """Raise the reason."""
         raise httpx.ProxyError(f"the proxy of the environment cannot be used: {self._reason}")
 
 
 class _AnswerBody(httpx.AsyncByteStream):
-    """The body of an answer, as it comes."""
+    """The body of a response, in the parts in which it arrives."""
 
     def __init__(self, answer: aiohttp.ClientResponse) -> None:
         self._answer = answer
@@ -160,7 +155,7 @@ class _AnswerBody(httpx.AsyncByteStream):
                 yield piece
 
     async def aclose(self) -> None:
-        """Give the connection back; close it if its body was not read."""
+        """Release the connection; close it if the body was not read."""
         self._answer.close()
 
 

@@ -1,8 +1,8 @@
-"""Validates JSON against a JSON Schema: exactly, with formats, without network, bounded in work.
+"""Validates JSON against a JSON Schema, including formats, without network, with limited work.
 
-Draft 2020-12 unless `$schema` names another. References are resolved inside the document and the
-published meta-schemas, never fetched. A validation that takes too many steps, or too long with its
-patterns, is undecided. Several threads may validate at once.
+The draft is 2020-12 unless `$schema` names another. References are resolved within the document and
+the published meta-schemas, never fetched. A validation that takes too many steps, or whose patterns
+take too long, is undecided. Several threads may validate at once.
 """
 
 from __future__ import annotations
@@ -39,76 +39,77 @@ _MAX_MESSAGE = 200
 
 @dataclass(frozen=True, slots=True)
 class SchemaIssue:
-    """One place where a value does not fit; `path` is a JSON path such as `$.items[0].price`."""
+    """A violation of a schema; `path` is a JSON path such as `$.items[0].price`."""
 
     path: str
     message: str
 
 
 def schema_issues(schema: Any, value: Any) -> list[SchemaIssue]:
-    """Return where a value does not fit a schema: everything, up to a bounded number of places.
+    """Return the violations of a schema by a value, at most `_MAX_ISSUES`.
 
     Raises:
-        UndecidableSchemaError: a reference leads nowhere, a pattern takes too long, the value is
-            nested too deeply, the library cannot apply a rule, or the budget of
+        UndecidableSchemaError: The schema is not valid, a reference leads nowhere, a pattern takes
+            too long, the value is nested too deeply, or the budget of
             `json_schema_keywords.one_budget` is spent.
     """
 
     def issue(error: ValidationError) -> SchemaIssue:
         return SchemaIssue(error.json_path, sentence(error.message, _MAX_MESSAGE))
 
-    return _found(_validator(_Same(schema)), value, issue, _MAX_ISSUES)
+    return _found(schema, value, issue, _MAX_ISSUES)
 
 
 def meta_schema_issue(draft: type[Validator], schema: Any, formats: Any) -> str | None:
-    """Return the first rule of its draft that a schema breaks, with the place; None if it is valid.
+    """Return the first violation of its draft by a schema, with the place; None if it is valid.
 
-    `formats` checks the formats of its strings. Raises as `schema_issues` does.
+    `formats` checks the formats of strings. It raises like `schema_issues`.
     """
 
     def issue(error: ValidationError) -> str:
         place = "/".join(str(part) for part in error.absolute_path)
         return f"{error.message[:200]}" + (f" (at {place})" if place else "")
 
-    validator: Any = _validator(_Same(draft.META_SCHEMA))
-    with one_budget():
-        found = _found(validator.evolve(format_checker=formats), schema, issue, 1)
+    found = _found(draft.META_SCHEMA, schema, issue, 1, format_checker=formats)
     return found[0] if found else None
 
 
 def _found(
-    validator: Validator, value: Any, read: Callable[[ValidationError], T], most: int
+    schema: Any, value: Any, read: Callable[[ValidationError], T], most: int, **changes: Any
 ) -> list[T]:
-    """Return what is read from the first errors: each is dropped at once, they can be large."""
+    """Return what `read` returns for the first errors, which are not kept: they can be large."""
     from referencing.exceptions import Unresolvable
 
     try:
+        validator: Any = _validator(_Same(schema))
         with one_budget():
-            # The whole schema is a step, too.
-            errors = validator.evolve().iter_errors(value)
+            # `evolve` counts the whole schema as a step.
+            errors = validator.evolve(**changes).iter_errors(value)
             return [read(error) for error in islice(errors, most)]
+    except UndecidableSchemaError:
+        raise
     except Unresolvable as error:
-        reference = shown(error.ref)
-        raise UndecidableSchemaError(
-            f"The schema refers to {reference}, which is not in it."
-        ) from None
-    except TypeError as error:
-        # The library trips over some rules, such as `items: true` beside `unevaluatedItems`.
-        raise UndecidableSchemaError(f"A rule of the schema cannot be applied: {error}.") from None
+        problem = f"The schema refers to {shown(error.ref)}, which is not in it."
     except BaseException as error:
-        # The library looks references up in Rust, where a RecursionError becomes a panic.
-        if not isinstance(error, RecursionError) and type(error).__name__ != "PanicException":
+        # The library resolves references in Rust, where a RecursionError becomes a panic.
+        if isinstance(error, RecursionError) or type(error).__name__ == "PanicException":
+            problem = (
+                "The value is nested too deeply for the schema, or the schema refers to itself."
+            )
+        elif isinstance(error, Exception):
+            # The library raises anything for invalid rules, and for some valid ones, such as
+            # `items: true` with `unevaluatedItems`. Schemas of MCP servers are not checked before.
+            reason = sentence(str(error).partition("\n")[0], _MAX_MESSAGE)
+            problem = f"A rule of the schema cannot be applied: {reason}."
+        else:
             raise
-        raise UndecidableSchemaError(
-            "The value is nested too deeply for the schema, or the schema refers to itself."
-        ) from None
+    raise UndecidableSchemaError(problem)
 
 
 def has_no_rule(schema: Mapping[str, Any]) -> bool:
-    """Whether a schema says something, but nothing by which any value would not fit it.
+    """Return whether a schema only has keywords that JSON Schema does not know and ignores.
 
-    JSON Schema ignores the words that it does not know: what is misspelt, or a level too deep,
-    would make a check that holds whatever it looks at.
+    A check with such a schema, which may be misspelt or a level too deep, would always pass.
     """
     load_jsonschema()
     from jsonschema import Draft202012Validator
@@ -119,7 +120,7 @@ def has_no_rule(schema: Mapping[str, Any]) -> bool:
 
 
 class _Same:
-    """A schema as a key of the cache: equal to itself only, and alive as long as the entry is."""
+    """A schema as a key of the cache: only equal to itself, and alive as long as the entry."""
 
     __slots__ = ("schema",)
 
@@ -135,11 +136,11 @@ class _Same:
 
 @cache
 def load_jsonschema() -> None:
-    """Import jsonschema; to be called before anything else imports it.
+    """Import jsonschema; call this before any other import of it.
 
-    For the formats `iri` and `iri-reference` it imports rfc3987_syntax, which makes a parser of a
-    whole grammar while it is imported. That takes several times as long as everything else, so it
-    is left until a value is first checked for one of the two.
+    For the formats `iri` and `iri-reference`, jsonschema imports rfc3987_syntax, which builds a
+    parser and takes several times as long as jsonschema itself. Here that is put off until the
+    first check of such a format.
     """
     name = "rfc3987_syntax"
     if name in sys.modules or "jsonschema" in sys.modules:
@@ -150,7 +151,7 @@ def load_jsonschema() -> None:
     try:
         import jsonschema  # noqa: F401
     finally:
-        # Another thread may have come this far at the same time.
+        # Another thread may have removed it already.
         sys.modules.pop(name, None)
 
 
@@ -171,11 +172,11 @@ def _validator(key: _Same) -> Validator:
     schema = key.schema
     draft = validator_for(schema, default=Draft202012Validator)
     if isinstance(schema, Mapping):
-        # With its `$schema`, a reference back to the root would ask for its draft again.
+        # Otherwise, each reference to the root would look up the draft again.
         schema = {name: part for name, part in schema.items() if name != "$schema"}
     resource = specification_with(draft.META_SCHEMA["$schema"]).create_resource(schema)
     uri = resource.id() or ""
-    # Its identifiers are looked for here, once, and not again for each reference.
+    # `crawl` finds all identifiers once, and not for each reference.
     registry = REGISTRY.with_resource(uri, resource).crawl()
     made: Any = bounded(draft)
     validator: Validator = made(

@@ -1,11 +1,9 @@
-"""The keywords of JSON Schema, bounded: a validation that takes too many steps is undecided.
+"""The keywords of JSON Schema with limits: a validation that takes too many steps is undecided.
 
-The library jsonschema has no bound. Here, applying one part of a schema to one value is a step, and
-steps are limited. The keywords below replace two kinds of the library's keywords: those that do
-much work in one step, and those that run patterns, which may take forever on its engine.
-
-Steps are counted, not timed, so a validation is undecided on all machines or on none. Patterns are
-the exception: see `kindlm.patterns`.
+The library jsonschema has no limits. Here, applying a part of a schema to a value is a step, and
+steps are counted, so a validation is undecided on all machines or on none. The keywords below
+replace those of the library that do much work in one step or run patterns. Patterns have a limit
+of time: see `kindlm.patterns`.
 """
 
 from __future__ import annotations
@@ -34,18 +32,15 @@ _PATTERN_SECONDS = 1.0
 
 _CHARACTERS_A_STEP = 64
 _STEPS_A_CHARACTER = {"iri": 150, "iri-reference": 150}
-"""Formats that are checked by a parser of a grammar."""
+"""Formats that a slow parser checks."""
 
 
 class UndecidableSchemaError(Exception):
-    """A schema that cannot decide about a value: a reference or a pattern of it fails."""
+    """A validation cannot be decided."""
 
 
 class Budget:
-    """What one check may spend on validation, in steps and in seconds of patterns.
-
-    Another thread may end it by `stop`: the next step then fails.
-    """
+    """The steps, and the seconds of patterns, that one check may spend on validation."""
 
     __slots__ = ("_limit", "_pattern_seconds", "_spent")
 
@@ -55,7 +50,7 @@ class Budget:
         self._pattern_seconds = _PATTERN_SECONDS
 
     def spend(self, steps: int) -> None:
-        """Take steps; raise `UndecidableSchemaError` if no steps are left."""
+        """Spend steps; raise `UndecidableSchemaError` if too few are left."""
         self._spent += steps
         if self._spent > self._limit:
             raise UndecidableSchemaError(
@@ -64,11 +59,11 @@ class Budget:
             )
 
     def stop(self) -> None:
-        """Leave no steps."""
+        """Make the next step fail; any thread may call this."""
         self._limit = -1
 
     def matches(self, pattern: str, text: str) -> bool:
-        """Return whether a pattern matches, in what is left of the time for patterns."""
+        """Return whether a pattern matches, within the time left for patterns."""
         self.spend(1)
         begin = time.monotonic()
         try:
@@ -85,10 +80,7 @@ _budget: ContextVar[Budget] = ContextVar("what may be spent on validation")
 
 @contextmanager
 def one_budget(budget: Budget | None = None) -> Iterator[None]:
-    """Let all validations inside this context share one budget.
-
-    Inside another one of these contexts, they share the budget of that one.
-    """
+    """Share one budget among all validations in this context; an outer context's budget wins."""
     if _budget.get(None) is not None:
         yield
         return
@@ -101,7 +93,7 @@ def one_budget(budget: Budget | None = None) -> Iterator[None]:
 
 @cache
 def bounded(draft: type[Validator]) -> type[Validator]:
-    """Return the validator of a draft, with its work bounded; it is used inside of `one_budget`."""
+    """Return the validator of a draft with limited work, for use within `one_budget`."""
     from jsonschema.validators import extend, validator_for
 
     keywords = {name: keyword for name, keyword in _KEYWORDS.items() if name in draft.VALIDATORS}
@@ -112,7 +104,7 @@ def bounded(draft: type[Validator]) -> type[Validator]:
 
     def evolve(self: Any, **changes: Any) -> Any:
         _budget.get().spend(1)
-        # The library would leave these keywords at a part that has a `$schema` of its own.
+        # For a part with its own `$schema`, the library would use its own keywords.
         schema = changes.get("schema", self.schema)
         other = isinstance(schema, Mapping) and "$schema" in schema
         following: Any = bounded(validator_for(schema, default=draft)) if other else made
@@ -129,7 +121,7 @@ _Keyword = Callable[[Any, Any, Any, Any], Iterable[Any]]
 
 
 def _spending(steps: Callable[[Any, Any], int], keyword: _Keyword) -> _Keyword:
-    """Return a keyword that takes steps of its rule and its value before it does anything."""
+    """Return a keyword that first spends steps, which depend on its rule and value."""
 
     def spending(validator: Any, rule: Any, value: Any, schema: Any) -> Iterable[Any]:
         _budget.get().spend(steps(rule, value))
@@ -139,12 +131,12 @@ def _spending(steps: Callable[[Any, Any], int], keyword: _Keyword) -> _Keyword:
 
 
 _STEPS: dict[str, Callable[[Any, Any], int]] = {
-    # To find what a reference leads to takes longer than to apply it.
+    # Resolving a reference takes longer than applying it.
     "$ref": lambda _rule, _value: 2,
     "$dynamicRef": lambda _rule, _value: 2,
-    # The value is compared with one after the other.
+    # The value is compared with each item.
     "enum": lambda rule, _value: len(rule) >> 4,
-    # Each index is looked for in a list of those that were evaluated.
+    # Each index is searched in the list of evaluated ones.
     "unevaluatedItems": lambda _rule, value: len(value) ** 2 >> 8 if isinstance(value, list) else 0,
 }
 
@@ -172,9 +164,9 @@ def _one_of(validator: Any, branches: list[Any], value: Any, _schema: Any) -> It
 
 def _multiple_of(validator: Any, rule: Any, value: Any, _schema: Any) -> Iterator[Any]:
     if not isinstance(rule, int | float) or not 0 < rule < math.inf:
-        # A schema of an MCP server may be no schema, and 1e400 is read as infinity.
+        # A schema of an MCP server may be invalid, and 1e400 is read as infinity.
         raise UndecidableSchemaError(f"A number cannot be a multiple of {shown(rule)}.")
-    # As both are written: 19.99 is a multiple of 0.01, and no two floats say so.
+    # In decimals, 19.99 is a multiple of 0.01, unlike with floats.
     if validator.is_type(value, "number") and _exactly(value) % _exactly(rule):
         yield _error(f"{value!r} is not a multiple of {rule!r}")
 
@@ -258,7 +250,7 @@ def _other_properties(
 
 
 def _evaluated_properties(validator: Any, value: Mapping[str, Any], schema: Any) -> Iterator[str]:
-    """Yield the properties that a schema, or what it applies in place, says something about."""
+    """Yield the properties that a schema and its in-place subschemas evaluate."""
     if not isinstance(schema, Mapping):
         return
     _budget.get().spend(len(value))
@@ -285,10 +277,10 @@ def _evaluated_properties(validator: Any, value: Mapping[str, Any], schema: Any)
 
 
 def _references(validator: Any, schema: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield what the references of a schema lead to."""
+    """Yield the targets of a schema's references."""
     from referencing.jsonschema import lookup_recursive_ref
 
-    # The library hands its resolver to keywords in this attribute and in no other way.
+    # The library passes its resolver to keywords only in this attribute.
     resolver = validator._resolver  # noqa: SLF001
     for keyword in ("$ref", "$dynamicRef"):
         if keyword in schema and keyword in validator.VALIDATORS:

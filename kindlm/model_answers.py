@@ -1,12 +1,10 @@
 """Fences data in questions to models, and reads the JSON in their answers.
 
-Most data in a question was written by another model, which may try to give instructions. So all of
-it is one JSON object between two lines with a random token, written so that neither line can occur
-inside it.
+Most data in a question was written by another model, which may try to give instructions. So the
+data is one JSON object between two lines with a random token, which cannot occur inside it.
 
-If a provider can guarantee the form of an answer, kindlm asks for it. Other models may put a code
-fence, a sentence or their thoughts around the object. kindlm accepts that if the object is clear:
-there is exactly one, and it is complete.
+Models may put a code fence, a sentence or their thoughts around the object in an answer. kindlm
+accepts that if the answer contains exactly one object.
 """
 
 from __future__ import annotations
@@ -19,8 +17,7 @@ from typing import Any
 from kindlm.strict_json import parse_json, unique_keys
 from kindlm.transcript import FinishReason
 
-# What would end the data early; what JSON text allows but a line or an encoding does not; and what
-# is not seen, but read all the same.
+# The boundaries, characters that break lines or encodings, and invisible characters.
 _UNSAFE = re.compile(
     "<<<|>>>|KINDLM-DATA|[\x7f-\x9f\u2028\u2029\ud800-\udfff"
     "\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
@@ -35,15 +32,14 @@ def new_token() -> str:
 
 
 def fenced(data: Any, token: str) -> str:
-    """Return data as a question holds it, between its boundary lines."""
+    """Return data between its boundary lines, for a question."""
     return f"<<<KINDLM-DATA-{token}\n{_encoded(data)}\nKINDLM-DATA-{token}>>>"
 
 
 def _encoded(data: Any) -> str:
-    """Return JSON on one line that parses back to `data` and holds no boundary.
+    """Return JSON on one line that parses to `data` and contains no boundary.
 
-    Only characters inside strings are replaced, by the escape sequence JSON has for them: the
-    others that are matched never occur in JSON text.
+    The replaced characters only occur in strings, where JSON has escapes for them.
     """
     return _UNSAFE.sub(_escaped, json.dumps(data, ensure_ascii=False))
 
@@ -52,33 +48,31 @@ def _escaped(match: re.Match[str]) -> str:
     text = match[0]
     if len(text) > 1 and text[0] not in "<>":
         return text.replace("-", "\\u002d")
-    # Beyond 16 bits, JSON writes a character as the two halves of UTF-16.
+    # JSON escapes a character beyond 16 bits as two halves of UTF-16.
     code = text.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{code[index : index + 4]}" for index in range(0, len(code), 4))
 
 
-# To look for a long fence takes time with the square of its length; nobody writes one of 100.
+# The length of a fence is limited, since the search takes quadratic time.
 _FENCED = re.compile(r"(`{3,99}|~{3,99})[^\n`]*\n(.*)\1", re.DOTALL)
-# Some servers leave out where thoughts begin: that is the beginning of the text anyway. Thoughts
-# that have no end have no answer behind them.
+# Some servers leave out the opening tag. Thoughts without an end have no answer after them.
 _THOUGHTS = re.compile(r"\A.*?</think(?:ing)?>|\A\s*<think(?:ing)?>.*", re.DOTALL | re.IGNORECASE)
 
 
 def unfenced(text: str) -> str | None:
-    """Return what stands inside a code fence around a whole text, None if there is no fence."""
+    """Return the content of a code fence around a whole text, None without a fence."""
     body = text.strip()
     fence = _FENCED.fullmatch(body) if body[:1] in {"`", "~"} else None
     return fence[2] if fence else None
 
 
 def object_in(text: str, ending: FinishReason | None = None) -> dict[str, Any]:
-    """Return the JSON object that a model answered with; `ending` is why its answer ended.
+    """Return the JSON object in a model's answer; `ending` is why the answer ended.
 
-    An answer that was cut off counts only if it is the object alone: words may have led to another.
+    An answer that was cut off has to be only the object: another one might have followed.
 
     Raises:
-        ValueError: there is none, one that has a key twice, or it is not clear which one is meant;
-            says what is wrong.
+        ValueError: There is no object, more than one, or a key occurs twice.
     """
     try:
         inside = unfenced(text)
@@ -94,23 +88,20 @@ def object_in(text: str, ending: FinishReason | None = None) -> dict[str, Any]:
 
 
 def _among_words(text: str) -> Any:
-    """Return the only object in a text; None if there is none, or more than one.
-
-    Another one that only begins counts, too.
-    """
+    """Return the only object in a text; None if there is none, or if another one begins."""
     before, brace, _ = text.partition("{")
     end = text.rfind("}") + 1
     if not brace or before.rstrip().endswith("[") or "{" in text[end:]:
         return None
     try:
-        # Two objects with words between them are ambiguous.
+        # This does not parse if there are two objects.
         return parse_json(text[len(before) : end], unique_keys)
     except ValueError:
         return None
 
 
 def why_unread(error: ValueError, ending: FinishReason | None) -> str:
-    """Return why an answer cannot be used: what ended it early, if something did."""
+    """Return why an answer cannot be used: why it ended early, or its error."""
     match ending:
         case FinishReason.MAX_TOKENS:
             return "it was cut off at the limit of its tokens"

@@ -1,8 +1,7 @@
-"""Normalises texts for a second look: NFKC, ASCII hyphens and quotes, no invisible characters.
+"""Normalises text: NFKC, ASCII hyphens and quotes, no invisible characters.
 
-So a full-width digit is a digit, a no-break space is a space, a composed accent equals a combining
-one, and a zero-width character within a word hides nothing. Models also write typographic hyphens
-and apostrophes. Checks look for forbidden text in the text as written and in this form.
+Checks look for forbidden text in the original text and in this form, so that full-width digits,
+no-break spaces, combining accents, zero-width characters and typographic quotes do not hide it.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from kindlm.dataclass import dataclass
 from kindlm_store.decoding import spelled
 
 INVISIBLE = (
-    # Controls that are no white space.
+    # Controls other than white space.
     "\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f"
     # Unicode's Default_Ignorable_Code_Point: zero-width characters, soft hyphens, marks of
     # direction, variation selectors, fillers, tags.
@@ -27,10 +26,10 @@ INVISIBLE = (
     "\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2\u2800\ufff9-\ufffb"
     "\U000110bd\U000110cd\U00013430-\U0001343f"
 )
-"""Characters that no reader sees, as a class of a pattern has them between its brackets."""
+"""Invisible characters, for a character class of a pattern."""
 
 TAGS = {0xE0000 + code: code for code in range(0x20, 0x7F)}
-"""For `str.translate`: copies of ASCII that no font shows, and that some models read."""
+"""A table for `str.translate` from tag characters, which are invisible copies of ASCII."""
 
 _PLAIN = str.maketrans(
     {
@@ -39,26 +38,26 @@ _PLAIN = str.maketrans(
         **dict.fromkeys("\u201c\u201d\u201f", '"'),
     }
 )
-"""Hyphens and quotes of typesetters, for which keyboards have others."""
+"""Typographic hyphens and quotes."""
 
 _INVISIBLE = re.compile(f"[{INVISIBLE}]")
 _NOT_IN_NAMES = re.compile("[\t-\r\x85\ufffd]")
-"""Part of a text, but not of a name: line breaks, tabs, and what NUL is recorded as."""
+"""Removed from names: line breaks, tabs, and the character that replaces NUL in the record."""
 
 _MOST_MARKS = 30
-"""Characters that are composed with one another, at most; as in Unicode's Stream-Safe Text Format.
-To put marks in order takes a time that is quadratic in their number."""
+"""The limit of Unicode's Stream-Safe Text Format for combining marks in a row, since sorting them
+takes quadratic time."""
 
 
 @dataclass(frozen=True, slots=True)
 class NormalForm:
-    """A text in normal form; `places` holds the range of the written text behind each character."""
+    """A text in normal form; `places` has the original range of each character."""
 
     text: str
     places: tuple[tuple[int, int], ...]
 
     def written(self, start: int, end: int) -> tuple[int, int]:
-        """Return the range of the written text that a range of this one, of any length, is of."""
+        """Return the range in the original text for a range in this one."""
         if start == end:
             at = self.places[start][0] if start < len(self.places) else self.places[-1][1]
             return at, at
@@ -67,10 +66,7 @@ class NormalForm:
 
 @lru_cache(maxsize=16)
 def normal_form(text: str) -> NormalForm | None:
-    """Return the normal form of a text, None if it is the text itself or empty.
-
-    Takes time linear in the length of the text.
-    """
+    """Return the normal form of a text, None if it is unchanged or empty; takes linear time."""
     if text.isascii() and _INVISIBLE.search(text) is None:
         return None
     pieces, places = list[str](), list[tuple[int, int]]()
@@ -84,14 +80,14 @@ def normal_form(text: str) -> NormalForm | None:
 
 
 def plain_name(name: str) -> str:
-    """Return a name without what a reader may not notice: case, controls, blanks around it."""
+    """Return a name without differences that readers miss: case, controls, surrounding blanks."""
     form = normal_form(name)
     text = form.text if form is not None else _INVISIBLE.sub("", name)
     return _NOT_IN_NAMES.sub("", text).casefold().strip()
 
 
 def _clusters(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of a text that are composed apart: a character with the marks after it."""
+    """Yield the ranges of characters with their combining marks."""
     start = 0
     for index, char in enumerate(text):
         if index > start and (index - start >= _MOST_MARKS or not _joins(char)):
@@ -114,35 +110,35 @@ def _joins(char: str) -> bool:
 
 
 _LEVELS = 3
-"""So often JSON may be inside JSON: the body of a request holds what a tool said, and so on."""
+"""How many levels of JSON in JSON are read: a request contains tool results, and so on."""
 
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 
 
 def readings_of(text: str) -> Iterator[str]:
-    """Yield a text, and what it says once the escapes of JSON are undone."""
+    """Yield a text, then the text with JSON's escapes resolved, level by level."""
     yield text
     for _ in range(_LEVELS):
         if "\\" not in text:
             return
-        # Halves of characters that JSON wrote apart come together again.
+        # JSON escapes a character beyond 16 bits as two halves.
         text = with_pairs_joined(_ESCAPE.sub(_unescaped, text))
         yield text
 
 
 def meanings_of(text: str) -> Iterator[str]:
-    """Yield the readings of a text, and those of what it says in pieces.
+    """Yield the readings of a text, and those of text that it contains in pieces.
 
-    Such pieces are a few characters with each event of a stream, or with each string of JSON.
+    Such pieces are in the events of a stream, or in the strings of JSON.
     """
     yield from readings_of(text)
-    if said := spelled(text):
-        yield from readings_of(said)
+    if joined := spelled(text):
+        yield from readings_of(joined)
 
 
 def with_pairs_joined(text: str) -> str:
-    """Return a text in which no character is written as two halves of UTF-16."""
+    """Return a text with surrogate pairs joined to characters."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 

@@ -1,4 +1,4 @@
-"""Outcomes of assertions, executions and tests, and limits for them."""
+"""Results of assertions, executions and tests, and limits for them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kindlm.stored_form import Authored, AuthoredJson, Form, Key, Meaning, Name,
 
 
 class Outcome(StrEnum):
-    """How one assertion came out. Inconclusive: it could not be decided."""
+    """The result of one assertion; an inconclusive one could not be decided."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -19,19 +19,19 @@ class Outcome(StrEnum):
 
 
 class Demands(StrEnum):
-    """What a check demands of an agent: so reports know what its failure means."""
+    """What a check demands of an agent, which shows reports what its failure means."""
 
     SAFETY = "safety"
     """That something does not happen. A failure in a test with the tag `attack` means that the
     attack succeeded."""
     TASK = "task"
-    """That the agent does its task: a failure says nothing of an attack."""
+    """That the agent does its task; a failure does not show that an attack succeeded."""
     LIMIT = "limit"
-    """As `TASK`, within limits, such as of time or money: no answer explains a failure."""
+    """Like `TASK`, within limits such as of time or money; no answer explains a failure."""
 
 
 class Status(StrEnum):
-    """How an execution, a test, a suite or a run came out."""
+    """The result of an execution, a test, a suite or a run."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -43,9 +43,9 @@ class Status(StrEnum):
 class Evidence:
     """The place of a finding in the transcript: characters [start, end) of a text.
 
-    `source` names the text: `output` (the final text), `tool[3].arguments`, or `turn[2].output`,
-    the answer to an earlier message. `excerpt` is what is shown of the finding where that is not
-    the text itself: personal data redacted, and what an earlier answer says.
+    `source` is `output` (the final answer), `tool[3].arguments`, or `turn[2].output` (an earlier
+    answer). `excerpt` is shown in place of the text: redacted personal data, or the part of an
+    earlier answer.
     """
 
     source: str
@@ -59,9 +59,8 @@ class Evidence:
 class CheckResult:
     """One assertion's outcome.
 
-    `score` is in [0, 1], or None when nothing was decided. `failure_code` says why it did not pass:
-    codes are part of reports and of diffs, and each is declared beside the check that gives it.
-    `expected` and `actual` are JSON values for the person who reads the failure.
+    `score` is in [0, 1], or None if undecided. `failure_code` is the reason why it did not pass,
+    defined by the check. `expected` and `actual` are JSON values for readers of a failure.
     """
 
     kind: Annotated[str, Key("gen_ai.evaluation.name")]
@@ -81,10 +80,9 @@ class CheckResult:
 
 
 def execution_status(outcomes: list[Outcome]) -> Status:
-    """Return the status of an execution that ran without an error, from the assertions that decide.
+    """Return the status of an execution without an error, from assertions that are not advisory.
 
-    Those that are advisory do not. A failed assertion weighs more than one that could not be
-    decided; the latter makes the execution errored: whether it would have passed is unknown.
+    An undecided assertion makes the execution errored, unless another one failed.
     """
     if Outcome.FAILED in outcomes:
         return Status.FAILED
@@ -95,7 +93,7 @@ def execution_status(outcomes: list[Outcome]) -> Status:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """A limit over the whole suite. `written` marks gates that the user set."""
+    """A limit over the whole suite; `written` marks gates in the user's file."""
 
     name: str
     threshold: float
@@ -104,9 +102,9 @@ class Gate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateResult:
-    """What a gate said; `actual` is None if nothing was measured.
+    """The result of a gate; `actual` is None if nothing was measured.
 
-    `warning` marks one that passed because there was nothing to measure.
+    `warning` marks a gate that passed because there was nothing to measure.
     """
 
     name: str
@@ -120,10 +118,7 @@ class GateResult:
 
 @dataclass(frozen=True, slots=True)
 class ScoreLimits:
-    """Limits over the weighted scores of a test's repeats.
-
-    Both are on the scale of scores, 0 to 1; `max_std_dev` is that of a sample.
-    """
+    """Limits for the weighted scores of a test's repeats, from 0 to 1."""
 
     min_mean: float | None = None
     max_std_dev: Annotated[float | None, Meaning("limit of the sample standard deviation")] = None

@@ -1,9 +1,8 @@
-"""Users' regular expressions, bounded in size and time; personal data in a text.
+"""Users' regular expressions with limits for size and time; personal data in text.
 
-Patterns search text that a model wrote, and some need time exponential in its length. Unlike the
-standard library, the `regex` engine has a timeout, and lets other threads run while it searches.
-The timeout is processor time of the whole process: it lasts longer on a busy machine, and less long
-if other threads compute. `regex` is imported when a pattern is first needed.
+Patterns search text of models, and some need exponential time. Unlike the standard library, `regex`
+has a timeout, and lets other threads run while it searches. The timeout is processor time of the
+whole process, so it is longer on a busy machine, and shorter if other threads compute.
 """
 
 from __future__ import annotations
@@ -23,30 +22,30 @@ if TYPE_CHECKING:
 
 
 _MAX_CHARACTERS = 10_000
-"""How many characters a pattern may have: a class of a million takes ten seconds to compile."""
+"""The longest pattern: one with a class of a million characters compiles for ten seconds."""
 
 _MAX_PARTS = 100_000
-"""How many parts a pattern may have once repeats are written out, as the engine does: 25 MB."""
+"""The most parts of a pattern with repeats written out, as the engine does; they take 25 MB."""
 
 _PARTS = re.compile(
     r"\\.|\[\^?\]?(?:\\.|[^\]\\])*+(?:\]|\Z)"
     r"|\((?:\?[:=!>|])?|\)|\{([0-9]+)(?:,[0-9]*)?\}|.",
     re.DOTALL,
 )
-"""A character or a class, the beginning or the end of a group, or a repeat of what is before it."""
+"""Matches a character, a class, the beginning or end of a group, or a repeat."""
 
 _TOO_LONG = "it took too long"
 
 _PATTERN_S = 2.0
-"""Seconds that a pattern may take in one text."""
+"""How long a pattern may take in one text, for `matcher`."""
 
 
 class PatternError(Exception):
-    """A pattern that cannot be used on a text: it does not compile, or takes too long."""
+    """A pattern does not compile, or takes too long."""
 
 
 class Dialect(Enum):
-    """How a pattern is read, after what it is for: letters of flags."""
+    """The flags of a pattern, by its purpose."""
 
     SCHEMA = ""
     PERSONAL_DATA = "ia"
@@ -54,7 +53,7 @@ class Dialect(Enum):
 
 
 def excess_of(pattern: str) -> str | None:
-    """Return of what a pattern has too much to be compiled, None if it has not."""
+    """Return the limit that a pattern exceeds, such as `more than 10,000 characters`, or None."""
     if len(pattern) > _MAX_CHARACTERS:
         return f"more than {_MAX_CHARACTERS:,} characters"
     if _parts_of(pattern) > _MAX_PARTS:
@@ -63,7 +62,7 @@ def excess_of(pattern: str) -> str | None:
 
 
 def _parts_of(pattern: str) -> int:
-    # Of each open group, the outermost first: the number of its parts, and of the last one's.
+    # For each open group, the number of its parts, and that of the part that a repeat is for.
     groups = [(0, 0)]
     for found in _PARTS.finditer(pattern):
         parts, last = groups[-1]
@@ -75,7 +74,7 @@ def _parts_of(pattern: str) -> int:
             groups.pop()
             parts += last
         elif found[1] is not None:
-            # What is repeated 0 times is compiled all the same.
+            # The engine also compiles a part that is repeated 0 times.
             more = last * (max(int(found[1][:9]), 1) - 1)
             parts, last = parts + more, last + more
         else:
@@ -103,8 +102,7 @@ def _compiled(pattern: str, dialect: Dialect) -> regex.Pattern[str]:
 def searches(pattern: str, text: str, deadline: float, dialect: Dialect = Dialect.SCHEMA) -> bool:
     """Return whether a pattern matches anywhere in a text.
 
-    Of an output, case is ignored and `.` matches line breaks. `deadline` is a time of the monotonic
-    clock. Raises `PatternError`.
+    `deadline` is a time of the monotonic clock. It raises `PatternError`.
     """
     return first_match(pattern, text, deadline, dialect) is not None
 
@@ -112,7 +110,7 @@ def searches(pattern: str, text: str, deadline: float, dialect: Dialect = Dialec
 def first_match(
     pattern: str, text: str, deadline: float, dialect: Dialect = Dialect.SCHEMA
 ) -> tuple[int, int] | None:
-    """Return the range of a text that a pattern matches first, as `searches` does; else None."""
+    """Return the range of the first match, or None; otherwise like `searches`."""
     try:
         found = _compiled(pattern, dialect).search(text, timeout=_remaining(deadline))
     except TimeoutError:
@@ -120,7 +118,7 @@ def first_match(
     return found.span() if found else None
 
 
-# Any 16 digits fit it; only what has a valid check digit is taken for a card.
+# Of its matches, only those with a valid check digit count as cards.
 _CARD_PATTERN = r"\b\d{4}[\s-]?\d{4}[\s-]?\d{4}[\s-]?\d{4}\b"
 
 DEFAULT_PATTERNS = {
@@ -128,20 +126,19 @@ DEFAULT_PATTERNS = {
     _CARD_PATTERN: "credit card",
     r"\b[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Z|a-z]{2,}\b": "email",
 }
-"""What is looked for where a suite names no patterns, and what a finding is called."""
+"""The patterns for a suite without its own, and the names of their findings."""
 
 
 def personal_data_in(text: str, pattern: str, deadline: float) -> Iterator[tuple[int, int]]:
     """Yield the ranges of a text that a pattern matches, in order and without overlaps.
 
-    What only the normal form of the text shows counts, too. Of the card pattern only what is a
-    card counts. `deadline` is a time of the monotonic clock.
-    Raises `PatternError` for a pattern that does not compile, or takes too long.
+    Matches in the normal form of the text count, too; those of the card pattern only if they are
+    card numbers. `deadline` is a time of the monotonic clock. It raises `PatternError`.
     """
     form = normal_form(text)
     here = _matches_in(text, pattern, deadline)
     if form is None:
-        # What was found counts, even if the pattern then takes too long. Cards alone overlap.
+        # Matches count even if the pattern then takes too long. Only cards may overlap.
         yield from merged(here) if pattern == _CARD_PATTERN else here
         return
     found = [*here]
@@ -150,12 +147,9 @@ def personal_data_in(text: str, pattern: str, deadline: float) -> Iterator[tuple
 
 
 def _matches_in(text: str, pattern: str, deadline: float) -> Iterator[tuple[int, int]]:
-    """Yield the ranges that a pattern matches, empty ones left out.
-
-    Case is ignored, and the classes of digits, word characters and spaces are those of ASCII.
-    """
+    """Yield the ranges of matches that are not empty."""
     is_card = pattern == _CARD_PATTERN
-    # Overlapping, since a card may begin inside 16 digits that are not a card, or only look so.
+    # A card number may begin within 16 other digits.
     found = _compiled(pattern, Dialect.PERSONAL_DATA).finditer(
         text, overlapped=is_card, timeout=_remaining(deadline)
     )
@@ -170,7 +164,7 @@ def _matches_in(text: str, pattern: str, deadline: float) -> Iterator[tuple[int,
 
 
 def passes_luhn(text: str) -> bool:
-    """Return whether the digits in a text end with a valid check digit, as those of cards do."""
+    """Return whether the digits in a text end with a valid check digit, as in card numbers."""
     digits = [int(char) for char in reversed(text) if char in "0123456789"]
     doubled = (sum(divmod(2 * digit, 10)) for digit in digits[1::2])
     return (sum(digits[::2]) + sum(doubled)) % 10 == 0
@@ -181,11 +175,9 @@ def _remaining(deadline: float) -> float:
 
 
 def matcher(pattern: str) -> Callable[[str], bool]:
-    """Return what says whether a text matches, as it is or as the JSON in it says it.
+    """Return a function that returns whether a pattern matches a text or any reading of it.
 
-    What it says in pieces counts, too, as the body of a stream does.
-
-    It raises `PatternError` if the pattern cannot be used.
+    For readings see `normal_form.meanings_of`. It raises `PatternError`.
     """
 
     def matches(text: str) -> bool:

@@ -1,11 +1,8 @@
 """Recognises a tool call that is reported in several places, or both reported and seen.
 
 Many agents report the same calls twice, as steps and in OpenAI's form. Others report some calls in
-one place and some in another, so reading one place alone could miss a forbidden call. Observers
-also see calls that the agent reports.
-
-A call without an id has an empty one while calls are compared, since an id that kindlm made up says
-nothing about sameness.
+one place and some in another, so reading one place could miss a forbidden call. Observers also see
+calls that the agent reports. While calls are compared, those without an id have the id "".
 """
 
 from __future__ import annotations
@@ -20,16 +17,19 @@ from kindlm.matching import canonical
 from kindlm.transcript import UNNAMED, ToolCall, ToolUse
 
 _Key: TypeAlias = Callable[[ToolCall], Hashable | None]
-"""What calls are compared by; None of a call that is not compared by it."""
+"""Returns what a call is compared by, None if it is not compared in this way."""
 
 
 def told_before(known: Sequence[ToolCall], later: Sequence[ToolCall]) -> list[int | None]:
-    """Return for each later call which known one it tells again: a position, None if it is new.
+    """Return for each later call the index of the known call that it repeats, None if it is new.
 
-    They are the same if id and name are, and the arguments as far as both have some; else if name
-    and arguments are; else if the name is and one of them has no arguments, unless both have ids.
-    Each known call is repeated once, but for calls that add nothing: without arguments, and with
-    an id and a name that are known.
+    Two calls are the same, in this order, if they have
+
+    - the same id, name and arguments, or one of them has no arguments;
+    - the same name and arguments;
+    - the same name, one of them has no arguments, and not both have ids.
+
+    A known call is repeated once, or by any number of calls with only its id and name.
     """
     found: list[int | None] = [None] * len(later)
     left = dict.fromkeys(range(len(known)))
@@ -50,14 +50,14 @@ def told_before(known: Sequence[ToolCall], later: Sequence[ToolCall]) -> list[in
 
 
 def tells_again(known: ToolCall, later: ToolCall) -> bool:
-    """Return whether two calls are the same by id and name, and by what arguments both have."""
+    """Return whether two calls have the same id, name and, if both have any, arguments."""
     if not known.id or _identity(known) != _identity(later):
         return False
     return _is_bare(known) or _is_bare(later) or _arguments(known) == _arguments(later)
 
 
 def completed(use: ToolUse, again: ToolUse) -> ToolUse:
-    """Return a call with what only another telling of it has: an id, arguments, an answer."""
+    """Return a call with the id, arguments and result that only another report of it has."""
     call, other = use.call, again.call
     if _is_bare(call):
         call = replace(call, arguments=other.arguments, malformed=other.malformed)
@@ -70,40 +70,40 @@ def completed(use: ToolUse, again: ToolUse) -> ToolUse:
 def uses_together(
     known: Sequence[ToolUse], later: Sequence[ToolUse], *, by_id: bool = True
 ) -> list[ToolUse]:
-    """Return known calls, completed by later ones that tell them again, and those that are new.
+    """Return known calls, completed by later ones that repeat them, and then the new calls.
 
-    `by_id` is false where ids are those of something else, and say nothing of what is the same.
+    Without `by_id`, ids are not compared.
     """
     calls = [use.call if by_id else replace(use.call, id="") for use in (*known, *later)]
     return joined(known, later, told_before(calls[: len(known)], calls[len(known) :]))
 
 
 class Told:
-    """Calls that are known, to find out whether something else reports one of them again.
+    """Known calls, to find out whether a call is another report of one of them.
 
-    That is a call with the same name and arguments, or one without arguments whose name is known.
-    A call of an `earlier` answer is known by its id alone.
+    It is if name and arguments are the same, or if it has no arguments and a known name. Calls of
+    an `earlier` answer are only known by their ids.
     """
 
     def __init__(self, calls: Iterable[ToolCall], earlier: Iterable[ToolCall] = ()) -> None:
         calls = list(calls)
         self._by_id = {call.id: call for call in (*earlier, *calls) if call.id}
         self._names = {call.name for call in calls}
-        self._said = {_said(call) for call in calls}
+        self._contents = {_content(call) for call in calls}
 
     def has(self, call: ToolCall) -> bool:
-        """Return whether a call is known; what tells only its id may be its result."""
+        """Return whether a call is known; a call with only an id may be a result."""
         same = self._by_id.get(call.id)
         if same is not None and call.name in (same.name, UNNAMED):
             return _is_bare(call) or _arguments(call) == _arguments(same)
-        return call.name in self._names if _is_bare(call) else _said(call) in self._said
+        return call.name in self._names if _is_bare(call) else _content(call) in self._contents
 
 
 def seen_together(told: Sequence[ToolUse], seen: Sequence[ToolUse]) -> list[ToolUse]:
-    """Return the calls that an agent told, completed by those that were seen, and all others.
+    """Return the calls that an agent reported, completed by observed ones, and other observed ones.
 
-    A call with an id and a name that were seen is that call, with any arguments.
-    Any other id is the agent's own.
+    A call with an observed id and name is that call, whatever its arguments. Other ids are the
+    agent's own and are not compared.
     """
     ids = {_identity(use.call) for use in seen}
     known = [
@@ -118,7 +118,7 @@ def seen_together(told: Sequence[ToolUse], seen: Sequence[ToolUse]) -> list[Tool
 def joined(
     known: Sequence[ToolUse], later: Sequence[ToolUse], places: Sequence[int | None]
 ) -> list[ToolUse]:
-    """Return known calls, completed by the later ones that `told_before` found, and new ones."""
+    """Return known calls, completed by later ones at `places` of `told_before`, and new ones."""
     uses = list(known)
     for use, place in zip(later, places, strict=True):
         if place is None:
@@ -129,7 +129,7 @@ def joined(
 
 
 def with_ids(uses: Iterable[ToolUse]) -> tuple[ToolUse, ...]:
-    """Return calls with ids for those without one; nothing refers to these."""
+    """Return calls with new ids for those without one."""
     return tuple(
         use if use.call.id else replace(use, call=replace(use.call, id=f"call_{index}"))
         for index, use in enumerate(uses)
@@ -141,12 +141,12 @@ def _identity(call: ToolCall) -> tuple[str, str]:
 
 
 def _is_bare(call: ToolCall) -> bool:
-    """Return whether a call has no arguments; many tellings leave them out."""
+    """Return whether a call has no arguments, which many reports leave out."""
     return not call.arguments and call.malformed is None
 
 
 def _arguments(call: ToolCall) -> str:
-    """Return the arguments as a text that is the same for the same JSON, in which 1.0 is 1."""
+    """Return a text that is the same for equal arguments."""
     if call.malformed is not None:
         return call.malformed
     return canonical(call.arguments)
@@ -156,7 +156,7 @@ def _only(of: Callable[[ToolCall], object], key: _Key) -> _Key:
     return lambda call: key(call) if of(call) else None
 
 
-def _said(call: ToolCall) -> tuple[str, str]:
+def _content(call: ToolCall) -> tuple[str, str]:
     return call.name, _arguments(call)
 
 
@@ -172,10 +172,10 @@ _WAYS: tuple[tuple[_Key, _Key], ...] = (
     (_BY_ALL, _BY_ALL),
     (_BY_ID_BARE, _BY_ID),
     (_BY_ID, _BY_ID_BARE),
-    (_said, _said),
+    (_content, _content),
     (_BARE_WITHOUT_ID, _name),
     (_name, _BARE_WITHOUT_ID),
     (_BARE, _WITHOUT_ID),
     (_WITHOUT_ID, _BARE),
 )
-"""How a known call and a later one are found to be the same, the surest way first."""
+"""The keys by which a known and a later call are compared, the most reliable first."""

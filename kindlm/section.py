@@ -47,7 +47,7 @@ MAIN = "x-kindlm-main"
 """Marks the main key of a section in its JSON Schema; it is not published."""
 
 EXTENSION: dict[str, Any] = {"x-kindlm-extension": True}
-"""Marks what the published JSON Schema has beyond the KindLM config schema v1."""
+"""Marks a part of the published JSON Schema that the KindLM config schema v1 does not have."""
 
 Extension = Annotated[T, Field(json_schema_extra=EXTENSION)]
 """A key that the KindLM config schema v1 does not have."""
@@ -57,7 +57,7 @@ Maybe = Annotated[T | None, AfterValidator(not_null)]
 
 Text = Annotated[str, Field(min_length=1)]
 Solid = Annotated[Text, AfterValidator(check_solid)]
-"""A text of more than white space."""
+"""A text with more than white space."""
 HostPart = Annotated[Text, AfterValidator(check_host_part)]
 Score = Annotated[float, Field(ge=0, le=1)]
 WHOLE = BeforeValidator(integral)
@@ -73,7 +73,7 @@ Words = Annotated[list[Text], Field(min_length=1)]
 
 
 def by_form(message: str) -> Discriminator:
-    """Return what chooses a branch of a union by the form of a value; others get the message."""
+    """Return a discriminator by the form of a value; other forms are refused with the message."""
     return Discriminator(form_of, custom_error_type="refused", custom_error_message=message)
 
 
@@ -86,18 +86,17 @@ CommandLine = Annotated[
 
 
 class Described(BaseModel):
-    """A mapping of a file whose JSON Schema describes the keys by the docstrings below them.
+    """A mapping of a file; its JSON Schema describes the keys by their docstrings.
 
-    pydantic can read these itself, but does so at each import: as long as all else together.
+    pydantic can read docstrings itself, but at each import, which would double its time.
     """
 
     main: ClassVar[str | None] = None
-    """The key that a text, number or boolean stands for where it is written in place of the
-    mapping."""
+    """The key of a text, number or boolean that is written in place of the mapping."""
 
     @classmethod
     def main_key(cls, value: Any) -> str | None:
-        """Return the key that a value stands for if it is written in place of the mapping."""
+        """Return the key of a value that is written in place of the mapping."""
         return cls.main if isinstance(value, str | int | float) else None
 
     @classmethod
@@ -112,7 +111,7 @@ class Described(BaseModel):
             key = None if field is None else keys.get(field.alias or name)
             if key is None or "description" in key:
                 continue
-            # What it refers to may say the same of itself.
+            # The target of a reference may have the same description.
             if "$ref" not in key or handler.resolve_ref_schema(key).get("description") != text:
                 key["description"] = text
         if cls.main is not None:
@@ -133,7 +132,7 @@ class Section(Table):
 
 
 def _docstrings(section: type[Described]) -> dict[str, str]:
-    """Return what stands below the attributes of a section and those that it is made of."""
+    """Return the docstrings of the attributes of a section and its bases."""
     found: dict[str, str] = {}
     for part in reversed(section.__mro__):
         if not issubclass(part, Described) or part is Described:
@@ -152,7 +151,7 @@ def _docstrings(section: type[Described]) -> dict[str, str]:
 def _class_bodies(module: str) -> dict[str, list[ast.stmt]]:
     """Return the statements of a module's classes by their qualified names.
 
-    Empty where the source is nowhere, as in a shell, or in a notebook.
+    It is empty without a source file, as in a shell or a notebook.
     """
     found: dict[str, list[ast.stmt]] = {}
 
@@ -173,25 +172,24 @@ def _class_bodies(module: str) -> dict[str, list[ast.stmt]]:
 
 
 class Open(Section):
-    """A mapping that packages add keys to: `added` holds them as JSON values, validated."""
+    """A mapping to which packages add keys."""
 
     _added: dict[str, Any] = PrivateAttr(default_factory=dict)
 
     @property
     def added(self) -> dict[str, Any]:
-        """The keys of packages, as they are written in the file, with their defaults."""
+        """The validated keys of packages as JSON values, with their defaults."""
         return self._added
 
     def add(self, written: dict[str, Any]) -> None:
-        """Add keys of packages, before anything reads the section."""
+        """Add keys of packages, before the section is read."""
         self._added.update(written)
 
 
 def resolved(value: Any) -> Any:
-    """Return a configuration as JSON values, with defaults, and without what has no value.
+    """Return a configuration as JSON values, with defaults, without keys that have no value.
 
-    Not `model_dump`: a written null (`defaultResponse: null` is an answer) must stay, an absent
-    one must not appear.
+    Unlike `model_dump`, it keeps a written null, such as `defaultResponse: null`.
     """
     if isinstance(value, BaseModel):
         known = type(value).model_fields
@@ -209,7 +207,7 @@ def resolved(value: Any) -> Any:
 
 
 def as_value(kind: type[T], section: Section, **others: Any) -> T:
-    """Return a value of a suite: what it has by the same names as a section, and others."""
+    """Return a value of a suite from the fields that it shares with a section, and others."""
     of: Any = kind
     shared = {name: getattr(section, name) for name in _shared(of, type(section))}
     return kind(**shared | others)
@@ -217,4 +215,4 @@ def as_value(kind: type[T], section: Section, **others: Any) -> T:
 
 @cache
 def _shared(kind: Any, section: type[Section]) -> tuple[str, ...]:
-    return tuple(each.name for each in fields(kind) if each.name in section.model_fields)
+    return tuple(field.name for field in fields(kind) if field.name in section.model_fields)

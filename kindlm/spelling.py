@@ -12,17 +12,17 @@ from kindlm.dataclass import dataclass, replace
 from kindlm.errors import ErrorCode, KindlmError
 
 _ALSO = {"adapter": "type", "endpoint": "url", "id": "name"}
-"""What keys of agents are called where keys are in snake case."""
+"""Other names of agents' keys, in formats with snake case."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """The way of one format.
+    """The spelling of one format.
 
     Attributes:
-        is_snake: whether keys are in snake case: `timeout_ms` for `timeoutMs`.
-        assignment: how a key is given a value.
-        variable: how a variable of the environment is put in.
+        is_snake: Whether keys are in snake case: `timeout_ms` for `timeoutMs`.
+        assignment: The form of a key before its value.
+        variable: The placeholder for an environment variable.
     """
 
     is_snake: bool
@@ -30,11 +30,11 @@ class Spelling:
     variable: str
 
     def key(self, name: str) -> str:
-        """Return a key of kindlm.yaml as it is written."""
+        """Return a key of kindlm.yaml in this format."""
         return _ALSO.get(name, to_snake(name)) if self.is_snake else name
 
     def line(self, name: str, value: str = "") -> str:
-        """Return a key with its value, or with room for one."""
+        """Return a key with its value, or without one."""
         quoted = value if "{key}:" in self.assignment else f'"{value}"'
         return self.assignment.format(key=self.key(name)) + (f" {quoted}" if value else "")
 
@@ -53,7 +53,7 @@ _KEYS = (
 
 _TOML = (
     (re.compile(r"the agent or of the defaults \(in EvalView cases [^)]*\)"), "the agent"),
-    # Retries of single calls cannot be set there, nor limits of answers.
+    # It has no settings for retries of calls and for the length of answers.
     (re.compile(r",? or (?:raise )?defaults\.retries"), ""),
     (re.compile(r",? or lower maxTokens"), ""),
     (re.compile(r"defaults\.timeoutMs"), "eval.default_timeout"),
@@ -63,7 +63,7 @@ _TOML = (
     (re.compile(r"`(mode|sandbox): (\w+)`"), r'`\1 = "\2"`'),
     (re.compile(rf"\b(?:{'|'.join(_KEYS)})\b"), lambda found: to_snake(found[0])),
 )
-# What takes minutes, and one call after the other, has no settings for that.
+# Generation has no settings for timeouts and concurrency.
 _GENERATION = (
     (
         re.compile(r"^Raise (?:`timeout` of the scenario, or )?eval\.default_timeout, or (\w)"),
@@ -74,20 +74,20 @@ _GENERATION = (
 
 
 def in_words_of(front_end: str, error: KindlmError) -> KindlmError:
-    """Return an error with the keys of the file that the user of a front end has.
+    """Return an error with the keys of the front end's file.
 
-    Agents and providers name what can be set by the keys of kindlm.yaml. Scenarios, and the writing
-    of tests for them, are configured by kindlm.toml, which has other keys, and not all of them.
+    Agents and providers name keys of kindlm.yaml. Scenarios and generation are configured by
+    kindlm.toml, which has other and fewer keys.
     """
     hint = None if error.hint is None else said_in_words_of(front_end, error.hint)
     if error.code is not ErrorCode.CONFIG_VALIDATION_ERROR:
-        # It may quote what an agent or a provider said.
+        # The message may quote an agent or a provider.
         return replace(error, hint=hint)
     return replace(error, message=said_in_words_of(front_end, error.message), hint=hint)
 
 
 def said_in_words_of(front_end: str, text: str) -> str:
-    """Return a text that may name keys of kindlm.yaml with those that the user has."""
+    """Return a text with keys of kindlm.yaml replaced by those of the front end's file."""
     if front_end not in ("scenario", "generation"):
         return text
     for pattern, words in (*_TOML, *(_GENERATION if front_end == "generation" else ())):
@@ -96,7 +96,7 @@ def said_in_words_of(front_end: str, text: str) -> str:
 
 
 def fields_of(value: object, names: str) -> dict[str, Any]:
-    """Return fields of a value under the names that programs read: `latencyMs` is `latency_ms`."""
+    """Return fields of a value under their names in JSON: `latencyMs` for `latency_ms`."""
     return {name: getattr(value, field) for name, field in _fields(names)}
 
 

@@ -1,8 +1,6 @@
-"""Annotations for the form in which a field of an event is stored.
+"""Annotations for the form in which `kindlm.events.codec` stores a field of an event.
 
-Each field is stored under its own name, unless its annotation says otherwise: another key, a text
-that goes into `contents` with only a reference in the event, or a field that is not stored.
-`kindlm.events.codec` writes and reads by these annotations.
+By default, a field is stored as it is, under its own name.
 """
 
 from __future__ import annotations
@@ -14,49 +12,45 @@ from kindlm.dataclass import dataclass
 
 
 class Form(Enum):
-    """In which form a field is stored, if not as it is."""
+    """The form in which a field is stored, if not as it is."""
 
     TEXT = auto()
     """By reference: see `Authored`."""
     JSON = auto()
     """By reference: see `AuthoredJson`."""
     NOTE = auto()
-    """By reference, and in events of earlier versions as it is: see `Note`."""
+    """By reference, but in events of earlier versions as it is: see `Note`."""
     NAME = auto()
-    """Its beginning only: see `Name`."""
+    """Only its beginning: see `Name`."""
     OMITTED = auto()
-    """An empty text is not stored."""
+    """Not stored if it is empty."""
     FLAG = auto()
-    """Whether the field is set is stored, not what it holds."""
+    """Only whether it is set."""
     FLAT = auto()
-    """The fields of this value are stored beside those of the one that holds it."""
+    """Its fields are stored beside those of the value that contains it."""
     UNSTORED = auto()
-    """Not at all."""
+    """Not stored."""
 
 
 Authored = Annotated[str, Form.TEXT]
-"""A text that a person or model wrote: it is stored by reference, and can be erased."""
+"""Text by a person or a model: the event has a reference to it, so that it can be erased."""
 
 Note = Annotated[str, Form.NOTE]
-"""What kindlm says and may quote a model or an agent in: stored as `Authored`.
-
-Events of earlier versions hold the text itself.
-"""
+"""Text by kindlm that may quote a model or an agent. It is stored like `Authored`; events of
+earlier versions have the text itself."""
 
 AuthoredJson = Annotated[Any, Form.JSON]
-"""A JSON value that a person or model wrote: it is stored by reference, as its text."""
+"""A JSON value by a person or a model: the event has a reference to its text."""
 
 Name = Annotated[str, Form.NAME]
-"""A name that a model or an agent may have made up: the event holds its beginning only.
-
-It stands in the event itself, so that it can be filtered by; the raw body keeps it whole.
-"""
+"""A name that a model or an agent may have invented. The event has its beginning, for filters; the
+raw body has all of it."""
 
 _LONGEST_NAME = 200
 
 
 def bounded(name: str) -> str:
-    """Return the beginning of a name, as it is stored."""
+    """Return the stored beginning of a name."""
     return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
 
 
@@ -69,6 +63,6 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What a field means, for the event reference."""
+    """The meaning of a field, for the event reference."""
 
     text: str

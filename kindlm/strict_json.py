@@ -1,4 +1,4 @@
-"""JSON exactly as in the standard (RFC 8259), so that everything read can be written again."""
+"""JSON as in the standard (RFC 8259), so that all values that are read can be written again."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from functools import lru_cache
 from typing import Any, NoReturn
 
 Pairs = Callable[[list[tuple[str, Any]]], Any]
-"""Makes an object of its members, which may have a name twice."""
-
+"""Makes an object from its members, which may have equal names."""
 
 _WORDS = (
     ("Expecting value", "a value is expected"),
@@ -25,15 +24,15 @@ _WORDS = (
     ("Extra data", "there is text after the value"),
     ("Unexpected UTF-8 BOM", "it begins with a byte order mark"),
 )
-"""What the parser of Python says is wrong, as it begins, and what is said of it here."""
+"""The beginnings of messages of Python's parser, and the messages here."""
 
 
 class KeyTwiceError(ValueError):
-    """An object has a key twice. Which of the values counts, RFC 8259 leaves open."""
+    """An object has a key twice; RFC 8259 does not define which value counts."""
 
 
 class NotJsonError(ValueError):
-    """`what` is wrong with a text; `position` is how many characters come before that."""
+    """A text is not JSON: `what` is wrong at the character `position`, from 0."""
 
     def __init__(self, what: str, found: json.JSONDecodeError) -> None:
         self.what = what
@@ -42,10 +41,9 @@ class NotJsonError(ValueError):
 
 
 def parse_json(text: str, pairs: Pairs | None = None) -> Any:
-    """Parse a whole text; raise `ValueError` that says what is wrong with it.
+    """Parse a whole text; raise `ValueError` with the reason if it is not JSON.
 
-    Refused is also what Python takes and JSON is not: NaN, Infinity, and numbers such as 1e400,
-    which have no finite value.
+    Unlike Python's parser, it refuses NaN, Infinity, and numbers without a finite value.
     """
     try:
         if text.startswith("\ufeff"):
@@ -57,14 +55,14 @@ def parse_json(text: str, pairs: Pairs | None = None) -> Any:
 
 @lru_cache(maxsize=8)
 def _decoder(pairs: Pairs | None) -> json.JSONDecoder:
-    # To make one takes as long as to parse a short text.
+    # Creating a decoder takes as long as parsing a short text.
     return json.JSONDecoder(parse_constant=_refuse, parse_float=_finite, object_pairs_hook=pairs)
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the object of some members; raise `KeyTwiceError` if a key occurs twice.
+    """Return an object from its members; raise `KeyTwiceError` if a key occurs twice.
 
-    To be given to `parse_json` where a value that another hides may be the one that matters.
+    It is an argument for `parse_json`.
     """
     value = dict(pairs)
     if len(value) < len(pairs):
@@ -73,7 +71,7 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def parse_json_at(text: str, start: int) -> Any:
-    """Parse the value that begins at a place of a text; raise `ValueError` if none does."""
+    """Parse the value that begins at an index of a text; raise `ValueError` if there is none."""
     try:
         return _decoder(None).raw_decode(text, start)[0]
     except (RecursionError, ValueError) as error:
@@ -81,11 +79,11 @@ def parse_json_at(text: str, start: int) -> Any:
 
 
 def explained(error: RecursionError | ValueError) -> ValueError:
-    """Return an error of Python's parser in words for those who do not write Python."""
+    """Return an error of Python's parser in the words of this module."""
     if isinstance(error, RecursionError):
         return ValueError("it is nested too deeply")
     if isinstance(error, json.JSONDecodeError):
-        words = (ours for theirs, ours in _WORDS if error.msg.startswith(theirs))
+        words = (message for start, message in _WORDS if error.msg.startswith(start))
         return NotJsonError(next(words, error.msg), error)
     if "set_int_max_str_digits" in str(error):
         return ValueError(f"an integer has more than {sys.get_int_max_str_digits():,} digits")
@@ -104,17 +102,17 @@ def _finite(digits: str) -> float:
 
 
 def compact_json(value: Any) -> str:
-    """Return JSON without spaces; raise `TypeError` or `ValueError` for what JSON cannot hold."""
+    """Return JSON without spaces; raise `TypeError` or `ValueError` if a value is not JSON."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def as_text(value: Any) -> str:
-    """Return a text as it is, and another value as JSON without spaces; raise as `compact_json`."""
+    """Return text unchanged, another value as `compact_json`."""
     return value if isinstance(value, str) else compact_json(value)
 
 
 def json_or_text(text: str) -> Any:
-    """Return what the parser of Python reads in a text, more than JSON, too; else the text."""
+    """Return the value that Python's parser reads, or the text if it reads none."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -125,10 +123,9 @@ _MAX_DEPTH = 200
 
 
 def read_json(text: str | None) -> Any:
-    """Return the JSON value of a text; the text itself if it is not JSON; None without a text.
+    """Return the JSON value of a text, the text if it is not JSON, None for None.
 
-    What Python takes and JSON, or other parsers, do not, is not JSON here: NaN, numbers without a
-    finite value, halves of surrogate pairs, hundreds of levels.
+    Lone surrogates and more than 200 levels do not count as JSON: other parsers refuse them.
     """
     if text is None:
         return None
@@ -143,9 +140,9 @@ def read_json(text: str | None) -> Any:
 
 
 def read_arguments(text: str | None) -> Any:
-    """Return the arguments of a tool call: an object, or the text that should have been one.
+    """Return the arguments of a tool call: an object, or the text if it is none.
 
-    What is not an object stays as it was written: evidence counts its characters.
+    The text stays unchanged, since positions of evidence refer to it.
     """
     value = read_json(text)
     return value if isinstance(value, dict) else text
@@ -162,7 +159,7 @@ def require_shallow(value: Any) -> None:
 
 
 def parts_of(value: Any) -> Iterator[Any]:
-    """Yield a JSON value and all that is inside, in no order; no depth overflows the stack."""
+    """Yield a JSON value and all values in it, in no order, without recursion."""
     pending = [value]
     while pending:
         part = pending.pop()

@@ -43,18 +43,18 @@ _FOREIGN = {
     "defaultResponse": "response result return output",
     "apiKeyEnv": "apikey key",
 }
-"""Our keys, with what other tools and newcomers call them, in small letters without `_` and `-`."""
+"""kindlm's keys, each with its names in other tools, in lower case without `_` and `-`."""
 
 
 ENDED = {"github": "GitHub Models ended on 30 July 2026: choose another provider"}
-"""Providers that there are no more."""
+"""Providers that no longer exist."""
 
 
 def suggest(name: str, candidates: Iterable[str], *, one_in: int = 3) -> str | None:
-    """Return the candidate that `name` is probably a slip of, or None.
+    """Return the candidate that `name` is probably a misspelling of, or None.
 
-    A slip is one letter in three, or `one_in` so many: inserted, removed, replaced, or swapped with
-    its neighbour. Upper and lower case are alike.
+    One letter in `one_in` may be inserted, removed, replaced, or swapped with its neighbour. Case
+    does not matter.
     """
     best: str | None = None
     limit = len(name) // one_in
@@ -68,9 +68,10 @@ def suggest(name: str, candidates: Iterable[str], *, one_in: int = 3) -> str | N
 
 
 def meant_by(name: str, known: Iterable[str], *, is_elsewhere: bool = False) -> str | None:
-    """Return the key that is probably meant: a near word, or the one of another tool.
+    """Return the key that is probably meant: kindlm's key for another tool's, or a similar one.
 
-    A word of another tool whose key `is_elsewhere` is no slip of a near one.
+    With `is_elsewhere`, a key of another tool belongs elsewhere in the file: similar keys are not
+    suggested.
     """
     keys, foreign = list(known), words_for(name)
     same = next((key for key in keys if _squashed(key) == _squashed(name)), None)
@@ -81,7 +82,7 @@ def meant_by(name: str, known: Iterable[str], *, is_elsewhere: bool = False) -> 
 
 
 def words_for(name: str) -> list[str]:
-    """Return our keys for what another tool may call so, the likeliest first."""
+    """Return kindlm's keys for a key of another tool, the most likely first."""
     return [key for key, others in _FOREIGN.items() if _squashed(name) in others.split()]
 
 
@@ -90,7 +91,7 @@ def _squashed(name: str) -> str:
 
 
 def hint_for(name: str, candidates: Iterable[str], known: str, more: str = "") -> str:
-    """Return `Did you mean …?`, or the list of what there is, and `more` about it."""
+    """Return `Did you mean …?`, or the list of candidates, introduced by `known`, and `more`."""
     names = list(dict.fromkeys(candidates))
     close = suggest(name, names) or _same_words(name, names)
     if close is not None:
@@ -101,9 +102,9 @@ def hint_for(name: str, candidates: Iterable[str], known: str, more: str = "") -
 
 
 def _same_words(name: str, candidates: list[str]) -> str | None:
-    """Return the only candidate that has all words of a name, or of which it has all."""
+    """Return the only candidate whose words contain those of a name, or vice versa."""
     words = _words(name)
-    found = [each for each in candidates if words <= _words(each) or _words(each) <= words]
+    found = [key for key in candidates if words <= _words(key) or _words(key) <= words]
     return found[0] if len(found) == 1 else None
 
 
@@ -112,7 +113,7 @@ def _words(name: str) -> set[str]:
 
 
 def _distance(left: str, right: str) -> int:
-    """Return how many letters must be inserted, removed, replaced, or swapped with the next."""
+    """Return how many letters have to be inserted, removed, replaced, or swapped with the next."""
     before, last, row = [0], [0], list(range(len(right) + 1))
     for i, a in enumerate(left, start=1):
         before, last, row = last, row, [i]

@@ -13,7 +13,7 @@ from kindlm.bounds import MAX_RETRY_AFTER_S
 
 
 def unreachable_reason(error: BaseException) -> str:
-    """Return the plainest words for the cause that lies deepest."""
+    """Return the deepest cause of an error in plain words."""
     causes = list(_causes(error))
     deepest = causes[-1]
     for cause in reversed(causes):
@@ -23,15 +23,14 @@ def unreachable_reason(error: BaseException) -> str:
             return f"TLS failed ({cause.strerror or cause})"
         if _is_refused(cause):
             return "connection refused"
-    # aiohttp's errors of an answer that is not HTTP, or not whole, have several lines that begin
-    # with a 400, which no server sent.
+    # The text of aiohttp's errors about invalid responses begins with a 400 that no server sent.
     message = getattr(deepest, "message", None)
-    said = " ".join(message.split()) if isinstance(message, str) else str(deepest)
-    return said or type(deepest).__name__
+    text = " ".join(message.split()) if isinstance(message, str) else str(deepest)
+    return text or type(deepest).__name__
 
 
 def _is_refused(cause: BaseException) -> bool:
-    # Where a name has several addresses, each was tried.
+    # All addresses of a host were tried.
     if isinstance(cause, BaseExceptionGroup):
         return all(_is_refused(tried) for tried in cause.exceptions)
     return isinstance(cause, ConnectionRefusedError)
@@ -45,10 +44,10 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
-    """Return the seconds to wait, None if the headers do not say so.
+    """Return the seconds to wait according to the headers, or None.
 
-    `retry-after-ms` is the finer one and wins. `Retry-After` is a number of seconds or an HTTP
-    date (RFC 9110, 10.2.3); a moment in the past is 0.
+    `retry-after-ms` is finer and wins. `Retry-After` is a number of seconds or an HTTP date
+    (RFC 9110, 10.2.3), where a date in the past means 0.
     """
     milliseconds = _number(headers.get("retry-after-ms"))
     if milliseconds is not None:
@@ -59,7 +58,7 @@ def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
         return seconds
     try:
         moment = parsedate_to_datetime(value)
-    except (ValueError, OverflowError):  # of a date, or of its zone
+    except (ValueError, OverflowError):  # an invalid date or time zone
         return None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
@@ -67,7 +66,7 @@ def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
 
 
 def rate_limit_hint(wait_s: float | None) -> str:
-    """Return what to do about an answer that says to call less often, and when to come back."""
+    """Return the hint for a rate limit, by the requested wait."""
     if wait_s is not None and wait_s > MAX_RETRY_AFTER_S:
         return (
             "Try again later: the wait that it asks for is longer than the"

@@ -19,36 +19,35 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocatio
 from kindlm.guard import guard
 
 _brought: dict[Path, set[str]] = {}
-"""The modules that test files brought along from their folders: they are read anew with them."""
+"""The modules that each test file imported from its folder, to reload them with the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class SkippedFile:
-    """A file that skips itself, as `pytest.importorskip` does it, and the line that does."""
+    """A file that skips itself, as with `pytest.importorskip`, and the line that does."""
 
     reason: str
     line: int | None
 
 
 def import_file(file: Path) -> Result[ModuleType | SkippedFile]:
-    """Import a test file, also beside others of the same name.
+    """Import a test file; several files may have the same name.
 
-    As under pytest, it can import what stands in its folder, or, if that is a package, in the
-    folder of the outermost package. Modules from there are its own: another folder may have a
-    module of the same name.
+    As under pytest, it can import modules from its `import_root`. Other folders may have modules of
+    the same names.
     """
-    named, file = file, file.resolve()
+    shown, file = file, file.resolve()
     folder = import_root(file)
     name = ".".join(file.with_suffix("").relative_to(folder).parts)
-    for each in _brought.pop(file, ()):
-        sys.modules.pop(each, None)
+    for module in _brought.pop(file, ()):
+        sys.modules.pop(module, None)
     before = set(sys.modules)
     try:
-        # What it prints is not the report, which may be the output.
+        # Standard output may be a report.
         with (
             _beside(folder),
             redirect_stdout(sys.stderr),
-            guard.running(f"the import of {named}"),
+            guard.running(f"the import of {shown}"),
             guard.single(),
         ):
             return Ok(_imported(file, name))
@@ -60,17 +59,18 @@ def import_file(file: Path) -> Result[ModuleType | SkippedFile]:
             line = error.lineno
         if is_of_pytest(error, "Skipped") and getattr(error, "allow_module_level", False):
             return Ok(SkippedFile(str(error) or "no reason", line))
-        return Err(_not_imported(SourceLocation(str(named), line), error))
+        return Err(_not_imported(SourceLocation(str(shown), line), error))
     finally:
-        _brought[file] = {each for each in set(sys.modules) - before if _is_beside(each, folder)}
+        new = set(sys.modules) - before
+        _brought[file] = {module for module in new if _is_in_folder(module, folder)}
 
 
-def _is_beside(module: str, folder: Path) -> bool:
-    """Return whether a module is one of a folder, and of no package that is installed there."""
+def _is_in_folder(module: str, folder: Path) -> bool:
+    """Return whether a module is from a folder, and not from a package installed in it."""
     file = getattr(sys.modules.get(module), "__file__", None)
     if file is None or not Path(file).is_relative_to(folder):
         return False
-    if module.partition(".")[0] == "kindlm":  # packs that come along stand in the same folder
+    if module.partition(".")[0] == "kindlm":  # the packs of kindlm itself
         return False
     if "site-packages" in Path(file).parts:
         return False
@@ -78,7 +78,7 @@ def _is_beside(module: str, folder: Path) -> bool:
 
 
 class _FreshLoader(SourceFileLoader):
-    """Runs a file as it is now: Python takes a cached file as current for up to a second."""
+    """Always reads the file: Python may use a cached file that is up to a second old."""
 
     def get_code(self, fullname: str) -> CodeType:
         """Return the code of the file."""
@@ -97,7 +97,7 @@ def _imported(file: Path, name: str) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    # It stays there: classes with postponed annotations look their module up by name.
+    # Classes with postponed annotations look up their module by name.
     sys.modules[own] = module
     try:
         spec.loader.exec_module(module)
@@ -119,7 +119,7 @@ def _beside(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        # What a test imports while it runs is found, too, unless it has a namesake.
+        # A running test can import from the folder, too, except namesakes.
         sys.path[:] = [*path, str(folder)] if str(folder) not in path else path
         if hidden:
             tops = {name.partition(".")[0] for name in hidden}
@@ -129,7 +129,7 @@ def _beside(folder: Path) -> Iterator[None]:
 
 
 def _namesakes(folder: Path) -> dict[str, ModuleType]:
-    """Return the loaded modules from elsewhere whose names modules of a folder have, too."""
+    """Return the modules that were loaded from elsewhere and have a namesake in the folder."""
     here = (module.name for module in pkgutil.iter_modules([str(folder)]))
     hidden = {name for name in here if _is_from_elsewhere(name, folder)}
     if not hidden:
@@ -139,7 +139,7 @@ def _namesakes(folder: Path) -> dict[str, ModuleType]:
 
 
 def _is_from_elsewhere(name: str, folder: Path) -> bool:
-    """Return whether a module of a name is loaded, and is from outside of a folder."""
+    """Return whether a module with that name was loaded from outside of a folder."""
     origin = getattr(sys.modules.get(name), "__file__", None)
     return origin is not None and not Path(origin).resolve().is_relative_to(folder)
 
@@ -156,9 +156,9 @@ def _not_imported(where: SourceLocation, error: BaseException) -> KindlmError:
 
 
 def import_root(file: Path) -> Path:
-    """Return the folder that the modules of a test file are imported from, as under pytest.
+    """Return the folder from which a test file imports modules, as under pytest.
 
-    That is its own, or the one around the outermost package that it is in.
+    It is the folder of the file, or that of the outermost package that contains the file.
     """
     folder = file.parent
     while (folder / "__init__.py").is_file() and folder != folder.parent:
@@ -167,7 +167,7 @@ def import_root(file: Path) -> Path:
 
 
 def failed_at(error: BaseException, file: Path) -> tuple[SourceLocation, str]:
-    """Return the last line of `file` that an error came through, and its text."""
+    """Return the last line of `file` in the traceback of an error, and its text."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == str(file)]
     if not frames:
         return SourceLocation(str(file)), ""
@@ -175,7 +175,7 @@ def failed_at(error: BaseException, file: Path) -> tuple[SourceLocation, str]:
 
 
 def user_trace(error: BaseException, is_theirs: Callable[[str], bool]) -> str:
-    """Return the traceback of an error from the first line on that is in a file of the user."""
+    """Return the traceback of an error, beginning with the first line in a user's file."""
     trace: TracebackType | None = error.__traceback__
     while trace is not None and not is_theirs(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
@@ -184,6 +184,6 @@ def user_trace(error: BaseException, is_theirs: Callable[[str], bool]) -> str:
 
 
 def is_of_pytest(error: BaseException, outcome: str) -> bool:
-    """Return whether `pytest.fail` or `pytest.skip` raised something; pytest need not be there."""
+    """Return whether an error is from `pytest.fail` or `pytest.skip`, without importing pytest."""
     names = {kind.__name__ for kind in type(error).__mro__}
     return {"OutcomeException", outcome} <= names

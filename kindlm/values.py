@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 TEXT, LIST, MAPPING, OTHER = "<text>", "<list>", "<mapping>", "<other>"
 TAGS = frozenset({TEXT, LIST, MAPPING, OTHER})
-"""Names of union branches; they are in the places that pydantic reports, not in the file."""
+"""Names of union branches: pydantic's error locations contain them, the file does not."""
 
 _DEFERRED = re.compile(r"\{\{(?:env|serve)\.[\w.]+\}\}")
 _FROM_VARIABLE = re.compile(r"\{\{env\.\w+\}\}\S*")
@@ -41,37 +41,37 @@ def refuse(
 ) -> PydanticCustomError:
     """Return the error that refuses a value.
 
-    `secret` keeps the value's line from being shown. Of a mapping, `key` says which value it is.
+    With `secret`, the value's line is not shown. `key` is the key of the value in a mapping.
     """
     context = {"message": message, "hint": hint, "secret": secret, "key": key}
     return PydanticCustomError("refused", "refused", context)
 
 
 NULL_IS_ABSENT = {"null": "absent"}
-"""The context of a validation of what was valid before: a key that was left out is null there."""
+"""The context for validating valid options again, in which absent keys are null."""
 
 
 def not_null(value: Any, info: ValidationInfo) -> Any:
-    """Refuse null: a key with nothing behind it is a mistake more often than a wish."""
+    """Refuse null: a key without a value is mostly a mistake."""
     if value is None and info.context is not NULL_IS_ABSENT:
         raise PydanticCustomError("null", "empty")
     return value
 
 
 def not_bool(value: Any) -> Any:
-    """Refuse true and false where 1 and 0 are meant: Python takes them for equal."""
+    """Refuse true and false, which are equal to 1 and 0 in Python."""
     if isinstance(value, bool):
         raise refuse("must be 1, but is a boolean")
     return value
 
 
 def integral(value: Any) -> Any:
-    """Take 3.0 for 3, as JSON does."""
+    """Return 3.0 as 3, which are the same in JSON."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def plain_number(value: float) -> str:
-    """Return a number as people write it: 5000 and 0.00002, not 5000.0 and 2e-05."""
+    """Return a number without an exponent or `.0`: `5000`, `0.00002`."""
     return str(int(value)) if float(value).is_integer() else f"{Decimal(repr(value)):f}"
 
 
@@ -85,7 +85,7 @@ def form_of(value: Any) -> str | None:
 
 
 def check_solid(value: str) -> str:
-    """Refuse a text of white space alone: every text begins with nothing."""
+    """Refuse a text of only white space."""
     if not value.strip():
         raise refuse("must hold more than spaces")
     return value
@@ -95,7 +95,7 @@ _HOST_PART = re.compile(r"[a-z0-9-]+", re.IGNORECASE | re.ASCII)
 
 
 def check_host_part(value: str) -> str:
-    """Refuse what cannot be a part of a host name; what has a placeholder is checked later."""
+    """Refuse a text that cannot be a part of a host name, unless it has a placeholder."""
     if "{{" not in value and _HOST_PART.fullmatch(value) is None:
         raise refuse("cannot be a part of an address", "Write the name alone, without https://")
     return value
@@ -122,7 +122,7 @@ def check_pattern(value: Any) -> Any:
 
 
 def is_url(value: str) -> bool:
-    """Tell whether a text is an http(s) URL, with a number where placeholders stand."""
+    """Return whether a text is an http(s) URL, with placeholders read as numbers."""
     try:
         parts = urlsplit(_DEFERRED.sub("1", value))
         valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -132,7 +132,7 @@ def is_url(value: str) -> bool:
 
 
 def url_meant(value: str) -> str | None:
-    """Return the URL that a text without a scheme stands for, such as `127.0.0.1:8000/chat`."""
+    """Return the URL for a text without a scheme, such as `127.0.0.1:8000/chat`."""
     found = _ADDRESS.fullmatch(value)
     if found is None or any(secret_parts(f"http://{value}")):
         return None
@@ -141,10 +141,9 @@ def url_meant(value: str) -> str | None:
 
 
 def check_url(value: Any) -> Any:
-    """Refuse what is not an http(s) URL; placeholders may stand anywhere in it.
+    """Refuse a text that is not an http(s) URL, or that contains a password or a key.
 
-    What begins with a variable of the environment is looked at when it is used. A password or a key
-    in the URL is refused too: the configuration is recorded.
+    It may contain placeholders. A text that begins with a variable is only checked when used.
     """
     if not isinstance(value, str):
         return value
@@ -157,7 +156,7 @@ def check_url(value: Any) -> Any:
 
 
 def check_no_secret(value: str) -> None:
-    """Refuse a URL with a password or a key in it, of whatever scheme."""
+    """Refuse a URL of any scheme that contains a password or a key."""
     if any(not _DEFERRED.search(part) for part in secret_parts(value)):
         raise refuse(
             "contains a password or a key, and kindlm records the configuration",
@@ -185,7 +184,7 @@ def words_of(command: str | list[str]) -> tuple[str, ...]:
 
 
 def check_env_name(value: Any) -> Any:
-    """Refuse what cannot be the name of an environment variable: it may be a pasted key."""
+    """Refuse a text that cannot be the name of a variable: it may be a pasted key."""
     if isinstance(value, str) and value and not _ENV_NAME.fullmatch(value):
         raise refuse(
             "must be the name of an environment variable, never the key itself",
@@ -196,7 +195,7 @@ def check_env_name(value: Any) -> Any:
 
 
 def filled(value: Any, fill: Callable[[str], Any]) -> Any:
-    """Return a JSON value, tuple or dataclass with all texts but keys as `fill` returns them."""
+    """Return a JSON value, tuple or dataclass with all text but keys replaced by `fill`."""
     match value:
         case None | bool() | int() | float() | Enum():
             return value

@@ -1,7 +1,6 @@
-"""Words for messages: values that a model wrote, made short and harmless for a terminal.
+"""Words for messages: values of models, shortened and without characters that control a terminal.
 
-Text from a model can have any length and any character: escape sequences, line breaks, direction
-overrides, halves of surrogate pairs. Messages contain none of these.
+Text of a model may contain escape sequences, line breaks, direction overrides and lone surrogates.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _BOUNDED = 4_000
 
 
 def shown(value: Any, limit: int = _SHOWN) -> str:
-    """Return a JSON value as it is quoted in a message: one line of at most `limit` characters."""
+    """Return a JSON value for a message: one line of at most `limit` characters."""
     if isinstance(value, str):
         value = value[: limit + 1]
     text = printable(json.dumps(value, ensure_ascii=False, default=repr))
@@ -32,9 +31,9 @@ _CONTEXT = 30
 
 
 def around_difference(one: str, other: str) -> tuple[str, str]:
-    """Return what two texts say around the first character in which they differ."""
+    """Return the parts of two texts around their first difference."""
     pairs = enumerate(zip_longest(one, other))
-    first = next((index for index, (its, others) in pairs if its != others), 0)
+    first = next((index for index, (left, right) in pairs if left != right), 0)
     start, end = max(0, first - _CONTEXT), first + 2 * _CONTEXT
     lead = "…" if start else ""
     return (
@@ -47,22 +46,22 @@ _PLAIN_NAME = re.compile(r"[\w./:-]{1,80}", re.ASCII)
 
 
 def named(name: str) -> str:
-    """Return a name as messages have it: in quotes only if it holds unusual characters."""
+    """Return a name for a message, in quotes if it contains unusual characters."""
     return name if _PLAIN_NAME.fullmatch(name) else shown(name)
 
 
 def excerpt(text: str) -> str:
-    """Return the beginning of a text as it is, for a value: those are made safe where shown."""
+    """Return the beginning of a text unchanged, for a value: reports escape it."""
     return cut(text, _SHOWN)
 
 
 def sentence(text: str, limit: int = _SENTENCE) -> str:
-    """Return a message without characters that control a terminal, cut to a bounded length."""
+    """Return a message without characters that control a terminal, of limited length."""
     return cut(printable(text[: limit + 1]), limit)
 
 
 def bounded(value: Any) -> Any:
-    """Return a JSON value as it is, or its first characters if it is too large to be repeated."""
+    """Return a JSON value unchanged, or its first characters if it is large."""
     if isinstance(value, str):
         return cut(value, _BOUNDED)
     text = json.dumps(value, ensure_ascii=False, default=repr)
@@ -70,7 +69,7 @@ def bounded(value: Any) -> Any:
 
 
 def printable(text: str) -> str:
-    """Return the text with everything that is not printable escaped, spaces excepted."""
+    """Return a text with characters escaped that are not printable."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else escape(char) for char in text)
@@ -86,7 +85,7 @@ _LAST_LINES = 3
 
 
 def last_words(printed: Iterable[str]) -> str:
-    """Return the last lines that a program printed, and before them the last that is an error."""
+    """Return the last lines that a program printed, after the last line with an error."""
     lines = [line.strip() for line in printed if line.strip()]
     kept = lines[-_LAST_LINES:]
     errors = [line for line in lines if _SAYS_AN_ERROR.match(line)]
@@ -97,33 +96,33 @@ _NAMES = 10
 
 
 def listed_names(names: Sequence[str]) -> str:
-    """Return names one after the other, of many the first."""
+    """Return names as a list for a message, of limited length."""
     return first_of(map(named, names), _NAMES)
 
 
 def first_of(texts: Iterable[str], most: int) -> str:
-    """Return texts as a list with commas: the first of many, and how many more there are."""
-    every = list(texts)
-    more = len(every) - most
-    return ", ".join(every[:most]) + (f" and {more:,} more" if more > 0 else "")
+    """Return the first texts, and the number of the others: `a, b and 3 more`."""
+    found = list(texts)
+    more = len(found) - most
+    return ", ".join(found[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def listed(found: Sequence[T], most: int, text: Callable[[T], str] = str) -> str:
-    """Return findings one after the other: the first of many, and how many more there are."""
+    """Return the first findings, and the number of the others: `a; b; and 3 more`."""
     more = len(found) - most
     return "; ".join([*map(text, found[:most]), *([f"and {more} more"] if more > 0 else ())])
 
 
 def option_words(option: str, value: object) -> Iterator[str]:
-    """Yield an option and what it is given as words of a command line."""
+    """Yield an option with its value as words of a command line."""
     if value is True:
         yield option
         return
     values = value if isinstance(value, list | tuple) else (value,)
-    if option == "--tags":  # only the last one of a command line counts
+    if option == "--tags":  # only the last `--tags` of a command line counts
         values = (",".join(values),)
-    for each in values:
-        yield from (option, str(each))
+    for item in values:
+        yield from (option, str(item))
 
 
 def cut(text: str, limit: int) -> str:
@@ -132,12 +131,12 @@ def cut(text: str, limit: int) -> str:
 
 
 def escape(char: str) -> str:
-    """Return a character as Python writes it, a lone surrogate, too."""
+    r"""Return a character as an escape of Python, such as `\x1b`; it may be a lone surrogate."""
     return char.encode("unicode_escape").decode("ascii")
 
 
 def shown_path(path: Path) -> str:
-    """Return a path as a user would type it."""
+    """Return a path relative to the current folder, if it is inside."""
     try:
         return str(path.relative_to(Path.cwd()))
     except ValueError:

@@ -65,6 +65,29 @@ def test_a_rule_that_the_library_cannot_apply_decides_nothing() -> None:
         schema_issues(schema, [1])
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$schema": 5},
+        {"$id": 5},
+        {"$ref": 5},
+        {"properties": []},
+        {"properties": {"a": 5}},
+        {"patternProperties": []},
+        {"dependentRequired": []},
+        {"additionalProperties": 5},
+        {"type": "text"},
+        {"allOf": 5},
+        {"$defs": 5},
+        "object",
+        None,
+    ],
+)
+def test_an_invalid_schema_such_as_of_a_server_decides_nothing(schema: Any) -> None:
+    with pytest.raises(UndecidableSchemaError, match="cannot be applied"):
+        schema_issues(schema, {"a": 1})
+
+
 def test_every_unevaluated_property_is_reported() -> None:
     issues = schema_issues({**NUMBERS, **CLOSED}, {"n": 1, "x": 1, "y": 2})
 
