@@ -1,1 +1,1 @@
-"""What kindlm costs: time, memory and bytes. `python -m benchmarks` measures and prints a table."""
+"""Measures the time, memory and storage that kindlm takes. Run it with `python -m benchmarks`."""

@@ -22,7 +22,7 @@ _PAGE = Path(__file__).parents[1] / "docs" / "contributing" / "performance.md"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure what is asked for; say on standard error how far it is."""
+    """Run the chosen benchmarks; print progress on standard error, and the table."""
     options = _parser().parse_args(arguments)
     if options.write_docs and options.names:
         sys.exit("--write-docs writes the whole table: leave the names out")

@@ -1,4 +1,4 @@
-"""The same work with pydantic-evals, where it is installed: calls and checks, nothing recorded."""
+"""The same calls and checks with pydantic-evals, if it is installed; it records nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ROOT = str(Path(__file__).parents[1])
 
 
 def comparison(sizes: Sizes) -> Iterator[Figure]:
-    """Whole processes in turn; no figure if pydantic-evals cannot be imported."""
+    """Yield the time of both, in alternation; nothing without pydantic-evals."""
     if find_spec("pydantic_evals") is None:
         return
     ours, theirs = [], []

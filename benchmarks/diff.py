@@ -1,4 +1,4 @@
-"""Comparing two large runs, as a user does: the whole process."""
+"""Comparing two large runs with `kindlm diff`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from benchmarks.figures import Figure, Sizes
 from benchmarks.processes import Measured, in_process, kindlm
 
 _RUNS = 6
-"""Runs take turns with five suites: the first and the last are of the same one."""
+"""Runs alternate between five suites, so the first and the last are of the same one."""
 
 
 def diff(sizes: Sizes) -> Iterator[Figure]:
-    """Two runs of many executions each; all answers are worded otherwise, some fail."""
+    """Yield time and memory for two runs whose answers all differ, and of which some fail."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         runs = in_process("diff.record", folder=name, tests=sizes.many)
@@ -35,7 +35,7 @@ def diff(sizes: Sizes) -> Iterator[Figure]:
 
 
 def _retried(sizes: Sizes) -> Iterator[Figure]:
-    """Two runs in which one in ten was run again, in turn with two in which none was."""
+    """Yield the time for runs with one in ten executions retried, compared with none."""
     with tempfile.TemporaryDirectory() as plain, tempfile.TemporaryDirectory() as again:
         runs = in_process("diff.record", folder=plain, tests=sizes.many)
         in_process("diff.record", folder=again, tests=sizes.many, retried=True)
@@ -54,7 +54,7 @@ def _retried(sizes: Sizes) -> Iterator[Figure]:
 def record(
     folder: str, tests: int, *, outage: bool = False, retried: bool = False
 ) -> tuple[str, str]:
-    """Record runs of so many executions; returns the ids of the two to compare."""
+    """Record runs of `tests` executions; return the ids of the two to compare."""
     from benchmarks.recorded import record_history, run_name
 
     database = Path(folder) / ".kindlm" / "kindlm.db"

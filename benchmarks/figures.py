@@ -1,4 +1,4 @@
-"""What a benchmark gives: figures, each measured several times."""
+"""Figures, the results of benchmarks, and the sizes of what is measured."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much is done, and how often.
+    """Sizes and numbers of measurements.
 
-    `few` and `tests` are two sizes whose difference is the cost of a further test; `events` is the
-    size of the long history; `runs` is how often cheap things are measured, `long_runs` how often
-    those that take minutes are.
+    Attributes:
+        runs: How often a benchmark is measured that takes seconds.
+        long_runs: How often a benchmark is measured that takes minutes.
+        few: A small number of tests; the difference to `tests` gives the cost of a further test.
+        events: The size of the long history.
+        tasks: The number of tasks for the store.
     """
 
     runs: int
@@ -43,7 +46,7 @@ SMALL = Sizes(runs=1, long_runs=1, few=1, tests=2, many=3, events=200, tasks=8, 
 class Figure:
     """One measured quantity. `unit` is s, ms, bytes, events/s, calls/s, % or ×.
 
-    `target` is what the figure is to be, in words; empty where none is set.
+    `target` is in words, "" for none.
     """
 
     name: str
@@ -53,7 +56,7 @@ class Figure:
 
     @property
     def median(self) -> float:
-        """The value to quote."""
+        """The median of the values."""
         return statistics.median(self.values)
 
     @property
@@ -63,7 +66,7 @@ class Figure:
 
     @property
     def range(self) -> str:
-        """The smallest and the largest value; empty if it was measured once."""
+        """The smallest and the largest value, "" for a single one."""
         if len(self.values) == 1:
             return ""
         return f"{shown(min(self.values), self.unit)} – {shown(max(self.values), self.unit)}"
@@ -71,14 +74,14 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """Something that can be measured; `measure` yields its figures as they are known."""
+    """A benchmark; `measure` yields each figure when it is known."""
 
     name: str
     measure: Callable[[Sizes], Iterator[Figure]]
 
 
 def shown(value: float, unit: str) -> str:
-    """Return a value as people read it."""
+    """Return a value with its unit, rounded for readers."""
     if unit == "bytes":
         for name, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
             if abs(value) >= size:

@@ -1,4 +1,4 @@
-"""Runs on several workers, and a history server that several clients push to at once."""
+"""Runs on several workers, and pushes of several clients to a history server at once."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _MOST_RUNS = 200
 
 
 def fleet(sizes: Sizes) -> Iterator[Figure]:
-    """A large suite in one process and on two workers; then pushes to one server."""
+    """Yield the time of a large suite in one process and on two workers; then rates of pushes."""
     with provider(_LATENCY_MS) as server:
         for name, arguments in (("one process", ()), ("--workers 2", ("--workers", "2"))):
             walls = [_run(server.url, sizes.many, *arguments) for _ in range(sizes.long_runs)]
             yield Figure(f"wall, {sizes.many:,} tests at {_LATENCY_MS} ms, {name}", walls, "s")
     with tempfile.TemporaryDirectory() as name:
         history = Path(name) / "history.db"
-        # A run is a push of its own, of about as many events as a worker pushes at once.
+        # Each run is a push, with about as many events as a worker pushes at once.
         runs = min(_MOST_RUNS, sizes.many)
         events = in_process("fleet.record", path=str(history), runs=runs, tests=sizes.many // runs)
         for clients in (1, sizes.processes):
@@ -40,7 +40,7 @@ def fleet(sizes: Sizes) -> Iterator[Figure]:
 
 
 def record(path: str, runs: int, tests: int) -> int:
-    """Record the runs that are pushed; returns how many events they have."""
+    """Record the runs to push; return the number of their events."""
     from benchmarks.recorded import record_history
 
     return record_history(Path(path), runs=runs, tests=tests)
@@ -54,7 +54,7 @@ def _run(url: str, tests: int, *arguments: str) -> float:
 
 
 def _push(history: Path, runs: int, clients: int) -> float:
-    """Push all runs to an empty server, each client a part of them; returns the seconds."""
+    """Push all runs to an empty server, divided among the clients; return the seconds."""
     from benchmarks.recorded import run_name
 
     names = [run_name(number) for number in range(runs)]

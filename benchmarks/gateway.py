@@ -1,7 +1,7 @@
-"""What the gateway costs: CPU for each call, recording included, and how long calls take.
+"""The cost of the gateway: CPU time of a call, including its recording, and its duration.
 
-The gateway, the provider and the client are processes of their own. Each call continues the one
-before, as calls of agents do.
+The gateway, the provider and the client are separate processes. Each call continues the previous
+one, like the calls of agents.
 """
 
 from __future__ import annotations
@@ -28,44 +28,46 @@ _SIZES = {"a small call": 500, "a call of 20 kB": 20_000, "a history of 114 kB":
 
 
 def gateway(sizes: Sizes) -> Iterator[Figure]:
-    """Calls one after the other: directly, and through the gateway."""
+    """Yield the cost of calls one after another, directly and through the gateway."""
     calls = sizes.few
     with provider() as server, _running(server.url) as running:
         for name, size in _SIZES.items():
             cpu, direct, through = [], [], []
             for _ in range(sizes.runs):
-                direct += _took(f"{server.url}/v1", "", size, calls)
+                direct += _durations(f"{server.url}/v1", "", size, calls)
                 began = running.cpu_s()
-                through += _took(running.address, running.key, size, calls)
+                through += _durations(running.address, running.key, size, calls)
                 cpu.append((running.cpu_s() - began) / calls * 1000)
             yield Figure(f"CPU of {name}", cpu, "ms", "at most 1 ms" if size <= 20_000 else "")
-            yield Figure(f"time of {name}, directly", _middle(direct, calls), "ms")
-            yield Figure(f"time of {name}, through the gateway", _middle(through, calls), "ms")
+            yield Figure(f"time of {name}, directly", _medians(direct, calls), "ms")
+            yield Figure(f"time of {name}, through the gateway", _medians(through, calls), "ms")
         direct, through = [], []
         for _ in range(sizes.runs):
-            direct += _took(f"{server.url}/v1", "", 500, calls, stream=True)
-            through += _took(running.address, running.key, 500, calls, stream=True)
-        yield Figure("first byte of a stream, directly", _middle(direct, calls), "ms")
-        yield Figure("first byte of a stream, through the gateway", _middle(through, calls), "ms")
+            direct += _durations(f"{server.url}/v1", "", 500, calls, stream=True)
+            through += _durations(running.address, running.key, 500, calls, stream=True)
+        yield Figure("first byte of a stream, directly", _medians(direct, calls), "ms")
+        yield Figure("first byte of a stream, through the gateway", _medians(through, calls), "ms")
 
 
-def _middle(times: Sequence[float], calls: int) -> list[float]:
+def _medians(times: Sequence[float], calls: int) -> list[float]:
     """Return the median of each run."""
     runs = [times[start : start + calls] for start in range(0, len(times), calls)]
     return [statistics.median(run) for run in runs]
 
 
-def _took(base: str, key: str, size: int, calls: int, *, stream: bool = False) -> Iterator[float]:
-    """Yield the milliseconds of each call, to the first byte of its body if it is a stream."""
+def _durations(
+    base: str, key: str, size: int, calls: int, *, stream: bool = False
+) -> Iterator[float]:
+    """Yield the milliseconds of each call, of a stream those until the first byte of its body."""
     parts = urlsplit(base)
     connection = HTTPConnection(parts.netloc)
-    said = [_message("user", _TEXT) for _ in range(size // len(_TEXT))]
+    messages = [_message("user", _TEXT) for _ in range(size // len(_TEXT))]
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
     for number in range(calls):
-        said.append(_message("user" if number % 2 else "assistant", f"{number} {_TEXT}"))
+        messages.append(_message("user" if number % 2 else "assistant", f"{number} {_TEXT}"))
         if size < 5_000:
-            del said[:-8]
-        body = {"model": "gpt-4o", "messages": said, "stream": stream}
+            del messages[:-8]
+        body = {"model": "gpt-4o", "messages": messages, "stream": stream}
         data = json.dumps(body).encode()
         began = time.perf_counter()
         connection.request("POST", f"{parts.path}/chat/completions", data, headers)
@@ -84,16 +86,16 @@ def _message(role: str, text: str) -> dict[str, str]:
 
 
 class _Running:
-    """A gateway in a process of its own."""
+    """A gateway in a separate process."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
         assert process.stdout is not None
-        told = json.loads(process.stdout.readline())
-        self.address, self.key = told["address"], told["key"]
+        started = json.loads(process.stdout.readline())
+        self.address, self.key = started["address"], started["key"]
 
     def cpu_s(self) -> float:
-        """Return the CPU seconds that it took until now."""
+        """Return its CPU seconds so far."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write("cpu\n")
@@ -113,7 +115,7 @@ def _running(url: str) -> Iterator[_Running]:
 
 
 class _Desk:
-    """Records into a history; implements `ports.CallDesk`."""
+    """Records into a history, without counting costs; implements `ports.CallDesk`."""
 
     subject = "1.1"
 
@@ -130,8 +132,7 @@ class _Desk:
 
         return Cost(0.001)
 
-    def spend(self, model: str, cost: Any) -> None:
-        """Count nothing."""
+    def spend(self, model: str, cost: Any) -> None: ...
 
     def is_over(self) -> bool:
         return False

@@ -1,4 +1,4 @@
-"""Questions to a long history: as a user asks them, and without the start of the process."""
+"""Reading a long history: with commands, and within a process."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from benchmarks.processes import in_process, kindlm
 
 _RUNS = 1_000
 _EXECUTIONS_SHOWN = 1_000
-"""Of the newest run, whose pages are measured."""
+"""The executions of the newest run, which is shown."""
 
 
 def history(sizes: Sizes) -> Iterator[Figure]:
-    """A history of a thousand runs; the newest one has a thousand executions."""
+    """Yield the time of commands and queries on a history of a thousand runs."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         made = in_process("history.record", folder=name, events=sizes.events)
@@ -39,7 +39,7 @@ def history(sizes: Sizes) -> Iterator[Figure]:
 
 
 def record(folder: str, events: int) -> int:
-    """Record a history of about so many events; returns how many there are."""
+    """Record a history of about `events` events; return their exact number."""
     from benchmarks.recorded import EVENTS_PER_EXECUTION, record_history
 
     executions = events // EVENTS_PER_EXECUTION
@@ -51,21 +51,21 @@ def record(folder: str, events: int) -> int:
 
 
 def read(folder: str, runs: int) -> dict[str, list[float]]:
-    """Milliseconds that each question takes, on a connection of its own each time."""
+    """Return the milliseconds of each query, on a new connection each time."""
     from kindlm_store import open_reader
 
     times: dict[str, list[float]] = {}
-    for what, ask in _questions().items():
+    for what, query in _queries().items():
         for warming in (True, *[False] * runs):
             began = time.perf_counter()
             with closing(open_reader(Path(folder) / ".kindlm" / "kindlm.db")) as reader:
-                ask(reader)
+                query(reader)
             if not warming:
                 times.setdefault(what, []).append((time.perf_counter() - began) * 1_000)
     return times
 
 
-def _questions() -> dict[str, Callable[[sqlite3.Connection], object]]:
+def _queries() -> dict[str, Callable[[sqlite3.Connection], object]]:
     from kindlm.errors import Ok
     from kindlm.history.run_names import find_run, latest_finished
     from kindlm.history.run_view import RunView

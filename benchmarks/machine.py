@@ -1,4 +1,4 @@
-"""Where and with what was measured: versions, processors, and what else the machine did."""
+"""The environment of a measurement: versions, processors, and the load of the machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PACKAGES = ("kindlm", "openai", "anthropic", "pydantic-evals")
 
 
 def versions() -> dict[str, str]:
-    """What the figures depend on, as far as it is installed."""
+    """Return the versions of what is installed, and the kind of the machine."""
     found = {"Python": platform.python_version(), "SQLite": sqlite3.sqlite_version}
     for package in _PACKAGES:
         try:
@@ -22,7 +22,7 @@ def versions() -> dict[str, str]:
 
 
 def load() -> float:
-    """Processes that want to run, as a mean over the last minute: 0 on an idle machine."""
+    """Return the load average over the last minute, 0 on an idle machine."""
     return os.getloadavg()[0]
 
 

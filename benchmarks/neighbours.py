@@ -1,8 +1,8 @@
-"""Whether kindlm can be installed beside the packages that agents are written with.
+"""Checks whether kindlm can be installed together with agent frameworks.
 
-`python -m benchmarks.neighbours [PACKAGE …]` has pip resolve kindlm and each package together,
-without installing anything, and the package alone. It exits with 1 if pip finds no solution, or if
-kindlm costs a package more than one major version. It needs a package index, and takes minutes.
+`python -m benchmarks.neighbours [PACKAGE …]` lets pip resolve each package with kindlm and alone,
+without installing anything. It exits with 1 if pip finds no solution, or if a package with kindlm
+is more than one major version behind. It needs a package index, and takes minutes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PROJECT: Final = Path(__file__).parents[1]
 
 
 def main(packages: list[str]) -> int:
-    """Resolve each package, print a line for each, and return the exit code."""
+    """Resolve each package and print a line about it; return the exit code."""
     faults = 0
     for package in packages or _PACKAGES:
         alone, beside = _resolve(package), _resolve(package, str(_PROJECT))

@@ -1,8 +1,7 @@
 """Whole processes, measured by the operating system: time, CPU seconds, memory.
 
-What has to be measured inside a process is measured in a fresh one, too: `in_process` calls a
-function of this package there. So the process that starts all of them stays small: what it holds
-in memory when it starts another would count as that one's.
+`in_process` calls a function of this package in a new process. So the process that starts all
+others stays small: its memory at that time would count as theirs.
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ from typing import Any
 _ENVIRONMENT = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH")
 
 _KIBIBYTE = 1 if sys.platform == "darwin" else 1024
-"""Unit of the peak memory that the system tells."""
+"""The unit in which the system reports peak memory, in bytes."""
 
 _BLOCK = 512
-"""Unit of what is written, as the system counts it."""
+"""The unit in which the system reports written data, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A process that ended.
+    """The time, CPU time and peak memory of a process that ended, and its standard output.
 
-    Its seconds, CPU seconds of user and system, bytes of its peak memory, and bytes that it wrote
-    to a disk: 0 where the system does not count them, and for files that are only in memory.
+    `written_bytes` is what it wrote to a disk: 0 if the system does not count it, and for files in
+    memory.
     """
 
     wall_s: float
@@ -51,7 +50,7 @@ def measure(command: Sequence[str], *, folder: Path, **environment: str) -> Meas
     """Run a command and measure it, from its start until its exit.
 
     Raises:
-        RuntimeError: It failed; the message has what it said.
+        RuntimeError: It failed; the message contains its standard error.
     """
     kept = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
@@ -79,11 +78,9 @@ def measure(command: Sequence[str], *, folder: Path, **environment: str) -> Meas
 
 
 def in_process(function: str, /, **arguments: Any) -> Any:
-    """Call a function in a process of its own, and return what it returns, as JSON has it.
+    """Call a function in a separate process; its arguments and its result are JSON values.
 
-    Args:
-        function: Where it is: `module.function` in this package.
-        arguments: Its arguments, as JSON has them.
+    `function` is `module.function` in this package.
     """
     command = [sys.executable, "-m", "benchmarks.processes", function, json.dumps(arguments)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)

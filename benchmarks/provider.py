@@ -1,8 +1,8 @@
-"""A provider that costs next to nothing, so that what is measured is kindlm and not the server.
+"""A provider that costs next to nothing, so that benchmarks measure kindlm and not the server.
 
-`kindlm.testing.server` plays scripts, reads whole conversations and keeps the requests, which
-costs a good part of what kindlm itself costs for a call. This one finds the end of a request and
-sends the reply of a chat completion, another text and id each time as real models do.
+`kindlm.testing.server` plays scripts, reads whole conversations and keeps the requests, which takes
+a good part of kindlm's own time for a call. This one finds the end of a request and sends a chat
+completion, with different text and id each time.
 
     python -m benchmarks.provider [--latency-ms 50]
 
@@ -69,7 +69,7 @@ _STREAMED = (
 
 @dataclass(slots=True)
 class ProviderUse:
-    """What a provider did: calls answered, connections taken, CPU seconds."""
+    """The number of answered calls and accepted connections, and the CPU seconds."""
 
     calls: int = 0
     connections: int = 0
@@ -78,7 +78,7 @@ class ProviderUse:
 
 @dataclass(slots=True)
 class Provider:
-    """A provider that runs; `use` is known once it has ended."""
+    """A running provider; `use` is set when it has ended."""
 
     url: str
     use: ProviderUse
@@ -86,7 +86,7 @@ class Provider:
 
 @contextmanager
 def provider(latency_ms: float = 0) -> Iterator[Provider]:
-    """Run a provider in a process of its own."""
+    """Run a provider in a separate process."""
     command = [sys.executable, "-m", "benchmarks.provider", "--latency-ms", str(latency_ms)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -99,7 +99,7 @@ def provider(latency_ms: float = 0) -> Iterator[Provider]:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection: requests come one after the other, as HTTP/1.1 clients send them."""
+    """One connection; requests follow one another, as with HTTP/1.1."""
 
     def __init__(self, use: ProviderUse, latency_s: float) -> None:
         self._use = use

@@ -1,7 +1,7 @@
-"""A long history, made of the events that real runs write: one suite, run again and again.
+"""Records a long history with the events of real runs of five suites.
 
-Seven events for each execution: it starts, a model is asked and answers, three checks, its end.
-System prompts and questions are the same in each run, answers are not.
+Each execution has seven events: its start, the request to a model and the response, three checks,
+and its end. System prompts and questions are the same in each run, answers are not.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _RETRIED_EVERY = 10
 
 
 def run_name(number: int) -> str:
-    """The id of a run, counted from 0."""
+    """Return the id of a run by its number, from 0."""
     return f"r{number:07}"
 
 
@@ -58,13 +58,10 @@ def record_history(
     latest_fails: bool = False,
     retried: bool = False,
 ) -> int:
-    """Record `runs` runs of `tests` executions each, the last one of `latest_tests` if given.
+    """Record `runs` runs of `tests` executions each; return the number of events.
 
-    `latest_fails`: all of the last one fail, as in an outage. `retried`: one in ten of each run
-    fails at first and is run again.
-
-    Returns:
-        The number of events.
+    The last run has `latest_tests` executions if given. With `latest_fails`, all of them fail, as
+    in an outage. With `retried`, one in ten executions of each run fails at first and is retried.
     """
     with EventLog.open(path, projections=PROJECTIONS, synchronous="OFF") as log:
         asyncio.run(_record(log, runs, tests, latest_tests or tests, latest_fails, retried))
@@ -77,16 +74,16 @@ async def _record(
     log: EventLog, runs: int, tests: int, latest_tests: int, latest_fails: bool, retried: bool
 ) -> None:
     for run in range(runs):
-        latest = run == runs - 1
-        name, size = run_name(run), latest_tests if latest else tests
+        is_latest = run == runs - 1
+        name, size = run_name(run), latest_tests if is_latest else tests
         began = _FIRST_DAY + timedelta(minutes=10 * run)
         stream = f"run/{name}"
         log.submit(Append(stream, [_at(began, payload) for payload in _beginning(run, size)]))
         for number in range(1, size + 1):
             at = began + timedelta(milliseconds=number)
-            again = retried and number % _RETRIED_EVERY == 0
-            fails = latest and latest_fails
-            events = execution_events(run, number, at, fails=fails, retried=again)
+            is_retried = retried and number % _RETRIED_EVERY == 0
+            fails = is_latest and latest_fails
+            events = execution_events(run, number, at, fails=fails, retried=is_retried)
             log.submit(Append(stream, list(events)))
             await log.ready()
         log.submit(
@@ -99,7 +96,7 @@ async def _record(
 def execution_events(
     run: int, number: int, at: datetime, *, fails: bool = False, retried: bool = False
 ) -> Iterator[NewEvent]:
-    """The events of one execution; one in fifty fails in any case."""
+    """Yield the events of one execution; one in fifty fails in any case."""
     failed = fails or (run + number) % _FAILS_EVERY == 0
     if retried:
         for payload in _execution(run, number, failed=True, retried=True):
@@ -110,7 +107,7 @@ def execution_events(
 
 
 def run_events(executions: int) -> tuple[list[NewEvent], list[NewEvent]]:
-    """The events that begin a run, and all events of its executions."""
+    """Return the events that begin a run, and all events of its executions."""
     start = [new_event(payload) for payload in _beginning(0, executions)]
     numbers = range(1, executions + 1)
     return start, [event for n in numbers for event in execution_events(0, n, _FIRST_DAY)]
@@ -178,16 +175,16 @@ def _execution(
     )
     yield _response(run, number, answer)
     for index, kind in enumerate(_CHECKS):
-        lost = failed and index == 0
+        fails = failed and index == 0
         yield AssertionEvaluated(
             index=index,
             result=CheckResult(
                 kind,
                 f"{kind} {number}",
-                Outcome.FAILED if lost else Outcome.PASSED,
-                score=0.0 if lost else 1.0,
-                failure_code="CONTAINS_FAILED" if lost else None,
-                message='Expected the output to contain "refund".' if lost else "",
+                Outcome.FAILED if fails else Outcome.PASSED,
+                score=0.0 if fails else 1.0,
+                failure_code="CONTAINS_FAILED" if fails else None,
+                message='Expected the output to contain "refund".' if fails else "",
             ),
             duration_ms=0.02,
             line=number,

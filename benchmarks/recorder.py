@@ -1,4 +1,4 @@
-"""What recording costs: the same run with its events stored, and with its events thrown away."""
+"""The cost of recording: the same run with its events stored and with them discarded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from benchmarks.workspaces import KEY, write_project
 
 
 def recorder(sizes: Sizes) -> Iterator[Figure]:
-    """The executions of a run alone, without start-up and reports."""
+    """Yield the time of the executions of a run, without start-up and reports."""
     times: dict[bool, list[float]] = {True: [], False: []}
     with provider() as server:
         for _ in range(sizes.runs):
@@ -33,7 +33,7 @@ def recorder(sizes: Sizes) -> Iterator[Figure]:
 
 
 def time_of_executions(tests: int, url: str, *, stored: bool) -> float:
-    """Seconds from the start of the first execution to the end of the last one on disk."""
+    """Return the seconds from the start of the first execution until the last one is stored."""
     from kindlm.cli.commands.test_run import run_tests
     from kindlm.cli.options import TestOptions
     from kindlm.recording import session
@@ -61,7 +61,7 @@ def time_of_executions(tests: int, url: str, *, stored: bool) -> float:
 
 
 def _throw_away_executions() -> None:
-    """Let the log take no event that is about an execution; a run and its suites are recorded."""
+    """Make the log discard events of executions; those of a run and its suites are stored."""
     from kindlm_store import Append, EventLog, Ticket
 
     submit = EventLog.submit

@@ -1,7 +1,4 @@
-"""All benchmarks, in the order of the table.
-
-docs/contributing/performance.md says what each of them means.
-"""
+"""All benchmarks in the order of the table; docs/contributing/performance.md explains them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a call costs in a scenario, beside one in a suite: the same agent, and as many checks."""
+"""The cost of a call in a scenario, compared with one in a suite, with as many checks."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Write = Callable[..., Path]
 
 
 def scenarios(sizes: Sizes) -> Iterator[Figure]:
-    """CPU seconds of a further call: of scenarios, and of suites on an agent and on a model."""
+    """Yield the CPU time of a further call: in scenarios, and in suites on an agent and a model."""
     talking: list[float] = []
     by_agent: list[float] = []
     by_model: list[float] = []
     with provider() as server:
-        _cpu_s(write_scenarios, 2, server.url)  # files are in the cache of the system then
+        _cpu_s(write_scenarios, 2, server.url)  # fills the file cache of the system
         for _ in range(sizes.runs):
             talking.append(_further(write_scenarios, sizes, server.url) / SCENARIO_TURNS)
             by_agent.append(_further(write_agent_project, sizes, server.url))
@@ -44,7 +44,7 @@ def scenarios(sizes: Sizes) -> Iterator[Figure]:
 
 
 def _further(write: Write, sizes: Sizes, url: str) -> float:
-    """Return the milliseconds of CPU that one more test takes."""
+    """Return the CPU milliseconds of one more test."""
     few, all_ = _cpu_s(write, sizes.few, url), _cpu_s(write, sizes.tests, url)
     return (all_ - few) * 1_000 / (sizes.tests - sizes.few)
 

@@ -1,7 +1,7 @@
-"""How many calls a second the loopback server answers, over raw sockets.
+"""Calls per second that the loopback server answers, over raw sockets.
 
-The client only moves bytes, in a process of its own, so that the server has a core
-to itself on a machine with two.
+The server is a separate process, and the client only moves bytes, so that the server has a core to
+itself on a machine with two.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _request(path: str, key: str, body: object) -> bytes:
 
 
 def calls_per_second(port: int, request: bytes, calls: int, connections: int) -> float:
-    """One call at a time on each connection, all connections at once."""
+    """Return the rate of calls, one at a time on each of the connections."""
     selector = selectors.DefaultSelector()
     clients = [socket.create_connection(("127.0.0.1", port)) for _ in range(connections)]
     expected = _whole_answer(clients[0], request)
@@ -89,7 +89,7 @@ def calls_per_second(port: int, request: bytes, calls: int, connections: int) ->
 
 
 def _whole_answer(client: socket.socket, request: bytes) -> int:
-    """The length of an answer; the same request gets the same bytes but for its id."""
+    """Return the length of a response, which is the same for all: only its id differs."""
     client.sendall(request)
     answer = client.recv(1 << 16)
     assert answer.startswith(b"HTTP/1.1 200 OK"), answer
@@ -98,7 +98,7 @@ def _whole_answer(client: socket.socket, request: bytes) -> int:
 
 
 def server(sizes: Sizes) -> Iterator[Figure]:
-    """Both wire formats that the server speaks."""
+    """Yield the rates for both wire formats of the server."""
     calls = sizes.tests * 5
     command = [sys.executable, "-m", "kindlm.testing.server", "--script", "support", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

@@ -1,4 +1,4 @@
-"""How long a user waits for commands without model calls."""
+"""The time of commands without model calls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.workspaces import write_tests
 
 
 def startup(sizes: Sizes) -> Iterator[Figure]:
-    """`--help`, and `validate` of a long file."""
+    """Yield the time of `--help`, and of `validate` for a long file."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         yield Figure("kindlm --help", _walls(folder, sizes, "--help"), "s", "at most 0.2 s")

@@ -1,8 +1,7 @@
-"""What the event store does per second: durable appends in groups, and a rebuild.
+"""Events per second of the event store: durable appends in groups, and rebuilds.
 
-Events of about 1 kB, seven of them about one thing as a test of a suite makes them, and a
-projection with one row for each thing. So that the figures are those of the store, none of it is
-kindlm's; what kindlm's own read models make of it is measured beside it.
+Events have about 1 kB, and seven of them belong to a task, similar to those of an execution. The
+projection has a row for each task. kindlm's own events and tables are measured separately.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from kindlm_store import (
 from kindlm_store.verification import verify_file
 
 EVENTS = 7
-"""About one thing."""
+"""The number of events of a task."""
 
 PAYLOAD = "The order 4711 was shipped on Tuesday and arrives within three working days. " * 10
 
@@ -71,7 +70,7 @@ TASKS = Projection(
 
 
 def task(number: int, *, text: bool) -> list[NewEvent]:
-    """Seven events of about 1 kB about one thing, as a test of a suite makes them."""
+    """Return the events of a task, about 1 kB each, similar to those of an execution."""
     subject = f"task-{number:08}"
     body = f"{number} {PAYLOAD}"
     data = {"name": "shipping", "tokens": number, "latency_ms": 12.5, "tags": ["a", "b"]}
@@ -91,7 +90,7 @@ def open_log(path: Path, *, own: bool = False) -> EventLog:
 
 
 def store(sizes: Sizes) -> Iterator[Figure]:
-    """Appends in different ways, and rebuilds."""
+    """Yield the rates of appends in different ways, and of rebuilds."""
     each = max(sizes.tasks // sizes.processes, 1)
 
     def rates(function: str, **arguments: Any) -> list[float]:
@@ -115,7 +114,7 @@ def store(sizes: Sizes) -> Iterator[Figure]:
 
 
 def append_rate(tasks: int, together: int, *, text: bool = False) -> float:
-    """Events per second of one process that submits so many at once."""
+    """Return events per second of one process that submits `together` events at once."""
     with tempfile.TemporaryDirectory() as folder, open_log(Path(folder) / "log.db") as log:
         began = time.perf_counter()
         asyncio.run(_produce(log, tasks, together, text=text))
@@ -132,9 +131,9 @@ async def _produce(log: EventLog, tasks: int, together: int, *, text: bool) -> N
 
 
 def bare_rate(tasks: int) -> float:
-    """Events per second of the least that could do: JSON, a hash, rows of a plain table.
+    """Return events per second of the bare minimum: JSON, a hash, rows of a plain table.
 
-    No checks, no redaction, no triggers, no projection, nobody to tell: what the machine can do.
+    It has no checks, redaction, triggers and projections, and shows what the machine can do.
     """
     with tempfile.TemporaryDirectory() as folder:
         connection = sqlite3.connect(Path(folder) / "bare.db", isolation_level=None)
@@ -163,7 +162,7 @@ def bare_rate(tasks: int) -> float:
 
 
 def shared_rate(tasks: int, processes: int) -> float:
-    """Events per second of several processes on one file, together."""
+    """Return the total events per second of several processes with one file."""
     context = get_context("spawn")
     started = context.Barrier(processes + 1)
     with tempfile.TemporaryDirectory() as folder:
@@ -196,7 +195,7 @@ def _work(path: Path, name: str, tasks: int, started: Barrier) -> None:
 
 
 def rebuild_rate(tasks: int) -> float:
-    """Events per second of a rebuild."""
+    """Return events per second of a rebuild."""
     with tempfile.TemporaryDirectory() as folder, open_log(Path(folder) / "log.db") as log:
         asyncio.run(_produce(log, tasks, EVENTS, text=False))
         return _rebuilt(log, tasks * EVENTS)
@@ -209,7 +208,7 @@ def _rebuilt(log: EventLog, events: int) -> float:
 
 
 def kindlm_rates(executions: int) -> tuple[float, float]:
-    """Events per second of appending what kindlm records of executions, and of its rebuild."""
+    """Return events per second of appending kindlm's events of executions, and of a rebuild."""
     from benchmarks.recorded import run_events
 
     stream, start, executed = "run/benchmark", *run_events(executions)

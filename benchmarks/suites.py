@@ -1,4 +1,4 @@
-"""Whole runs of `kindlm test` against a provider in a process of its own."""
+"""Whole runs of `kindlm test` against a provider in a separate process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CONCURRENCY = 32
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """A run of a suite in a fresh folder, and the size of the history it left."""
+    """A run of a suite in a new folder, and the size of its history."""
 
     measured: Measured
     stored_bytes: int
@@ -35,14 +35,14 @@ def _run(server: Provider, tests: int, *arguments: str) -> _Run:
 
 @contextmanager
 def _warm_provider(latency_ms: float = 0) -> Iterator[Provider]:
-    """A provider, and one run that is not counted: files are in the cache of the system then."""
+    """Start a provider, and fill the file cache of the system with a run that is not measured."""
     with provider(latency_ms) as server:
         _run(server, 5)
         yield server
 
 
 def overhead(sizes: Sizes) -> Iterator[Figure]:
-    """What kindlm itself costs: the provider answers at once."""
+    """Yield the cost of kindlm itself: the provider answers at once."""
     few, all_ = [], []
     with _warm_provider() as server:
         for _ in range(sizes.runs):
@@ -63,7 +63,7 @@ def overhead(sizes: Sizes) -> Iterator[Figure]:
 
 
 def efficiency(sizes: Sizes) -> Iterator[Figure]:
-    """How much of the time is spent waiting for a provider that takes 50 ms."""
+    """Yield the share of time in which a run waits for a provider that takes 50 ms."""
     with _warm_provider(_LATENCY_S * 1_000) as server:
         walls = [_run(server, sizes.tests).measured.wall_s for _ in range(sizes.runs)]
     ideal_s = sizes.tests / _CONCURRENCY * _LATENCY_S
@@ -73,7 +73,7 @@ def efficiency(sizes: Sizes) -> Iterator[Figure]:
 
 
 def scale(sizes: Sizes) -> Iterator[Figure]:
-    """Whether a large run costs as much for each test as a small one, and fits into memory."""
+    """Yield the cost of a test in a large run compared with a small one, and the memory."""
     few, one, many = [], [], []
     with _warm_provider() as server:
         for _ in range(sizes.long_runs):
@@ -95,7 +95,7 @@ def scale(sizes: Sizes) -> Iterator[Figure]:
 
 
 def storage(sizes: Sizes) -> Iterator[Figure]:
-    """What is kept of a simple test with its full transcript, and of a further repeat of it."""
+    """Yield the stored bytes of a simple test with its transcript, and of a further repeat."""
     repeats = max(sizes.tests // sizes.few, 2)
     with _warm_provider() as server:
         few = [_run(server, sizes.few) for _ in range(sizes.long_runs)]

@@ -1,4 +1,4 @@
-"""The table of all figures, as it is printed and as docs/contributing/performance.md shows it."""
+"""The table of all figures, printed and inserted into docs/contributing/performance.md."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HEADER = ("benchmark", "figure", "median", "range", "runs", "target")
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was measured, where, and how busy the machine was with other things."""
+    """All figures, the versions, and the load of the machine."""
 
     figures: Sequence[tuple[str, Figure]]
     versions: Mapping[str, str]
@@ -36,10 +36,10 @@ def render(report: Report) -> str:
 
 
 def insert(page: Path, table: str) -> None:
-    """Put a table in the place of the one that a page shows.
+    """Replace the table in a page.
 
     Raises:
-        ValueError: The page has no place for it.
+        ValueError: The page has no markers for the table.
     """
     text = page.read_text(encoding="utf-8")
     before, begin, rest = text.partition(_BEGIN)

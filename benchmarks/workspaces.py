@@ -1,6 +1,6 @@
-"""Projects to run kindlm in: any number of simple tests, three checks for each call.
+"""Writes projects with any number of simple tests, which have three checks for each call.
 
-More tests than a file may hold are rows of a CSV file.
+Tests are rows of a CSV file, since a suite's file has a size limit.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 from pathlib import Path
 
 KEY = "sk-benchmark-0123456789abcdef"
-"""Given as OPENAI_API_KEY: never leaves the machine, since the base URL is a loopback address."""
+"""The value of OPENAI_API_KEY, which is only sent to a loopback address."""
 
 CHECKS = 3
-"""Assertions of each answer."""
+"""The number of assertions for each answer."""
 
 SCENARIO_TURNS = 2
-"""Messages that each scenario sends."""
+"""The number of messages of each scenario."""
 
 _HEAD = """\
 kindlm: 1
@@ -66,7 +66,7 @@ _EXPECT = """\
 
 
 def write_project(folder: Path, *, tests: int, url: str, concurrency: int = 32) -> Path:
-    """Write a suite whose tests are rows of a file beside it; return its path."""
+    """Write a suite with its tests in a CSV file; return its path."""
     head = _HEAD.format(url=url, concurrency=concurrency)
     return _write(folder, head + _write_rows(folder, tests))
 
@@ -87,7 +87,7 @@ def write_scenarios(folder: Path, *, tests: int, url: str, concurrency: int = 32
 
 
 def write_tests(folder: Path, *, tests: int) -> Path:
-    """Write a suite with every test in the file itself, for `validate`; return its path."""
+    """Write a suite with all tests in its own file, for `validate`; return its path."""
     body = "".join(
         f"  - name: order {number}\n    prompt: ask\n    vars: {{ order: A{number:06} }}\n{_EXPECT}"
         for number in range(1, tests + 1)

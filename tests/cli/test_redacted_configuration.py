@@ -37,7 +37,7 @@ def test_runs_with_it_are_compared_shown_and_tested_again(kindlm: Any) -> None:
     assert compared.code == 0, compared.err
     assert "Configuration" in compared.out
     document = kindlm("report", "latest", "--format", "compliance")
-    assert (document.code, "were withheld from the history" in document.out) == (0, True)
+    assert (document.code, "was withheld from the history" in document.out) == (0, True)
     left_out = kindlm("gen", "--from-run", "latest", "1")
     assert "pass --agent, or --provider and --model" in left_out.err
     again = kindlm("test", "--cache")

@@ -91,7 +91,7 @@ def test_each_article_has_its_gates_and_what_is_not_shown(recorded: Any) -> None
     data = section(document, "Article 10: Data and data governance")
     assert "- PASS piiFailuresMax" in data
     # Nothing failed that nobody looked at.
-    assert "- NOT MEASURED keywordFailuresMax: nothing was checked that it counts" in data
+    assert "- NOT MEASURED keywordFailuresMax: no check that it counts has run" in data
 
 
 def test_the_hash_covers_all_above_the_line_and_stays(recorded: Any) -> None:
@@ -168,13 +168,13 @@ def test_baseline_changes_and_reviews_are_reported(history: Any, recorded: Any, 
         ],
     )
     document = written(view)
-    beside = section(document, "Beside the accepted run")
+    beside = section(document, "Compared with the baseline")
     assert "run `aaaa2222`, accepted by ann" in beside
     changes = section(document, "What changed between runs")
     assert re.findall(r"\| `(\w+)` \|", changes) == ["bbbb3333", "aaaa2222"]
     # Each heading stands apart from what is above it.
     assert not re.search(r"[^\n]\n#", document)
-    said = section(document, "What people said")
+    said = section(document, "Human reviews")
     assert "**pass** by bob" in said
     assert "It &#42;was&#42; kind." in said
 
@@ -197,13 +197,13 @@ def test_an_accepted_run_that_was_changed_is_not_compared_with(
     later.suite(tests=[make.planned()], config=config())
     later.execution(assertions=(make.failed(),))
     view = later.finish()
-    assert "REGRESSED" in section(written(view), "Beside the accepted run")
+    assert "REGRESSED" in section(written(view), "Compared with the baseline")
     tamper(
         history,
         "UPDATE events SET subject = subject || '0' WHERE version = 6"
         " AND stream = (SELECT id FROM streams WHERE name = 'run/aaaa2222')",
     )
-    beside = section(written(history.view("bbbb3333")), "Beside the accepted run")
+    beside = section(written(history.view("bbbb3333")), "Compared with the baseline")
     assert "**NOT COMPARED**" in beside
     assert "was changed after it was recorded" in beside
 
@@ -232,7 +232,7 @@ def test_it_stands_beside_the_accepted_run_by_the_threshold_of_the_project(
     accepted = BaselineSet(project="shop", suite="support", run="aaaa2222", label="", by="ann@x")
     history.log.append("journal/j", [new_event(accepted)])
     document = written(view, regression_threshold=threshold)
-    assert verdict in section(document, "Beside the accepted run")
+    assert verdict in section(document, "Compared with the baseline")
 
 
 def test_what_agents_and_users_wrote_is_text(history: Any, make: Any) -> None:

@@ -78,13 +78,13 @@ def test_every_figure_is_of_the_suite_alone(history: Any, make: Any) -> None:
     assert "- cost: $0.0720" in totals
     assert "reviewed" not in totals
     assert "0 conversations reviewed" in first
-    assert "**UNCHANGED**; 12 as before" in section(first, "Beside the accepted run")
+    assert "**UNCHANGED**; 12 as before" in section(first, "Compared with the baseline")
     assert "| PASSED |" in section(first, "What changed between runs")
     assert "FAILED" not in section(first, "What changed between runs")
 
     assert "**FAILED: 12 tests failed, gate passRateMin" in second
     assert "1 conversation reviewed by people, 1 of the verdicts disputed" in second
-    beside = section(second, "Beside the accepted run")
+    beside = section(second, "Compared with the baseline")
     assert "**REGRESSED**" in beside
     assert "the suite as a whole passes less often, by 100 % of its executions" in beside
     changes = section(second, "What changed between runs")
@@ -128,17 +128,17 @@ def test_notes_of_people_repeat_no_personal_data(history: Any, make: Any) -> Non
     writer.execution(output=output, assertions=(leak,))
     writer.finish()
     history.review("aaaa2222", 1, passed=False, note=f"It tells {ADDRESS} to everyone.")
-    said = section(written(history.view("aaaa2222")), "What people said")
+    said = section(written(history.view("aaaa2222")), "Human reviews")
     assert ADDRESS not in said.replace("\u200b", "")
     assert "to everyone." in said
 
     # Without the text, nobody knows any more what of a note must not be shown.
     history.erase("run/aaaa2222")
-    said = section(written(history.view("aaaa2222")), "What people said")
+    said = section(written(history.view("aaaa2222")), "Human reviews")
     assert "example" not in said
     assert "not shown: it may repeat personal data" in said
     history.erase("journal/j")
-    assert "&#91;erased&#93;" in section(written(history.view("aaaa2222")), "What people said")
+    assert "&#91;erased&#93;" in section(written(history.view("aaaa2222")), "Human reviews")
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_the_oldest_run_that_is_listed_says_what_changed(history: Any, make: Any
     assert "2 older runs are recorded, and not listed." in changes
     assert "- 12 finished runs of this suite" in document
     first = written(history.view("aaaa2200"))
-    assert "the first that is recorded" in section(first, "What changed between runs")
+    assert "the first recorded run" in section(first, "What changed between runs")
     assert "not listed" not in first
 
 
@@ -200,7 +200,7 @@ def test_reviews_beyond_those_that_are_listed_are_counted(history: Any, make: An
     writer.finish()
     for number in range(201):
         history.review("aaaa2222", 1, passed=True, by=f"person{number}")
-    said = section(written(history.view("aaaa2222")), "What people said")
+    said = section(written(history.view("aaaa2222")), "Human reviews")
     assert said.count("**pass** by") == 200
     assert "1 later review is recorded, and not listed." in said
 
@@ -234,7 +234,7 @@ def test_each_run_of_a_group_is_verified_by_a_command_of_its_own(history: Any, m
         head = history.log.head(f"run/{run}").hash
         assert f"`kindlm history verify {run} --head {head}`" in trail
     assert "verify gh/12" not in document
-    assert "- Group gh/12 of runs, told as one run: 1aaa2222, 2aaa2222." in document
+    assert "- Group gh/12, shown as one run, of the runs 1aaa2222, 2aaa2222." in document
     assert "- 2 of 2 shards." in document
     changes = section(document, "What changed between runs")
     assert "`2aaa2222`, shard 2/2 of gh/12" in changes
@@ -288,7 +288,7 @@ def test_what_was_erased_of_the_configuration_is_not_said_to_be_unstated(
     assert document.startswith("# Test evidence for support\n")
     assert "| Name | erased |" in section(document, "The system")
     assert "not stated" not in section(document, "The system")
-    assert "The texts of the configuration were erased" in document
+    assert "The content of the configuration was erased" in document
 
 
 def test_conversations_of_another_run_are_in_the_audit_trail(history: Any, make: Any) -> None:
@@ -301,10 +301,10 @@ def test_conversations_of_another_run_are_in_the_audit_trail(history: Any, make:
     checked.execution(source=f"{source}.1", output=None, assertions=(make.passed(),))
     document = written(checked.finish())
     assert "| Run | `bbbb3333`, rescored from `aaaa2222` |" in document
-    assert "The conversations are those of the run it was made from." in document
+    assert "The conversations are those of the source run." in document
     trail = section(document, "Audit trail")
     assert re.search(r"\| `bbbb3333` \| \d+ \| `sha256:\w+` \| as recorded \|", trail)
-    assert "| `aaaa2222`, which holds the conversations |" in trail
+    assert "| `aaaa2222`, which recorded the conversations |" in trail
     assert "kindlm history verify aaaa2222 --head sha256:" in trail
     # The judge of then was not asked by this run.
     assert "| judge |" not in section(document, "What was tested, and how")

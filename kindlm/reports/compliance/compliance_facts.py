@@ -174,11 +174,11 @@ def _section(document: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
 
 
 _DERIVED = {
-    "rescored": "The conversations are those of the run it was made from. This run checked them"
-    " again, by the configuration below; no tested model was called.",
-    "replayed": "The answers of models are those of the run it was made from. No model was called.",
-    "settled": "These are repeats that were added to the run it was made from.",
-    "imported": "The results were brought in from another tool, and were not recorded by kindlm.",
+    "rescored": "The conversations are those of the source run. This run checked them again, by the"
+    " configuration below; no tested model was called.",
+    "replayed": "The answers of models are those of the source run. No model was called.",
+    "settled": "These repeats were added to the source run.",
+    "imported": "The results were imported from another tool, and were not recorded by kindlm.",
 }
 """Notes on runs that did not call the tested models themselves, by mode."""
 
@@ -196,10 +196,9 @@ def _notes(view: RunView, suite: SuiteView) -> Iterator[str]:
         yield f"{facts.describe_shard(view.shard)}. This report covers only what this shard ran."
     elif others := view.db.execute(*among(_NOT_SELECTED, suite.parts)).fetchone()[0]:
         left = count(others, "test")
-        yield f"Not selected for this run, and so not shown here: {left} of the suite."
+        yield f"Not selected for this run, and not shown here: {left} of the suite."
     if view.group is not None:
-        counted = ", ".join(view.runs)
-        yield f"Group {view.id} of runs, told as one run: {counted}."
+        yield f"Group {view.id}, shown as one run, of the runs {', '.join(view.runs)}."
         yield from (f"{line}." for line in facts.describe_group(view.group))
     if (how := _DERIVED.get(view.info.mode)) is not None:
         yield how
@@ -361,7 +360,7 @@ def read_history(view: RunView, suite: SuiteView) -> tuple[list[dict[str, Any]],
             changed = [name for key, name in _PARTS.items() if older[key] != row[key]]
             is_dirty = older["git_dirty"] or row["git_dirty"]
             if older["git_commit"] == row["git_commit"] and is_dirty:
-                changed.append("perhaps code, of which not all was committed")
+                changed.append("perhaps code that was not committed")
         listed.append({**row, **result, "first": older is None, "changed": changed})
     return listed, total - len(listed)
 

@@ -58,7 +58,7 @@ ARTICLES = (
         10,
         "Data and data governance",
         "Annex IV, point 2 (d)",
-        "Whether answers held personal data or forbidden words while the tests ran.",
+        "Whether answers contained personal data or forbidden words while the tests ran.",
         "The data that the model was trained, validated and tested with by its provider.",
         ("piiFailuresMax", "keywordFailuresMax"),
     ),
@@ -87,7 +87,7 @@ ARTICLES = (
         14,
         "Human oversight",
         "Annex IV, point 2 (e)",
-        "What people said of recorded conversations, and where they disagree with the verdict.",
+        "Human reviews of recorded conversations, and where they disagree with the verdict.",
         "The measures by which people can oversee and stop the system in use.",
     ),
     Article(
@@ -95,7 +95,7 @@ ARTICLES = (
         "Accuracy, robustness and cybersecurity",
         "Annex IV, points 2 (g) and 4",
         "Pass rates with their intervals over repeats, form of the output, drift, judged quality.",
-        "Attacks, faults and inputs that no test of this suite holds; security of the operation.",
+        "Attacks, faults and inputs that the tests do not contain; security of the operation.",
         (
             "schemaFailuresMax",
             "judgeAvgMin",
