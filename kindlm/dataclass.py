@@ -132,8 +132,8 @@ def _init(cls: type[Any], fields: tuple[dataclasses.Field[Any], ...]) -> Any:
 
 @recursive_repr()
 def _repr(self: Any) -> str:
-    shown = (each for each in dataclasses.fields(self) if each.repr)
-    listed = ", ".join(f"{each.name}={getattr(self, each.name)!r}" for each in shown)
+    shown = (field.name for field in dataclasses.fields(self) if field.repr)
+    listed = ", ".join(f"{name}={getattr(self, name)!r}" for name in shown)
     return f"{type(self).__qualname__}({listed})"
 
 

@@ -218,12 +218,12 @@ def all_of(base: type[P], own: Collection[str]) -> tuple[dict[str, type[P]], lis
     """
     found: dict[str, Result[type[P]] | None] = {}
     for name, plugins in installed(base.group).items():
-        found[name] = Err(taken(plugins[0])) if name in own else find(base, name)
+        found[name] = Err(reserved_name(plugins[0])) if name in own else find(base, name)
     usable = {name: result.value for name, result in found.items() if isinstance(result, Ok)}
     return usable, [result.error for result in found.values() if isinstance(result, Err)]
 
 
-def taken(plugin: Plugin) -> KindlmError:
+def reserved_name(plugin: Plugin) -> KindlmError:
     """Return the error that a package registers one of kindlm's own names."""
     hint = f"Its authors have to rename it. Until then, uninstall {plugin.package}"
     return misuse(f"{plugin} has a name that kindlm reserves", hint)
@@ -260,8 +260,8 @@ def _wrong_with(found: Any, group: str) -> str | None:
     except _IgnoringError as error:
         return f"has options in `{error}`, which is not a subclass of kindlm.plugins.Section"
     keys = schema.get("properties", {})
-    taken = sorted(found.reserved & keys.keys()) if issubclass(found, Provider | Adapter) else []
-    return f"has a field for `{taken[0]}`, which is a key of kindlm" if taken else None
+    reserved = sorted(found.reserved & keys.keys()) if issubclass(found, Provider | Adapter) else []
+    return f"has a field for `{reserved[0]}`, which is a key of kindlm" if reserved else None
 
 
 class _IgnoringError(Exception):

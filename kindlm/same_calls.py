@@ -20,7 +20,7 @@ _Key: TypeAlias = Callable[[ToolCall], Hashable | None]
 """Returns what a call is compared by, None if it is not compared in this way."""
 
 
-def told_before(known: Sequence[ToolCall], later: Sequence[ToolCall]) -> list[int | None]:
+def places_of_repeats(known: Sequence[ToolCall], later: Sequence[ToolCall]) -> list[int | None]:
     """Return for each later call the index of the known call that it repeats, None if it is new.
 
     Two calls are the same, in this order, if they have
@@ -49,7 +49,7 @@ def told_before(known: Sequence[ToolCall], later: Sequence[ToolCall]) -> list[in
     ]
 
 
-def tells_again(known: ToolCall, later: ToolCall) -> bool:
+def is_repeated_by(known: ToolCall, later: ToolCall) -> bool:
     """Return whether two calls have the same id, name and, if both have any, arguments."""
     if not known.id or _identity(known) != _identity(later):
         return False
@@ -67,7 +67,7 @@ def completed(use: ToolUse, again: ToolUse) -> ToolUse:
     )
 
 
-def uses_together(
+def merged_uses(
     known: Sequence[ToolUse], later: Sequence[ToolUse], *, by_id: bool = True
 ) -> list[ToolUse]:
     """Return known calls, completed by later ones that repeat them, and then the new calls.
@@ -75,10 +75,10 @@ def uses_together(
     Without `by_id`, ids are not compared.
     """
     calls = [use.call if by_id else replace(use.call, id="") for use in (*known, *later)]
-    return joined(known, later, told_before(calls[: len(known)], calls[len(known) :]))
+    return joined(known, later, places_of_repeats(calls[: len(known)], calls[len(known) :]))
 
 
-class Told:
+class KnownCalls:
     """Known calls, to find out whether a call is another report of one of them.
 
     It is if name and arguments are the same, or if it has no arguments and a known name. Calls of
@@ -99,26 +99,26 @@ class Told:
         return call.name in self._names if _is_bare(call) else _content(call) in self._contents
 
 
-def seen_together(told: Sequence[ToolUse], seen: Sequence[ToolUse]) -> list[ToolUse]:
+def with_observed(reported: Sequence[ToolUse], observed: Sequence[ToolUse]) -> list[ToolUse]:
     """Return the calls that an agent reported, completed by observed ones, and other observed ones.
 
     A call with an observed id and name is that call, whatever its arguments. Other ids are the
     agent's own and are not compared.
     """
-    ids = {_identity(use.call) for use in seen}
+    ids = {_identity(use.call) for use in observed}
     known = [
         replace(use.call, arguments={}, malformed=None)
         if _identity(use.call) in ids
         else replace(use.call, id="")
-        for use in told
+        for use in reported
     ]
-    return joined(told, seen, told_before(known, [use.call for use in seen]))
+    return joined(reported, observed, places_of_repeats(known, [use.call for use in observed]))
 
 
 def joined(
     known: Sequence[ToolUse], later: Sequence[ToolUse], places: Sequence[int | None]
 ) -> list[ToolUse]:
-    """Return known calls, completed by later ones at `places` of `told_before`, and new ones."""
+    """Return known calls, completed by later ones, which have `places`, and then the new ones."""
     uses = list(known)
     for use, place in zip(later, places, strict=True):
         if place is None:

@@ -30,7 +30,7 @@ from kindlm.agents.reply_reading import (
 from kindlm.agents.served import HttpReply, Served
 from kindlm.agents.tool_entries import hidden_calls, reported_calls, tool_answer
 from kindlm.ports import AgentReply, AgentRequest
-from kindlm.same_calls import Told, uses_together
+from kindlm.same_calls import KnownCalls, merged_uses
 from kindlm.strict_json import as_text
 from kindlm.transcript import ToolCall, ToolUse, Usage
 from kindlm.wires import Spent, parse_object
@@ -63,7 +63,7 @@ def read_crew(text: str) -> AgentReply:
     executions = _entries(value, (_EXECUTIONS,))
     if answer is None and not tasks and not executions:
         raise UnreadableReply(_NO_ANSWER)
-    uses = uses_together(_uses(tasks, executions), reported_calls(value, None), by_id=False)
+    uses = merged_uses(_uses(tasks, executions), reported_calls(value, None), by_id=False)
     counts: Mapping[str, Any] = next(
         (value[key] for key in _USAGES if isinstance(value.get(key), dict)), {}
     )
@@ -95,7 +95,7 @@ def _hidden(value: Mapping[str, Any], uses: Sequence[ToolUse]) -> str | None:
     for key, tool in ((tasks, "tool"), (_EXECUTIONS, "tool_used")):
         if key is not None and isinstance(value.get(key), list):
             unread[key] = [_unread(entry, tool) for entry in value[key]]
-    known = Told(use.call for use in uses)
+    known = KnownCalls(use.call for use in uses)
     return hidden_calls(unread, known)
 
 
@@ -136,7 +136,7 @@ def _uses(tasks: list[Mapping[str, Any]], executions: list[Mapping[str, Any]]) -
         has_messages = isinstance(messages, list)
         own = [_use(task, name or _TASK, f"task-{index}")] if name or not has_messages else []
         summary = summarize(read_messages(messages if has_messages else []))
-        uses += uses_together(own, summary.tool_uses, by_id=False)
+        uses += merged_uses(own, summary.tool_uses, by_id=False)
     names = {use.call.name for use in uses}
     executed = list[ToolUse]()
     for index, execution in enumerate(executions):
@@ -148,7 +148,7 @@ def _uses(tasks: list[Mapping[str, Any]], executions: list[Mapping[str, Any]]) -
         if use.call.name not in names or use.call.arguments or use.call.malformed is not None:
             executed.append(use)
     # The ids are those of tasks and executions, not of calls.
-    return uses_together(uses, executed, by_id=False)
+    return merged_uses(uses, executed, by_id=False)
 
 
 def _use(entry: Mapping[str, Any], name: str, default_id: str) -> ToolUse:

@@ -43,7 +43,7 @@ from kindlm.agents.tool_entries import (
     together,
 )
 from kindlm.dataclass import dataclass
-from kindlm.same_calls import completed, tells_again
+from kindlm.same_calls import completed, is_repeated_by
 from kindlm.transcript import ToolUse, Usage
 from kindlm.wires import Spent, anthropic, chat, content_text, objects, responses
 
@@ -161,7 +161,7 @@ class ModelDraft(Draft):
         """Add a complete call; some streams repeat it with each event, under the same id."""
         call = use.call
         position = self.positions.get(call.id)
-        if position is not None and tells_again(self.calls[position].call, call):
+        if position is not None and is_repeated_by(self.calls[position].call, call):
             self.calls[position] = completed(self.calls[position], use)
             return
         if call.id:

@@ -35,7 +35,7 @@ from kindlm.agents.tool_entries import (
 )
 from kindlm.dataclass import dataclass, replace
 from kindlm.ports import AgentReply
-from kindlm.same_calls import Told, uses_together
+from kindlm.same_calls import KnownCalls, merged_uses
 from kindlm.strict_json import as_text
 from kindlm.transcript import ToolUse, Usage
 from kindlm.wires import Spent, objects
@@ -163,7 +163,7 @@ class GraphDraft(Draft):
             steps, earlier = _listed(state, key), _listed(before or {}, key)
             if earlier == steps[: len(earlier)]:
                 del steps[: len(earlier)]
-            self.steps = uses_together(self.steps, [_step(step) for step in steps])
+            self.steps = merged_uses(self.steps, [_step(step) for step in steps])
 
     def finished(self) -> ParsedAnswer:
         """Return the whole answer, with the steps of the last state."""
@@ -174,8 +174,8 @@ class GraphDraft(Draft):
         """Return the whole reply; raises `FailedReply` or `UnreadableReply` without an answer."""
         summary = summarize(self.merging.messages)
         rest = self._beside_messages(self.about)
-        uses = uses_together(self.steps, summary.tool_uses)
-        uses = uses_together(uses, reported_calls(rest, None))
+        uses = merged_uses(self.steps, summary.tool_uses)
+        uses = merged_uses(uses, reported_calls(rest, None))
         text = self.last_message or (self.last_message if self.text is None else self.text)
         text = "".join(self.pieces).strip() if self.pieces else text
         if not text and self.about.get("error"):
@@ -222,7 +222,7 @@ class GraphDraft(Draft):
         """Return where calls may be that kindlm did not read, in `rest` or in changes of nodes."""
         earlier = summarize(read_messages(self.about.get("messages", []))).tool_uses
         here = (use.call for use in (*uses, *self.sent.seen))
-        known = Told(here, (use.call for use in earlier))
+        known = KnownCalls(here, (use.call for use in earlier))
         for name, change in self.updates:
             beside = self._beside_messages(change)
             calls = [_step(step) for key in _STEPS for step in _listed(change, key)]

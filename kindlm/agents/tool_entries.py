@@ -27,7 +27,7 @@ from kindlm.agents.reply_parts import (
 )
 from kindlm.dataclass import replace
 from kindlm.errors import DOCS
-from kindlm.same_calls import Told, uses_together
+from kindlm.same_calls import KnownCalls, merged_uses
 from kindlm.transcript import UNNAMED, ToolCall, ToolUse
 from kindlm.wires import content_text, objects
 from kindlm.wording import shown
@@ -165,7 +165,7 @@ def calls_anywhere(value: Any) -> str | None:
 
 
 def hidden_calls(
-    value: Any, known: Told | None = None, *, read: Iterable[ToolUse] = ()
+    value: Any, known: KnownCalls | None = None, *, read: Iterable[ToolUse] = ()
 ) -> str | None:
     """Return the path of a possible tool call that `reported_calls` does not read.
 
@@ -178,7 +178,7 @@ def hidden_calls(
         read: calls that `reported_calls` read from the value. A part of a message that has the
             result of one of them, with its id, is not hidden.
     """
-    with_id = Told((), earlier=(use.call for use in read))
+    with_id = KnownCalls((), earlier=(use.call for use in read))
     if isinstance(value, dict):
         unread = (key for key in (*_MAYBE, *_PAIRS) if _holds_unread_calls(key, value.get(key)))
         if (key := next(unread, None)) is not None:
@@ -207,7 +207,7 @@ def hidden_calls(
     return None
 
 
-def _unread(parts: Sequence[Any], known: Told) -> Iterator[tuple[int, Any]]:
+def _unread(parts: Sequence[Any], known: KnownCalls) -> Iterator[tuple[int, Any]]:
     """Yield the parts that may hide a call, with their positions.
 
     A result belongs to the calls beside it. Without such calls, it belongs to the known call with
@@ -246,7 +246,7 @@ def _entries(listed: list[Any] | dict[str, Any]) -> list[Any]:
     return [entry[0] if isinstance(entry, list) and entry else entry for entry in entries]
 
 
-def _is_known(part: Any, known: Told | None) -> bool:
+def _is_known(part: Any, known: KnownCalls | None) -> bool:
     """Return whether a part, a call or the name of its tool, reports a known call."""
     if isinstance(part, str):
         part = {"name": part}
@@ -449,7 +449,7 @@ def together(*lists: Sequence[ToolUse]) -> list[ToolUse]:
     """Return the calls of several lists, each call once, in the reported order."""
     known = list[ToolUse]()
     for uses in filter(None, lists):
-        known = uses_together(known, uses)
+        known = merged_uses(known, uses)
     return known
 
 

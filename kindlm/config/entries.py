@@ -31,7 +31,7 @@ from kindlm.packages import (
     own,
     own_names,
     provided,
-    taken,
+    reserved_name,
 )
 from kindlm.plugins import Adapter, Check, Provider
 from kindlm.secrecy import SHORTEST_SECRET, is_ordinary, is_secret_option
@@ -251,7 +251,7 @@ def _options(
             reporter.unknown_key(
                 (*path, key),
                 list(dict.fromkeys(map(spelled, all_keys))),
-                more=taken(hidden[0]).message if hidden else "",
+                more=reserved_name(hidden[0]).message if hidden else "",
             )
             fits = False
         elif kind is not None:
@@ -383,7 +383,7 @@ class Plugged:
         """Return the options of a check as JSON, with defaults; None after reporting an error."""
         plugin = installed(Check.group)[name][0]
         if name in kinds() and isinstance(find(Check, name), Ok):
-            report_faulty(path, taken(plugin), self._reporter)
+            report_faulty(path, reserved_name(plugin), self._reporter)
             return None
         options = _fit_of_package(Check, name, path, written, self._reporter)
         try:

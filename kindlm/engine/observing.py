@@ -13,7 +13,7 @@ from kindlm.engine.resources import LiveRun
 from kindlm.errors import KindlmError
 from kindlm.events.codec import Payload
 from kindlm.ports import AgentReply, CallDesk, Observation
-from kindlm.same_calls import seen_together
+from kindlm.same_calls import with_observed
 from kindlm.suite import ProviderSettings
 from kindlm.transcript import Cost, Usage
 
@@ -109,7 +109,7 @@ async def with_what_was_seen(
             cost = seen.cost
         reply = replace(
             reply,
-            tool_uses=tuple(seen_together(reply.tool_uses, seen.tool_uses)),
+            tool_uses=tuple(with_observed(reply.tool_uses, seen.tool_uses)),
             usage=seen.usage if reply.usage == Usage() else reply.usage,
             model=reply.model or seen.model,
             reports_tools=reports or reply.reports_tools or seen.missing is None,

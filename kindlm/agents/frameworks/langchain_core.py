@@ -29,7 +29,7 @@ from kindlm.agents.langgraph_replies import Sent, read_pieces, read_value
 from kindlm.agents.reply_parts import compact_json
 from kindlm.dataclass import replace
 from kindlm.plugins import AgentReply, AgentRequest, Framework
-from kindlm.same_calls import uses_together
+from kindlm.same_calls import merged_uses
 from kindlm.transcript import UNNAMED
 
 _PACKAGE = "langchain_core"
@@ -112,7 +112,7 @@ class _Observed:
 
         If no model of LangChain answered, another model may have called tools unobserved.
         """
-        uses = tuple(uses_together(self.calls.uses, reply.tool_uses))
+        uses = tuple(merged_uses(self.calls.uses, reply.tool_uses))
         summary = summarize(read_messages(as_json(self.answers)))
         is_known = len(summary.models) == 1
         return replace(

@@ -20,7 +20,7 @@ from kindlm.agents.reply_reading import read_counts
 from kindlm.agents.user_code import in_thread
 from kindlm.dataclass import dataclass, replace
 from kindlm.plugins import AgentReply, AgentRequest, Framework, ToolUse, Usage
-from kindlm.same_calls import uses_together, with_ids
+from kindlm.same_calls import merged_uses, with_ids
 from kindlm.strict_json import as_text
 
 _PACKAGE = "smolagents"
@@ -150,7 +150,7 @@ def _of_run(run: _Run) -> AgentReply:
     reply = _of_result(run.result)
     # A failed call to an unknown tool or with bad arguments is only in a step.
     failed = [step for step in run.result.steps if step.get("error")]
-    uses = uses_together(run.seen, _calls(_new(failed)).uses)
+    uses = merged_uses(run.seen, _calls(_new(failed)).uses)
     return replace(
         reply,
         tool_uses=with_ids(uses),

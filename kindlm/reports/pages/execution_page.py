@@ -155,7 +155,7 @@ def _timeline(attempt: Attempt) -> Markup | None:
     if not attempt.calls:
         return None
     first = _ms(attempt.calls[0].view.requested_at)
-    calls = [each for call in attempt.calls for each in (call, *call.made)]
+    calls = [called for call in attempt.calls for called in (call, *call.made)]
     called_at = [tool.called_at for call in calls for tool in call.tools if tool.called_at]
     starts = sorted(map(_ms, [*called_at, *(call.view.requested_at for call in calls)]))
 

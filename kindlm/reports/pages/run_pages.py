@@ -7,7 +7,7 @@ of the test. A cell of `outputs_page` shows the output or error of the first rep
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kindlm.errors import Err, ErrorCode
@@ -97,7 +97,11 @@ class Grid(NamedTuple):
 
 def read_grid(view: RunView, *, limit: int, offset: int = 0) -> Grid:
     """Return at most `limit` rows of the grid of a run, after the first `offset` ones."""
-    rows = dict(sorted(_rows_of(view).items(), key=lambda row: _rank(row[1].values())))
+
+    def rank(row: tuple[RowName, dict[str, TestView]]) -> int:
+        return min(_ORDER.index(test.status) for test in row[1].values())
+
+    rows = dict(sorted(_rows_of(view).items(), key=rank))
     shown = list(rows.items())[offset : offset + limit]
 
     def cell(test: TestView) -> GridCell:
@@ -127,10 +131,6 @@ def _rows_of(view: RunView) -> _Rows:
 def _targets_of(rows: _Rows) -> list[str]:
     """Return the targets in the order of their first test."""
     return list(dict.fromkeys(target for tests in rows.values() for target in tests))
-
-
-def _rank(tests: Iterable[TestView]) -> int:
-    return min(_ORDER.index(test.status) for test in tests)
 
 
 _ROWS_PER_PAGE = 300
