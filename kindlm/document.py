@@ -22,6 +22,7 @@ Path = tuple[str | int, ...]
 """Keys and list indices from the root of the document."""
 
 _LINE_BREAK = re.compile(r"\r\n|\r|\n")
+_BOM = "\ufeff"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,7 @@ class Node:
         return self.children.pop(key)
 
     def child(self, key: str) -> Node | None:
-        """Return the value at a key, None if there is none or this is no mapping."""
+        """Return the value at a key, None if there is none or this is not a mapping."""
         return self.children.get(key) if isinstance(self.value, dict) else None
 
     def entries(self, key: str) -> dict[int, Node]:
@@ -222,15 +223,16 @@ def read_text(data: bytes) -> SourceText | Document:
         problem = Problem(f"The file is {encoding[:6].upper()}, not UTF-8", hint, Position(1, 1))
         return Document.unreadable(_NO_TEXT, problem)
     try:
-        return SourceText(data.decode("utf-8-sig"))
+        return SourceText(data.decode().removeprefix(_BOM))
     except UnicodeDecodeError as error:
-        before = data[: error.start].decode("utf-8-sig")
+        before = data[: error.start].decode().removeprefix(_BOM)
         problem = Problem(
             f"The file is not UTF-8: byte {error.start} (0x{data[error.start]:02x}) is not valid",
             "Save the file with the encoding UTF-8",
             SourceText(before).position(len(before)),
         )
-        return Document.unreadable(SourceText(data.decode("utf-8-sig", errors="replace")), problem)
+        text = data.decode(errors="replace").removeprefix(_BOM)
+        return Document.unreadable(SourceText(text), problem)
 
 
 Raw = Mapping[str, Any]

@@ -150,7 +150,7 @@ class ReferencedFiles:
 
 def _decode(name: str, data: bytes) -> Result[str]:
     try:
-        text = data.decode("utf-8-sig")
+        text = data.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         return _error(
             f'"{name}" is not UTF-8: byte {error.start} is not valid',

@@ -110,6 +110,7 @@ def test_an_alias_stands_for_its_value() -> None:
         ("- a\nb: 1", "A list ends here, but this line is not indented like the rest", 2, 1),
         ("a: \x00", "The character U+0000 is not allowed in YAML", 1, 4),
         (b"a: 1\nb: \xc3\xbc\xff", "The file is not UTF-8: byte 10 (0xff) is not valid", 2, 5),
+        (b"\xef\xbb\xbfab\xff", "The file is not UTF-8: byte 5 (0xff) is not valid", 1, 3),
         (b"\xff\xfea\x00", "The file is UTF-16, not UTF-8", 1, 1),
     ],
 )
