@@ -206,7 +206,7 @@ def _write_two_verdicts(view: RunView, page: Page) -> None:
     found = list(islice(differing_verdicts(view), most))
     if not found:
         return
-    page.heading("Judged by the rules of EvalView, and otherwise by those of kindlm")
+    page.heading("Different results by the rules of EvalView and of kindlm")
     for test in found if page.verbose else found[:_MOST_DIFFERING_TESTS]:
         verdicts = f"EvalView: {test.evalview} of {test.n} pass, kindlm: {test.kindlm} of {test.n}"
         if test.n == 1:
@@ -278,8 +278,8 @@ def _write_next(view: RunView, page: Page, options: ReportOptions) -> None:
             page.line((text, "yellow"), indent=2)
     source = view.info.source_run
     earlier = view.run_before if source is None else RunView(view.db, source)
-    if view.info.mode == "settled":
-        earlier = None  # a comparison adds its repeats to those of their source
+    if view.info.mode == "settled" or (earlier is not None and not earlier.is_recorded):
+        earlier = None  # a comparison adds settled repeats to those of their source
     if earlier is not None and view.summary.executions.tested:
         changed = _changed(view, earlier, options)
         if changed is not None:

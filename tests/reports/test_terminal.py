@@ -384,6 +384,17 @@ def test_added_repeats_are_compared_with_their_run_and_not_to_it(
     assert "since" not in told
 
 
+def test_a_source_that_is_not_in_the_history_is_not_compared_with(
+    history: Any, make: Any, write: Any
+) -> None:
+    writer = history.run("p4d6h8jk", mode="rescored", source_run="k3f9x2ab")
+    writer.suite(tests=[make.planned()])
+    writer.execution(assertions=(make.failed(),))
+    shown = write(writer.finish(), "terminal")
+    assert "from k3f9x2ab" in shown
+    assert "Compare" not in shown
+
+
 def test_commands_name_the_history_again_that_was_named(
     history: Any, make: Any, write: Any
 ) -> None:
