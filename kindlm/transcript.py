@@ -150,7 +150,7 @@ class PaidBefore:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A tool call of a model or an agent.
+    """A tool call by a model or an agent.
 
     `arguments` is the parsed JSON object. If the model wrote something else, `arguments` is empty
     and `malformed` is its text. `written` is the stored form.

@@ -46,7 +46,7 @@ def test_an_expectation_that_was_taken_away_is_named_at_its_test(
     assert done.code == 0
     assert "Same result, other checks" in done.out
     assert f"greets · fake  passed {repeats}/{repeats}  unchanged" in done.out
-    assert "changed in its definition: expect" in done.out
+    assert "test definition changed: expect" in done.out
     assert f"{repeats}/{repeats} → not checked" in done.out
     assert "UNCHANGED: 1 test checks something else with the same result" in done.out
     assert "as before" not in done.out

@@ -126,7 +126,7 @@ def _test(test: TestDiff, details: TestDetails) -> Iterator[str]:
     if needed := phrases.needs_text(test):
         yield f"{needed}.\n\n"
     if details.config:
-        yield f"Changed in its definition: {', '.join(map(code, details.config))}\n\n"
+        yield f"Test definition changed: {', '.join(map(code, details.config))}\n\n"
     if details.calls_changed:
         lines = []
         for change in details.calls[:_CALLS]:

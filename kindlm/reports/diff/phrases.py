@@ -119,7 +119,7 @@ def next_step(diff: RunDiff) -> NextStep:
     if single and diff.verdict is Verdict.IMPROVED and diff.after.passed:
         return NextStep(f"kindlm baseline set {after}", "compare with this run from now on")
     sides = f"{shlex.quote(one_line(before))} {shlex.quote(one_line(after))}"
-    return NextStep(f"kindlm diff {sides} --format html -o diff.html", "to send it around")
+    return NextStep(f"kindlm diff {sides} --format html -o diff.html", "to share it")
 
 
 def notes_of(diff: RunDiff) -> Iterator[str]:

@@ -97,7 +97,7 @@ def _write_details(test: TestDiff, details: TestDetails, page: Page) -> None:
         page.line((needed, "yellow"), indent=6)
     if details.config:
         page.line(
-            ("changed in its definition: ", "dim"), one_line(", ".join(details.config)), indent=6
+            ("test definition changed: ", "dim"), one_line(", ".join(details.config)), indent=6
         )
     _write_calls(details, page)
     _write_checks(details, page)

@@ -251,8 +251,8 @@ def _write_tool(used: ToolCallView, page: Page) -> None:
     call = f"{one_line(used.tool)} {json_shown(used.arguments, _VALUE)}"
     page.line(("tool call  ", "cyan"), call, indent=4, hang=2)
     if used.has_result or used.rule is None:
-        answer, rule = json_shown(used.response, _VALUE), one_line(used.rule or "not answered")
-        page.line(("answer     ", "cyan"), answer, (f"  {rule}", "dim"), indent=4, hang=2)
+        result, rule = json_shown(used.response, _VALUE), one_line(used.rule or "no result")
+        page.line(("result     ", "cyan"), result, (f"  {rule}", "dim"), indent=4, hang=2)
     for problem in used.problems:
         page.line(("problem    ", "yellow"), visible(bounded(problem, _VALUE)), indent=4, hang=2)
 
