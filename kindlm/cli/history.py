@@ -51,7 +51,9 @@ def project_here(database: Path | None) -> Project:
     """Return the project of the working directory, whether it has a history or not."""
     project = or_fail(find_project(Path.cwd(), database=database, environ=os.environ))
     try:
-        project.database.exists()
+        project.database.stat()
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        pass
     except OSError as error:
         refuse(
             f"The history cannot be opened: {error.strerror}.",

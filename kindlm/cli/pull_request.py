@@ -92,6 +92,7 @@ class PullRequest:
         try:
             owner = self._call("GET", "/user")["login"]
         except urllib.error.HTTPError as error:
+            error.close()
             if error.code != 403:
                 raise
             owner = "github-actions[bot]"  # the token of a workflow cannot read its user

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import os
+import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path as FilePath
 from pathlib import PureWindowsPath
@@ -163,13 +164,12 @@ def _decode(name: str, data: bytes) -> Result[str]:
 
 def _read(name: str, path: FilePath, limit: int) -> Result[bytes]:
     try:
-        # `exists` raises, too: for a name that is too long, or a folder without permission.
-        if not path.exists():
-            return _error(f'The file "{name}" does not exist', f"kindlm looked for it at {path}")
-        if not path.is_file():
+        if not stat.S_ISREG(path.stat().st_mode):
             return _error(f'"{name}" is not a file', f"kindlm looked for it at {path}")
         with path.open("rb") as file:
             data = file.read(limit + 1)
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return _error(f'The file "{name}" does not exist', f"kindlm looked for it at {path}")
     except OSError as error:
         return _error(f'"{name}" cannot be read: {_reason(error)}', f"Check it: {path}")
     if len(data) > limit:

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shlex
+import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field
@@ -77,14 +78,15 @@ def discover(path: Path) -> Result[Discovery]:
     is ignored.
     """
     try:
-        if path.is_dir():
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
             return Ok(_search(path))
-        if not path.exists():
-            return Err(_not_there(path))
-        if not path.is_file():
+        if not stat.S_ISREG(mode):
             # Reading a pipe or a device may never end.
             return Err(_unreadable(OSError("it is not a regular file"), path))
         text = _text(path)
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return Err(_not_there(path))
     except OSError as error:
         return Err(_unreadable(error, path))
     front_end = None if _is_settings(path) else _front_end(path, text, named=True)

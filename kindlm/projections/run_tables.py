@@ -37,7 +37,7 @@ def _last(types: str, change: str) -> Fold:
 # row. An event changes only rows that an earlier event created, also in the same batch.
 RUNS = Projection(
     "runs",
-    version=5,
+    version=6,
     columns=COLUMNS,
     create="""
     CREATE TABLE runs (
@@ -46,7 +46,7 @@ RUNS = Projection(
         duration_ms REAL, group_id TEXT, shard TEXT, git_commit TEXT, git_branch TEXT,
         git_dirty INTEGER, ci TEXT, kindlm_version TEXT, source_run TEXT, first_event INTEGER,
         PRIMARY KEY (id));
-    CREATE INDEX runs_started_at ON runs (started_at);
+    CREATE INDEX runs_started_at ON runs (started_at DESC, id);
     CREATE TABLE run_labels (
         run TEXT REFERENCES runs (id), label TEXT, labelled_by TEXT, at TEXT, event TEXT,
         PRIMARY KEY (run));

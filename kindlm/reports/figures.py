@@ -59,7 +59,7 @@ def money(usd: float) -> str:
         return "$0"
     if usd < 0.00005:
         return "<$0.0001"
-    return f"${usd:,.4f}" if usd < 0.1 else f"${usd:,.2f}"
+    return f"${usd:,.4f}" if round(usd, 4) < 0.1 else f"${usd:,.2f}"
 
 
 def percent(rate: float) -> str:

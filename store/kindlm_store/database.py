@@ -13,6 +13,7 @@ import time
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
+from urllib.parse import quote
 
 import kindlm_migrations as schema
 from kindlm_store.locks import setup_lock
@@ -203,7 +204,9 @@ def unreadable_wal(path: Path) -> Path | None:
 def _connect_read_only(path: Path) -> sqlite3.Connection:
     if not path.is_file():
         raise NotAnEventLogError(path, "is not a file")
-    uri = path.absolute().as_uri()
+    # Path.as_uri() imports urllib.request in Python 3.14, which takes longer than the start.
+    place = path.absolute().as_posix()
+    uri = "file://" + quote(os.fsencode(place if place[0] == "/" else f"/{place}"), safe="/:")
     connection = _query_only(f"{uri}?mode=ro")
     try:
         connection.execute("SELECT 1 FROM sqlite_master").fetchall()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from contextlib import closing
 
 import pytest
 
@@ -64,10 +65,11 @@ def rows(bench):
 
     def rows():
         bench.log.flush().result()
-        found = bench.log.reader().execute(
-            "SELECT position, call, tool, rule FROM tool_calls ORDER BY position"
-        )
-        return [tuple(row) for row in found]
+        with closing(bench.log.reader()) as reader:
+            found = reader.execute(
+                "SELECT position, call, tool, rule FROM tool_calls ORDER BY position"
+            )
+            return [tuple(row) for row in found]
 
     return rows
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -133,7 +134,8 @@ class TestAgents:
         call = ToolCall("1", "t", {})
         replies = (agent_reply("a", call, call), agent_reply("b", call))
         self.ask(bench, make, *replies, follow_ups=("more",))
-        rows = bench.log.reader().execute("SELECT position, call, rule FROM tool_calls").fetchall()
+        with closing(bench.log.reader()) as reader:
+            rows = reader.execute("SELECT position, call, rule FROM tool_calls").fetchall()
         assert [tuple(row) for row in rows] == [(0, 1, "agent"), (1, 1, "agent"), (2, 2, "agent")]
 
     def test_what_can_go_better_is_tried_again(self, bench, make):
@@ -141,7 +143,8 @@ class TestAgents:
         assert self.ask(bench, make, busy, agent_reply("ok")).status is Status.PASSED
         (failed,) = bench.events("agent.failed")
         assert failed.data["status"] == 503
-        rows = bench.log.reader().execute("SELECT call, try, status FROM provider_calls").fetchall()
+        with closing(bench.log.reader()) as reader:
+            rows = reader.execute("SELECT call, try, status FROM provider_calls").fetchall()
         assert [tuple(row) for row in rows] == [(1, 1, "failed"), (2, 2, "responded")]
 
     def test_an_agent_is_closed_when_it_crashes(self, bench, make):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import closing
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -380,7 +381,8 @@ def test_a_call_that_the_end_of_the_time_cuts_off_is_recorded_as_failed(bench, m
     assert finished.error.code is ErrorCode.PROVIDER_TIMEOUT
     (failed,) = bench.events("provider.failed")
     assert failed.data["error_code"] == "PROVIDER_TIMEOUT"
-    rows = bench.log.reader().execute("SELECT status FROM provider_calls").fetchall()
+    with closing(bench.log.reader()) as reader:
+        rows = reader.execute("SELECT status FROM provider_calls").fetchall()
     assert [tuple(row) for row in rows] == [("failed",)]
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 
 from kindlm.recording.serving import _source
 
 
 def test_the_first_run_of_a_chain_of_replays_is_found_and_a_circle_ends() -> None:
-    db = sqlite3.connect(":memory:")
-    db.execute("CREATE TABLE runs (id, mode, source_run)")
-    runs = [("a", "replayed", "b"), ("b", "replayed", "a")]
-    runs += [("e", "replayed", "d"), ("d", "replayed", "c"), ("c", "live", None)]
-    db.executemany("INSERT INTO runs VALUES (?, ?, ?)", runs)
-    assert _source(db, "e") == "c"
-    assert _source(db, "a") in ("a", "b")
+    with closing(sqlite3.connect(":memory:")) as db:
+        db.execute("CREATE TABLE runs (id, mode, source_run)")
+        runs = [("a", "replayed", "b"), ("b", "replayed", "a")]
+        runs += [("e", "replayed", "d"), ("d", "replayed", "c"), ("c", "live", None)]
+        db.executemany("INSERT INTO runs VALUES (?, ?, ?)", runs)
+        assert _source(db, "e") == "c"
+        assert _source(db, "a") in ("a", "b")

@@ -307,7 +307,7 @@ def test_a_mean_that_only_rounding_changed_is_the_same(history: History) -> None
             writer.execution(repeat=repeat, cost_usd=0.1)
         writer.finish()
     (line,) = re.findall(r"^  cost .*$", written(compared(history), "terminal"), re.MULTILINE)
-    assert line.split() == ["cost", "$0.1000"]
+    assert line.split() == ["cost", "$0.10"]
 
 
 def test_numbers_that_are_shown_alike_have_not_changed(history: History) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +39,7 @@ def team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[History]:
     mine = History(tmp_path / "here" / ".kindlm" / "kindlm.db")
     record(mine, "mine", FAILS, "feature")
     mine.close()
-    history = History(tmp_path / "team.db")
-    history.close()
+    History(tmp_path / "team.db").close()
     with (
         EventLog.open(tmp_path / "team.db", projections=PROJECTIONS) as log,
         TokenStore.open(tmp_path / "team.db") as tokens,
@@ -50,7 +50,8 @@ def team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[History]:
         with RunningServer(api) as server:
             monkeypatch.setenv("KINDLM_URL", server.url)
             monkeypatch.setenv("KINDLM_TOKEN", token.value)
-            yield History(tmp_path / "team.db", "journal/team")
+            with closing(History(tmp_path / "team.db", "journal/team")) as history:
+                yield history
         api.close()
 
 

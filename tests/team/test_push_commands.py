@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -228,7 +229,8 @@ def test_a_refused_run_stops_no_other(
     done = kindlm("push", "--db", tmp_path / "other.db")
     assert done.code == 1
     assert "answered 409" in done.err
-    assert served.log.reader().execute("SELECT 1 FROM runs WHERE id = 'bbbb3333'").fetchone()
+    with closing(served.log.reader()) as reader:
+        assert reader.execute("SELECT 1 FROM runs WHERE id = 'bbbb3333'").fetchone()
 
 
 @pytest.mark.parametrize("named", [(), ("aaaa2222",)])
