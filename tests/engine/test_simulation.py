@@ -288,6 +288,7 @@ class TestResults:
 HANGS = "^(a|a)*$"
 VICTIM = "a" * 60 + "!"
 BOUNDED = {"properties": {"id": {"pattern": HANGS}}}
+UNIQUE = {"required": ["ok"], "properties": {"l": {"uniqueItems": True}}}
 
 
 @pytest.mark.parametrize(
@@ -299,7 +300,7 @@ BOUNDED = {"properties": {"id": {"pattern": HANGS}}}
             {},
             True,
         ),
-        (SimulatedTool("t", parameters=RESULT, has_default=True), {"l": [{}] * 1_000}, True),
+        (SimulatedTool("t", parameters=UNIQUE, has_default=True), {"l": [*range(20_000)]}, True),
         (SimulatedTool("t", parameters=RESULT, has_default=True), {"ok": 1}, False),
     ],
 )

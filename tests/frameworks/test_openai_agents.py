@@ -77,7 +77,10 @@ def test_a_handoff_is_a_call_and_the_agent_that_answered_goes_on(server):
     assert (second.text, second.tool_uses) == ("Refunds here.", ())
 
 
-@pytest.mark.filterwarnings("ignore:asynchronous generator:ResourceWarning")  # of `run_sync` itself
+@pytest.mark.filterwarnings(
+    "ignore:asynchronous generator:ResourceWarning",  # of `run_sync` itself
+    "ignore:.asyncio.get_event_loop_policy:DeprecationWarning",  # the same, from Python 3.14 on
+)
 def test_a_function_may_return_a_result_a_streamed_one_or_its_events(server):
     from agents import Runner
 
