@@ -399,7 +399,7 @@ class _Words:
             if group is not None and groups is None:
                 groups = _groups_here(self.db)
             if group is None or not groups or group not in groups:
-                if part in (None, run.shard):
+                if part in (None, _part(run)):
                     yield run, None
             elif groups[group] and group not in seen:
                 seen.add(group)
@@ -412,12 +412,17 @@ class _Words:
 
     def part_of(self, side: Side | None) -> str | None:
         """Return the shard of a single run; None for a group or a whole run."""
-        return _read(self.db, side).shard if isinstance(side, str) else None
+        return _part(_read(self.db, side)) if isinstance(side, str) else None
 
 
 def _is_comparable(run: Run, group: GroupName | None, part: str | None) -> bool:
     """Return whether a run covers all tests, or the wanted part of them."""
-    return part is not None or run.shard is None or group is not None
+    return part is not None or _part(run) is None or group is not None
+
+
+def _part(run: Run) -> str | None:
+    """Return the shard that a run is; None for a whole run, also if it is a shard of one."""
+    return None if run.shard == "1/1" else run.shard
 
 
 def _is_dirty(counted: _Counted) -> bool:

@@ -199,3 +199,11 @@ def test_a_shard_follows_the_same_part_of_another_group(history: History) -> Non
     assert find(history, None, "tuesday2") == ("monday2", "tuesday2")
     assert isinstance(find(history, None, "monday2"), KindlmError)
     assert isinstance(find(history, None, "whole000"), KindlmError)
+
+
+def test_a_shard_that_is_all_of_a_group_is_compared_like_a_whole_run(history: History) -> None:
+    record(history, "whole001")
+    record(history, "onlypart", group="one", shard="1/1")
+    assert find(history) == ("whole001", "onlypart")
+    record(history, "whole002")
+    assert find(history) == ("onlypart", "whole002")
