@@ -129,7 +129,7 @@ async def in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
             error = _raisable(raised)
 
         def report() -> None:
-            with suppress(RuntimeError):  # the loop is closed, so nobody waits
+            with suppress(RuntimeError):  # the loop is closed, and with it the caller
                 loop.call_soon_threadsafe(settle, value, error)
 
         return report

@@ -1,6 +1,6 @@
 """A loopback stand-in for model providers: real sockets and wire formats, no key, no network.
 
-`LoopbackServer` is for use in a process; `python -m kindlm.testing.server` runs it as a program.
+`LoopbackServer` runs it in a thread; `python -m kindlm.testing.server` runs it as a program.
 """
 
 from kindlm.testing.loopback import LoopbackServer

@@ -1,6 +1,6 @@
 """The wire format of Anthropic: Messages.
 
-A request is refused where it cannot be read. Replies have every field that the API sends.
+Invalid requests get an error. Replies have all fields of the real API.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def _conversation(request: Node, raw_body: bytes) -> TalkRequest:
     if not messages:
         request.entry("messages").fail("expected at least one message")
     tools = [tool.entry("name").text() for tool in request.members("tools")]
-    choice = request.given("tool_choice", lambda node: node, Node({"type": "auto"}, ""))
+    choice = request.optional("tool_choice", lambda node: node, Node({"type": "auto"}, ""))
     kind = choice.entry("type").choice("auto", "any", "tool", "none")
     forced = choice.entry("name").text() if kind == "tool" else None
     turns = _turns(messages)
@@ -122,21 +122,21 @@ def _conversation(request: Node, raw_body: bytes) -> TalkRequest:
     return TalkRequest(
         raw_body=raw_body,
         model=request.entry("model").text(),
-        system=request.given("system", text_of, ""),
+        system=request.optional("system", text_of, ""),
         turns=turns,
         offered=() if kind == "none" else tuple(tools),
         structured=forced,
         forced_tool=forced,
         prefill=text_of(last.entry("content")) if prefilled else "",
-        parallel=not choice.given("disable_parallel_tool_use", Node.flag, default=False),
+        parallel=not choice.optional("disable_parallel_tool_use", Node.flag, default=False),
         max_tokens=request.entry("max_tokens").integer(),
-        stop=request.given("stop_sequences", Node.texts, ()),
-        stream=request.given("stream", Node.flag, default=False),
+        stop=request.optional("stop_sequences", Node.texts, ()),
+        stream=request.optional("stream", Node.flag, default=False),
     )
 
 
 def _turns(messages: list[Node]) -> tuple[Turn, ...]:
-    """The turns; each tool call has its result in the message right after it."""
+    """Return the turns; the message after a tool call must have its result."""
     turns = TurnsBuilder()
     waiting: dict[str, tuple[str, Any]] = {}
     for message in messages:
@@ -148,7 +148,7 @@ def _turns(messages: list[Node]) -> tuple[Turn, ...]:
             use = waiting.pop(result.entry("tool_use_id").text(), None)
             if use is None:
                 result.fail("unexpected `tool_use_id`, or a second result")
-            turns.add_call(*use, result.given("content", text_of, ""))
+            turns.add_call(*use, result.optional("content", text_of, ""))
         if waiting:
             message.fail(
                 "`tool_use` ids without `tool_result` blocks immediately after: "
@@ -169,9 +169,9 @@ def _turns(messages: list[Node]) -> tuple[Turn, ...]:
 
 
 def _write(conversation: TalkRequest, reply: Reply) -> tuple[bytes, ...]:
-    """The message, or the events of its stream."""
+    """Return the message, or the events of its stream."""
     content: list[dict[str, Any]] = []
-    if conversation.max_tokens == 0:  # nothing is generated; the prompt is only read
+    if conversation.max_tokens == 0:  # the API only reads the prompt
         reply = Reply(finish="length")
     if conversation.forced_tool is not None and reply.structured is not None:
         call = CallOut(conversation.forced_tool, reply.structured)
@@ -222,7 +222,7 @@ def _stop_reason(reply: Reply, content: list[dict[str, Any]]) -> str:
 
 
 def _events(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """A stream: the message without content, its blocks piece by piece, why it ended."""
+    """Yield the events of a stream: the empty message, its blocks in pieces, the stop reason."""
     opening = {**message, "content": [], "stop_reason": None, "stop_sequence": None}
     opening["usage"] = {**message.get("usage", {"input_tokens": 0}), "output_tokens": 1}
     yield {"type": "message_start", "message": opening}

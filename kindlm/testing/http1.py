@@ -1,8 +1,7 @@
 """The server's side of HTTP/1.1: h11 speaks the protocol, asyncio moves the bytes.
 
-A connection answers one request at a time; bytes that arrive meanwhile wait. A handler is a
-function from request to answer. The answer says how it is delivered (late, stalled, cut off), so
-faults are played on a real socket.
+A connection answers one request at a time. A handler is a function from request to answer. The
+answer defines its delivery (late, stalled, cut off), so faults happen on a real socket.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ Cut = Literal["before", "headers", "body"]
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """A complete request. The path has no query, header names are lower case."""
+    """A complete request; the path has no query, and header names are lower case."""
 
     method: str
     path: str
@@ -40,17 +39,17 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """What to send back, and how.
+    """An answer, and how it is delivered.
 
     Attributes:
         status: HTTP status code.
-        body: The whole body, unless there are events.
-        headers: Headers beside content type and length.
-        content_type: Media type of the body.
-        events: Parts of a streamed body, sent as one chunk each; empty for an ordinary body.
-        delay_s: Seconds to wait before the first byte.
-        stall_s: Seconds to wait in the middle of the body.
-        cut: Where to close the connection early: before anything, after the headers, or in the
+        body: the whole body, unless there are events.
+        headers: headers besides content type and length.
+        content_type: media type of the body.
+        events: parts of a streamed body, each sent as one chunk; empty for an ordinary body.
+        delay_s: seconds to wait before the first byte.
+        stall_s: seconds to wait in the middle of the body.
+        cut: where to close the connection early: before the answer, after the headers, or in the
             middle of the body.
     """
 
@@ -65,15 +64,15 @@ class HttpAnswer:
 
 
 Handler = Callable[[HttpRequest], HttpAnswer]
-"""Answers a request, as soon as all of it is there."""
+"""Returns the answer to a complete request."""
 
 
 @contextlib.asynccontextmanager
 async def listening(handler: Handler, host: str, port: int) -> AsyncIterator[int]:
-    """Serves while the context is open; yields the port, a free one if 0 is asked for.
+    """Serve while the context is open; yields the port, a free one for `port` 0.
 
     Raises:
-        OSError: when the address cannot be used.
+        OSError: the address cannot be used.
     """
     connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
@@ -94,7 +93,7 @@ async def listening(handler: Handler, host: str, port: int) -> AsyncIterator[int
 
 
 class HttpConnection:
-    """One client connection: reads requests, asks the handler, plays the answers."""
+    """One client connection: reads requests, calls the handler, sends the answers."""
 
     def __init__(
         self, handler: Handler, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -106,7 +105,7 @@ class HttpConnection:
         self._head: h11.Request | None = None
 
     async def serve(self) -> None:
-        """Answers one request after the other, until the client or an answer ends that."""
+        """Answer one request after another, until the client or an answer closes the connection."""
         try:
             while (answer := await self._next_answer()) is not None:
                 await self._send(answer)
@@ -120,7 +119,7 @@ class HttpConnection:
             self._writer.close()
 
     async def _next_answer(self) -> HttpAnswer | None:
-        """Reads a request and returns its answer; None if the client sends nothing more."""
+        """Read a request and return its answer; None if the client closed the connection."""
         http, length, body = self._http, 0, bytearray()
         while True:
             try:
@@ -158,7 +157,7 @@ class HttpConnection:
         return HttpRequest(self._head.method.decode("latin-1"), path, headers, body)
 
     async def _send(self, answer: HttpAnswer) -> None:
-        """Sends an answer, or as much of it as a fault lets through."""
+        """Send an answer, or the part of it before a fault."""
         if answer.delay_s > 0:
             await asyncio.sleep(answer.delay_s)
         if answer.cut == "before":
@@ -192,7 +191,7 @@ class HttpConnection:
 
 
 def _refusal(status: int, reason: str) -> HttpAnswer:
-    """The answer to what cannot become a request; it ends the connection."""
+    """Return the answer to an invalid request; it closes the connection."""
     body = json.dumps({"error": {"message": reason}}).encode("ascii")
     return HttpAnswer(status, body, (("connection", "close"),))
 

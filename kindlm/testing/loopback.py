@@ -20,11 +20,7 @@ if TYPE_CHECKING:
 
 
 def _require_loopback(host: str) -> str:
-    """The address, if only this machine can reach it.
-
-    Raises:
-        ScriptError: for any other address.
-    """
+    """Return the address; raises `ScriptError` if it is not a loopback address."""
     address = "127.0.0.1" if host == "localhost" else host
     try:
         is_loopback = ipaddress.ip_address(address).is_loopback
@@ -36,17 +32,17 @@ def _require_loopback(host: str) -> str:
 
 
 class LoopbackServer:
-    """The server in a thread of its own, for tests and for the demo.
+    """The server in its own thread, for tests and for the demo.
 
     Example:
         with LoopbackServer("support") as server:
             client = AsyncOpenAI(base_url=f"{server.url}/v1", api_key="any")
 
     Args:
-        script: A script, its file, the name of a built-in one, or its data.
-        faults: Faults that are on from the start, as in a script.
-        host: A loopback address.
-        port: 0 takes a free one.
+        script: a script, its file, the name of a built-in script, or its data.
+        faults: faults from the start, in the form of a script.
+        host: a loopback address.
+        port: 0 for any free port.
     """
 
     def __init__(
@@ -64,11 +60,7 @@ class LoopbackServer:
         self._thread = threading.Thread(target=self._run, name="kindlm-loopback", daemon=True)
 
     def __enter__(self) -> Self:
-        """Starts listening.
-
-        Raises:
-            OSError: when the address cannot be used.
-        """
+        """Start listening; raises `OSError` if the address cannot be used."""
         self._thread.start()
         self._port, self._stop = self._started.result()
         return self
@@ -79,26 +71,26 @@ class LoopbackServer:
 
     @property
     def url(self) -> str:
-        """Where it listens, without a path."""
+        """The URL of the server, without a path."""
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"http://{host}:{self._port}"
 
     @property
     def port(self) -> int:
-        """The port it listens on."""
+        """The port of the server."""
         return self._port
 
     @property
     def requests(self) -> tuple[LoggedRequest, ...]:
-        """All provider requests so far, in order of arrival."""
+        """All requests to provider routes so far, in order of arrival."""
         return tuple(self._app.requests)
 
     def use_faults(self, faults: Sequence[Mapping[str, Any]]) -> None:
-        """Replaces all faults, from the next request on."""
+        """Replace all faults, from the next request on."""
         self._app.use_faults(_as_faults(faults))
 
     def use_script(self, script: Script | str | Path | Mapping[str, Any]) -> None:
-        """Plays another script, from the next request on."""
+        """Play another script, from the next request on."""
         self._app.use_script(_as_script(script))
 
     def _run(self) -> None:

@@ -1,6 +1,6 @@
 """The wire format of OpenAI: Chat Completions, and Embeddings.
 
-A request is refused where it cannot be read. Replies have every field that the API sends.
+Invalid requests get an error. Replies have all fields of the real API.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _NOT_FOR_REASONING = (
     "stop",
 )
 CREATED = 1_750_000_000
-"""Responses of the same request are the same bytes, so the clock stands still."""
+"""A fixed time, so that the same request gets the same bytes."""
 
 
 def _key_of(headers: Mapping[str, str]) -> str | None:
@@ -54,13 +54,13 @@ def _key_of(headers: Mapping[str, str]) -> str | None:
 
 
 def _auth_refusal(key: str | None) -> Refusal:
-    # Of a wrong key, the ends are shown, as the API does.
     if key is None:
         message = (
             "You didn't provide an API key. You need to provide your API key in an Authorization "
             "header using Bearer auth (i.e. Authorization: Bearer YOUR_KEY)."
         )
     else:
+        # Like the real API, this shows the ends of a wrong key.
         shown = f"{key[:3]}***{key[-2:]}" if len(key) > 12 else "***"
         message = f"Incorrect API key provided: {shown}."
     return Refusal(401, "invalid_request_error", message, None, "invalid_api_key")
@@ -124,18 +124,18 @@ def _read(
 
 
 def misread(error: ScriptError) -> Refusal:
-    """What a request gets that cannot be read."""
+    """Return the error for an unreadable request."""
     place, _, problem = str(error).partition(": ")
     return refusal_of(problem, place.removeprefix("request."))
 
 
 def refusal_of(message: str, param: str | None = None, code: str | None = None) -> Refusal:
-    """What a wrong request gets."""
+    """Return the error for an invalid request."""
     return Refusal(400, "invalid_request_error", message, param, code)
 
 
 def _unsupported(body: Mapping[str, Any]) -> Refusal | None:
-    """What a reasoning model does not take."""
+    """Return the error for a parameter that reasoning models do not support, else None."""
     for name in _NOT_FOR_REASONING:
         if body.get(name) is not None:
             message = f"Unsupported parameter: '{name}' is not supported with this model."
@@ -152,33 +152,35 @@ def _unsupported(body: Mapping[str, Any]) -> Refusal | None:
 def _conversation(request: Node, raw_body: bytes) -> TalkRequest:
     system, turns = _messages(request)
     tools = [tool.entry("function").entry("name").text() for tool in request.members("tools")]
-    choice = request.given("tool_choice", lambda node: node, Node("auto", ""))
+    choice = request.optional("tool_choice", lambda node: node, Node("auto", ""))
     forced = None
     if isinstance(choice.value, dict):
         forced = choice.entry("function").entry("name").text()
     else:
         choice.choice("none", "auto", "required")
     count = partial(Node.integer, minimum=1)
-    limit = request.given("max_completion_tokens", count)
-    options = request.given("stream_options", lambda node: node.given("include_usage", Node.flag))
+    limit = request.optional("max_completion_tokens", count)
+    options = request.optional(
+        "stream_options", lambda node: node.optional("include_usage", Node.flag)
+    )
     return TalkRequest(
         raw_body=raw_body,
         model=request.entry("model").text(),
         system=system,
         turns=turns,
         offered=() if choice.value == "none" else tuple(tools),
-        structured=request.given("response_format", _structured),
+        structured=request.optional("response_format", _structured),
         forced_tool=forced,
-        parallel=request.given("parallel_tool_calls", Node.flag, default=True),
-        max_tokens=request.given("max_tokens", count) if limit is None else limit,
-        stop=request.given("stop", Node.texts, ()),
-        stream=request.given("stream", Node.flag, default=False),
+        parallel=request.optional("parallel_tool_calls", Node.flag, default=True),
+        max_tokens=request.optional("max_tokens", count) if limit is None else limit,
+        stop=request.optional("stop", Node.texts, ()),
+        stream=request.optional("stream", Node.flag, default=False),
         stream_usage=bool(options),
     )
 
 
 def _messages(request: Node) -> tuple[str, tuple[Turn, ...]]:
-    """The system text and the turns; each tool call has its result right after it."""
+    """Return the system text and the turns; results must follow their calls immediately."""
     messages = request.entry("messages").items()
     if not messages:
         request.entry("messages").fail("expected at least one message")
@@ -188,7 +190,7 @@ def _messages(request: Node) -> tuple[str, tuple[Turn, ...]]:
     waiting: dict[str, Node] = {}
     for message in messages:
         role = message.entry("role").choice(*_ROLES)
-        text = message.given("content", text_of, "")
+        text = message.optional("content", text_of, "")
         if role == "tool":
             call_id = message.entry("tool_call_id").text()
             if call_id not in calls:
@@ -198,8 +200,8 @@ def _messages(request: Node) -> tuple[str, tuple[Turn, ...]]:
             continue
         if waiting:
             break
-        made = message.members("tool_calls")
-        calls = {call.entry("id").text(): _call(call.entry("function")) for call in made}
+        tool_calls = message.members("tool_calls")
+        calls = {call.entry("id").text(): _call(call.entry("function")) for call in tool_calls}
         waiting = dict.fromkeys(calls, message)
         if role == "assistant":
             turns.add_assistant()
@@ -223,7 +225,7 @@ def _structured(node: Node) -> str | None:
 
 
 def _write(conversation: TalkRequest, reply: Reply) -> tuple[bytes, ...]:
-    """The completion, or the events of its stream."""
+    """Return the completion, or the events of its stream."""
     text, reply = shape(reply, conversation)
     message: dict[str, Any] = {
         "role": "assistant",
@@ -249,8 +251,8 @@ def _write(conversation: TalkRequest, reply: Reply) -> tuple[bytes, ...]:
         "system_fingerprint": f"fp_{conversation.fingerprint[:10]}",
     }
     if conversation.stream:
-        told = usage if conversation.stream_usage else None
-        return tuple(_stream(envelope, _chunks(message, _finish_reason(reply), told)))
+        streamed = usage if conversation.stream_usage else None
+        return tuple(_stream(envelope, _chunks(message, _finish_reason(reply), streamed)))
     choice = {
         "index": 0,
         "message": message,
@@ -295,7 +297,7 @@ def _usage(conversation: TalkRequest, reply: Reply, text: str) -> dict[str, Any]
 def _chunks(
     message: dict[str, Any], finish_reason: str, usage: dict[str, Any] | None
 ) -> Iterator[dict[str, Any]]:
-    """The parts of a stream: the role, the text by words, the tool calls, the end, the usage."""
+    """Yield the parts of a stream: role, words of the text, tool calls, finish reason, usage."""
     yield _delta({"role": "assistant", "content": "", "refusal": None})
     for word in words_of(message["content"] or ""):
         yield _delta({"content": word})
@@ -324,9 +326,9 @@ _WORD = re.compile(r"\w+")
 
 
 def embeddings(body: dict[str, Any]) -> bytes | Refusal:
-    """The response to an embeddings request: vectors of hashed bags of words.
+    """Return the response to an embeddings request: vectors of hashed bags of words.
 
-    Texts with common words are near one another.
+    Texts with common words have similar vectors.
     """
     try:
         request = Node(body, "request")
@@ -335,8 +337,8 @@ def embeddings(body: dict[str, Any]) -> bytes | Refusal:
         if not texts or "" in texts:
             request.entry("input").fail("expected at least one text, none of them empty")
         within = partial(Node.integer, minimum=1, maximum=MAX_DIMENSIONS)
-        dimensions = request.given("dimensions", within, DEFAULT_DIMENSIONS)
-        encoding = request.given("encoding_format", lambda node: node.choice("float", "base64"))
+        dimensions = request.optional("dimensions", within, DEFAULT_DIMENSIONS)
+        encoding = request.optional("encoding_format", lambda node: node.choice("float", "base64"))
     except ScriptError as error:
         return misread(error)
     vectors = [_embed(text, dimensions) for text in texts]
@@ -358,7 +360,7 @@ def embeddings(body: dict[str, Any]) -> bytes | Refusal:
 
 
 def _embed(text: str, dimensions: int) -> list[float]:
-    """The text's vector of length one: a signed count of its words, hashed to positions."""
+    """Return a vector of length one: signed counts of words, at hashed positions."""
     vector = [0.0] * dimensions
     for word in _WORD.findall(text.casefold()):
         digest = hashlib.blake2b(word.encode("utf-8", "replace"), digest_size=8).digest()

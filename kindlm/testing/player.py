@@ -1,7 +1,7 @@
 """Plays a script: finds the rule for a conversation and computes its reply.
 
-From the bottom up: placeholders in replies, conditions of rules, answers to the questions of
-kindlm's judges and drift checks, and the reply to a conversation.
+In order: placeholders in replies, conditions of rules, answers to questions of kindlm's judges and
+drift checks, and the reply to a conversation.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
 
     from kindlm.testing.script import Fault, JudgeCheck, JudgeRule, Rule, Script, When
 
-# `{{path}}`, or `{{path|default}}` where the path may be absent. Values are put in once and never
-# expanded again. A text that is one placeholder keeps the value's type.
+# `{{path}}`, or `{{path|default}}` for a path that may be absent. Values are inserted once and
+# never expanded again. A text that is one placeholder keeps the value's type.
 _PLACEHOLDER = re.compile(r"\{\{([^{}|]+)(?:\|([^{}]*))?\}\}")
 
 
 class MissingValue(Exception):  # noqa: N818 - it says what happened to a placeholder
-    """A placeholder names something that is not there."""
+    """A placeholder without a default has no value."""
 
 
 def look_up(path: str, scope: Any) -> Any:
-    """The value at a dotted path (list positions are numbers), or `ABSENT`."""
+    """Return the value at a dotted path (list positions are numbers), or `ABSENT`."""
     return value_at(scope, path.split("."))
 
 
 def fill(template: Any, scope: Mapping[str, Any]) -> Any:
-    """The template with its placeholders replaced, at every level.
+    """Return a template with its placeholders replaced, at every level.
 
     Raises:
-        MissingValue: when a path without a default is absent.
+        MissingValue: a path without a default is absent.
     """
     if isinstance(template, str):
         return _fill_text(template, scope)
@@ -51,7 +51,7 @@ def fill(template: Any, scope: Mapping[str, Any]) -> Any:
 
 
 def as_text(value: Any) -> str:
-    """A value inside a text: text as it is, everything else as JSON."""
+    """Return a value for use inside a text: a text as it is, any other value as JSON."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
@@ -75,10 +75,10 @@ def _value(match: re.Match[str], scope: Mapping[str, Any]) -> Any:
 
 
 def captures_of(when: When, conversation: TalkRequest) -> dict[str, str] | None:
-    """The captures of a rule's conditions if they all hold, else None.
+    """Return the captures of a rule's conditions if all hold, else None.
 
     Raises:
-        ScriptError: when a pattern takes too long.
+        ScriptError: a pattern takes too long.
     """
     if when.structured is None and when.asks != conversation.asks:
         return None
@@ -118,7 +118,7 @@ def captures_of(when: When, conversation: TalkRequest) -> dict[str, str] | None:
     return captures
 
 
-# A question of the judge is one JSON object between two boundary lines.
+# A question to the judge is one JSON object between two boundary lines.
 _DATA = re.compile(r"^<<<KINDLM-DATA-(\w+)\n(.*)\n^KINDLM-DATA-\1>>>$", re.MULTILINE | re.DOTALL)
 _WORD = re.compile(r"\w+")
 _NUMBER = re.compile(r"\d+(\.\d+)?(e[+-]?\d+)?")
@@ -126,9 +126,9 @@ _UNREADABLE = {"reasoning": "The question holds no readable data between its bou
 
 
 def answer_judge(script: Script, question: str, *, on_scale: bool = False) -> dict[str, Any]:
-    """The judgement: `score` and `reasoning`; without a score if the question is unreadable.
+    """Return a judgement: `score` and `reasoning`; without a score for an unreadable question.
 
-    The score goes to 1, or with `on_scale` to the number that the rubric begins with.
+    The highest score is 1, or with `on_scale` the number at the beginning of the rubric.
     """
     data = _read_data(question)
     if data is None or not isinstance(data.get("transcript"), dict):
@@ -147,7 +147,7 @@ def answer_judge(script: Script, question: str, *, on_scale: bool = False) -> di
 
 
 def answer_drift(question: str) -> dict[str, Any]:
-    """The drift: `driftScore`, one minus the share of words that both texts have."""
+    """Return the drift: `driftScore` is one minus the share of words that both texts have."""
     data = _read_data(question)
     if data is None:
         return _UNREADABLE
@@ -173,8 +173,8 @@ def _score(rule: JudgeRule, transcript: dict[str, Any]) -> dict[str, Any]:
     messages = transcript.get("messages")
     calls: list[dict[str, Any]] = []
     for message in messages if isinstance(messages, list) else []:
-        made = message.get("toolCalls") if isinstance(message, dict) else None
-        calls += [call for call in made or [] if isinstance(call, dict)]
+        listed = message.get("toolCalls") if isinstance(message, dict) else None
+        calls += [call for call in listed or [] if isinstance(call, dict)]
     found: list[JudgeCheck] = []
     missing: list[JudgeCheck] = []
     for check in rule.checks:
@@ -202,10 +202,10 @@ def _holds(check: JudgeCheck, text: str, calls: list[dict[str, Any]]) -> bool:
 
 
 def _is_call(check: JudgeCheck, call: dict[str, Any]) -> bool:
-    arguments = call.get("arguments")
-    held = arguments if isinstance(arguments, dict) else {}
+    found = call.get("arguments")
+    arguments = found if isinstance(found, dict) else {}
     return call.get("name") == check.called and all(
-        name in held and equal(value, held[name]) for name, value in check.arguments
+        name in arguments and equal(value, arguments[name]) for name, value in check.arguments
     )
 
 
@@ -214,14 +214,14 @@ UNMATCHED = "(The script has no rule for this request.)"
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What the script does with a request.
+    """The script's response to a request.
 
     Attributes:
-        rule: Name of the rule, or of the built-in answer.
-        reply: What to say.
-        fault: What to do instead of a proper reply.
-        delay_s: Seconds to wait first.
-        mistake: What is wrong with the script, if the reply could not be computed.
+        rule: name of the rule, or of the built-in answer.
+        reply: the reply.
+        fault: a fault in place of a proper reply.
+        delay_s: seconds to wait before the reply.
+        mistake: the error of the script if the reply could not be computed.
     """
 
     rule: str
@@ -232,10 +232,10 @@ class Played:
 
 
 def play(script: Script, conversation: TalkRequest) -> Played:
-    """The reply to a conversation: of the first rule that matches, else the built-in one.
+    """Return the response to a conversation: of the first matching rule, else the built-in one.
 
     Raises:
-        ScriptError: when a pattern of the script takes too long.
+        ScriptError: a pattern of the script takes too long.
     """
     for rule in script.rules:
         captures = captures_of(rule.when, conversation)
@@ -253,7 +253,7 @@ def play(script: Script, conversation: TalkRequest) -> Played:
 def _play_rule(rule: Rule, conversation: TalkRequest, captures: dict[str, str]) -> Played:
     template = rule.reply
     calls = conversation.calls
-    # What placeholders can name; of several calls to a tool the latest counts.
+    # The values of placeholders. The latest of several calls to a tool counts.
     scope = {
         **captures,
         "user": conversation.user,

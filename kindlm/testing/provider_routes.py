@@ -1,7 +1,4 @@
-"""Answers requests from a script, with its faults, and logs them.
-
-The log has the entry before the first byte of the answer is sent.
-"""
+"""Answers requests from a script, with its faults, and logs them before it answers."""
 
 from __future__ import annotations
 
@@ -36,21 +33,21 @@ _SECRET_HEADERS = ("authorization", "x-api-key")
 
 @dataclass(frozen=True, slots=True)
 class LoggedRequest:
-    """One request and how it was answered.
+    """One request, and its answer.
 
     Attributes:
-        number: Order of arrival, from 1.
-        at: When it arrived.
+        number: the order of arrival, from 1.
+        at: the time of arrival.
         method: HTTP method.
-        path: Route.
-        model: Model asked for, None if unreadable.
-        asks: Its purpose: agent, judge or drift; None for other routes and refused requests.
-        key: Whether a key came with it, and whether it was accepted.
-        headers: All headers but those of keys.
-        raw_body: The body as received.
-        status: Status of the answer, also where a fault then cut it off.
-        rule: Name of the script's rule that replied, None if none did.
-        fault: The fault that was played, None for none.
+        path: the route.
+        model: the requested model, None if unreadable.
+        asks: the purpose: agent, judge or drift; None for other routes and refused requests.
+        key: whether the request had a key, and whether it was accepted.
+        headers: all headers without keys.
+        raw_body: the body as received.
+        status: the status of the answer, even if a fault then cut the answer off.
+        rule: name of the script's rule that replied, if any.
+        fault: the fault of the answer, if any.
     """
 
     number: int
@@ -68,7 +65,7 @@ class LoggedRequest:
 
     @property
     def body(self) -> Any:
-        """The body as JSON, or as text if it is none."""
+        """The body as JSON, or as text if it is not JSON."""
         return json_or_text(self.raw_body.decode("utf-8", "replace"))
 
 
@@ -101,7 +98,7 @@ class _Call:
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """An answer with what the request log says of it."""
+    """An answer, with its fields in the request log."""
 
     answer: HttpAnswer
     asks: str | None = None
@@ -120,22 +117,22 @@ _ODD_TEXTS: dict[OddText, str] = {
 
 @dataclass(slots=True)
 class _Armed:
-    """A fault with what it has done so far."""
+    """A fault, with its counts of matching requests and of failures."""
 
     rule: FaultRule
     matched: int = 0
     fired: int = 0
 
     def fires(self, path: str, model: str, text: str, asks: Asks) -> bool:
-        """Count a request that the fault is for; return whether the fault is due."""
+        """Count a request if it matches; return whether the fault is due."""
         rule = self.rule
-        is_for = (
+        matches = (
             (rule.path is None or path.endswith(rule.path))
             and (rule.model is None or fnmatchcase(model, rule.model))
             and (rule.contains is None or rule.contains.casefold() in text)
             and (rule.asks is None or rule.asks == asks)
         )
-        if not is_for or (rule.next is not None and self.fired >= rule.next):
+        if not matches or (rule.next is not None and self.fired >= rule.next):
             return False
         self.matched += 1
         if rule.every is not None and self.matched % rule.every:
@@ -145,7 +142,7 @@ class _Armed:
 
 
 class _FaultPlan:
-    """The faults that are switched on, with their counts. Used by one thread."""
+    """The active faults; used by one thread."""
 
     def __init__(self, rules: Sequence[FaultRule]) -> None:
         self._armed = [_Armed(rule) for rule in rules]
@@ -170,7 +167,7 @@ class _FaultPlan:
 
 
 class App:
-    """Answers requests from a script. Script and faults may be replaced by any thread."""
+    """Answers requests from a script; any thread may replace the script and the faults."""
 
     def __init__(self, script: Script, extra_faults: Sequence[FaultRule] = ()) -> None:
         self.requests: list[LoggedRequest] = []
@@ -184,16 +181,16 @@ class App:
         }
 
     def use_script(self, script: Script) -> None:
-        """Plays another script from now on, with its faults."""
+        """Play another script from now on, with its faults."""
         self._script = script
         self.use_faults((*script.faults, *self._extra_faults))
 
     def use_faults(self, rules: Sequence[FaultRule]) -> None:
-        """Replaces all faults."""
+        """Replace all faults."""
         self._faults = _FaultPlan(rules)
 
     def handle(self, request: HttpRequest) -> HttpAnswer:
-        """The answer to a request."""
+        """Return the answer to a request."""
         wire = self._wires.get(request.path)
         if wire is None:
             if request.path in ("/", "/health"):
@@ -207,8 +204,14 @@ class App:
             body = None
         key = wire.key_of(request.headers)
         accepted = key is not None and (not self._script.keys or key in self._script.keys)
-        held = body if isinstance(body, dict) else None
-        call = _Call(wire, request, f"req_{number:024}", held, key, accepted)
+        call = _Call(
+            wire,
+            request,
+            f"req_{number:024}",
+            body if isinstance(body, dict) else None,
+            key,
+            accepted,
+        )
         outcome = self._answer(call)
         self.requests.append(
             LoggedRequest(
@@ -246,7 +249,7 @@ class App:
         return outcome
 
     def _served(self, call: _Call, fault: Fault | None) -> _Outcome:
-        """The answer of the script, or of a fault that keeps to the request's format."""
+        """Return the answer of the script, or of a fault in the format of the request."""
         spec = next((spec for spec in self._script.models if spec.name == call.model), None)
         refusal = self._refusal(call, spec)
         if refusal is not None:
@@ -284,11 +287,11 @@ class App:
         fault = fault or played.fault
         answer = None if fault is None else _fault_answer(call, fault)
         if answer is None:
-            heard, reply = conversation, played.reply
+            request, reply = conversation, played.reply
             faulty = None if fault is None else _faulty_reply(fault, conversation, call.key or "")
-            if faulty is not None:  # it heeds neither length nor stop texts
-                heard, reply = replace(heard, max_tokens=None, stop=(), prefill=""), faulty
-            parts = call.wire.write(heard, reply)
+            if faulty is not None:  # without limits and stop texts
+                request, reply = replace(request, max_tokens=None, stop=(), prefill=""), faulty
+            parts = call.wire.write(request, reply)
             answer = _delivered(_ok(call, parts, stream=conversation.stream), fault)
         if played.delay_s:
             answer = replace(answer, delay_s=played.delay_s)
@@ -297,7 +300,7 @@ class App:
 
 
 def _fault_answer(call: _Call, fault: Fault) -> HttpAnswer | None:
-    """The answer of a fault that does not care what was asked, else None."""
+    """Return the answer of a fault that does not depend on the conversation, else None."""
     match fault.kind, fault.value:
         case "status", status:
             wait_s = fault.retry_after_s
@@ -314,14 +317,14 @@ def _fault_answer(call: _Call, fault: Fault) -> HttpAnswer | None:
 
 
 def _encoded_key(key: str, encoding: Encoding) -> str:
-    """Return a key as a careless server might repeat it."""
+    """Return a key in an encoding in which a server might repeat it."""
     if encoding == "base64":
         return base64.b64encode(key.encode()).decode("ascii")
     return "".join(f"%{byte:02X}" for byte in key.encode()) if encoding == "percent" else key
 
 
 def _faulty_reply(fault: Fault, conversation: TalkRequest, key: str) -> Reply | None:
-    """Return the reply that a fault puts in place of the script's, if it is of that kind."""
+    """Return the reply of a fault that replaces the reply of the script, else None."""
     tool = conversation.offered[0] if conversation.offered else "lookup_order"
     shown = _encoded_key(key, fault.encoding)
     match fault.kind, fault.value:
@@ -339,7 +342,7 @@ def _faulty_reply(fault: Fault, conversation: TalkRequest, key: str) -> Reply | 
 
 
 def _key_echo(fault: Fault, key: str) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """Return an error message and headers, of which one repeats the key."""
+    """Return an error message and headers that repeat the key."""
     shown = _encoded_key(key, fault.encoding)
     if fault.value == "url":
         url = f"http://127.0.0.1/help?key={quote(shown, safe='%')}"
@@ -349,7 +352,7 @@ def _key_echo(fault: Fault, key: str) -> tuple[str, tuple[tuple[str, str], ...]]
 
 
 def _delivered(answer: HttpAnswer, fault: Fault | None) -> HttpAnswer:
-    """The answer with a fault in how it is delivered."""
+    """Return the answer with a fault of its delivery."""
     match (fault.kind, fault.value) if fault is not None else None:
         case "latencyMs", late_ms:
             return replace(answer, delay_s=late_ms / 1000)

@@ -1,7 +1,7 @@
 """The wire format of OpenAI's Responses.
 
-A server remembers what it answered, so that requests can continue it by `previous_response_id`, or
-refer to its items by their ids. Keys, headers and errors are those of Chat Completions.
+A server remembers its responses: requests may continue one by `previous_response_id`, or refer to
+its items by id. Keys, headers and errors are those of Chat Completions.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _MOVED = {
     "max_completion_tokens": "max_output_tokens",
     "response_format": "text.format",
 }
-"""Parameters of Chat Completions, and where they are here."""
+"""Parameters of Chat Completions, and their names in Responses."""
 
-_NOT_SPOKEN = ("background", "conversation", "prompt")
-"""Parameters that would make a difference."""
+_UNSUPPORTED = ("background", "conversation", "prompt")
+"""Parameters that this server does not support, and cannot ignore."""
 
 _TEXTS = ("input_text", "output_text", "refusal", "text", "summary_text")
 _ECHOED: dict[str, Any] = {
@@ -59,22 +59,22 @@ _ECHOED: dict[str, Any] = {
     "truncation": "disabled",
     "user": None,
 }
-"""What a response repeats of its request, and what it says where the request does not."""
+"""Keys of the request that a response repeats, with their defaults."""
 
 _MOST_REMEMBERED = 10_000
 
 
 def responses_wire() -> WireFormat:
-    """The format for one server."""
-    said = _Responses()
-    return replace(CHAT, read=said.read, write=said.write)
+    """Return the format for one server."""
+    responses = _Responses()
+    return replace(CHAT, read=responses.read, write=responses.write)
 
 
 class _Responses:
-    """Reads requests and answers them; remembers both."""
+    """Reads requests and writes responses; remembers the items of both by response id."""
 
     def __init__(self) -> None:
-        self._said: dict[str, list[Any]] = {}
+        self._stored: dict[str, list[Any]] = {}
         self._items: dict[str, Any] = {}
 
     def read(
@@ -84,7 +84,7 @@ class _Responses:
         raw_body: bytes,
         model: ModelSpec | None,
     ) -> TalkRequest | Refusal:
-        """The conversation that a request holds or continues, or why it holds none."""
+        """Return the conversation of a request, or its error; see `WireFormat.read`."""
         for name in ("temperature", "top_p") if model is not None and model.reasoning else ():
             if body.get(name) not in (None, 1):
                 message = f"Unsupported parameter: '{name}' is not supported with this model."
@@ -92,10 +92,10 @@ class _Responses:
         for name in filter(body.__contains__, _MOVED):
             message = f"Unsupported parameter: '{name}'. In the Responses API, it is "
             return refusal_of(f"{message}'{_MOVED[name]}'.", name, "unsupported_parameter")
-        for name in filter(body.get, _NOT_SPOKEN):
+        for name in filter(body.get, _UNSUPPORTED):
             return refusal_of(f"This server does not know '{name}'.", name)
         previous = body.get("previous_response_id")
-        if previous is not None and (not isinstance(previous, str) or previous not in self._said):
+        if previous is not None and (not isinstance(previous, str) or previous not in self._stored):
             message = f"Previous response with id '{previous}' not found."
             return refusal_of(message, "previous_response_id", "previous_response_not_found")
         try:
@@ -104,20 +104,20 @@ class _Responses:
             return misread(error)
 
     def _conversation(self, request: Node, raw_body: bytes) -> TalkRequest:
-        body, given = request.value, request.entry("input")
-        if isinstance(given.value, str):
-            items = [{"role": "user", "content": given.value}]
+        body, content = request.value, request.entry("input")
+        if isinstance(content.value, str):
+            items = [{"role": "user", "content": content.value}]
         else:
-            items = [self._item(item) for item in given.items()]
-        earlier = self._said.get(body.get("previous_response_id"), [])
+            items = [self._item(item) for item in content.items()]
+        earlier = self._stored.get(body.get("previous_response_id"), [])
         system, turns = _turns(Node([*earlier, *items], "request.input"))
-        instructions = request.given("instructions", Node.text, "")
+        instructions = request.optional("instructions", Node.text, "")
         tools = [_tool_name(tool) for tool in request.members("tools")]
-        choice = request.given("tool_choice", lambda node: node, Node("auto", ""))
+        choice = request.optional("tool_choice", lambda node: node, Node("auto", ""))
         forced = choice.entry("name").text() if isinstance(choice.value, dict) else None
         if forced is None:
             choice.choice("none", "auto", "required")
-        form = request.given("text", lambda node: node.given("format", _structured))
+        form = request.optional("text", lambda node: node.optional("format", _structured))
         conversation = TalkRequest(
             raw_body=raw_body,
             model=request.entry("model").text(),
@@ -126,19 +126,19 @@ class _Responses:
             offered=() if choice.value == "none" else tuple(tools),
             structured=form,
             forced_tool=forced,
-            parallel=request.given("parallel_tool_calls", Node.flag, default=True),
-            max_tokens=request.given("max_output_tokens", partial(Node.integer, minimum=16)),
-            stream=request.given("stream", Node.flag, default=False),
+            parallel=request.optional("parallel_tool_calls", Node.flag, default=True),
+            max_tokens=request.optional("max_output_tokens", partial(Node.integer, minimum=16)),
+            stream=request.optional("stream", Node.flag, default=False),
         )
-        if request.given("store", Node.flag, default=True):
-            self._said[_id(conversation)] = [*earlier, *items]
-            if len(self._said) > _MOST_REMEMBERED:
-                del self._said[next(iter(self._said))]
+        if request.optional("store", Node.flag, default=True):
+            self._stored[_id(conversation)] = [*earlier, *items]
+            if len(self._stored) > _MOST_REMEMBERED:
+                del self._stored[next(iter(self._stored))]
         return conversation
 
     def _item(self, item: Node) -> Any:
-        """An item of the input, or the one that it refers to."""
-        if item.given("type", Node.text) != "item_reference":
+        """Return an item of the input, or the item that it refers to."""
+        if item.optional("type", Node.text) != "item_reference":
             return item.value
         item_id = item.entry("id").text()
         if item_id not in self._items:
@@ -146,9 +146,9 @@ class _Responses:
         return self._items[item_id]
 
     def write(self, conversation: TalkRequest, reply: Reply) -> tuple[bytes, ...]:
-        """The response, or the events of its stream."""
+        """Return the response, or the events of its stream."""
         text, reply = shape(reply, conversation)
-        asked = json.loads(conversation.raw_body)
+        request = json.loads(conversation.raw_body)
         output = _output(conversation, reply, text)
         reason = "max_output_tokens" if reply.finish == "length" else None
         response = {
@@ -162,7 +162,7 @@ class _Responses:
             "model": conversation.model,
             "output": output,
             "service_tier": "default",
-            **{key: asked.get(key, default) for key, default in _ECHOED.items()},
+            **{key: request.get(key, default) for key, default in _ECHOED.items()},
         }
         if reply.reports_usage:
             usage = usage_of(conversation, reply, text or "")
@@ -173,8 +173,8 @@ class _Responses:
                 "output_tokens_details": {"reasoning_tokens": 0},
                 "total_tokens": usage.input_tokens + usage.output_tokens,
             }
-        if response["id"] in self._said:
-            self._said[response["id"]] += output
+        if response["id"] in self._stored:
+            self._stored[response["id"]] += output
             self._items |= {item["id"]: item for item in output}
         if conversation.stream:
             events = enumerate(_events(response))
@@ -197,15 +197,15 @@ def _structured(node: Node) -> str | None:
 
 
 def _turns(items: Node) -> tuple[str, tuple[Turn, ...]]:
-    """The system text and the turns; each tool call has its result somewhere after it."""
+    """Return the system text and the turns; each tool call needs a result after it."""
     system, turns = list[str](), TurnsBuilder()
     waiting = dict[str, tuple[str, Any]]()
     for item in items.items():
-        kind = item.given("type", Node.text, "message")
+        kind = item.optional("type", Node.text, "message")
         if kind in ("function_call", "custom_tool_call"):
-            given = item.entry("arguments" if kind == "function_call" else "input").text()
+            arguments = item.entry("arguments" if kind == "function_call" else "input").text()
             call_id, name = item.entry("call_id").text(), item.entry("name").text()
-            waiting[call_id] = name, json_or_text(given)
+            waiting[call_id] = name, json_or_text(arguments)
             turns.add_assistant()
         elif kind in ("function_call_output", "custom_tool_call_output"):
             call_id = item.entry("call_id").text()
@@ -265,7 +265,7 @@ def _output(conversation: TalkRequest, reply: Reply, text: str | None) -> list[d
 
 
 def _events(response: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """A stream: the response without its output, its items piece by piece, all of it."""
+    """Yield the events of a stream: the empty response, its items in pieces, the response."""
     opening = {**response, "status": "in_progress", "output": []}
     opening |= {"incomplete_details": None, "usage": None}
     yield {"type": "response.created", "response": opening}

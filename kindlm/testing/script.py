@@ -3,8 +3,8 @@
 A script is an ordered list of rules. The first rule whose conditions all hold gives the reply to a
 request. So the agent is deterministic: its replies depend only on its requests.
 
-A script is a file, the name of one that comes with the package (`support`), or a mapping. With
-`extends`, a script puts its rules before those of another one.
+A script is a file, the name of a built-in script (`support`), or a mapping. With `extends`, a
+script puts its rules before those of another script.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ MATCH_TIMEOUT_S = 0.5
 def _entry(
     key: str, read: Callable[[Node], Any], default: Any = None, *, needed: bool = False
 ) -> Any:
-    """A field with its key in a script, how its value is read, and whether it has to be there."""
+    """Return a field with its key in a script, the reader of its value, and if it is required."""
     return field(default=default, metadata={"key": key, "read": read, "needed": needed})
 
 
 def _keys(kind: type[Any]) -> tuple[str, ...]:
-    """The keys of a kind of value in a script."""
+    """Return the keys of a class in a script."""
     return tuple(each.metadata["key"] for each in fields(kind) if each.metadata)
 
 
 def _fields(kind: type[Any], node: Node, /, **others: Any) -> Any:
-    """A value from the entries of a mapping that are its own; their keys have been checked."""
+    """Return a value from its entries of a mapping, whose keys are already checked."""
     return kind(
         **others
         | {
@@ -88,13 +88,13 @@ def _plain_mapping(node: Node) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class TextTest:
-    """A condition on a text. Texts are compared without regard to case.
+    """A condition on a text, which ignores case.
 
     Attributes:
-        any_of: At least one must occur; empty for no such condition.
-        all_of: All must occur.
-        none_of: None may occur.
-        matches: Must be found; its named groups become placeholders.
+        any_of: texts of which at least one must occur, unless empty.
+        all_of: texts that must occur.
+        none_of: texts that must not occur.
+        matches: a pattern that must match; its named groups become placeholders.
     """
 
     any_of: tuple[str, ...] = _entry("any", _folded, ())
@@ -103,10 +103,10 @@ class TextTest:
     matches: regex.Pattern[str] | None = _entry("matches", Node.pattern)
 
     def captures(self, text: str) -> dict[str, str] | None:
-        """The named groups if the condition holds, else None.
+        """Return the named groups if the condition holds, else None.
 
         Raises:
-            ScriptError: when the pattern takes too long.
+            ScriptError: the pattern takes too long.
         """
         folded = text.casefold()
         if self.any_of and not any(part in folded for part in self.any_of):
@@ -133,7 +133,7 @@ def _text_test(node: Node) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class ValueTest:
-    """A condition on one value inside a tool result: that it exists or not, or what it is."""
+    """A condition on one value inside a tool result: that it exists or not, or equals a value."""
 
     exists: bool = _entry("exists", Node.flag)
     equals: Any = None
@@ -150,12 +150,10 @@ def _results(node: Node) -> tuple[tuple[str, Any], ...]:
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """The conditions of a rule; all must hold. `None` and empty mean "does not matter".
+    """The conditions of a rule, which must all hold; None or empty means no condition.
 
-    `asks` does not matter beside `structured`, which says more.
-
-    `called` and `results` look at the whole conversation, `called_this_turn` only at what followed
-    the last user message.
+    `structured` replaces `asks`. `called` and `results` concern the whole conversation,
+    `called_this_turn` only the calls after the last user message.
     """
 
     called: tuple[str, ...] = _entry("called", Node.texts, ())
@@ -184,25 +182,25 @@ _FAULTS: dict[str, tuple[Callable[[Node], Any], str]] = {
     "text": (_one_of(OddText), "{} text"),
     "toolCalls": (partial(Node.integer, minimum=1, maximum=10_000), "tool calls"),
 }
-"""The ways to misbehave: how the value of each is read, and what the request log says of it.
+"""The kinds of faults: the reader of the value of each, and its text in the request log.
 
 `latencyMs` answers late; `status` answers with an error; `cut` closes the connection before or
 inside the answer; `malformed` answers 200 with a body that is not JSON; `empty` answers without
 content and without tool calls; `stallMs` waits in the middle of the body; `echoKey` repeats the
-client's key; `text` answers with text that is hard to store or to show; `toolCalls` answers with so
-many parallel tool calls.
+client's key; `text` answers with text that is hard to store or to show; `toolCalls` answers with
+that number of parallel tool calls.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One way to misbehave.
+    """A fault.
 
     Attributes:
-        kind: Which of the ways.
-        value: What it says in the script.
-        retry_after_s: Send Retry-After with the status.
-        encoding: How the key is written when repeated.
+        kind: the key of the fault.
+        value: the value of that key in the script.
+        retry_after_s: the value of the header Retry-After beside a status, if any.
+        encoding: the encoding of a repeated key.
     """
 
     kind: str
@@ -211,7 +209,7 @@ class Fault:
     encoding: Encoding = _entry("encoding", _one_of(Encoding), "plain")
 
     def __str__(self) -> str:
-        """What it does, in a word for the request log."""
+        """Return the text for the request log."""
         return _FAULTS[self.kind][1].format(self.value)
 
 
@@ -225,16 +223,16 @@ def _fault(node: Node) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class FaultRule:
-    """A fault and the requests it is for.
+    """A fault, and conditions on requests.
 
     Attributes:
-        fault: What to do.
-        next: Only the next n matching requests; None for no limit.
-        every: Only every k-th matching request.
-        path: Only paths that end so (`chat/completions`, `messages`, `embeddings`).
-        model: Only this model; `*` stands for any characters.
-        contains: Only requests whose JSON holds this text, without regard to case.
-        asks: Only requests of this purpose.
+        fault: the fault.
+        next: only the next n matching requests; None for no limit.
+        every: only every k-th matching request.
+        path: only paths with this ending (`chat/completions`, `messages`, `embeddings`).
+        model: only this model; `*` stands for any characters.
+        contains: only requests whose JSON contains this text, in any case.
+        asks: only requests of this purpose.
     """
 
     fault: Fault
@@ -247,7 +245,7 @@ class FaultRule:
 
 
 def fault_rules(node: Node) -> tuple[FaultRule, ...]:
-    """Reads a list of faults with the requests they are for."""
+    """Read a list of faults."""
     rules = []
     for item in node.items():
         item.mapping(*_FAULTS, *_keys(Fault), *_keys(FaultRule))
@@ -257,14 +255,14 @@ def fault_rules(node: Node) -> tuple[FaultRule, ...]:
 
 @dataclass(frozen=True, slots=True)
 class CallOut:
-    """A tool call to make; in a script its arguments may hold placeholders."""
+    """A tool call of a reply; in a script, its arguments may have placeholders."""
 
     name: str = _entry("name", Node.text, needed=True)
     arguments: Any = _entry("arguments", _plain_mapping)
 
     @property
     def arguments_text(self) -> str:
-        """The arguments as the Chat Completions format carries them."""
+        """The arguments as JSON text, as in Chat Completions."""
         return json.dumps(self.arguments)
 
 
@@ -289,7 +287,7 @@ def _reply_fault(node: Node) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class ReplyTemplate:
-    """The reply of a rule; texts, JSON and arguments may hold placeholders."""
+    """The reply of a rule; texts, JSON and arguments may have placeholders."""
 
     text: str | None = _entry("text", Node.text)
     json: dict[str, Any] | None = _entry("json", _plain_mapping)
@@ -312,7 +310,7 @@ def _reply(node: Node) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """If the conditions hold, this is the reply."""
+    """A reply, and its conditions."""
 
     name: str = _entry("name", Node.text)
     when: When = _entry("when", partial(_mapping, When), When())
@@ -329,16 +327,16 @@ def _rules(node: Node) -> tuple[Rule, ...]:
 
 @dataclass(frozen=True, slots=True)
 class JudgeCheck:
-    """One thing a judge looks for in a transcript; exactly one of the kinds is set.
+    """A check of a transcript by a judge: one of `says`, `called`, `not_called` and `in_order`.
 
     Attributes:
-        note: What it is called in the reasoning.
-        weight: Its share of the score.
-        says: Condition on the final text.
-        called: A tool that must have been called, with `arguments` if given.
-        not_called: A tool that must not have been called.
-        in_order: Tools that must have been called in this order.
-        arguments: Arguments, by name, that some call of `called` must have.
+        says: a condition on the final text.
+        called: a tool that the agent must have called, with these `arguments` if any.
+        not_called: a tool that the agent must not have called.
+        in_order: tools that the agent must have called in this order.
+        arguments: arguments, by name, of a call to `called`.
+        weight: the share of the score.
+        note: the name of the check in the reasoning.
     """
 
     says: TextTest | None = _entry("says", _text_test)
@@ -374,7 +372,7 @@ def _judge_check(node: Node) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class JudgeRule:
-    """How one criterion is scored: the weighted share of its checks that hold."""
+    """Scores one criterion by the weighted share of its passed checks."""
 
     criteria: TextTest = _entry("criteria", _text_test)
     checks: tuple[JudgeCheck, ...] = _entry("checks", _each(_judge_check))
@@ -394,8 +392,8 @@ class ModelSpec:
     """A model that the server knows.
 
     Attributes:
-        name: As requested.
-        reasoning: Whether it refuses sampling parameters, as reasoning models do.
+        name: the name in requests.
+        reasoning: whether it refuses sampling parameters, like reasoning models.
     """
 
     name: str = _entry("name", Node.text, needed=True)
@@ -411,13 +409,13 @@ class Script:
     """A whole script.
 
     Attributes:
-        name: Where it came from.
-        models: The only models that exist; empty for any.
-        keys: The only keys that are accepted; empty for any key that is not empty.
-        rules: In order; the first that matches replies.
-        judge_rules: In order; the first whose criteria match scores.
-        judge_default: Score of a criterion that no rule knows.
-        faults: Misbehaviour that is on from the start.
+        name: its file, or its built-in name.
+        models: the only known models; empty for any model.
+        keys: the only accepted keys; empty for any key.
+        rules: the first matching rule replies.
+        judge_rules: the first rule with matching criteria scores.
+        judge_default: the score of a criterion without a rule.
+        faults: faults from the start.
     """
 
     name: str
@@ -430,16 +428,16 @@ class Script:
 
 
 def load_script(source: str | Path | Mapping[str, Any]) -> Script:
-    """Loads a script from a file, a built-in name, or plain data.
+    """Load a script from a file, a built-in name, or plain data.
 
     Raises:
-        ScriptError: naming the file, the place in it and what is wrong.
+        ScriptError: the script is invalid; the message names the file, the place and the problem.
     """
     return _load(source, Path.cwd(), MAX_EXTENDS)
 
 
 def builtin_scripts() -> tuple[str, ...]:
-    """Names of the scripts that come with the package."""
+    """Return the names of the built-in scripts."""
     folder = resources.files("kindlm.testing") / "scripts"
     names = (entry.name for entry in folder.iterdir())
     return tuple(sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml")))
@@ -458,7 +456,7 @@ def _load(source: str | Path | Mapping[str, Any], folder: Path, depth: int) -> S
 
 
 def _read_text(source: str | Path, folder: Path) -> tuple[str, str, Path]:
-    """A script's name, its text, and the folder its `extends` is relative to."""
+    """Return a script's name, its text, and the folder that its `extends` is relative to."""
     if isinstance(source, str) and source in builtin_scripts():
         packaged = resources.files("kindlm.testing") / "scripts" / f"{source}.yaml"
         return source, packaged.read_text(encoding="utf-8"), folder
@@ -472,24 +470,24 @@ def _read_text(source: str | Path, folder: Path) -> tuple[str, str, Path]:
 
 
 def _script(data: Any, name: str, load: Any) -> Script:
-    """Reads a script from plain data; `load` fetches the script that it extends."""
+    """Read a script from plain data; `load` loads the script that it extends."""
     root = Node(data, "script")
     root.mapping("description", "extends", "models", "keys", "rules", "judge", "faults")
-    root.given("description", Node.text)
-    base = root.given("extends", lambda node: load(node.text()), Script(name))
-    judge = root.given("judge", _judge, ((), base.judge_default))
+    root.optional("description", Node.text)
+    base = root.optional("extends", lambda node: load(node.text()), Script(name))
+    judge = root.optional("judge", _judge, ((), base.judge_default))
     return Script(
         name=name,
-        models=root.given("models", _each(_model), base.models),
-        keys=root.given("keys", Node.texts, base.keys),
-        rules=root.given("rules", _rules, ()) + base.rules,
+        models=root.optional("models", _each(_model), base.models),
+        keys=root.optional("keys", Node.texts, base.keys),
+        rules=root.optional("rules", _rules, ()) + base.rules,
         judge_rules=judge[0] + base.judge_rules,
         judge_default=judge[1],
-        faults=root.given("faults", fault_rules, ()) + base.faults,
+        faults=root.optional("faults", fault_rules, ()) + base.faults,
     )
 
 
 def _judge(node: Node) -> tuple[tuple[JudgeRule, ...], float]:
     node.mapping("default", "rules")
-    rules = node.given("rules", _each(_judge_rule), ())
-    return rules, node.given("default", partial(Node.number, maximum=1), 0.5)
+    rules = node.optional("rules", _each(_judge_rule), ())
+    return rules, node.optional("default", partial(Node.number, maximum=1), 0.5)

@@ -1,8 +1,7 @@
-"""Requests and replies, apart from any wire format.
+"""Requests and replies, independent of any wire format.
 
-Each wire format (`openai_wire`, `responses_wire`, `anthropic_wire`) reads its requests into a
-`TalkRequest` and writes its answers from a `Reply`, so one script plays the same agent through all
-of them.
+Each wire format (`openai_wire`, `responses_wire`, `anthropic_wire`) reads a `TalkRequest` from a
+request, and writes an answer from a `Reply`. So one script plays the same agent in all formats.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ DRIFT_QUESTION = "kindlm_drift"
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A tool call that was made and answered; `result` is parsed where it is JSON."""
+    """An answered tool call; `result` is parsed if it is JSON."""
 
     name: str
     arguments: Any
@@ -51,19 +50,19 @@ class TalkRequest:
     """A request to a model.
 
     Attributes:
-        raw_body: The whole request as received.
-        model: The model's name as requested.
-        system: System text, all parts joined by newlines.
-        turns: User messages in order, each with the answered tool calls after it.
-        offered: Names of the tools on offer.
-        structured: Name of the structured output that is asked for, if one is.
-        forced_tool: Name of the one tool that must be called, if one is.
-        parallel: Whether several tool calls are welcome at once.
-        max_tokens: Upper limit of the reply, if there is one.
-        stream: Whether the reply is wanted as server-sent events.
-        prefill: Beginning of the reply, to be continued.
-        stop: Texts that end the reply.
-        stream_usage: Whether a stream ends with its usage.
+        raw_body: the whole request as received.
+        model: the requested name of the model.
+        system: the system text, all parts joined by newlines.
+        turns: user messages in order, each with the answered tool calls after it.
+        offered: names of the available tools.
+        structured: name of the requested structured output, if any.
+        forced_tool: name of the tool that must be called, if any.
+        parallel: whether the reply may have several tool calls.
+        max_tokens: the limit of the reply, if any.
+        stream: whether the reply is sent as server-sent events.
+        prefill: the beginning of the reply, which the model continues.
+        stop: texts that end the reply.
+        stream_usage: whether a stream ends with its usage.
     """
 
     raw_body: bytes
@@ -82,7 +81,7 @@ class TalkRequest:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the whole request, from which ids are made."""
+        """A hash of the whole request, which ids are made from."""
         return hashlib.blake2b(self.raw_body, digest_size=16).hexdigest()
 
     @property
@@ -97,7 +96,7 @@ class TalkRequest:
 
     @property
     def asks(self) -> Asks:
-        """Whether the agent is spoken to, or a judge."""
+        """The purpose of the request, by its structured output."""
         if self.structured in JUDGE_QUESTIONS:
             return "judge"
         return "drift" if self.structured == DRIFT_QUESTION else "agent"
@@ -113,16 +112,16 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the agent says and does next.
+    """The next reply of the agent.
 
     Attributes:
-        text: Text of the reply, None for none.
-        calls: Tool calls to make.
-        structured: A JSON object instead of text.
-        finish: Why the reply ended, where that is not plain from the rest.
-        stopped_at: The stop text that ended the reply.
-        usage: Token counts to report instead of the estimate.
-        reports_usage: False leaves the usage out of the response.
+        text: the text of the reply, if any.
+        calls: the tool calls of the reply.
+        structured: a JSON object in place of the text.
+        finish: why the reply ended early or by a stop text; None for an ordinary end.
+        stopped_at: the stop text that ended the reply.
+        usage: token counts to report in place of the estimate.
+        reports_usage: whether the response has a usage.
     """
 
     text: str | None = None
@@ -136,14 +135,14 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An error that an API answers with.
+    """An error response of an API.
 
     Attributes:
         status: HTTP status.
-        kind: The error's `type`.
-        message: The error's message.
-        param: The parameter at fault (Chat Completions only).
-        code: The error's code (Chat Completions only).
+        kind: the error's `type`.
+        message: the error's message.
+        param: the invalid parameter (OpenAI only).
+        code: the error's code (OpenAI only).
     """
 
     status: int
@@ -155,18 +154,18 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class WireFormat:
-    """The format of one API.
+    """The format of one API, as functions.
 
     Attributes:
-        key_of: Finds the key in a request's headers; None if there is none.
-        auth_refusal: What a missing (None) or wrong key gets.
-        unknown_model: What the name of a model that does not exist gets.
-        status_refusal: The error that the real API sends with a status, for a model.
-        error_body: An error in the format's shape, with the id of the request.
-        headers: Headers of every answer: the id of the request, what is left of a limit.
-        read: From headers, body and raw body: the conversation that a request to a model holds, or
-            why it holds none.
-        write: The parts of an answer's body: one, or the events of a stream.
+        key_of: returns the key in the headers of a request, if any.
+        auth_refusal: returns the error for a missing (None) or wrong key.
+        unknown_model: returns the error for the name of an unknown model.
+        status_refusal: returns the error of the real API for a status, given a model.
+        error_body: returns an error in the form of the API, given the id of the request.
+        headers: returns the headers of any answer, given the id of the request.
+        read: reads a request from its headers, body and raw body; returns an error if it is
+            invalid.
+        write: returns the parts of an answer's body: one, or the events of a stream.
     """
 
     key_of: Callable[[Mapping[str, str]], str | None]
@@ -182,41 +181,41 @@ class WireFormat:
 
 
 class TurnsBuilder:
-    """Collects turns while a wire format's messages are read in order."""
+    """Collects turns from the messages of a wire format in order."""
 
     def __init__(self) -> None:
         self._turns: list[tuple[list[str], list[ToolCall]]] = []
         self._answered = True
 
     def add_user(self, text: str) -> None:
-        """A user message; messages in a row are one turn."""
+        """Add a user message; successive messages are one turn."""
         if self._answered:
             self._turns.append(([], []))
         self._turns[-1][0].append(text)
         self._answered = False
 
     def add_assistant(self) -> None:
-        """The assistant said something: the next user message starts a turn."""
+        """Take note of an assistant's message: the next user message starts a turn."""
         self._answered = True
 
     def add_call(self, name: str, arguments: Any, result: str) -> None:
-        """An answered tool call."""
+        """Add an answered tool call."""
         if not self._turns:
             self._turns.append(([], []))
         self._turns[-1][1].append(ToolCall(name, arguments, json_or_text(result)))
 
     def build(self) -> tuple[Turn, ...]:
-        """The turns so far."""
+        """Return the turns."""
         return tuple(Turn("\n".join(texts), tuple(calls)) for texts, calls in self._turns)
 
 
 def estimate_tokens(text: str) -> int:
-    """Estimated tokens of a text: four characters each, rounded up."""
+    """Return the estimated tokens of a text: four characters each, rounded up."""
     return (len(text) + 3) // 4
 
 
 def usage_of(conversation: TalkRequest, reply: Reply, text: str) -> Usage:
-    """The usage to report for a reply whose visible output is `text`."""
+    """Return the usage to report for a reply with this text."""
     if reply.usage is not None:
         return reply.usage
     calls = sum(estimate_tokens(call.name + call.arguments_text) for call in reply.calls)
@@ -225,10 +224,10 @@ def usage_of(conversation: TalkRequest, reply: Reply, text: str) -> Usage:
 
 
 def shape(reply: Reply, conversation: TalkRequest) -> tuple[str | None, Reply]:
-    """Applies what the request asked for to the text of a reply: prefill, stop texts, length.
+    """Apply prefill, stop texts and length limit of a request to the text of a reply.
 
     Returns:
-        The text to send, None for none, and the reply with the reason why it ended.
+        The text to send, if any, and the reply with the reason why it ended.
     """
     text = reply.text
     if reply.structured is not None:
@@ -248,7 +247,7 @@ def shape(reply: Reply, conversation: TalkRequest) -> tuple[str | None, Reply]:
 
 
 def text_of(content: Node) -> str:
-    """The text of a message: its content, or the parts of it that are text, line by line."""
+    """Return the text of a message: its content, or its text parts joined by newlines."""
     if isinstance(content.value, str):
         return content.value
     parts = [part for part in content.items() if part.entry("type").text() == "text"]
@@ -256,10 +255,10 @@ def text_of(content: Node) -> str:
 
 
 def words_of(text: str) -> list[str]:
-    """The text in parts of a word each, as a stream carries it; joined they are the text."""
+    """Split a text into words with their white space, for a stream."""
     return re.findall(r"\s*\S+|\s+", text)
 
 
 def server_sent(data: dict[str, Any]) -> bytes:
-    """An event of a stream, named by its `type`."""
+    """Return a server-sent event with the `type` of its data as its name."""
     return f"event: {data['type']}\ndata: {json.dumps(data)}\n\n".encode("ascii")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serves until a signal comes; the exit code is 0 then, 1 if it could not start."""
+    """Serve until a signal; return the exit code 0, or 1 if the server could not start."""
     parser = argparse.ArgumentParser(
         prog="python -m kindlm.testing.server",
         description="Speaks OpenAI's Chat Completions and Responses and Anthropic's Messages on "
@@ -39,12 +39,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         port = options.port if options.port is not None else _environment_port()
         with LoopbackServer(options.script, host=options.host, port=port) as server:
-            # Not an `Event`: a handler of a signal may not wait for its lock.
+            # Not an `Event`: a signal handler must not wait for its lock.
             ended, end = os.pipe()
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda _number, _frame: os.write(end, b"."))
             if os.environ.get("KINDLM_SERVICE"):
-                # Whoever started this holds its input open: its end means that nobody is left.
+                # The input ends with the process that started this one.
                 threading.Thread(target=_until_input_ends, args=(end,), daemon=True).start()
             _say(f"listening on {server.url}", sys.stdout)
             os.read(ended, 1)
@@ -55,14 +55,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _environment_port() -> int:
-    written = os.environ.get("PORT", "").strip() or "0"
-    if not written.isdecimal() or int(written) > 65535:
-        raise ScriptError(f"PORT: expected a number up to 65535, got {written!r}")
-    return int(written)
+    text = os.environ.get("PORT", "").strip() or "0"
+    if not text.isdecimal() or int(text) > 65535:
+        raise ScriptError(f"PORT: expected a number up to 65535, got {text!r}")
+    return int(text)
 
 
 def _until_input_ends(end: int) -> None:
-    # Not through sys.stdin: Python aborts when it ends while a thread holds the lock of that.
+    # Not through sys.stdin: Python aborts if it ends while a thread holds the lock of sys.stdin.
     while os.read(sys.stdin.fileno(), 1024):
         pass
     os.write(end, b".")
