@@ -290,13 +290,7 @@ class UndecidedError(Exception):
     code = "ASSERTION_EVAL_ERROR"
 
     def __init__(self, message: str, hint: str | None = None) -> None:
-        super().__init__(message)
-        self.hint = hint
-
-    @property
-    def with_hint(self) -> str:
-        """The message with its hint."""
-        return str(self) if self.hint is None else f"{str(self).rstrip('.')}. {self.hint}"
+        super().__init__(message if hint is None else f"{message.rstrip('.')}. {hint}")
 
 
 @cache

@@ -152,7 +152,7 @@ class Drift(_ByMethod):
         try:
             measured = await self._measured(transcript.text, context)
         except UndecidedError as error:
-            return undecided(error.with_hint, error.code, threshold=threshold)
+            return undecided(str(error), error.code, threshold=threshold)
         limit, score, reasoning = self.max_score, _complement(measured.drift), measured.reasoning
         drift, most = _distinguishable(measured.drift, limit)
         message = f"Drift {drift} ({measured.basis})"
@@ -230,7 +230,7 @@ class SimilarTo(_ByMethod):
             try:
                 found = await _measured_by(self.method, self.text, text, context)
             except UndecidedError as error:
-                return undecided(error.with_hint, error.code, threshold=least)
+                return undecided(str(error), error.code, threshold=least)
             score, how, reasoning = _complement(found.drift), found.basis, found.reasoning
         message = f"The similarity is {score:.3g} ({how})"
         if score >= least:

@@ -27,7 +27,7 @@ Used = Callable[..., ToolUse]
 
 PARAMS = {"criteria": "Is helpful", "minScore": 0.7, "model": None, "rubric": None}
 GOOD = '{"score": 0.9, "reasoning": "clear"}'
-UNAVAILABLE = Err(KindlmError(ErrorCode.PROVIDER_RATE_LIMIT, "rate limited"))
+UNAVAILABLE = Err(KindlmError(ErrorCode.PROVIDER_RATE_LIMIT, "rate limited", "Wait a minute"))
 
 any_text = st.text(st.characters(exclude_categories=()))
 hostile_text = st.lists(
@@ -110,7 +110,8 @@ class TestOutcome:
         assert judge.asked[0].user != judge.asked[1].user
 
     @pytest.mark.parametrize(
-        ("second", "reason"), [("no idea", "no judgement"), (UNAVAILABLE, "rate limited")]
+        ("second", "reason"),
+        [("no idea", "no judgement"), (UNAVAILABLE, "rate limited. Wait a minute")],
     )
     def test_after_the_second_one_it_is_unknown(
         self, evaluate: Evaluate, said: Said, second: str | Err, reason: str
