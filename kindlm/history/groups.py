@@ -111,7 +111,7 @@ def read_shard(db: sqlite3.Connection, run: Run) -> Shard | None:
     """Return the shard that a run is; None for a whole run."""
     if run.shard is None:
         return None
-    index, count = _parse_shard(run.shard)
+    index, count = _shard_of(run)
     if run.group_id is None:
         return Shard(index, count, None)
     others = [
@@ -157,20 +157,22 @@ def group_of(db: sqlite3.Connection, ids: Sequence[str]) -> Group:
 
 
 def _group(db: sqlite3.Connection, name: str, shards: Iterable[Run]) -> Group:
-    counting: dict[str, ShardRun] = {}
+    counting: dict[tuple[int, int], ShardRun] = {}
     replaced = []
     # Finished runs of a shard first; the sort keeps the newest first.
-    parts = [(_parse_shard(run.shard or "")[0], run) for run in shards]
-    for index, run in sorted(parts, key=lambda part: (part[0], part[1].ended != "finished")):
-        this = ShardRun(index, run.id, state_of(db, run.id, run.ended), run.head)
-        if counting.setdefault(run.shard or "", this) is not this:
+    for run in sorted(shards, key=lambda run: (_shard_of(run)[0], run.ended != "finished")):
+        shard = _shard_of(run)
+        this = ShardRun(shard[0], run.id, state_of(db, run.id, run.ended), run.head)
+        if counting.setdefault(shard, this) is not this:
             replaced.append(this)
-    count = _parse_shard(next(iter(counting)))[1]
+    _, count = next(iter(counting))
     return Group(name, count, tuple(counting.values()), tuple(replaced))
 
 
-def _parse_shard(shard: str) -> tuple[int, int]:
-    index, _, count = shard.partition("/")
+def _shard_of(run: Run) -> tuple[int, int]:
+    """Return the index and the count of a shard."""
+    assert run.shard is not None
+    index, _, count = run.shard.partition("/")
     return int(index), int(count)
 
 
@@ -269,9 +271,9 @@ be written in several ways."""
 def _difference(db: sqlite3.Connection, shards: Sequence[Run]) -> str | None:
     """Return why runs are not parts of one plan; None if they are."""
     named = {run.id: f"shard {run.shard} (run {run.id})" for run in shards}
-    first, count = shards[0].id, _parse_shard(shards[0].shard or "")[1]
+    first, (_, count) = shards[0].id, _shard_of(shards[0])
     for run in shards:
-        if _parse_shard(run.shard or "")[1] != count:
+        if _shard_of(run)[1] != count:
             return f"{named[first]} and {named[run.id]} have different numbers of shards"
     if (difference := _suites_differ(db, named)) is not None:
         return difference
@@ -299,7 +301,7 @@ def _dealt_in_turn(db: sqlite3.Connection, shards: Sequence[Run]) -> bool:
     They are not if `--failed` chose different tests, for example because another shard had passed
     tests before this one began.
     """
-    indices = {run.id: _parse_shard(run.shard or "")[0] for run in shards}
+    indices = {run.id: _shard_of(run)[0] for run in shards}
     dealt = [indices[run] for (run,) in db.execute(*among(_SELECTED, list(indices)))]
     return all(index == at % len(shards) + 1 for at, index in enumerate(dealt))
 

@@ -333,6 +333,12 @@ def test_plus_signs_may_stand_for_some_of_the_spaces() -> None:
     assert Redactor(["a battery horse staple"])(text) == "[redacted]"
 
 
+def test_a_text_with_more_levels_of_escapes_than_are_decoded_is_withheld() -> None:
+    redact = Redactor(["top-secret-value"])
+    few, many = (f"a%{'25' * levels}41" for levels in (3, 20))
+    assert (redact(few), redact(many)) == (few, REDACTED)
+
+
 def test_a_reference_of_html_may_have_many_zeros() -> None:
     secret = "sk-proj-abcdefghijklmnop"
     redact = Redactor([secret])

@@ -159,8 +159,6 @@ def _limit(design: Design, level: float, others: Kinds) -> float:
         return own <= level and own + expected_by_chance(p, others) <= level
 
     low, high = _SMALLEST_P, 1.0
-    if confirms(high):
-        return high
     while high / low > _PRECISION:
         middle = sqrt(low * high)
         low, high = (middle, high) if confirms(middle) else (low, middle)
