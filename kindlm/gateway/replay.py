@@ -133,7 +133,7 @@ class RecordedModels:
             return self._miss(path, f"it failed then: {found[0].failure}", verb="answered")
         else:
             why = self._nearest(path, form)
-        hint = "Record it: kindlm test; or put it back as it was"
+        hint = "Record it: kindlm test; or undo the change"
         if not same and self.missed is None and self._differs_in_times_alone(path, body):
             hint = "They differ only in times or UUIDs: kindlm replay --mask-times"
         return self._miss(path, why, hint)
