@@ -228,7 +228,7 @@ def _uses_pytest_codes(arguments: Sequence[str]) -> bool:
         return given[-1] == "pytest"
     from kindlm.recording.project import exit_codes
 
-    return exit_codes(Path.cwd(), os.environ) == "pytest"
+    return exit_codes() == "pytest"
 
 
 def _run_command(arguments: Sequence[str]) -> int:

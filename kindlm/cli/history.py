@@ -7,7 +7,6 @@ without writing an event.
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import shutil
 import sqlite3
@@ -49,7 +48,7 @@ _MANY_EVENTS = 2_000
 
 def project_here(database: Path | None) -> Project:
     """Return the project of the working directory, whether it has a history or not."""
-    project = or_fail(find_project(Path.cwd(), database=database, environ=os.environ))
+    project = or_fail(find_project(database))
     try:
         project.database.stat()
     except (FileNotFoundError, NotADirectoryError, ValueError):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -87,7 +86,7 @@ def read_options(config: pytest.Config) -> SessionOptions:
         part = (sent["group"], sent["shard"], sent["dealt"])
         return SessionOptions(root, database, named is not None, label, repeat, max_cost, *part)
     chosen = Path(named) if named else None
-    project = find_project(Path.cwd(), database=chosen, environ=os.environ)
+    project = find_project(chosen)
     if isinstance(project, Err):
         raise _misused(project.error)
     found = project.value

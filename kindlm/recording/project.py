@@ -33,28 +33,25 @@ class Project:
     database: Path
 
 
-def find_project(
-    start: Path, *, database: Path | None, environ: Mapping[str, str]
-) -> Result[Project]:
-    """Return the project that contains `start`.
+def find_project(database: Path | None = None) -> Result[Project]:
+    """Return the project of the working directory.
 
-    The root is the nearest ancestor with a `.kindlm` folder or a project file, else `start`. The
-    database is the one given, else `KINDLM_DB`, else `store.path` of the project's configuration,
-    else `.kindlm/kindlm.db`.
+    Its root is the nearest ancestor with a `.kindlm` folder or a project file, else that directory.
+    The database is the one given, else `KINDLM_DB`, else `store.path` of the project's
+    configuration, else `.kindlm/kindlm.db`.
     """
-    start = start.resolve()
-    root = _root_of(start)
+    root = _root()
     if database is not None:
         return Ok(Project(root, database.resolve()))
-    if named := environ.get("KINDLM_DB"):
-        return Ok(Project(root, (start / named).resolve()))
+    if named := os.environ.get("KINDLM_DB"):
+        return Ok(Project(root, Path(named).resolve()))
     table = _configuration(root)
     if isinstance(table, Err):
         return table
     configured = _section(table.value, "store").get("path")
     path = ".kindlm/kindlm.db"
     if isinstance(configured, str):
-        filled = _filled(configured, "store.path", root, environ)
+        filled = _filled(configured, "store.path", root)
         if isinstance(filled, Err):
             return filled
         path = filled.value or path
@@ -116,16 +113,16 @@ def report_files(root: Path) -> Result[list[tuple[str, Path]]]:
             "report.formats must be a list of names, and report.output_dir a folder.",
             'Such as formats = ["json", "junit"] and output_dir = "reports".',
         )
-    filled = _filled(folder, "report.output_dir", root, os.environ)
+    filled = _filled(folder, "report.output_dir", root)
     if isinstance(filled, Err):
         return filled
     into = root / filled.value
     return Ok([(name, into / f"report.{_ENDINGS.get(name, name)}") for name in formats])
 
 
-def exit_codes(start: Path, environ: Mapping[str, str]) -> str | None:
-    """Return `KINDLM_EXIT_CODES`, else `exit_codes` of the configuration of a folder's project."""
-    return environ.get("KINDLM_EXIT_CODES") or _text(_root_of(start), "exit_codes")
+def exit_codes() -> str | None:
+    """Return `KINDLM_EXIT_CODES`, else `exit_codes` of the project of the working directory."""
+    return os.environ.get("KINDLM_EXIT_CODES") or _text(_root(), "exit_codes")
 
 
 def project_name(root: Path) -> str:
@@ -194,9 +191,9 @@ def configuration_file(root: Path) -> Path:
     return file if file.is_file() or not _is_in_pyproject(root) else root / "pyproject.toml"
 
 
-def _root_of(start: Path) -> Path:
-    start = start.resolve()
-    return next((folder for folder in (start, *start.parents) if _is_root(folder)), start)
+def _root() -> Path:
+    here = Path.cwd()
+    return next((folder for folder in (here, *here.parents) if _is_root(folder)), here)
 
 
 def _is_root(folder: Path) -> bool:
@@ -250,15 +247,15 @@ def _text(root: Path, key: str) -> str | None:
     written = table.value.get(key) if isinstance(table, Ok) else None
     if not isinstance(written, str):
         return None
-    found = _filled(written, key, root, os.environ)
+    found = _filled(written, key, root)
     return found.value if isinstance(found, Ok) else None
 
 
-def _filled(text: str, place: str, root: Path, environ: Mapping[str, str]) -> Result[str]:
-    whole = run_environment([root], environ)
-    unset = unset_in(text, whole)
+def _filled(text: str, place: str, root: Path) -> Result[str]:
+    environ = run_environment([root], os.environ)
+    unset = unset_in(text, environ)
     if not unset:
-        return Ok(put_in(text, whole))
+        return Ok(put_in(text, environ))
     return _invalid(
         root,
         f"The environment variable {unset[0]} is not set; {place} needs it.",
@@ -312,19 +309,21 @@ def git_state(folder: Path) -> GitState | None:
         return None
     return GitState(
         commit=commit,
-        branch=branch_of(folder, os.environ),
+        branch=branch_of(folder),
         dirty=bool(_git(folder, "status", "--porcelain", "--untracked-files=no")),
     )
 
 
-def branch_of(folder: Path, environ: Mapping[str, str]) -> str | None:
+def branch_of(folder: Path) -> str | None:
     """Return the branch of a folder; None outside of git and on a detached HEAD.
 
     GitLab checks out a commit, and names the tested branch in a variable. It sets none for merge
     requests, whose branch may have any name in a fork.
     """
     checked_out = _git(folder, "symbolic-ref", "--short", "-q", "HEAD")
-    return checked_out or (environ.get("CI_COMMIT_BRANCH") if environ.get("GITLAB_CI") else None)
+    return checked_out or (
+        os.environ.get("CI_COMMIT_BRANCH") if os.environ.get("GITLAB_CI") else None
+    )
 
 
 def ci_service(environ: Mapping[str, str]) -> str | None:

@@ -148,7 +148,7 @@ def sides_with_branch(
     from kindlm.history.run_view import RunView
     from kindlm.recording.project import branch_of
 
-    here = branch_of(Path.cwd(), os.environ)
+    here = branch_of(Path.cwd())
     branch = base.branch
     after = or_fail(find_changed(db, wanted, branch, here, commit_named))
     view = RunView(db, after)

@@ -37,7 +37,7 @@ def validate_command(
     with loading():
         from kindlm.recording.loading import load_paths
 
-    root = or_fail(find_project(Path.cwd(), database=None, environ=os.environ)).root
+    root = or_fail(find_project()).root
     held = paths or or_fail(default_paths(Path()))
     loaded = or_fail(load_paths(held, root, strict=strict))
     files = len(loaded.files)

@@ -65,7 +65,7 @@ def watch_tests(options: TestOptions) -> int:
 
 def look(options: TestOptions) -> tuple[WatchedFiles, tuple[Problem, ...]]:
     """Return the files that the tests depend on, and the errors that prevent a round."""
-    project = find_project(Path.cwd(), database=options.database, environ=os.environ)
+    project = find_project(options.database)
     if isinstance(project, Err):
         return WatchedFiles(), (project.error,)
     paths = Ok(options.paths) if options.paths else default_paths(Path())
