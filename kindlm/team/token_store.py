@@ -65,7 +65,7 @@ UPDATE tokens SET used_at = :now WHERE id = :id AND (used_at IS NULL OR used_at 
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class TokenLimits:
     """The quotas of a token; None is unlimited."""
 
     pushes_per_minute: int | None = None
@@ -173,7 +173,7 @@ class TokenStore:
         *,
         project: str | None = None,
         days: int | None = None,
-        limits: Limits = Limits(),  # noqa: B008 - a value
+        limits: TokenLimits = TokenLimits(),  # noqa: B008 - a value
     ) -> Result[str]:
         """Create a token and return it; nothing can show it again."""
         if not _NAME.fullmatch(name):

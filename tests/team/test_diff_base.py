@@ -18,7 +18,7 @@ from kindlm.events.run import GitState
 from kindlm.projections import PROJECTIONS
 from kindlm.team.history_api import HistoryApi
 from kindlm.team.team_server import RunningServer
-from kindlm.team.token_store import Limits, TokenStore
+from kindlm.team.token_store import TokenLimits, TokenStore
 from kindlm_store import EventLog
 
 PASSES, FAILS = {"refund": "+" * 10}, {"refund": "-" * 10}
@@ -44,7 +44,7 @@ def team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[History]:
         EventLog.open(tmp_path / "team.db", projections=PROJECTIONS) as log,
         TokenStore.open(tmp_path / "team.db") as tokens,
     ):
-        token = tokens.create("ci", ["pull"], project=None, days=None, limits=Limits())
+        token = tokens.create("ci", ["pull"], project=None, days=None, limits=TokenLimits())
         assert isinstance(token, Ok)
         api = HistoryApi(log, tokens)
         with RunningServer(api) as server:

@@ -25,7 +25,7 @@ from kindlm.team.bodies import bodies
 from kindlm.team.history_api import HistoryApi, unpack
 from kindlm.team.protocol import LONGEST_BODY, ApiError, Control, StreamEnd
 from kindlm.team.team_server import RunningServer
-from kindlm.team.token_store import Limits, OneToken
+from kindlm.team.token_store import OneToken, TokenLimits
 from kindlm_store import EventLog, OpenError
 from kindlm_store.verification import verify_file
 
@@ -200,7 +200,7 @@ def test_a_body_that_is_too_long_is_refused(served: Served) -> None:
 def test_quotas_are_answered_with_what_is_used(served: Served, home: History) -> None:
     body = body_of(home)
     size = len(gzip.decompress(body))
-    small = served.token("small", limits=Limits(bytes_in_all=size + 10))
+    small = served.token("small", limits=TokenLimits(bytes_in_all=size + 10))
     with served.client(small) as client:
         assert refusal(push(client, gzip.compress(bytes(size)))) == (422, "validation_error")
         assert push(client, body).status_code == 200
@@ -208,7 +208,7 @@ def test_quotas_are_answered_with_what_is_used(served: Served, home: History) ->
     assert refusal(answer) == (403, "plan_required")
     assert answer.json()["details"]["quota"] == "mb_total"
     assert answer.json()["details"]["used"] == size / 1_000_000
-    with served.client(served.token("slow", limits=Limits(pushes_per_minute=1))) as client:
+    with served.client(served.token("slow", limits=TokenLimits(pushes_per_minute=1))) as client:
         answers = [push(client, b"") for _ in range(3)]
     late = next(answer for answer in answers if answer.status_code == 429)
     assert refusal(late) == (429, "rate_limit")

@@ -10,7 +10,7 @@ import pytest
 
 from kindlm.errors import Err, Ok
 from kindlm.team.protocol import ApiError
-from kindlm.team.token_store import Grant, Limits, TokenStore
+from kindlm.team.token_store import Grant, TokenLimits, TokenStore
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_several_processes_use_the_file_at_once(store: TokenStore, tmp_path: Pat
 
 
 def test_pushes_of_a_minute_are_limited(store: TokenStore) -> None:
-    grant = store.grant_of(made(store, limits=Limits(pushes_per_minute=2)))
+    grant = store.grant_of(made(store, limits=TokenLimits(pushes_per_minute=2)))
     assert isinstance(grant, Grant)
     store.count_push(grant)
     store.count_push(grant)
@@ -114,7 +114,7 @@ def test_pushes_of_a_minute_are_limited(store: TokenStore) -> None:
 
 
 def test_bytes_are_limited_and_counted_after_a_restart(store: TokenStore, tmp_path: Path) -> None:
-    token = made(store, limits=Limits(bytes_per_day=1_000_000, bytes_in_all=1_500_000))
+    token = made(store, limits=TokenLimits(bytes_per_day=1_000_000, bytes_in_all=1_500_000))
     grant = store.grant_of(token)
     assert isinstance(grant, Grant)
     store.reserve(grant, 900_000)

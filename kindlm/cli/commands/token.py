@@ -18,7 +18,7 @@ from kindlm.cli.history_errors import disk_full
 from kindlm.cli.options import DATABASE, LIST_FORMAT, ListFormat, argument, option
 from kindlm.errors import ErrorCode
 from kindlm.reports.untrusted import one_line, printed_json
-from kindlm.team.token_store import Limits, TokenStore, token_file
+from kindlm.team.token_store import TokenLimits, TokenStore, token_file
 from kindlm.wording import shown_path
 
 token_app = typer.Typer(rich_markup_mode=None)
@@ -47,7 +47,9 @@ def create_command(
     db: Path | None = DATABASE,
 ) -> None:
     """Create a token for a history server, and print it once."""
-    limits = Limits(pushes_per_minute, mb_per_day and mb_per_day * _MB, mb_total and mb_total * _MB)
+    limits = TokenLimits(
+        pushes_per_minute, mb_per_day and mb_per_day * _MB, mb_total and mb_total * _MB
+    )
     wanted = [scope.strip() for scope in scopes.split(",") if scope.strip()]
     with _tokens(project_here(db).database, create=True) as store:
         token = or_fail(store.create(name, wanted, project=project, days=days, limits=limits))
