@@ -345,7 +345,7 @@ class _Job:
 def _unfit(wrong: Mapping[str, str], workers: int) -> KindlmError:
     found = "; ".join(f"{worker} {what}" for worker, what in sorted(wrong.items()))
     message = f"{len(wrong)} of {count(workers, 'worker')} cannot run the tests: {found}."
-    return misuse(message, "Nothing was run. Fix them, or end them, and run it again.")
+    return misuse(message, "Nothing was run. Fix or end these workers, and run it again.")
 
 
 def _host_and_port(url: str) -> tuple[str, int]:

@@ -307,7 +307,7 @@ def unsandboxed(suites: Iterable[Suite], environ: Mapping[str, str]) -> Iterator
     for name in names:
         error = KindlmError(
             ErrorCode.PROVIDER_NOT_FOUND,
-            f"The agent {shown(name)} runs on this machine, in no sandbox of Daytona.",
+            f"The agent {shown(name)} runs on this machine, not in a sandbox of Daytona.",
             f"No sandbox can be made: {lacking}",
         )
         yield Diagnostic(error, "warning", "sandbox")

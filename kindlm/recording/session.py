@@ -252,12 +252,11 @@ class _Session:
             "providers",
             ErrorCode.PROVIDER_RATE_LIMIT,
             f"{message}; kindlm sends nothing there until then.",
-            "That is too long to wait. What has failed by it can be run again later with --failed."
-            " kindlm leaves out executions that still need it; if it leaves"
-            " out any, kindlm test --resume runs them later."
+            "That is too long to wait. kindlm skips executions that still need it; run these later"
+            " with --resume, and those that failed because of it with --failed."
             if for_too_long
-            else "Other providers go on. Ctrl-C ends the run; kindlm test --resume finishes it"
-            " later.",
+            else "Calls to other providers continue. Ctrl-C ends the run; kindlm test --resume"
+            " finishes it later.",
         )
         if for_too_long:
             self.stop.leave_undone(message)

@@ -154,7 +154,7 @@ def _failed(
             "Merge what can be read into a new history (kindlm history merge DAMAGED --db NEW)"
         )
     elif isinstance(reason, ForeignSchemaError):
-        way_out = "See what is foreign in it and remove that (kindlm history verify)"
+        way_out = "Find what other programs added, and remove that (kindlm history verify)"
     events = [event for append in appends for event in append.events]
     ended = Counter(e.data["status"] for e in events if e.type == "execution.finished")
     statuses = ", ".join(f"{count:,} {status}" for status, count in sorted(ended.items()))
@@ -162,12 +162,12 @@ def _failed(
     if statuses:
         lacking += f" (executions that ended: {statuses})"
     if kept is not None:
-        became, then = f"is in {kept}", f"then: {import_command(kept, shown)}"
+        place, then = f"are in {kept}", f"then: {import_command(kept, shown)}"
     else:
-        became = f"is lost: no file could be written{why}"
+        place = f"are lost: no file could be written{why}"
         then = "and run it again."
     return broken(
-        f"The history {shown} could no longer be written: {reason}."
-        f" What it does not have, {lacking}, {became}.",
+        f"The history {shown} could no longer be written: {reason}. {lacking} that it lacks"
+        f" {place}.",
         f"Nothing new was started. {way_out}, {then}",
     )

@@ -197,7 +197,7 @@ class HistoryClient:
         try:
             return Ok(form.validate_python(parse_json(answered.value.body.decode())))
         except ValueError:
-            return Err(self._failed("gave an answer that no history server gives", _ADDRESS))
+            return Err(self._failed("gave an answer that is not one of a history server", _ADDRESS))
 
     def _request(
         self, path: str, method: str = "GET", *, out: BinaryIO | None = None, **given: Any

@@ -168,7 +168,7 @@ def test_what_follows_an_end_that_cannot_be_read_is_said_to_be_lost(database: Pa
         log._reader = sqlite3.connect(":memory:")
         keep_unwritten(log, "k3f9x2ab", "history.db", told.append)
     (error,) = told
-    assert "is lost: no file could be written, since the history cannot be read" in error.message
+    assert "are lost: no file could be written, since the history cannot be read" in error.message
     assert not list(database.parent.glob("unwritten-*"))
 
 

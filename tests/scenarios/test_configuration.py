@@ -443,7 +443,7 @@ def test_that_there_is_no_sandbox_is_reported_when_the_test_passes(
     done = run_inside(project.root, "--kindlm")
     assert done.returncode == 0
     for output in (told, done.stdout):
-        assert 'The agent "agent" runs on this machine, in no sandbox of Daytona.' in output
+        assert 'The agent "agent" runs on this machine, not in a sandbox of Daytona.' in output
         assert "No sandbox can be made:" in output
     project.write("kindlm.toml", program)
     assert project.test() == 0

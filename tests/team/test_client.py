@@ -175,7 +175,7 @@ def test_an_answer_in_another_form_is_none(body: Any) -> None:
     with answering((200, body)) as server:
         answered, _ = ask(server)
     error = failure(answered)
-    assert error.message.endswith("gave an answer that no history server gives.")
+    assert error.message.endswith("gave an answer that is not one of a history server.")
     assert error.code is ErrorCode.CLOUD_UPLOAD_ERROR
 
 
@@ -270,7 +270,7 @@ def test_an_answer_that_moves_is_not_cut_off() -> None:
 def test_a_run_whose_id_can_be_none_is_not_listed(run: str) -> None:
     with answering((200, [{"run": run}])) as server:
         client = HistoryClient(server.url, TOKEN)
-        assert "that no history server gives" in failure(client.runs()).message
+        assert "that is not one of a history server" in failure(client.runs()).message
         client.close()
 
 
