@@ -221,19 +221,12 @@ class PeopleAndJudges:
 
 
 def reviewed_executions(
-    db: sqlite3.Connection,
-    *,
-    run: str | None = None,
-    suite: str | None = None,
-    since: str | None = None,
+    db: sqlite3.Connection, *, run: str | None, suite: str | None, since: str | None
 ) -> list[ReviewedExecution]:
     """Return the executions that people reviewed, in the order in which they ran.
 
-    Args:
-        db: A read-only connection.
-        run: Only executions of this run.
-        suite: Only executions of the suites of this name.
-        since: Only executions of runs that began at this time or later; UTC, ISO 8601.
+    They are of a `run`, of suites with the name `suite`, and of runs that began at `since` (UTC,
+    ISO 8601) or later, as far as these are given.
     """
     wanted = {"run": run, "suite": suite, "since": since}
     verdict = {Outcome.PASSED: True, Outcome.FAILED: False}

@@ -151,7 +151,7 @@ def test_status(
 
 
 def count_tests(
-    counts: StatusCounts, pass_rate_min: float, number: int, scores: LimitedScores | None = None
+    counts: StatusCounts, pass_rate_min: float, number: int, scores: LimitedScores | None
 ) -> StatusCounts:
     """Count `number` tests with the same results; they are pending if no repeat ended."""
     if counts.total == counts.pending:

@@ -497,7 +497,7 @@ def recomputed(
     connection: sqlite3.Connection,
     projections: Sequence[Projection],
     stream: str,
-    beside: Collection[str] = (),
+    beside: Collection[str],
 ) -> Iterator[sqlite3.Connection]:
     """Fold projections from some events into a temporary database.
 

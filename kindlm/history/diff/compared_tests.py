@@ -46,7 +46,7 @@ _WITHOUT_CODE = (Outcome.FAILED, Outcome.INCONCLUSIVE)
 T = TypeVar("T", bound=Hashable)
 
 
-def side_of(test: PlannedSamples, other: PlannedSamples | None = None) -> Side:
+def side_of(test: PlannedSamples, other: PlannedSamples | None) -> Side:
     """Return the counts of a test in one run, and means over its executions.
 
     Scores of a check count if they grade (`Sample.graded`) in this or in the `other` run.

@@ -80,7 +80,7 @@ def mean_interval(values: Sequence[float], level: float = _LEVEL) -> tuple[float
 
 
 @lru_cache(maxsize=256)
-def _student(freedom: int, level: float = _LEVEL) -> float:
+def _student(freedom: int, level: float) -> float:
     """Return the t for which Student's t lies between -t and t with this probability."""
     low, high = 0.0, _MOST_T
     for _ in range(60):
