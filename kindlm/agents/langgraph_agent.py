@@ -7,7 +7,6 @@ In the modes `standard` and `streaming`, a message is one POST with `{"messages"
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, ClassVar, Literal, TypeAlias
@@ -145,14 +144,10 @@ class ThreadAgent(ServedAgent):
         }
         if options.graph_config is not None:
             body["config"] = options.graph_config
-        try:
-            async with asyncio.timeout(request.timeout_s):
-                waited_ms = await self._create_thread(request) if is_new else 0.0
-                url = f"{self._base}/threads/{quote(str(self._thread), safe='')}/runs/stream"
-                answer = await self.post(body, request, url)
-        except TimeoutError as error:
-            raise AgentFailure(self._who.timed_out(request.timeout_s)) from error
-        return replace(answer, latency_ms=answer.latency_ms + waited_ms)
+        spent_ms = await self._create_thread(request) if is_new else 0.0
+        url = f"{self._base}/threads/{quote(str(self._thread), safe='')}/runs/stream"
+        answer = await self.post(body, request, url, spent_s=spent_ms / 1000)
+        return replace(answer, latency_ms=answer.latency_ms + spent_ms)
 
     async def _create_thread(self, request: AgentRequest) -> float:
         """Create a thread; returns the latency in milliseconds."""

@@ -618,15 +618,18 @@ class TestFailures:
         assert said in error.message
         assert not error.details["retryable"]
 
+    @pytest.mark.parametrize(("begun", "retryable"), [(True, False), (False, True)])
     @pytest.mark.parametrize("answers", [1, 2])
-    def test_an_agent_that_does_not_answer_in_time(self, talk, http, ask, failure, answers):
-        begun = b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n"
-        slow = [http(THREAD), begun][2 - answers :]
+    def test_an_agent_that_does_not_answer_in_time(
+        self, talk, http, ask, failure, answers, begun, retryable
+    ):
+        head = b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n" if begun else b""
+        slow = [http(THREAD), head][2 - answers :]
         (got,), _ = talk(*slow, mode="cloud", requests=[ask(timeout_s=0.2)])
         error = failure(got)
         assert error.code is ErrorCode.PROVIDER_TIMEOUT
         assert "200 ms" in error.message
-        assert error.details["retryable"]
+        assert error.details["retryable"] is retryable
 
 
 def test_calls_beside_the_answer_are_read(talk, http, success):
