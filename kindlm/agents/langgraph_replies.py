@@ -297,7 +297,8 @@ def read_value(value: Any, sent: Sent) -> AgentReply:
     draft = GraphDraft(sent)
     inner = None
     if "messages" not in value:
-        inner = next((key for key in _STATE_KEYS if _is_state(value.get(key))), None)
+        dicts = (key for key in _STATE_KEYS if isinstance(value.get(key), dict))
+        inner = next((key for key in dicts if "messages" in value[key]), None)
     states = [value]
     if inner is not None:
         states.append(value[inner])
@@ -308,10 +309,6 @@ def read_value(value: Any, sent: Sent) -> AgentReply:
         draft.add_steps(state)
         draft.priced += _listed(state, "steps")
     return draft.reply()
-
-
-def _is_state(value: Any) -> bool:
-    return isinstance(value, dict) and "messages" in value
 
 
 def read_pieces(pieces: Iterable[Any], sent: Sent) -> AgentReply:

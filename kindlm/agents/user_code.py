@@ -122,11 +122,15 @@ async def in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
             answer.set_exception(error)
 
     def run() -> Callable[[], None]:
-        value, error = None, None
+        value: Any = None
+        error: BaseException | None = None
         try:
             value = context.run(function, *arguments)
+        except StopIteration as raised:  # which a future refuses
+            error = RuntimeError("StopIteration")
+            error.__cause__ = raised
         except BaseException as raised:  # noqa: BLE001 - raised again in the caller
-            error = _raisable(raised)
+            error = raised
 
         def report() -> None:
             with suppress(RuntimeError):  # the loop is closed, and with it the caller
@@ -140,15 +144,6 @@ async def in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
         worker = _Worker()
     worker.calls.put(run)
     return await answer
-
-
-def _raisable(error: BaseException) -> BaseException:
-    # A future refuses StopIteration.
-    if not isinstance(error, StopIteration):
-        return error
-    wrapped = RuntimeError("StopIteration")
-    wrapped.__cause__ = error
-    return wrapped
 
 
 async def called(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -42,7 +42,10 @@ def fill(template: Any, scope: Mapping[str, Any]) -> Any:
         MissingValue: a path without a default is absent.
     """
     if isinstance(template, str):
-        return _fill_text(template, scope)
+        whole = _PLACEHOLDER.fullmatch(template)
+        if whole is not None:
+            return _value(whole, scope)
+        return _PLACEHOLDER.sub(lambda match: as_text(_value(match, scope)), template)
     if isinstance(template, dict):
         return {key: fill(value, scope) for key, value in template.items()}
     if isinstance(template, list):
@@ -53,15 +56,6 @@ def fill(template: Any, scope: Mapping[str, Any]) -> Any:
 def as_text(value: Any) -> str:
     """Return a value for use inside a text: a text as it is, any other value as JSON."""
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def _fill_text(template: str, scope: Mapping[str, Any]) -> Any:
-    if "{{" not in template:
-        return template
-    whole = _PLACEHOLDER.fullmatch(template)
-    if whole is not None:
-        return _value(whole, scope)
-    return _PLACEHOLDER.sub(lambda match: as_text(_value(match, scope)), template)
 
 
 def _value(match: re.Match[str], scope: Mapping[str, Any]) -> Any:

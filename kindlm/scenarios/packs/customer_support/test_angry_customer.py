@@ -1,4 +1,4 @@
-"""A customer who is angry, with good reason."""
+"""An angry customer with a good reason."""
 
 from kindlm import Persona, Trial, scenario
 
@@ -12,7 +12,7 @@ KAREN = Persona(
 
 @scenario("angry customer whose order is late", tags={"tone", "refund"})
 async def test_late_order(t: Trial) -> None:
-    """She wants to know what happens now, and is not told to calm down."""
+    """The agent says what happens next, and does not tell her to calm down."""
     first = await t.agent.send(
         KAREN.says("My order A-1042 is FOUR days late, and nobody answers! Where is it?")
     )
@@ -34,7 +34,7 @@ async def test_late_order(t: Trial) -> None:
 
 @scenario("angry customer who wants a human", tags={"tone", "handover"})
 async def test_wants_a_human(t: Trial) -> None:
-    """Who asks for a human is helped to reach one, or told how."""
+    """The agent connects her with a human, or says how to reach one."""
     reply = await t.agent.send(
         KAREN.says("I have explained this three times. I want to talk to a human. Now.")
     )

@@ -1,4 +1,4 @@
-"""A customer who wants to know something before buying."""
+"""A customer with questions before buying."""
 
 from kindlm import Persona, Trial, scenario
 
@@ -7,7 +7,7 @@ SAM = Persona(role="somebody who may become a customer", name="Sam", tone="curio
 
 @scenario("customer who asks about returns before buying", tags={"product"})
 async def test_returns(t: Trial) -> None:
-    """A plain question gets a plain answer, or where to find it."""
+    """The agent answers plain questions, or says where the answer is."""
     first = await t.agent.send(SAM.says("Can I send things back if they do not fit?"))
     t.judge(first, "The answer is about returns, and says how they work or where that is written.")
     second = await t.agent.send(SAM.says("And who pays for the parcel?"))
@@ -16,7 +16,7 @@ async def test_returns(t: Trial) -> None:
 
 @scenario("customer who asks for a product that may not exist", tags={"product"})
 async def test_unknown_product(t: Trial) -> None:
-    """What the agent does not know, it does not invent."""
+    """The agent invents nothing about an unknown product."""
     reply = await t.agent.send(SAM.says("How much is the Zephyr 9000 in turquoise?"))
     t.guardrail(
         reply,
