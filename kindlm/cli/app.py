@@ -36,7 +36,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
     "Start": {
         "demo": "Watch kindlm find a change in a bundled agent.",
         "init": "Create a first suite, or a test of your own agent.",
-        "import-suite": "Write a suite of promptfoo or OpenAI Evals as a suite of kindlm.",
+        "import-suite": "Convert a suite of promptfoo or OpenAI Evals to YAML.",
         "validate": "Check test files without running them.",
         "list": "List what `kindlm test` would run.",
         "test": "Run tests and record every event.",
@@ -61,14 +61,14 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
     },
     "Team": {
         "login": "Save the token of a history server.",
-        "push": "Send recorded runs to a history server, with labels, reviews and baselines.",
-        "pull": "Fetch runs from a history server, with labels, reviews and baselines.",
-        "serve-history": "Serve one history for a team: its pages, and pushes and pulls.",
+        "push": "Push recorded runs to a history server.",
+        "pull": "Pull runs from a history server.",
+        "serve-history": "Serve a history to a team.",
         "token": "Create, list or revoke tokens of a history server.",
     },
     "Advanced": {
         "explain": "Explain an error code, or list all codes.",
-        "gen": "Generate tests of an agent with a model, from recordings, or from attacks.",
+        "gen": "Generate tests from a plan, a recording or attacks.",
         "schema": "Print the JSON Schema of kindlm.yaml.",
     },
 }
@@ -80,7 +80,7 @@ The docstring of a command's function begins with the same sentence.
 _HISTORY: Mapping[str, str] = {
     "backup": "Copy the history to a new file, and check the copy.",
     "export": "Write a run to a file, or send it as an OpenTelemetry trace.",
-    "import": "Import a run: a kindlm export, a recovery file, or another tool's results.",
+    "import": "Import a kindlm export, or results of another tool.",
     "merge": "Merge other histories into this one, in any order.",
     "verify": "Check recorded events and content against their hashes.",
     "rebuild": "Recompute all tables from the recorded events.",

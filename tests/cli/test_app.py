@@ -91,6 +91,15 @@ def test_what_only_reads_loads_little(history: Any) -> None:
     assert loaded & (HEAVY - FOR_READING) == set()
 
 
+@pytest.mark.parametrize("group", [[], ["history"], ["baseline"], ["token"]])
+def test_lists_of_commands_show_whole_sentences_on_a_narrow_terminal(
+    kindlm: Any, monkeypatch: pytest.MonkeyPatch, group: list[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    text = kindlm(*group, "--help").out
+    assert [line for line in text.splitlines()[1:] if line.endswith("...")] == []
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["--help", "runs"], ["-h", "test"]])
 def test_help_names_every_command(kindlm: Any, arguments: list[str]) -> None:
     outcome = kindlm(*arguments)

@@ -68,7 +68,10 @@ def set_command(
     ),
     database: Path | None = DATABASE,
 ) -> None:
-    """Make a finished run, or a complete group of shards, the baseline of its suites."""
+    """Make a finished run the baseline of its suites.
+
+    A complete group of shards can be a baseline, too.
+    """
     from kindlm.cli.foreign_import import read_results
 
     read = read_results(Path(wanted)) if wanted and Path(wanted).is_file() else None

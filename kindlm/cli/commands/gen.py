@@ -84,10 +84,10 @@ class GenOptions:
 
 @with_options
 def gen_command(options: GenOptions) -> int:
-    """Generate tests of an agent with a model, from recordings, or from attacks.
+    """Generate tests from a plan, a recording or attacks.
 
-    The model plans the tests, and kindlm writes the files from templates. The calls and their cost
-    are recorded as a run. With an option --from…, no model is asked.
+    A model makes the plan, and kindlm writes the files from templates. It records the calls and
+    their cost as a run. With an option --from…, it asks no model.
     """
     if not options.output:
         # An unset "$DIR" must not stand for the current folder.

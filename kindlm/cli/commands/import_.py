@@ -42,7 +42,10 @@ def import_command(
     ),
     db: Path | None = DATABASE,
 ) -> None:
-    """Import a run: a kindlm export, a recovery file, or another tool's results. Safe to repeat."""
+    """Import a kindlm export, or results of another tool.
+
+    A recovery file is an export, too. It is safe to repeat.
+    """
     project = project_here(db)
     imported = _import_file(file, project, suite)
     for warning in imported.warnings:

@@ -30,7 +30,7 @@ def import_suite_command(
     ),
     force: bool = flag("--force", "Overwrite an existing file."),
 ) -> None:
-    """Write a suite of promptfoo or OpenAI Evals as a suite of kindlm.
+    """Convert a suite of promptfoo or OpenAI Evals to YAML.
 
     Nothing is run and nothing is fetched. What has no equivalent is listed with its line.
     """

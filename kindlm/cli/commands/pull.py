@@ -29,7 +29,10 @@ def pull_command(
     insecure: bool = INSECURE,
     db: Path | None = DATABASE,
 ) -> None:
-    """Fetch runs from a history server, with labels, reviews and baselines. Safe to repeat."""
+    """Pull runs from a history server.
+
+    Labels, reviews and baselines are pulled, too. It is safe to repeat.
+    """
     from kindlm.cli.history_server import configured_upload, history_server
     from kindlm.team.pulling import pull_run
 

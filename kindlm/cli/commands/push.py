@@ -33,9 +33,10 @@ def push_command(
     insecure: bool = INSECURE,
     db: Path | None = DATABASE,
 ) -> None:
-    """Send recorded runs to a history server, with labels, reviews and baselines. Safe to repeat.
+    """Push recorded runs to a history server.
 
-    Content stays here unless `upload.includeArtifacts` or --texts sends it.
+    Labels, reviews and baselines are pushed, too. It is safe to repeat. Content
+    stays here unless `upload.includeArtifacts` or --texts sends it.
     """
     from kindlm.cli.history_server import REDACTS, configured_upload, history_server, upload_now
     from kindlm.history.run_names import find_run_or_group

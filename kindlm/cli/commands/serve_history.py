@@ -49,7 +49,10 @@ def serve_history_command(
     ),
     db: Path | None = DATABASE,
 ) -> None:
-    """Serve one history for a team: its pages, and pushes and pulls. Ctrl-C ends it."""
+    """Serve a history to a team.
+
+    The team pushes runs to it, pulls runs from it, and sees its pages. Ctrl-C ends it.
+    """
     from kindlm.browse.datasette_server import listen, make_datasette
     from kindlm.browse.descriptions import START_PAGE
     from kindlm.recording.project import regression_threshold
