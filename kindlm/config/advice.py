@@ -314,7 +314,7 @@ def _warn_of_requests(config: KindlmConfig, reporter: Reporter, environ: Mapping
     for name, prompt in config.prompts.items():
         if not prompt.assistant:
             continue
-        left_out = [target for target in _asked(config, name) if target not in takers]
+        left_out = [target for target in _targets_of_prompt(config, name) if target not in takers]
         if left_out:
             who = f'"{left_out[0]}"' if len(left_out) == 1 else count(len(left_out), "target")
             reporter.warning(
@@ -351,15 +351,13 @@ def _warn_of_addresses(config: KindlmConfig, reporter: Reporter) -> None:
                 )
 
 
-def _asked(config: KindlmConfig, prompt: str) -> list[str]:
-    """Return the ids of the targets that get a prompt, in order."""
+def _targets_of_prompt(config: KindlmConfig, prompt: str) -> list[str]:
     tests = [test for test in config.tests if prompt in test.all_prompts and not test.command]
     asked = (target for test in tests for target in targets_of(test, config))
     return list(dict.fromkeys(asked))
 
 
 def _warn_of_unused(config: KindlmConfig, reporter: Reporter) -> None:
-    """Report prompts, models, agents and providers that nothing refers to."""
     # The places of checks that ask a judge, each with its model if one is named.
     judged = [
         (place, part.judge_model or config.defaults.judge_model)

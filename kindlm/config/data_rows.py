@@ -158,7 +158,7 @@ def _header_error(columns: list[str]) -> RowProblem | None:
         error = _name_error(name)
         if error is not None:
             return error
-    twice = _repeated(columns)
+    twice = _first_repeated(columns)
     if twice is None:
         return None
     return RowProblem(f'The column "{twice}" occurs twice', "Rename one of them", fatal=True)
@@ -209,12 +209,11 @@ def _json_row(line: str) -> Mapping[str, str] | RowProblem:
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):
-        twice = _repeated([name for name, _ in pairs])
+        twice = _first_repeated([name for name, _ in pairs])
         raise ValueError(f'the key "{twice}" occurs twice')
     return values
 
 
-def _repeated(names: Sequence[str]) -> str | None:
-    """Return the first name that occurs more than once."""
+def _first_repeated(names: Sequence[str]) -> str | None:
     counts = Counter(names)
     return next((name for name in names if counts[name] > 1), None)

@@ -29,11 +29,11 @@ def check_references(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> No
     check_unique(items(raw, "serve"), "name", "service", reporter)
     judge = section(raw, "defaults").get("judgeModel")
     _check_judge(("defaults", "judgeModel"), judge, raw, reporter)
-    servers = _server_ids(raw)
+    servers = _mcp_server_ids(raw)
     for path, test in items(raw, "tests"):
         _check_prompts(path, test, raw, reporter)
         _check_targets(path, test, raw, servers, reporter)
-        _check_said(path, test, reporter)
+        _check_exclusions(path, test, reporter)
         for place, part, written in sections_of(test, path):
             for key, model in part.judges(written):
                 _check_judge((*place, *key), model, raw, reporter)
@@ -59,7 +59,6 @@ def check_references(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> No
 
 
 def _check_upload(raw: Raw, reporter: Reporter) -> None:
-    """Report an enabled upload without the address of a server."""
     upload = section(raw, "upload")
     if upload.get("enabled") is True and upload.get("apiUrl", NO_SERVER) == NO_SERVER:
         reporter.error(
@@ -71,7 +70,6 @@ def _check_upload(raw: Raw, reporter: Reporter) -> None:
 
 
 def _ids(raw: Raw, *keys: str) -> list[str]:
-    """Return the ids of the entries in `models`, in `agents`, or in both."""
     entries = (item for key in keys for _, item in items(raw, key))
     return [item["id"] for item in entries if isinstance(item.get("id"), str)]
 
@@ -134,12 +132,12 @@ def _check_models(raw: Raw, reporter: Reporter) -> None:
 def _check_prompts(path: Path, test: Raw, raw: Raw, reporter: Reporter) -> None:
     prompts = section(raw, "prompts")
     for place, prompt in prompts_of(test).items():
-        if not prompt or prompt in prompts or not (prompts or _is_said(prompt)):
+        if not prompt or prompt in prompts or not (prompts or _is_message(prompt)):
             continue
         # Inputs of tests have become prompts, too: comparing with all of them would take long.
         named = [name for name in prompts if ("prompts", name) not in reporter.moved]
         hint = hint_for(prompt, named, "Defined prompts")
-        if _is_said(prompt) and suggest(prompt, named) is None:
+        if _is_message(prompt) and suggest(prompt, named) is None:
             hint = "Did you mean `input`? `prompt` is the name of an entry of `prompts`"
         reporter.error(
             (*path, *place),
@@ -228,10 +226,10 @@ def check_requirements(raw: Raw, reporter: Reporter) -> None:
     tests = [(path, test) for path, test in items(raw, "tests") if alone.isdisjoint(test)]
     if not raw.get("models"):
         agents = raw.get("agents")
-        only_servers = isinstance(agents, list) and len(_server_ids(raw)) == len(agents)
+        only_servers = isinstance(agents, list) and len(_mcp_server_ids(raw)) == len(agents)
         if tests and (not agents or only_servers):
             _report_absent("models", raw, reporter, ", or `agent:` with its URL")
-        elif judged := _judged(raw):
+        elif judged := _first_judged(raw):
             reporter.error(
                 judged,
                 f"{reporter.place(judged)} needs a judge, and no model is configured",
@@ -241,7 +239,7 @@ def check_requirements(raw: Raw, reporter: Reporter) -> None:
     elif not raw.get("providers") and any("provider" in each for _, each in items(raw, "models")):
         _report_absent("providers", raw, reporter)
     names = (name for _, test in tests for name in prompts_of(test).values())
-    if not raw.get("prompts") and not all(map(_is_said, names)):
+    if not raw.get("prompts") and not all(map(_is_message, names)):
         instead = ", or write what is said under `input:`"
         _report_absent("prompts", raw, reporter, instead)
     for path, test in tests:
@@ -249,12 +247,12 @@ def check_requirements(raw: Raw, reporter: Reporter) -> None:
             reporter.missing_key((*path, "input"))
 
 
-def _is_said(prompt: str) -> bool:
+def _is_message(prompt: str) -> bool:
     """Tell whether a text looks like a message, not like the name of a prompt."""
     return len(prompt.split()) > 1
 
 
-def _judged(raw: Raw) -> Path | None:
+def _first_judged(raw: Raw) -> Path | None:
     """Return the path of the first check that needs a judge."""
     for path, test in items(raw, "tests"):
         for place, part, written in sections_of(test, path):
@@ -270,8 +268,7 @@ def _report_absent(key: str, raw: Raw, reporter: Reporter, instead: str = "") ->
         reporter.error((key,), f"{key} must have at least 1 entry, but is empty")
 
 
-def _server_ids(raw: Raw) -> list[str]:
-    """Return the ids of agents that are MCP servers."""
+def _mcp_server_ids(raw: Raw) -> list[str]:
     return [
         str(agent.get("id"))
         for _, agent in items(raw, "agents")
@@ -279,7 +276,7 @@ def _server_ids(raw: Raw) -> list[str]:
     ]
 
 
-def _check_said(path: Path, test: Raw, reporter: Reporter) -> None:
+def _check_exclusions(path: Path, test: Raw, reporter: Reporter) -> None:
     """Report keys that cannot be combined in a test.
 
     A command gets no messages. A test sends either calls or messages.

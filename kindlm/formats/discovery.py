@@ -89,7 +89,7 @@ def discover(path: Path) -> Result[Discovery]:
         return Err(_not_there(path))
     except OSError as error:
         return Err(_unreadable(error, path))
-    front_end = None if _is_settings(path) else _front_end(path, text, named=True)
+    front_end = None if _is_evalview_config(path) else _front_end(path, text, named=True)
     if front_end is None and _suffix(path) == ".py" and _leads_to_kindlm(path, {}):
         front_end = "scenario"
     if front_end is None:
@@ -355,7 +355,7 @@ def _is_looked_at(path: Path) -> bool:
     if _suffix(path) == ".py":
         may_hold_tests = path.name.startswith("test_") or path.stem.endswith("_test")
     else:
-        may_hold_tests = _suffix(path) in SUFFIXES and not _is_settings(path)
+        may_hold_tests = _suffix(path) in SUFFIXES and not _is_evalview_config(path)
     return may_hold_tests and path.is_file()
 
 
@@ -363,8 +363,7 @@ def _suffix(path: Path) -> str:
     return path.suffix.lower()
 
 
-def _is_settings(path: Path) -> bool:
-    """Return whether a file is the configuration of EvalView, by its path."""
+def _is_evalview_config(path: Path) -> bool:
     return path.stem == ".evalview" or (path.stem == "config" and path.parent.name == ".evalview")
 
 

@@ -168,7 +168,6 @@ class GenerationScript:
             return not_written(error)
 
     async def _sources(self, stage: Stage) -> Result[Sources]:
-        """Return the facts about the agent, after asking it."""
         order = self._order
         exchanges: list[Exchange] = []
         if order.agent is not None:

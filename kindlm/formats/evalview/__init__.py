@@ -80,7 +80,6 @@ def project_folder(folder: FilePath, root: FilePath) -> FilePath | None:
 
 
 def _load_config(file: FilePath, around: Surroundings) -> LoadedConfig:
-    """Load a configuration. Errors of the user become diagnostics, not exceptions."""
     documents, whole = _read(file)
     if whole.has_errors:
         return LoadedConfig(None, file, tuple(whole.diagnostics))
@@ -405,7 +404,6 @@ def _check_serve(raw: Raw, reporter: Reporter) -> None:
 
 
 def _check_ports(raw: Raw, services: list[str], reporter: Reporter) -> None:
-    """Report placeholders for ports of unknown programs."""
     for place, text in _texts_in(raw, (), _WITH_PORTS):
         check_deferred(place, text, services, reporter, only_deferred=False)
 

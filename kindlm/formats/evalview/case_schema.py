@@ -23,7 +23,7 @@ class EvalviewSection(Described):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-def no_bool(value: Any) -> Any:
+def _no_bool(value: Any) -> Any:
     """Refuse booleans in place of numbers, which pydantic would convert to 0 and 1."""
     if isinstance(value, bool):
         raise refuse(f"must be a number, but is the boolean {str(value).lower()}")
@@ -42,10 +42,11 @@ def lowered(value: Any) -> Any:
     return value.strip().lower() if isinstance(value, str) else value
 
 
+_NO_BOOL = BeforeValidator(_no_bool)
 Boolean = Annotated[bool, BeforeValidator(_boolean)]
-Number = Annotated[float, BeforeValidator(no_bool)]
-Positive = Annotated[float, Field(gt=0), BeforeValidator(no_bool)]
-Share = Annotated[float, Field(ge=0, le=1), BeforeValidator(no_bool)]
+Number = Annotated[float, _NO_BOOL]
+Positive = Annotated[float, Field(gt=0), _NO_BOOL]
+Share = Annotated[float, Field(ge=0, le=1), _NO_BOOL]
 
 
 class OutputConfig(EvalviewSection):
@@ -70,7 +71,7 @@ class MetricConfig(EvalviewSection):
 
     value: Number
     """The expected number."""
-    tolerance: Annotated[float, Field(ge=0), BeforeValidator(no_bool)]
+    tolerance: Annotated[float, Field(ge=0), _NO_BOOL]
     """The largest difference that passes."""
 
 
@@ -188,7 +189,6 @@ def _definition(value: Any) -> Any:
 
 
 _Said = Annotated[str, BeforeValidator(_query)]
-_Whole = BeforeValidator(no_bool)
 
 
 class InputConfig(EvalviewSection):
@@ -214,22 +214,22 @@ class ScoreWeights(EvalviewSection):
 class VarianceConfig(EvalviewSection):
     """Repeats, and limits over all of them."""
 
-    runs: Annotated[int, Field(ge=2, le=100), _Whole] = 10
+    runs: Annotated[int, Field(ge=2, le=100), _NO_BOOL] = 10
     """The number of repeats; `kindlm test --repeat` overrides it."""
     pass_rate: Share = 0.8
     """The share of repeats that must pass."""
-    min_mean_score: Annotated[float, Field(ge=0, le=100), _Whole] | None = None
+    min_mean_score: Annotated[float, Field(ge=0, le=100), _NO_BOOL] | None = None
     """The lowest mean of their weighted scores."""
-    max_std_dev: Annotated[float, Field(ge=0), _Whole] | None = None
+    max_std_dev: Annotated[float, Field(ge=0), _NO_BOOL] | None = None
     """The largest standard deviation of their weighted scores."""
-    confidence_level: Annotated[float, Field(ge=0.5, le=0.99), _Whole] = 0.95
+    confidence_level: Annotated[float, Field(ge=0.5, le=0.99), _NO_BOOL] = 0.95
     """Confidence of the intervals of the pass rate and the mean score."""
 
 
 class ThresholdsConfig(EvalviewSection):
     """The limits of the test."""
 
-    min_score: Annotated[float, Field(ge=0, le=100), BeforeValidator(no_bool)]
+    min_score: Annotated[float, Field(ge=0, le=100), _NO_BOOL]
     """The lowest weighted score that passes."""
     max_cost: Number | None = None
     """The largest cost of the agent's answers, in US dollars."""
@@ -325,7 +325,7 @@ class ToolMock(EvalviewSection):
     """Arguments of the call; it may have others."""
     returns: Any = None
     """The tool result."""
-    latency_ms: Annotated[float, Field(ge=0), BeforeValidator(no_bool)] | None = None
+    latency_ms: Annotated[float, Field(ge=0), _NO_BOOL] | None = None
     """Milliseconds until the result."""
     error: str | None = None
     """The tool fails with this error; `returns` is not needed."""

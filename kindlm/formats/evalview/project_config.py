@@ -80,8 +80,7 @@ class JudgeConfig(EvalviewSection):
     """Address of another service with the provider's API."""
 
 
-def _model(value: Any) -> Any:
-    """Convert the name of a model to a mapping."""
+def _model_of_name(value: Any) -> Any:
     return {"name": value} if isinstance(value, str) else value
 
 
@@ -96,7 +95,7 @@ class ProjectConfig(EvalviewSection):
     """Seconds for one answer; 120 by default."""
     headers: HeadersConfig | None = None
     """Headers of each request; a case can override them."""
-    model: Annotated[ModelConfig | None, BeforeValidator(_model)] = None
+    model: Annotated[ModelConfig | None, BeforeValidator(_model_of_name)] = None
     """The model that agents use."""
     scoring: ScoringConfig | None = None
     """The weighted score."""

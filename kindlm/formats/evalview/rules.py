@@ -117,7 +117,6 @@ def _check_target(case: CaseConfig, config: ProjectConfig, reporter: Reporter) -
 
 
 def _check_address(endpoint: str, path: Path, reporter: Reporter) -> None:
-    """Report an address that is not a URL."""
     try:
         check_url(endpoint)
     except PydanticCustomError as error:

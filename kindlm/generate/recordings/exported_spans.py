@@ -258,7 +258,6 @@ def _exported_span(
 
 
 def _chat_span(span: Span, asked: Any, said: Any, facts: Mapping[str, Any]) -> Span:
-    """Return the span of a model call: its input, its output, and further attributes."""
     given = read_json(asked) if isinstance(asked, str) else asked
     messages = _messages_of(given, "user")
     # Langfuse appends the tools that LangChain gives to a model to its messages.
@@ -302,7 +301,7 @@ def _tool_span(span: Span, arguments: Any, result: Any, call_id: Any = None) -> 
 
 
 def _agent_span(span: Span, asked: Any, said: Any) -> Span:
-    """Return the span of an observation or a run that is no model call and no tool call."""
+    """Return the span of any other observation or run."""
     return _known(
         span,
         {

@@ -195,7 +195,6 @@ class _Reader:
                 self._lose(case.part, error)
 
     def _add_one(self, case: _Case, name: str, variables: Variables, hold: str) -> None:
-        """Add a test with these values of its variables."""
         checks = Checks()
         added = [part for part in case.asserts if self._assert(part, variables, case, checks)]
         if case.own and not any(each in added for each in case.own):
