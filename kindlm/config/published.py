@@ -66,7 +66,7 @@ def long_schema() -> dict[str, Any]:
     agents["allOf"] = [
         {"anyOf": [{"required": ["endpoint"]}, {"required": ["url"]}, *without]},
     ]
-    # `short_form` fills in the other keys that the models require.
+    # `absent_keys` fills in the other keys that the models require.
     schema["required"] = ["tests"]
     definitions["ModelConfig"]["required"] = ["model"]
     for name in ("ProviderConfig", "AgentConfig"):

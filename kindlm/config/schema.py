@@ -255,7 +255,7 @@ class TestConfig(Section):
     @model_validator(mode="after")
     def _says_one_thing(self) -> TestConfig:
         if self.input is not None:
-            # `short_form` has moved a usable input into `prompts` or `vars`.
+            # `absent_keys` has moved a usable input into `prompts` or `vars`.
             raise refuse(
                 "`input` does not go with what else the test says",
                 "Write the messages into `conversation`, or `{{input}}` into the prompt and a text"
