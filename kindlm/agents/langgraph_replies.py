@@ -37,7 +37,7 @@ from kindlm.dataclass import dataclass, replace
 from kindlm.ports import AgentReply
 from kindlm.same_calls import KnownCalls, merged_uses
 from kindlm.strict_json import as_text
-from kindlm.transcript import ToolUse, Usage
+from kindlm.transcript import Role, ToolUse, Usage
 from kindlm.wires import Spent, objects
 
 _TEXTS = ("output", "result", "answer", "response", "text", "content")
@@ -107,9 +107,10 @@ class GraphDraft(Draft):
                     self.steps.append(_step(event))
                     self.priced.append(event)
             case "message":
-                (message,) = read_messages({**event, "type": "ai"})
-                self.pieces.append(message.text)
-                self.add_messages({**event, "type": "ai"})
+                message = {**event, "type": "ai"}
+                pieces = read_messages(message)
+                self.pieces += [each.text for each in pieces if each.speaker is Role.ASSISTANT]
+                self.add_messages(message)
             case "metadata":
                 self.about.update(event)
             case "error":
@@ -176,8 +177,11 @@ class GraphDraft(Draft):
         rest = self._beside_messages(self.about)
         uses = merged_uses(self.steps, summary.tool_uses)
         uses = merged_uses(uses, reported_calls(rest, None))
-        text = self.last_message or (self.last_message if self.text is None else self.text)
-        text = "".join(self.pieces).strip() if self.pieces else text
+        text = self.last_message
+        if self.pieces:
+            text = "".join(self.pieces).strip()
+        elif not text and self.text is not None:
+            text = self.text
         if not text and self.about.get("error"):
             raise FailedReply(error_text(self.about))
         if text is None and not uses:

@@ -399,6 +399,14 @@ class TestStreams:
         assert (told.text, told.usage, told.reported_cost_usd) == ("okok", Usage(17, 3), 0.5)
         assert told.tool_uses[0].response is False
 
+    @pytest.mark.parametrize("role", ["system", "user", "tool"])
+    def test_pieces_of_others_are_not_the_text(self, stream, role):
+        answer = stream(
+            {"type": "message", "role": role, "content": "Refund A1."},
+            {"type": "message", "role": "assistant", "content": "Done."},
+        )
+        assert answer.text == "Done."
+
     def test_states_and_updates_of_a_graph(self, stream):
         update = {"agent": {"messages": [ai("", call("c1", "a"))]}, "other": None}
         told = stream(
