@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def put_off() -> Iterator[None]:
-    """Disable collection in this context, and exclude the objects of its end for good."""
+    """Disable collection in this context, and exclude all objects that exist at its end."""
     if not gc.isenabled():
         yield
         return

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -185,11 +185,7 @@ def _in_credential(name: str, value: str) -> Iterator[str]:
 
 def header_secrets(headers: Mapping[str, Any]) -> Iterator[str]:
     """Yield credentials that are written in headers, if long enough."""
-    for name, value in headers.items():
-        if isinstance(value, str):
-            yield from (
-                part for part in _literal_parts(name, value) if len(part) >= SHORTEST_SECRET
-            )
+    return _long_parts(headers, _literal_parts)
 
 
 def _literal_parts(name: str, value: str) -> Iterator[str]:
@@ -225,10 +221,15 @@ def _decoded(part: str) -> Iterator[str]:
 
 def program_secrets(variables: Mapping[str, Any]) -> Iterator[str]:
     """Yield the secrets in variables of a program, if long enough."""
-    for name, value in variables.items():
+    return _long_parts(variables, _literal_secrets)
+
+
+def _long_parts(
+    values: Mapping[str, Any], parts_of: Callable[[str, str], Iterator[str]]
+) -> Iterator[str]:
+    for name, value in values.items():
         if isinstance(value, str):
-            found = _literal_secrets(str(name), value)
-            yield from (part for part in found if len(part) >= SHORTEST_SECRET)
+            yield from (part for part in parts_of(name, value) if len(part) >= SHORTEST_SECRET)
 
 
 def _literal_secrets(name: str, value: str) -> Iterator[str]:

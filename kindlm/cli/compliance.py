@@ -71,7 +71,7 @@ def write_wanted(
             continue
         name = _NOT_IN_NAMES.sub("-", suite.name).strip("-.")[:_LONGEST_NAME] or "suite"
         stem = request.root / Path(suite.path).parent / folder / f"{view.id}-{name}"
-        document = document_of(view, suite.id, look)
+        document = document_of(view, suite, look)
         try:
             file = _unused(stem, written)
             with open_report(file) as out:

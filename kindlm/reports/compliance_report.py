@@ -99,11 +99,12 @@ def _sealed(text: str, facts: Mapping[str, Any], above: str) -> Document:
     return Document(content + end, changed)
 
 
-def document_of(view: RunView, suite: str, options: ReportOptions, above: str = "") -> Document:
-    """Return the document of a suite of a run, by the suite's id."""
-    found = view.suite(suite)
-    facts = read_facts(view, found, options.regression_threshold)
-    return write_document(facts, template_of(view, found), above)
+def document_of(
+    view: RunView, suite: SuiteView, options: ReportOptions, above: str = ""
+) -> Document:
+    """Return the document of a suite of a run."""
+    facts = read_facts(view, suite, options.regression_threshold)
+    return write_document(facts, template_of(view, suite), above)
 
 
 def documents_of(view: RunView, suites: Iterable[SuiteView], options: ReportOptions) -> Document:
@@ -114,7 +115,7 @@ def documents_of(view: RunView, suites: Iterable[SuiteView], options: ReportOpti
     text, wrong = "", None
     for suite in suites:
         text += "\n" if text else ""
-        document = document_of(view, suite.id, options, text)
+        document = document_of(view, suite, options, text)
         text += document.text
         wrong = wrong or document.problem
     return Document(text, wrong)

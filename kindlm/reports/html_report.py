@@ -40,7 +40,7 @@ _FULL_BYTES = 1_700_000
 """A file of this size gets no more executions: it has to open quickly."""
 
 _MOST_BYTES = 1_900_000
-"""The size of a file with its last execution."""
+"""The largest size of the file, including its last execution."""
 
 _OVERVIEW_BYTES = 700_000
 """The part of the file for the verdict, the totals and the list of tests."""

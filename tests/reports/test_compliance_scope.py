@@ -24,7 +24,7 @@ ADDRESS = "ann@example.org"
 
 
 def documents(view: RunView) -> dict[str, str]:
-    return {suite.name: document_of(view, suite.id, ReportOptions()).text for suite in view.suites}
+    return {suite.name: document_of(view, suite, ReportOptions()).text for suite in view.suites}
 
 
 def written(view: RunView) -> str:

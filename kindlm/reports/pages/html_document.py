@@ -112,29 +112,23 @@ class Document:
 
 
 def render(document: Document, links: Links) -> Iterator[str]:
-    """Yield the whole page in pieces."""
-    yield from (
-        _templates()
-        .get_template(document.template)
-        .generate(
-            document.values,
-            title=document.title,
-            links=links,
-            # Files of this package need no escaping.
-            style=Markup(_style(document)),  # noqa: S704
-            script=Markup(_script(document)),  # noqa: S704
-            policy=policy(document),
-        )
+    """Return the whole page in pieces."""
+    template = _templates().get_template(document.template)
+    return template.generate(
+        document.values,
+        title=document.title,
+        links=links,
+        # Files of this package need no escaping.
+        style=Markup(_style(document)),  # noqa: S704
+        script=Markup(_script(document)),  # noqa: S704
+        policy=policy(document),
     )
 
 
 def render_part(document: Document, links: Links) -> str:
     """Return only the title and the content of a page, which its script replaces to update it."""
-    return "".join(
-        _templates()
-        .get_template(document.template)
-        .generate(document.values, title=document.title, links=links, part=True)
-    )
+    template = _templates().get_template(document.template)
+    return template.render(document.values, title=document.title, links=links, part=True)
 
 
 def render_fragment(template: str, values: Mapping[str, Any]) -> Markup:
