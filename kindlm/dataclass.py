@@ -86,7 +86,6 @@ def _frozen(cls: type[Any]) -> type[Any]:
 
 
 def _values_of(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
-    """Return a function that returns the values of some fields."""
     if len(names) > 1:
         return attrgetter(*names)
     return lambda value: tuple([getattr(value, name) for name in names])

@@ -144,8 +144,6 @@ class _NoTransport(httpx.AsyncBaseTransport):
 
 
 class _AnswerBody(httpx.AsyncByteStream):
-    """The body of a response, in the parts in which it arrives."""
-
     def __init__(self, answer: aiohttp.ClientResponse) -> None:
         self._answer = answer
 

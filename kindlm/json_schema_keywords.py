@@ -277,7 +277,6 @@ def _evaluated_properties(validator: Any, value: Mapping[str, Any], schema: Any)
 
 
 def _references(validator: Any, schema: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield the targets of a schema's references."""
     from referencing.jsonschema import lookup_recursive_ref
 
     # The library passes its resolver to keywords only in this attribute.

@@ -132,7 +132,6 @@ class Section(Table):
 
 
 def _docstrings(section: type[Described]) -> dict[str, str]:
-    """Return the docstrings of the attributes of a section and its bases."""
     found: dict[str, str] = {}
     for part in reversed(section.__mro__):
         if not issubclass(part, Described) or part is Described:

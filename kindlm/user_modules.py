@@ -139,7 +139,6 @@ def _namesakes(folder: Path) -> dict[str, ModuleType]:
 
 
 def _is_from_elsewhere(name: str, folder: Path) -> bool:
-    """Return whether a module with that name was loaded from outside of a folder."""
     origin = getattr(sys.modules.get(name), "__file__", None)
     return origin is not None and not Path(origin).resolve().is_relative_to(folder)
 

@@ -329,7 +329,6 @@ def _is_merge(event: Any) -> bool:
 
 
 def _merged(node: Node) -> list[Node]:
-    """Return the mappings that `<<` refers to: one or several."""
     of_list = isinstance(node.value, list)
     nodes = list(node.children.values()) if of_list else [node]
     if any(not isinstance(item.value, dict) for item in nodes):

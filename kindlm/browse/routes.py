@@ -198,8 +198,6 @@ def _diff(db: sqlite3.Connection, requested: PageRequest, _: Addresses) -> Docum
 
 
 def _view(page: Page) -> Any:
-    """Return the view function of a page, as Datasette calls it."""
-
     async def view(request: Request, datasette: Datasette) -> Response:
         found = request.url_vars
         database = tilde_decode(found["database"])

@@ -302,7 +302,6 @@ def _answer(assertion: AssertionView, demand: _Demand, text: str | None) -> str 
 
 
 def _cut(shown: str, most: int) -> str:
-    """Return the beginning of an escaped text."""
     return shown if len(shown) <= most else f"{shown[:most]}…"
 
 
@@ -368,7 +367,6 @@ def _demand(assertion: CheckResult, made: Sequence[ToolCallView]) -> _Demand:
 
 
 def _is_of_package(assertion: CheckResult) -> bool:
-    """Return whether the failed check is from a package."""
     is_own = assertion.kind in ("custom", "python")
     return assertion.failure_code == "CUSTOM_CHECK_FAILED" and not is_own
 
@@ -403,7 +401,6 @@ def _wanted(expected: Any) -> tuple[Row, ...]:
 
 
 def _paths(expected: dict[str, Any], arguments: Any) -> tuple[str, ...]:
-    """Return the paths of differing arguments."""
     is_exact = bool(expected.get("argsExact"))
     wanted = expected.get("argsMatch", {} if is_exact else None)
     if wanted is None or not isinstance(arguments, dict):

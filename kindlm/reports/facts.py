@@ -40,7 +40,7 @@ _FOUND_BY_VALIDATE = ("CONFIG_PARSE_ERROR", "CONFIG_VALIDATION_ERROR")
 
 _LONG_NUMBER = 30
 
-_NO_REASON = "its process ended before it could say why"
+_NO_REASON = "its process ended without giving a reason"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def describe_shard(shard: Shard) -> str:
     """Return the number of a shard in its group, and which shards are missing or unfinished."""
     own = shard.name(shard.index)
     if shard.group is None:
-        return f"Shard {own} of a group without a name: it cannot be put together"
+        return f"Shard {own} of a group without a name: it cannot be merged with the others"
     parts = [f"Shard {own} of group {shard.group}"]
     for how, indices in (("not here", shard.missing), ("not finished", shard.unfinished)):
         if indices:
@@ -244,13 +244,12 @@ def _show_failing(view: RunView) -> str | None:
 
 
 def _unfinished(view: RunView, missing: int, planned: int, suites: Sequence[SuiteView]) -> Verdict:
-    """Return the state of a run, or of suites of it, that did not complete."""
     word, executions = view.status.upper(), count(planned, "execution")
     if view.status == "running":
-        return Verdict(word, (f"{missing:,} of {executions} have not ended yet",), passed=False)
+        return Verdict(word, (f"{missing:,} of {executions} have not finished yet",), passed=False)
     reasons = _why_failed(suites)
     if missing:
-        reasons = (f"{missing:,} of {executions} did not run to their end", *reasons)
+        reasons = (f"{missing:,} of {executions} did not finish", *reasons)
     return Verdict(word, (view.info.reason or _NO_REASON, *reasons), passed=False)
 
 
@@ -392,10 +391,10 @@ def unsettled(view: RunView) -> Unsettled | None:
         return None
     if view.group is not None:
         return Unsettled(f"GROUP_{status.upper()}", view.group.what_lacks)
-    why = "it has not ended yet" if status == "running" else view.info.reason or _NO_REASON
+    why = "it has not finished yet" if status == "running" else view.info.reason or _NO_REASON
     if view.missing:
         executions = count(view.info.planned, "execution")
-        why += f"; {view.missing:,} of {executions} did not run to their end"
+        why += f"; {view.missing:,} of {executions} did not finish"
     return Unsettled(f"RUN_{status.upper()}", why)
 
 

@@ -163,7 +163,6 @@ def _test_parts(view: RunView, test: TestView) -> Iterator[str]:
 
 
 def _repeats(found: RepeatStatistics | None) -> dict[str, Any] | None:
-    """Return the statistics of repeats, None for a test with fewer than two."""
     if found is None:
         return None
     return {

@@ -132,7 +132,6 @@ def write_report(view: RunView, out: TextIO, options: ReportOptions) -> None:
 
 
 def _groups(view: RunView, suite: SuiteView) -> Iterator[_Group]:
-    """Return a group for each target with selected tests."""
     targets = view.targets(suite)
     # CI services merge tests of the same name and suite, so the name includes the target.
     name = suite.full_name
@@ -171,7 +170,6 @@ def _write_group(view: RunView, group: _Group, xml: XmlWriter) -> None:
 
 
 def _reviews(view: RunView, group: _Group) -> Iterator[tuple[str, str]]:
-    """Yield reviews of the executions of a group, as names and values of properties."""
     if not view.reviewed().executions:
         return
     for test in view.tests(group.suite.id):
@@ -267,7 +265,7 @@ def _other_suites(view: RunView) -> Iterator[tuple[str, list[_Case]]]:
         kind = "GROUP_INCOMPLETE"
         yield _SHARDS, [_Case(f"shard {shard}", "error", how, kind) for shard, how in lacking]
     elif (no_verdict := unsettled(view)) is not None:
-        yield _RUN, [_Case("came to its end", "error", no_verdict.message, no_verdict.code)]
+        yield _RUN, [_Case("finished", "error", no_verdict.message, no_verdict.code)]
     suites = [suite for suite in view.suites if suite.gates]
     for suite in suites:
         missing = view.missing_of(suite)
@@ -281,7 +279,7 @@ def _gate_case(gate: GateResult, missing: int) -> _Case:
     if not missing:
         return _Case(gate.name)
     # A gate that passes on a part of the executions may still fail on all of them.
-    so_far = f"so far {comparison(gate)}: {count(missing, 'execution')} did not end"
+    so_far = f"so far {comparison(gate)}: {count(missing, 'execution')} did not finish"
     return _Case(gate.name, "skipped", so_far)
 
 

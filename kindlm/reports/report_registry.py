@@ -118,7 +118,6 @@ def faulty_reports() -> list[KindlmError]:
 
 @cache
 def _own_reports() -> dict[str, str]:
-    """Return the modules of kindlm's own reports by the names of the reports."""
     modules = pkgutil.iter_modules(reports.__path__, f"{reports.__name__}.")
     return {
         module.name.rpartition(".")[2].removesuffix("_report"): module.name

@@ -66,7 +66,7 @@ def test_a_killed_run_stays_incomplete_where_another_suite_has_ended(
     writer.leave()
     rescored = kindlm("rescore", "aaaa2222", "--db", history.path)
     assert rescored.code == 1
-    assert "1 of its 2 executions did not run to their end" in " ".join(rescored.err.split())
+    assert "1 of its 2 executions did not finish" in " ".join(rescored.err.split())
 
 
 SCRIPTED = """

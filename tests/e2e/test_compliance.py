@@ -206,7 +206,7 @@ def test_shards_are_compared_with_the_accepted_run_as_one(
     for shard in ("1/2", "2/2"):
         workspace.run("test", "--shard", shard, "--run-group", "nightly")
     told = workspace.run("report", "nightly", "--format", "compliance").stdout
-    assert "This suite beside it: **UNCHANGED**; 2 as before\n" in told
+    assert "This suite compared with it: **UNCHANGED**; 2 as before\n" in told
 
 
 def test_a_pdf_that_cannot_be_written_is_reported(

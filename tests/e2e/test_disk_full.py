@@ -125,7 +125,7 @@ def test_what_a_full_disk_refused_is_imported_once_there_is_room(
 
     assert f"Next: kindlm history import {file}" in done.stdout
     assert "INTERRUPTED: the history could not be written" in done.stdout
-    assert "before it could say why" not in done.stdout
+    assert "without giving a reason" not in done.stdout
 
     filler = small_disk / "filler"
     with suppress(OSError), filler.open("wb") as out:

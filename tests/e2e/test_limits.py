@@ -95,7 +95,7 @@ def test_a_run_that_has_spent_its_money_is_aborted_and_finished_with_more(
     assert stopped.returncode == 1
     assert "ABORTED" in stopped.stdout
     assert "--max-cost 0.015" in stopped.stdout
-    assert "4 of 6 executions did not run to their end" in one_line(stopped.stdout)
+    assert "4 of 6 executions did not finish" in one_line(stopped.stdout)
     assert len(server.requests) == 2
     # The limit still holds, and nothing more is spent.
     again = workspace.run("test", "--resume")
@@ -128,7 +128,7 @@ def test_a_run_that_is_cut_off_says_all_that_it_spent_and_is_finished_with_more(
         "SELECT count(status), sum(status IS NULL) FROM executions"
     )
     assert cut_off >= 1
-    assert f"{6 - ended} of 6 executions did not run to their end" in one_line(stopped.stdout)
+    assert f"{6 - ended} of 6 executions did not finish" in one_line(stopped.stdout)
     assert workspace.query("SELECT sum(cost_usd) FROM spend") == [
         (pytest.approx(calls * CALL_USD),)
     ]

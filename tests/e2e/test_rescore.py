@@ -234,7 +234,7 @@ def test_a_run_that_was_stopped_is_not_reported_as_a_whole(
     told = workspace.run("rescore", "stopped")
     assert told.returncode == 1
     ((live,),) = workspace.query("SELECT id FROM runs WHERE mode = 'live'")
-    why = f"run {live} was interrupted: 4 of its 5 executions did not run to their end"
+    why = f"run {live} was interrupted: 4 of its 5 executions did not finish"
     assert why in told.stderr
     assert f"ABORTED: {why}" in " ".join(told.stdout.split())
     assert f"Compare: kindlm diff {live} " in told.stdout

@@ -74,7 +74,7 @@ def test_a_run_that_loses_a_program_is_stopped_and_says_why(workspace, run, serv
     )
     # How many there are depends on when it ended.
     missing = error["message"].removeprefix(f"{reason}; ")
-    assert missing in {f"{n} of 2 executions did not run to their end" for n in (1, 2)}
+    assert missing in {f"{n} of 2 executions did not finish" for n in (1, 2)}
 
 
 def test_it_is_stopped_also_when_all_tests_had_passed_by_then(run):

@@ -101,7 +101,7 @@ def test_a_suite_that_came_to_its_end_passed_where_the_run_did_not(history: Any,
     assert "**PASSED: 1 test passed**" in first
     assert "which as a whole is INTERRUPTED" in first
     assert "- executions: 1: 1 passed\n" in first
-    assert "**INTERRUPTED: SIGINT, 1 of 2 executions did not run to their end**" in second
+    assert "**INTERRUPTED: SIGINT, 1 of 2 executions did not finish**" in second
     assert "- executions: 2: 1 passed, 1 not run\n" in second
 
 

@@ -125,7 +125,7 @@ def test_a_stopped_run_says_so(history: Any, make: Any, write: Any) -> None:
         {
             "code": "RUN_INTERRUPTED",
             "number": None,
-            "message": "SIGINT; 3 of 4 executions did not run to their end",
+            "message": "SIGINT; 3 of 4 executions did not finish",
             "where": None,
         }
     ]

@@ -190,16 +190,16 @@ def test_a_run_that_did_not_end_is_an_error_and_its_gates_have_not_passed(
 
     found = cases(root)
     assert (root.get("failures"), root.get("errors")) == ("0", "1")
-    (error,) = found["Run", "came to its end"]
+    (error,) = found["Run", "finished"]
     code = {"interrupt": "RUN_INTERRUPTED", "abort": "RUN_ABORTED", "leave": "RUN_KILLED"}[end]
     assert (error.tag, error.get("type")) == ("error", code)
     said = error.get("message") or ""
-    assert said.endswith("; 2 of 4 executions did not run to their end")
+    assert said.endswith("; 2 of 4 executions did not finish")
     assert end == "leave" or said.startswith(reason)
     assert not list(found["Quality Gates [whole]", "passRateMin"])
     (skipped,) = found["Quality Gates [part]", "passRateMin"]
     assert (skipped.tag, skipped.get("message")) == (
-        "skipped", "so far 1.00 ≥ 0.95: 2 executions did not end",
+        "skipped", "so far 1.00 ≥ 0.95: 2 executions did not finish",
     )  # fmt: skip
 
 

@@ -174,7 +174,7 @@ def test_a_stopped_run_says_what_is_missing(history: Any, make: Any, write: Any)
     text = write(view, "terminal")
 
     line_with(text, "- support", "1/1")
-    line_with(text, "INTERRUPTED: SIGINT, 2 of 3 executions did not run to their end")
+    line_with(text, "INTERRUPTED: SIGINT, 2 of 3 executions did not finish")
     line_with(text, "Next: kindlm test --resume k3f9x2ab")
     line_with(write(view, "terminal", verbose=True), "third", "not run")
 

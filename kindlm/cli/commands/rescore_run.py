@@ -233,7 +233,7 @@ def _lacking_of(
     )
     if not never:
         return None
-    lacks = f"{len(never):,} of its {len(planned):,} executions did not run to their end"
+    lacks = f"{len(never):,} of its {len(planned):,} executions did not finish"
     return Lacking(never, f"run {source.id} was {source.state}: {lacks}; finish it first")
 
 

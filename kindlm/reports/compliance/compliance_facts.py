@@ -191,7 +191,6 @@ SELECT count(*)
 
 
 def _notes(view: RunView, suite: SuiteView) -> Iterator[str]:
-    """Yield notes that a reader needs to interpret the document."""
     if view.shard is not None:
         yield f"{facts.describe_shard(view.shard)}. This report covers only what this shard ran."
     elif others := view.db.execute(*among(_NOT_SELECTED, suite.parts)).fetchone()[0]:

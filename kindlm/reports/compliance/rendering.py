@@ -325,7 +325,6 @@ def main() -> None:
 
 
 def _limit(cpu_s: int, memory: int) -> None:
-    """Set limits of the operating system, as far as it has them."""
     try:
         import resource
     except ImportError:

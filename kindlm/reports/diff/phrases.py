@@ -129,7 +129,7 @@ def notes_of(diff: RunDiff) -> Iterator[str]:
             yield f"Group {one_line(view.id)} is {view.status}: {view.info.reason}."
         elif view.info.ended != "finished":
             missing = f"{view.missing:,} of {count(view.info.planned, 'execution')}"
-            yield (f"Run {view.id} is {view.status}: {missing} did not end, and are not compared.")
+            yield f"Run {view.id} is {view.status}: {missing} did not finish, and are not compared."
     if diff.before.id == diff.after.id:
         yield "Both sides are the same run."
     if diff.attempts is not None:

@@ -129,7 +129,6 @@ def _rows_of(view: RunView) -> _Rows:
 
 
 def _targets_of(rows: _Rows) -> list[str]:
-    """Return the targets in the order of their first test."""
     return list(dict.fromkeys(target for tests in rows.values() for target in tests))
 
 
