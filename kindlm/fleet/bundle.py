@@ -30,7 +30,9 @@ def make_bundle(loaded: Loaded, root: Path) -> Result[bytes]:
     """
     in_python = (file for file in (*loaded.files, *loaded.referenced) if file.suffix == ".py")
     modules = frozenset(
-        Tree(import_root(file), ".py") for file in map(Path.resolve, in_python) if _is_ours(file)
+        Tree(import_root(file), ".py")
+        for file in map(Path.resolve, in_python)
+        if not _is_installed(file)
     )
     needed = watched_files((), loaded, root).joined(WatchedFiles(trees=modules))
     return pack(sorted(needed.stamps()), root)
@@ -40,7 +42,7 @@ def pack(files: Iterable[Path], root: Path) -> Result[bytes]:
     """Pack files below `root`; return an error if one is elsewhere, or if they are too large."""
     found: dict[str, Path] = {}
     for path in files:
-        if path.is_dir() or _is_environment(path) or not _is_ours(path):
+        if path.is_dir() or _is_environment(path) or _is_installed(path):
             continue
         name = _name_in(path, root)
         if name is None or not name.isprintable():
@@ -92,7 +94,7 @@ def _is_environment(path: Path) -> bool:
     return path.name == ".env" or path.name.startswith(".env.") or path.suffix == ".env"
 
 
-def _is_ours(path: Path) -> bool:
-    """Return whether a file belongs to the project; workers have packages installed."""
+def _is_installed(path: Path) -> bool:
+    """Return whether a file belongs to an installed package, which workers have, too."""
     is_kindlms = path.is_relative_to(Path(kindlm.__file__).parent)
-    return not (is_kindlms or "site-packages" in path.parts)
+    return is_kindlms or "site-packages" in path.parts

@@ -334,6 +334,6 @@ def _remove_forgotten() -> None:
         with suppress(OSError):  # another worker may remove it, too
             held = [*folder.iterdir()]
             written = max(path.lstat().st_mtime for path in (folder, *held))
-            is_ours = all(path.name.startswith(_DATABASE) for path in held)
-            if is_ours and written < time.time() - _KEPT_S:
+            is_history = all(path.name.startswith(_DATABASE) for path in held)
+            if is_history and written < time.time() - _KEPT_S:
                 shutil.rmtree(folder)

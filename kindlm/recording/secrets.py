@@ -87,9 +87,9 @@ def secret_values(environ: Mapping[str, str], key_variables: Iterable[str]) -> s
     values = set(_members(_content_of(environ.get("GOOGLE_APPLICATION_CREDENTIALS", ""))))
     for name, written in environ.items():
         value = written.strip()
-        if is_secret_name(name) or (name in named and not _is_there(value)):
+        if is_secret_name(name) or (name in named and not _is_path(value)):
             values.add(value)
-        may_be_one = may_be_secret_name(name) and not is_ordinary(value) and not _is_there(value)
+        may_be_one = may_be_secret_name(name) and not is_ordinary(value) and not _is_path(value)
         if may_be_one or ("://" in value and ("@" in value or "?" in value)):
             values |= set(variable_secrets(name, value))
     for value in tuple(values):
@@ -132,7 +132,7 @@ def _lines_of_keys(text: str) -> Iterator[str]:
         yield from filter(_LINE_OF_A_KEY.fullmatch, lines)
 
 
-def _is_there(value: str) -> bool:
+def _is_path(value: str) -> bool:
     """Return whether a value is the path of a file or folder, like HOME: paths are not secret."""
     # Path.exists() raises for a name that is too long.
     return os.path.isabs(value) and os.path.exists(value)  # noqa: PTH110, PTH117

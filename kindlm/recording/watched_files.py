@@ -165,7 +165,7 @@ def _made_of(suite: Suite, root: Path) -> Iterator[Path | Tree]:
             file = folder / part
             # `Path.is_file` would raise for some texts.
             is_file = bool(part) and os.path.isfile(file)  # noqa: PTH113
-            if is_file and _is_ours(Path(os.path.realpath(file)).parent, (root, folder)):
+            if is_file and _is_inside(Path(os.path.realpath(file)).parent, (root, folder)):
                 yield file
                 if file.suffix.lower() not in _DATA:
                     yield Tree(file.parent, file.suffix.lower())
@@ -182,7 +182,7 @@ def _made_of(suite: Suite, root: Path) -> Iterator[Path | Tree]:
         module = agent.endpoint.partition(":")[0]
         places = (Path(os.path.realpath(here / path)), root)
         found = next((folder for folder in places if _has_module(folder, module)), None)
-        if found is not None and _is_ours(found, (root, here)):
+        if found is not None and _is_inside(found, (root, here)):
             yield Tree(found, ".py")
 
 
@@ -193,7 +193,7 @@ def _has_module(folder: Path, name: str) -> bool:
     return top.with_suffix(".py").is_file() or top.is_dir()
 
 
-def _is_ours(folder: Path, places: Sequence[Path]) -> bool:
+def _is_inside(folder: Path, places: Sequence[Path]) -> bool:
     """Return whether a folder, links followed, is in one of the places and not a skipped folder."""
     for place in map(Path, map(os.path.realpath, places)):
         if folder.is_relative_to(place):

@@ -114,8 +114,8 @@ def _parts(
         if there.version < until:
             yield Part(name, there.version, until)
         else:
-            ours = hash_at(db, name, until)
-            if there.version > until or ours is None or hash_text(ours) != there.head:
+            here = hash_at(db, name, until)
+            if there.version > until or here is None or hash_text(here) != there.head:
                 yield Part(name, until, until)
 
 

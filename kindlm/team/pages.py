@@ -140,7 +140,7 @@ class Pages:
             if request.method in _READS:
                 return self._login_page(person, request.args.get("next") or "")
             return await self._log_in(request)
-        if request.path == LOGOUT and request.method == "POST" and _is_ours(request):
+        if request.path == LOGOUT and _is_own_form(request):
             answer = _redirect(LOGIN)
             # The browser's back button must not show pages again.
             answer.headers["clear-site-data"] = '"cache"'
@@ -202,7 +202,7 @@ class Pages:
         return response(document, links)
 
     async def _log_in(self, request: Request) -> Response:
-        if not _is_ours(request):
+        if not _is_own_form(request):
             return _refused(403, "Only the login page of this server logs in.")
         form = await posted(request, _LONGEST_FORM)
         if form is None:
@@ -268,7 +268,7 @@ def _signature(key: bytes, token_id: str, end: str) -> str:
     return hmac.new(key, f"session {token_id} {end}".encode(), "sha256").hexdigest()
 
 
-def _is_ours(request: Request) -> bool:
+def _is_own_form(request: Request) -> bool:
     return request.method == "POST" and sent_by_own_page(request.headers)
 
 

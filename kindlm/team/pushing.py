@@ -28,7 +28,7 @@ from kindlm_store.canonical import hash_text
 _ENDS = "SELECT name, version, head FROM streams ORDER BY id"
 _PLANNED = "SELECT 1 FROM suites WHERE run = ?"
 
-_OURS = """
+_LOCAL_JOURNALS = """
 SELECT DISTINCT stream FROM event_log WHERE type IN ('contents.purged', 'streams.pulled')
 """
 """Journals about this history alone are not pushed: others cannot erase texts on a server."""
@@ -115,8 +115,8 @@ class Push:
         units = {} if runs is None else {run: streams_of(db, run)[1] for run in runs}
         names = list(dict.fromkeys(name for streams in units.values() for name in streams))
         if runs is None:
-            ours = {name for (name,) in db.execute(_OURS).fetchall()}
-            names = [name for name in ends if name not in ours]
+            local = {name for (name,) in db.execute(_LOCAL_JOURNALS).fetchall()}
+            names = [name for name in ends if name not in local]
         answered = self.client.heads(names)
         if isinstance(answered, Err):
             return answered
