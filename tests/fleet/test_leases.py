@@ -70,7 +70,7 @@ def test_a_worker_that_is_silent_loses_its_shard_and_what_it_says_later_is_refus
     end = coordinator._end_of(1, pending)
     assert end is not None
     with closing(history.log.reader()) as db:
-        assert coordinator._goes_on(1, end, db)
+        assert coordinator._must_run_again(1, end, db)
     assert not coordinator.hear("1.1")
     time.now = 1_000.0
     assert coordinator._end_of(1, pending) is None
