@@ -179,7 +179,7 @@ class Drift(_ByMethod):
     async def _measured(self, current: str, context: CheckContext) -> Measured:
         if context.turn is not None:
             raise UndecidedError(
-                "Drift is measured from final answers, and this asks for it after an earlier one.",
+                "Drift compares final answers, but this `expect` is about an earlier answer.",
                 "Write it in the `expect` of the test itself.",
             )
         if context.baseline_error is not None:
@@ -277,7 +277,7 @@ async def _by_embedding(baseline: str, current: str, context: CheckContext) -> M
     """Return one minus the cosine similarity of the embeddings, at most 1."""
     if context.embed is None:
         raise UndecidedError(
-            "No provider of this suite serves embeddings.",
+            "No provider of this suite supports embeddings.",
             "Configure one that does, such as openai or ollama, or use method: judge.",
         )
     reply = await context.embed((baseline, current))

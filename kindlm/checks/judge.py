@@ -205,7 +205,7 @@ class Judge(CheckSection, AskingCheck):
         criteria, rubric = self.asked
         asked = judgement(scale, is_ready=self.ready is not None)
         if self.ready is not None and not transcript.text.strip():
-            message = "The answer is empty: no ready criterion is met by it."
+            message = "The answer is empty, so it meets no ready criterion."
             code, least = "JUDGE_BELOW_THRESHOLD", self.min_score
             return failed(code, message, expected=least, actual=0.0, threshold=least)
 

@@ -225,7 +225,7 @@ class Metric(Check):
             actual = known(transcript)
         if actual is None and known is None:
             names = ", ".join(KNOWN_METRICS)
-            always = f"Those that are always there: {names}."
+            always = f"These are always known: {names}."
             return undecided(f"The agent reported no metric {shown(name)}. {always}")
         if actual is None:
             why = why_unknown(transcript) if known is _tool_calls else None

@@ -173,7 +173,7 @@ def matches_anything(pattern: str) -> bool:
     )
 
 
-EMPTY = "every text holds the empty one"
+EMPTY = "every text contains the empty text"
 """The reason why a check for the empty text never fails."""
 
 

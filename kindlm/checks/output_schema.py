@@ -59,7 +59,7 @@ class Schema(Check):
             return failed("SCHEMA_PARSE_ERROR", message, expected="JSON", actual=excerpt(text))
         note = ""
         if unfenced(text) is not None:
-            note = "The output is JSON inside a code fence, which was taken away."
+            note = "The output is JSON inside a code fence, which was removed."
         if self.schema is None:
             return passed(message=note)
         found = schema_issues(self.schema, value)

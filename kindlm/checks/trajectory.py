@@ -108,7 +108,7 @@ class Trajectory(CheckSection):
 
     def never_fails(self, timeout_ms: float) -> Iterator[tuple[Place, str]]:
         if self.expects_nothing:
-            yield (), f"no call has to be made in the mode {self.mode}, and all may be"
+            yield (), f"the mode {self.mode} requires no calls, and allows any"
 
     def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
         """Return whether all tool calls agree with the list.

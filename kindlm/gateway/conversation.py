@@ -64,7 +64,7 @@ class ModelCall:
     tries: int = 1
     begun: float = field(default_factory=time.perf_counter)
     answer: WireAnswer | None = None
-    answer_so_far: Callable[[], HttpAnswer] | None = None
+    answer_so_far: Callable[[], ReceivedAnswer] | None = None
     is_over: bool = False
 
     @property
@@ -81,7 +81,7 @@ class _Use:
 
 
 @dataclass(frozen=True, slots=True)
-class HttpAnswer:
+class ReceivedAnswer:
     """The HTTP answer to a model call, or to a replayed one (`recorded`).
 
     Attributes:
@@ -229,7 +229,7 @@ class SeenConversation:
             elif use is not None and not use.is_answered:
                 use.response, use.is_answered = result, True
 
-    async def record_answer(self, call: ModelCall, got: HttpAnswer) -> None:
+    async def record_answer(self, call: ModelCall, got: ReceivedAnswer) -> None:
         """Record and count an answer, also if the task is cancelled meanwhile."""
         read, begun = None, time.perf_counter()
         try:
@@ -241,7 +241,10 @@ class SeenConversation:
             self._record_answer(call, got, read)
 
     def _record_answer(
-        self, call: ModelCall, got: HttpAnswer, read: tuple[WireAnswer, str | None] | None = None
+        self,
+        call: ModelCall,
+        got: ReceivedAnswer,
+        read: tuple[WireAnswer, str | None] | None = None,
     ) -> None:
         """Record and count an answer; `read` is the result of `_read`, if it is known."""
         if call.is_over:
@@ -268,7 +271,7 @@ class SeenConversation:
                     self.desk.spend(model or call.model, Cost())
             if got.hint:
                 why = bounded(scrub(problem)).rstrip(".")
-                self._trouble = f"Its call of {call.path} failed: {why}. {got.hint}."
+                self._trouble = f"Its call to {call.path} failed: {why}. {got.hint}."
             code = _CODES.get(got.status, ErrorCode.PROVIDER_API_ERROR)
             self.desk.record(
                 ProviderFailed(
@@ -367,7 +370,7 @@ class SeenConversation:
             task.cancel()
             if call is not None:
                 so_far = call.answer_so_far
-                got = HttpAnswer(0, "", None) if so_far is None else so_far()
+                got = ReceivedAnswer(0, "", None) if so_far is None else so_far()
                 self._record_answer(call, replace(got, problem=why))
 
     def _missing(self) -> str | None:
@@ -389,9 +392,9 @@ class SeenConversation:
         if lacking:
             names = ", ".join(map(bounded, dict.fromkeys(map(scrub, lacking))))
             return (
-                f"A model of the agent {self.agent} called {names}, and was sent no result: whether"
-                " the agent ran it is not known. Let the agent report its tool calls, or add"
-                " `reportsTools: true` if it runs all that its models call."
+                f"A model of the agent {self.agent} called {names}, but received no result, so"
+                " it is unknown whether the agent ran it. Let the agent report its tool calls, or"
+                " add `reportsTools: true` if it runs all that its models call."
             )
         return None
 
@@ -412,7 +415,7 @@ def _storable(messages: Sequence[Message], previous: ModelCall | None) -> tuple[
     )
 
 
-def _read(path: str, got: HttpAnswer) -> tuple[WireAnswer, str | None]:
+def _read(path: str, got: ReceivedAnswer) -> tuple[WireAnswer, str | None]:
     """Return the content of an answer, and why it is incomplete, or None."""
     wire, problem = WIRES.get(path), got.problem
     if got.status >= 400:
@@ -440,7 +443,7 @@ def _tokens_of_vectors(body: str) -> Usage:
     return Usage() if tokens is None else Usage(tokens, 0)
 
 
-def _refusal(got: HttpAnswer) -> str:
+def _refusal(got: ReceivedAnswer) -> str:
     reason = None
     if got.body is not None:
         try:

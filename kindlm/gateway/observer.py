@@ -46,7 +46,7 @@ _HINTS: Mapping[_Reached, str] = {
     " OPENAI_API_KEY, ANTHROPIC_BASE_URL, ANTHROPIC_API_KEY).",
     "shared": "Let `serve` start its program, and its clients take address and key from the"
     " environment (OPENAI_BASE_URL, OPENAI_API_KEY, ANTHROPIC_BASE_URL, ANTHROPIC_API_KEY).",
-    "here": "Of agents in the process of the test, clients are seen that are built on httpx, such"
+    "here": "kindlm sees the calls of agents in the test process if their clients use httpx, such"
     " as those of OpenAI and Anthropic.",
 }
 """What to do if no model calls arrive."""

@@ -128,9 +128,11 @@ class RecordedModels:
                 return call
             why = f"the answer of {call.id} is no longer stored"
         elif same:
-            why = f"it was made {count(len(same), 'time')} then, and comes once more now"
+            why = f"it was recorded {count(len(same), 'time')}, and the agent sends it once more"
         elif found:
-            return self._miss(path, f"it failed then: {found[0].failure}", verb="answered")
+            return self._miss(
+                path, f"it failed in the recording: {found[0].failure}", verb="answered"
+            )
         else:
             why = self._nearest(path, form)
         hint = "Record it: kindlm test; or undo the change"

@@ -29,7 +29,7 @@ from aiohttp import (
     web,
 )
 
-from kindlm.gateway.conversation import HttpAnswer, ModelCall, SeenConversation
+from kindlm.gateway.conversation import ModelCall, ReceivedAnswer, SeenConversation
 from kindlm.gateway.replay import Replayer
 from kindlm.gateway.upstreams import Upstream
 from kindlm.http_client import has_proxies
@@ -155,11 +155,11 @@ class GatewayServer:
             variable = self.providers[provider].key_variable
             if conversation is not None:
                 conversation.lose(
-                    f"A call of {provider}/{path} reached the gateway without its key and was "
+                    f"A call to {provider}/{path} reached the gateway without its key and was "
                     "rejected with 401.",
                     f"Let the agent take its key from {variable}: it holds the key of the gateway",
                 )
-            return _refused(401, f"The key is not that of the gateway: take it from {variable}.")
+            return _refused(401, f"This is not the key of the gateway: take it from {variable}.")
         if conversation is None:
             if subject is not None:
                 return _refused(410, "The conversation of this address is over.")
@@ -185,7 +185,7 @@ class GatewayServer:
                 conversation.desk.leave_unfinished()
                 conversation.lose(
                     "A limit of the run stopped the agent's model calls.",
-                    "Raise the limit, or let the agent ask less",
+                    "Raise the limit, or let the agent make fewer calls",
                 )
                 return _refused(402, "A limit of the run (cost or time) allows no more calls.")
             call = conversation.record_request(path, body)
@@ -212,11 +212,11 @@ class GatewayServer:
     ) -> web.Response:
         found = replayer(conversation.desk.subject, call.path, body)
         if isinstance(found, str):
-            await conversation.record_answer(call, HttpAnswer(422, "", None, found))
+            await conversation.record_answer(call, ReceivedAnswer(422, "", None, found))
             conversation.lose(found)
             return _refused(422, found)
         assert found.answer is not None
-        got = HttpAnswer(200, found.content_type, found.answer, recorded=found)
+        got = ReceivedAnswer(200, found.content_type, found.answer, recorded=found)
         await conversation.record_answer(call, got)
         data = found.answer.encode()
         if call.path == "openai/chat/completions" and _asking_for_usage(b"{}", body, ""):
@@ -241,14 +241,14 @@ class _Forwarding:
     problem: str | None = _AGENT_LEFT
     is_sent: bool = False
 
-    def answer_so_far(self) -> HttpAnswer:
+    def answer_so_far(self) -> ReceivedAnswer:
         """Return the part of the answer that has arrived."""
         text = None
         if self.status and len(self.got) <= _MAX_RECORDED_BYTES:
             text = _decoded(bytes(self.got), self.headers.get("content-encoding", ""))
         kind = self.headers.get("content-type", "")
         hint = "" if self.problem is _AGENT_LEFT else self._hint()
-        return HttpAnswer(self.status, kind, text, self.problem, None, self.is_sent, hint)
+        return ReceivedAnswer(self.status, kind, text, self.problem, None, self.is_sent, hint)
 
     def _hint(self) -> str:
         """Return what to do about a failed call."""

@@ -124,7 +124,7 @@ class Endpoint:
 
         The client leaves room from now on, so the same request may be sent again immediately.
         """
-        message = f"{self.title} cut its answer off: kindlm asks again with room for thoughts"
+        message = f"{self.title} cut its answer off: kindlm asks again with room for reasoning"
         return self._failed(message, retryable=True, resend=True, body=body)
 
     def refused_parameter(self, answer: HttpAnswer, parameter: str) -> KindlmError:

@@ -52,10 +52,10 @@ class TestCategory:
     ) -> None:
         result = evaluate("tool_category", {"category": "no", "tools": None}, said("", used("no")))
         assert result.outcome is Outcome.FAILED
-        assert "which has none" in result.message
+        assert "which has no tools" in result.message
 
     def test_no_call_at_all_is_said(self, evaluate: Evaluate, said: Said) -> None:
-        assert "no tool was called" in evaluate("tool_category", self.PARAMS, said("")).message
+        assert "called no tool" in evaluate("tool_category", self.PARAMS, said("")).message
 
 
 class TestForbidden:

@@ -298,7 +298,7 @@ def test_a_key_that_kindlm_lacks_is_named_in_the_error_of_the_agent(run, workspa
     _, report = run(LINES, PROGRAM)
     error = report["tests"][0]["executions"][0]["error"]
     assert (
-        "Its call of openai/chat/completions failed: The provider answered 401"
+        "Its call to openai/chat/completions failed: The provider answered 401"
         in (error["message"])
     )
     assert "set OPENAI_API_KEY" in error["message"]

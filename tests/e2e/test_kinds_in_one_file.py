@@ -159,7 +159,7 @@ def test_the_code_and_the_rule_of_a_check_are_in_reports(called: Called) -> None
 def test_a_check_says_what_never_fails(called: Called) -> None:
     done = called(NEVER_FAILS, "validate")
     assert done.code == 0, done.err
-    assert "This check can never fail: every text holds the empty one" in done.err
+    assert "This check can never fail: every text contains the empty text" in done.err
     assert "kindlm.yaml:10:" in done.err
 
 

@@ -51,7 +51,7 @@ def test_only_the_key_of_the_gateway_opens_it_and_the_real_key_goes_up(behind):
         async with open_peer(http_answer(200, ANSWER)) as peer, behind(peer.url) as bench:
             status, text, headers = await post(bench, key="sk-real-0123456789abcdef")
             assert (status, headers["x-should-retry"]) == (401, "false")
-            assert "not that of the gateway" in text
+            assert "not the key of the gateway" in text
             assert not peer.received
             assert not bench.desk.recorded
             trouble = await bench.observed.trouble()

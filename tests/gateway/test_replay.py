@@ -61,7 +61,7 @@ def test_the_nth_equal_question_gets_the_nth_answer_and_then_none() -> None:
     assert models.missed is None
     missed = models.answer(CHAT, _asked("Hi"))
     assert isinstance(missed, str)
-    assert "it was made 2 times then, and comes once more now" in missed
+    assert "it was recorded 2 times, and the agent sends it once more" in missed
 
 
 def test_a_miss_names_what_differs_from_the_request_at_the_same_point() -> None:
@@ -96,7 +96,8 @@ def test_a_request_that_failed_then_is_a_miss_unless_it_was_answered_later() -> 
     assert isinstance(missed, str)
     assert missed == (
         "Run k3f9x2ab never answered this request from the agent to its model"
-        " (call 1, openai/chat/completions): it failed then: The provider answered 500: Boom."
+        " (call 1, openai/chat/completions): it failed in the recording:"
+        " The provider answered 500: Boom."
     )
     answer = _models(failed, _call(2, _asked("Hi"), "Hello")).answer(CHAT, _asked("Hi"))
     assert isinstance(answer, RecordedModelCall)

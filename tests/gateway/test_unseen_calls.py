@@ -120,4 +120,4 @@ def test_a_call_in_any_of_several_choices_is_seen(talk):
     choices = [{"message": {"content": "Hi"}, "finish_reason": "stop"}, {"message": message}]
     (seen,) = talk([http_answer(200, {"choices": choices})], [said()])
     assert [use.call.name for use in seen.tool_uses] == ["refund"]
-    assert "called refund, and was sent no result" in seen.missing
+    assert "called refund, but received no result" in seen.missing

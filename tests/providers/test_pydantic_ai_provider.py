@@ -212,7 +212,7 @@ def test_one_conversation_gets_no_answer_of_another(make_request):
 
 @pytest.mark.parametrize(
     ("reason", "message"),
-    [("error", "an error cut the answer off"), ("length", "asks again with room for thoughts")],
+    [("error", "an error cut the answer off"), ("length", "asks again with room for reasoning")],
 )
 def test_an_answer_of_no_use_is_an_error_that_is_billed(reason, message, make_request):
     from pydantic_ai.messages import ModelResponse, TextPart

@@ -49,11 +49,12 @@ class ToolCategory(Check):
         called = list(dict.fromkeys(use.call.name for use in transcript.tool_uses))
         if not set(tools).isdisjoint(called):
             return passed()
-        which = f" ({shown(tools)})" if tools else ", which has none"
-        found = f"called were {shown(called)}" if called else "but no tool was called"
+        which = f" ({shown(tools)})" if tools else ", which has no tools"
+        found = shown(called) if called else "no tool"
         return failed(
             "TOOL_CATEGORY_MISSING",
-            f"Expected a tool of the category {shown(self.category)}{which}, {found}.",
+            f"Expected a tool of the category {shown(self.category)}{which}; "
+            f"the agent called {found}.",
             expected={"category": self.category, "tools": tools},
             actual=bounded(called),
         )
@@ -90,7 +91,7 @@ class ForbiddenTool(Check):
         index, use = calls[0]
         return failed(
             "TOOL_CALL_UNEXPECTED",
-            f"{shown(self.tool)} is forbidden: {count(len(calls), 'call')} of it, and the first is "
+            f"{shown(self.tool)} is forbidden; the agent made {count(len(calls), 'call')}, first "
             f"call {index}, {shown(use.call.name)} with {shown(written_arguments(use))}.",
             expected={"forbidden": self.tool},
             actual=[described(index, use) for index, use in calls[:_MAX_LISTED]],
@@ -141,11 +142,11 @@ class ToolSequence(Check):
         if progress.holds:
             return passed()
         missing = progress.missing
-        problem = f"{shown(missing)} is missing" if missing else "there are others"
+        problem = f"{shown(missing)} is missing" if missing else "there are other calls"
         return failed(
             "TOOL_SEQUENCE_WRONG",
             f"The tools were not called in the sequence {shown(sequence)} ({mode}): {problem}, "
-            f"progress {progress.share:g}; called were {shown(called)}.",
+            f"progress {progress.share:g}; the agent called {shown(called)}.",
             expected={"sequence": bounded(sequence), "mode": mode.value},
             actual=bounded(called),
             score=progress.share,
