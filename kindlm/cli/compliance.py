@@ -43,7 +43,7 @@ def check_pdf(
     Commands check this before they run tests or write reports.
     """
     if file == STDOUT:
-        refuse("A PDF is not written to standard output.", "Name a file: --pdf FILE")
+        refuse("A PDF cannot go to standard output.", "Name a file: --pdf FILE")
     pdf = Reporter(Report("compliance", write_report), file)
     or_fail(require_pdf())
     or_fail(distinct([*reporters, pdf]))

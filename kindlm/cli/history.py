@@ -149,7 +149,7 @@ def open_recorded(database: Path, run: str, *, is_group: bool = False) -> Iterat
         shards = shards_of(reader, run) if is_group else []
         view = RunView(reader, or_fail(find_group(reader, run, shards)) if shards else run)
         if not view.is_recorded:
-            note("Nothing of the run is in the history.")
+            note("The history has no events of the run.")
         yield view if view.is_recorded else None
 
 

@@ -134,7 +134,7 @@ def disk_full(path: Path, error: BaseException | None) -> KindlmError | None:
         return None
     return broken(
         "There is no space left on the disk of the history.",
-        "Make room there and run it again; to read takes a little room, too. Or copy it to another"
-        " disk, with the file -wal beside it, and name the copy with --db.",
+        "Make room there and run it again; reading also needs some. Or copy the history to another"
+        " disk, with its file -wal, and name the copy with --db.",
         where=SourceLocation(str(path)),
     )

@@ -180,7 +180,7 @@ def _check_options(options: TestOptions) -> None:
             refuse(f"{name} {value} is not a limit.", "Write a number, or leave it out.")
     if options.run_group and not (options.shard or options.workers):
         refuse(
-            "--run-group names what the shards of one run share, and there is no --shard.",
+            "--run-group requires --shard.",
             "Say which shard this is: --shard 1/4, or leave --run-group out.",
         )
     if (workers := options.workers) is None:

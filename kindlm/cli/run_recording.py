@@ -205,7 +205,7 @@ def record_run(
             return
         for name, problem in log.projection_errors().items():
             warn(
-                f"The read model {name!r} could not be kept: {problem}",
+                f"The table {name!r} could not be updated: {problem}",
                 "Run: kindlm history rebuild",
             )
 

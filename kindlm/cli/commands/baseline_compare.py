@@ -120,8 +120,8 @@ def compare_with_baseline(
         whole = view.is_whole(suite)
         if not whole:
             warn(
-                f"INCOMPLETE: {lacking_text(view)}. What it did not come to counts as not run,"
-                f" and the comparison fails. Next: {completing_command(view)}"
+                f"INCOMPLETE: {lacking_text(view)}. Missing tests count as not run, and the"
+                f" comparison fails. Next: {completing_command(view)}"
             )
         unloaded = [
             row.name

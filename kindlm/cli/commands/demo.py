@@ -73,7 +73,7 @@ def _write_files(folder: Path) -> None:
         known = [_agent_text(name).encode() for name in (_GOOD_AGENT, _CHANGED_AGENT)]
         if agent.exists() and agent.read_bytes() not in known:
             refuse(
-                f"{agent} was edited, and the story would overwrite it.",
+                f"{agent} was edited, and the demo would overwrite it.",
                 "Move it away, or name another folder: kindlm demo FOLDER",
             )
         return

@@ -90,7 +90,7 @@ def diff_command(
 
     sides = (before if old is None else old, after if new is None else new)
     if base is None and url is not None:
-        refuse("--url names the server of --base, which is missing.", "Add --base BRANCH.")
+        refuse("--url requires --base.", "Add --base BRANCH.")
     if base is not None:
         if None not in sides:
             refuse("--base names the earlier run, and so does BEFORE.", "Leave one of them out.")

@@ -94,7 +94,7 @@ def export_command(
         place = f"{output}, in place of the file that was there" if replaced else output
         note(f"{', '.join(runs)}: {count(written, unit)} written to {place}.")
         if form == "kindlm":
-            note(f"Bring it into another history: kindlm history import {output}")
+            note(f"Import it into another history: kindlm history import {output}")
         elif not contents:
             note(_BARE)
 

@@ -167,7 +167,7 @@ def _agent(
             "Write a URL. Name an object of Python in kindlm.toml, [agent], with"
             ' type = "python" and url = "module:name", and leave out --agent.'
         )
-        refuse(f"--agent {one_line(url)} is no URL.", hint)
+        refuse(f"--agent {one_line(url)} is not a URL.", hint)
     return compile_agent(or_fail(agent_at(url)), project.root), url
 
 
@@ -211,7 +211,7 @@ def _report(
             if script.is_unheard and by_url:
                 note(_DEFAULT_FORM)
             command = options.command(f"kindlm show {run} 1 --verbose")
-            note(f"What was asked and answered: {command}")
+            note(f"Requests and answers: {command}")
             return 1
         folder = options.seen_from or Path()
         for path, scenario in generated.files.items():

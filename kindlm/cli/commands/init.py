@@ -182,7 +182,7 @@ def agent_at(url: str) -> Result[AgentConfig]:
     if config is not None:
         return Ok(config)
     first = reporter.diagnostics[0].error
-    return Err(misuse(f"The URL of the agent is of no use: {first.message}.", first.hint))
+    return Err(misuse(f"The URL of the agent is invalid: {first.message}.", first.hint))
 
 
 def secret_in_url() -> KindlmError:

@@ -78,7 +78,7 @@ def push_command(
     if pushed.redacts:
         note(REDACTS)
     if pushed.too_large:
-        warn(f"{count(pushed.too_large, 'text')} stayed here: no server takes an event so large.")
+        warn(f"{count(pushed.too_large, 'text')} stayed here: no server accepts events that large.")
     if pushed.failed:
         show(pushed.failed.values())
         raise typer.Exit(1)

@@ -47,4 +47,4 @@ def rebuild_command(db: Path | None = DATABASE) -> None:
             "No event is lost. Update kindlm and run it again: kindlm history rebuild",
             code=ErrorCode.UNKNOWN_ERROR,
         )
-    note(f"All tables are computed anew from {events:,} events.")
+    note(f"All tables were computed again from {events:,} events.")

@@ -269,7 +269,7 @@ def rescore_all(since: str | None, options: TestOptions) -> int:
         found = [run.id for run in runs(db, wanted)][::-1]  # the oldest first
         sources = [(run, read_source(db, run, options.suite)) for run in found]
     if not sources:
-        fail([not_there("No finished run is like that.", "All runs: kindlm runs")])
+        fail([not_there("No finished run matches.", "All runs: kindlm runs")])
     ended: list[_Ended] = []
     limit, spent = options.max_cost_usd, 0.0
     for number, (run, source) in enumerate(sources, start=1):

@@ -62,7 +62,7 @@ def review_command(
             write_agreement(compare_reviews(executions), sys.stdout, shown)
         else:
             note(
-                "No such execution has a review. Review one: kindlm review RUN EXECUTION pass|fail"
+                "No such execution was reviewed. Review one: kindlm review RUN EXECUTION pass|fail"
             )
         return
     if run is None or execution is None or verdict is None:

@@ -81,7 +81,7 @@ def runs_command(
     else:
         seen = [trend for trend in trends if trend.points]
         if not seen:
-            note("No run selected it since then.")
+            note("No run since then selected it.")
         sys.stdout.write(
             trends_text(seen, color=wants_color(sys.stdout), blocks=draws_blocks(os.environ))
         )

@@ -72,7 +72,7 @@ def serve_history_command(
         create = f"kindlm token create --name ci --scopes push,pull{db_option(db)}"
         if not (has_token or is_loopback(host)):
             refuse(
-                f"kindlm does not listen on {host} before there is a token: it could not be used.",
+                f"kindlm does not listen on {host} without a token: no one could use the server.",
                 f"Create one first: {create}",
             )
         listening = stack.enter_context(or_fail(listen(host, port)))

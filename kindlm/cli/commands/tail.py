@@ -69,7 +69,7 @@ def tail_command(run: str = RUN_OR_GROUP, db: Path | None = DATABASE) -> None:
         color = "bold green" if verdict.passed else "bold red"
         reasons = ", ".join(one_line(reason) for reason in verdict.reasons)
         page.line((verdict.word, color), f": {reasons}", hang=2)
-        note(f"All of it: kindlm show {shlex.quote(view.id)}")
+        note(f"The whole run: kindlm show {shlex.quote(view.id)}")
         if not view.passed:
             raise typer.Exit(1)
 

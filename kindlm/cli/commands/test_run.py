@@ -68,7 +68,7 @@ def run_tests(options: TestOptions) -> int:
     )
     if options.pdf is not None and not (options.compliance or has_documents(loaded.suites)):
         refuse(
-            "--pdf is the form of the compliance report, which was not asked for.",
+            "--pdf requires a compliance report.",
             "Add --compliance, or set compliance.enabled in a suite.",
         )
     _check_files(reporters, options, project, loaded)
@@ -96,7 +96,7 @@ def run_tests(options: TestOptions) -> int:
 
         return test_on_workers(requested, loaded, group)
     if options.shard and request.group is None and options.warnings:
-        note("No --run-group: this shard cannot be put together with the others.")
+        note("Without --run-group, this shard cannot be combined with the others.")
     run = new_run_id()
     guard.set_run(run)
     beside = _pushing(request, run, options)
@@ -126,10 +126,10 @@ def _check_options(options: TestOptions) -> None:
             "Write a sum above 0, or leave it out; to see what a run may cost: --dry-run",
         )
     if options.texts and not options.push:
-        refuse("--texts sends nothing by itself.", "Add --push.")
+        refuse("--texts requires --push.", "Add --push.")
     if options.dry_run and (options.reporters or options.output):
         refuse(
-            "--dry-run runs nothing that could be reported.",
+            "--dry-run writes no report.",
             "Leave out --reporter and --output, or --dry-run.",
         )
 
@@ -198,10 +198,9 @@ def _unfinished(options: TestOptions, project: Project) -> Unfinished:
             fail([run_elsewhere(run, LockHeldError(lock, holder(database, lock)))])
         if (file := find_unwritten(database, run, reader)) is not None:
             refuse(
-                f"Run {run} cannot be resumed yet: events of it that could not be written are in"
-                f" {file}.",
-                f"Bring them in first: {import_command(file, shown_path(database))}; or delete the"
-                " file, and what is in it is run again.",
+                f"Run {run} cannot be resumed yet: {file} holds events that were not written.",
+                f"Import them first: {import_command(file, shown_path(database))}; or delete the"
+                " file to run these executions again.",
             )
         return read_unfinished(reader, run)
 

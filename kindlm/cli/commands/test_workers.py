@@ -28,7 +28,6 @@ from kindlm.engine.stop import Stop
 from kindlm.errors import KindlmError, SourceLocation, broken
 from kindlm.fleet.coordinator import (
     Coordinator,
-    Durations,
     longest_first,
     read_durations,
     runs_needed,
@@ -71,7 +70,7 @@ SELECT l.version, l.data ->> '$.status' AS status, e.id, e.test, e.target, e.rep
 
 
 @dataclass(frozen=True, slots=True)
-class _Parts:
+class _Shards:
     """The shards of a run.
 
     Attributes:
@@ -104,11 +103,11 @@ def test_on_workers(requested: Requested, loaded: Loaded, group: Group | None) -
                     if resumes := group is not None:
                         with open_log(request.database) as log:
                             merge_leftovers(log, folder_prefix(request.database, name))
-                    parts = _parts(request, plan, fleet.capacity, options, name, resumes=resumes)
+                    shards = _divide(request, plan, fleet.capacity, options, name, resumes=resumes)
                     if options.warnings:
-                        _tell(parts, fleet.capacity)
-                    if parts.left:
-                        _carry_out(request, plan, parts, fleet, options, stop, held)
+                        _note_shards(shards, fleet.capacity)
+                    if shards.left:
+                        _carry_out(request, plan, shards, fleet, options, stop, held)
             except LockHeldError as error:
                 what = f"Group {name} goes on already: {error.by} holds it."
                 refuse(what, "Wait until it has ended, or end it.")
@@ -154,62 +153,60 @@ def _fleet(request: RunRequest, loaded: Loaded, options: TestOptions) -> Fleet:
     )
 
 
-def _parts(
+def _divide(
     request: RunRequest, plan: Plan, workers: int, options: TestOptions, name: str, *, resumes: bool
-) -> _Parts:
+) -> _Shards:
     """Divide a run into shards, or find the shards that are left of a resumed group.
 
     The caller holds the lock of the group, so that no other process changes it meanwhile.
     """
     group: Group | None = None
-    durations: Durations = {}
-    needed: list[str] = []
     with closing(open_tables(request.database)) as db:
         durations, needed = read_durations(db, request.suites), runs_needed(db, plan)
-        shards = shards_of(db, name)
-        if shards and not resumes:
+        known = shards_of(db, name)
+        if known and not resumes:
             # A finished shard of that group would count as one of this run.
             refuse(
                 f"There is a group {name} already.",
                 f"Finish it with --resume {name}, or choose another --run-group.",
             )
         if resumes:
-            group = or_fail(find_group(db, name, shards))
-            for unfinished_shard in group.shards:
-                before = read_unfinished(db, unfinished_shard.run)
-                part = replace(request.selection, shard=(unfinished_shard.index, group.count))
+            group = or_fail(find_group(db, name, known))
+            for shard in group.shards:
+                before = read_unfinished(db, shard.run)
+                part = replace(request.selection, shard=(shard.index, group.count))
                 same = replace(request, selection=part)
                 or_fail(resumed(same, before, force=options.force_resume))
                 needed += [run for run in before.baselines.values() if run is not None]
     number = shard_count(plan, workers) if group is None else group.count
-    unfinished = {} if group is None else {each.index: each for each in group.shards}
+    started = {} if group is None else {shard.index: shard for shard in group.shards}
     left = {
-        shard: unfinished[shard].run if shard in unfinished else None
-        for shard in longest_first(plan, number, durations)
-        if shard not in unfinished or unfinished[shard].state != "finished"
+        index: started[index].run if index in started else None
+        for index in longest_first(plan, number, durations)
+        if index not in started or started[index].state != "finished"
     }
     earlier = () if group is None else group.runs
-    return _Parts(name, number, left, earlier, list(dict.fromkeys(needed)))
+    return _Shards(name, number, left, earlier, list(dict.fromkeys(needed)))
 
 
-def _tell(parts: _Parts, workers: int) -> None:
-    on = count(min(workers, len(parts.left)), "worker")
-    if not parts.left:
-        note(f"Group {parts.group} has finished: nothing is left to run.")
-    elif any(parts.left.values()) or len(parts.left) < parts.count:
-        going_on = sum(run is not None for run in parts.left.values())
-        new = len(parts.left) - going_on
-        done = parts.count - len(parts.left)
-        what = f"{done} of {count(parts.count, 'shard')} finished, {going_on} resumed, {new} new"
-        note(f"Group {parts.group}: {what}, on {on}.")
+def _note_shards(shards: _Shards, workers: int) -> None:
+    on = count(min(workers, len(shards.left)), "worker")
+    if not shards.left:
+        note(f"Group {shards.group} has finished: nothing is left to run.")
+    elif any(shards.left.values()) or len(shards.left) < shards.count:
+        continued = sum(run is not None for run in shards.left.values())
+        new = len(shards.left) - continued
+        done = shards.count - len(shards.left)
+        what = f"{done} of {count(shards.count, 'shard')} finished, {continued} resumed, {new} new"
+        note(f"Group {shards.group}: {what}, on {on}.")
     else:
-        note(f"Group {parts.group}: {count(parts.count, 'shard')} on {on}.")
+        note(f"Group {shards.group}: {count(shards.count, 'shard')} on {on}.")
 
 
 def _carry_out(
     request: RunRequest,
     plan: Plan,
-    parts: _Parts,
+    shards: _Shards,
     fleet: Fleet,
     options: TestOptions,
     stop: Stop,
@@ -224,9 +221,9 @@ def _carry_out(
         log = stack.enter_context(open_log(request.database, secret))
         reader = stack.enter_context(closing(log.reader()))
         watching = Watching(progress, stop, Steering(), options.fail_fast)
-        news = WorkerNews(reader, plan, parts.earlier, watching)
+        news = WorkerNews(reader, plan, shards.earlier, watching)
         coordinator = Coordinator(
-            log, parts.left, parts.needed, request.limits, stop, news.tell, parts.earlier, warn
+            log, shards.left, shards.needed, request.limits, stop, news.tell, shards.earlier, warn
         )
         api = stack.enter_context(closing(HistoryApi(log, OneToken(token), fleet=coordinator)))
         try:
@@ -244,13 +241,13 @@ def _carry_out(
                 server.url,
                 token,
                 shard,
-                tuple(_arguments(request, options, parts, shard)),
+                tuple(_arguments(request, options, shards, shard)),
                 resume_arguments,
                 root,
                 suites,
-                folder_prefix(request.database, parts.group),
+                folder_prefix(request.database, shards.group),
             )
-            for shard in parts.left
+            for shard in shards.left
         }
         progress.shared(lambda: coordinator.workers)
 
@@ -272,7 +269,7 @@ def _carry_out(
         workers = f" --workers {options.workers}" if options.workers else ""
         once_corrected = (
             "Finished executions are kept. Correct that code, then: "
-            f"kindlm test --resume {parts.group} --force-resume{workers}"
+            f"kindlm test --resume {shards.group} --force-resume{workers}"
         )
         show(
             broken(
@@ -302,12 +299,12 @@ _OF_A_NEW_RUN = (
 
 
 def _arguments(
-    request: RunRequest, options: TestOptions, parts: _Parts, shard: int
+    request: RunRequest, options: TestOptions, shards: _Shards, shard: int
 ) -> Iterator[str]:
     """Yield the arguments of `kindlm test` for a new shard."""
     yield from _always(options)
     yield from given_again(options, _OF_A_NEW_RUN)
-    yield from (f"--shard={shard}/{parts.count}", f"--run-group={parts.group}")
+    yield from (f"--shard={shard}/{shards.count}", f"--run-group={shards.group}")
     yield from ("--", *paths_from(request.root, options.paths))
 
 

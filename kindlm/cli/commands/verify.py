@@ -55,7 +55,7 @@ def verify_command(
     path = existing_history(db).database
     if head is not None and run is None:
         refuse(
-            "--head needs the run whose head it is.",
+            "--head requires a run.",
             "Name the run: kindlm history verify RUN --head HASH",
         )
     expected = None if head is None else _normalised(head)
@@ -158,7 +158,7 @@ def _report_file(connection: sqlite3.Connection, path: Path) -> bool:
         _report_part(False, "the file", wrong)
     elif check == "quick_check":
         large = f"PRAGMA quick_check, since it is larger than {_LARGE // 1024**3} GiB"
-        _report_part(True, f"the file: {large}; that holds no index to its table")
+        _report_part(True, f"the file: {large}; it does not compare indexes with their tables")
     return not wrong
 
 
@@ -189,7 +189,7 @@ def _normalised(head: str) -> str:
     match = _HASH.fullmatch(head.strip())
     if match is None:
         refuse(
-            f"--head {head!r} is no head hash.",
+            f"--head {head!r} is not a head hash.",
             "Copy it from the report of the run: sha256: and 64 hexadecimal digits.",
         )
     return f"sha256:{match[1].lower()}"
