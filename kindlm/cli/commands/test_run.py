@@ -48,6 +48,7 @@ def run_tests(options: TestOptions) -> int:
     reporters = parse_reporters(options.reporters, options.output)
     _check_options(options)
     project = project_here(options.database)
+    # Options replace the configured reports.
     if not (options.reporters or options.output or options.dry_run):
         reporters = [*reporters, *or_fail(configured_reporters(project.root))]
     group = None if options.resume is None else _group_to_resume(options)
