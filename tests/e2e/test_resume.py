@@ -266,7 +266,7 @@ def finished(
         (("--resume", ""), "There is no run ''"),
         (("--resume",), "There is nothing to resume"),
         (("--force-resume",), "--force-resume resumes nothing by itself"),
-        (("--run-group", "g"), "there is no --shard"),
+        (("--run-group", "g"), "--run-group requires --shard"),
         (("--max-cost", "nan"), "'--max-cost' should be"),
         (("--max-time", "inf"), "is not a limit"),
     ],

@@ -76,9 +76,9 @@ def test_a_shard_without_a_group_says_that_it_stays_alone(
 ) -> None:
     write(workspace, server)
     done = workspace.run("test", "--shard", "1/2")
-    assert "No --run-group" in done.stderr
+    assert "Without --run-group" in done.stderr
     assert "Shard 1/2 of a group without a name" in done.stdout
-    assert "No --run-group" not in workspace.run("test", "--shard", "1/2", "--quiet").stderr
+    assert "Without --run-group" not in workspace.run("test", "--shard", "1/2", "--quiet").stderr
 
 
 def test_a_shard_without_tests_says_so(workspace: Workspace, server: LoopbackServer) -> None:

@@ -66,7 +66,7 @@ class ComparedTest:
 
     @property
     def strength(self) -> Strength | None:
-        """The strength of the evidence; None if a side has no result."""
+        """The strength of the evidence; None for changes that need none."""
         return self.diff.strength if self.diff.compared else None
 
     @property

@@ -37,7 +37,7 @@ from kindlm.reports.terminal.settled_tests import counts_text
 from kindlm.wording import count
 
 AT_A_TIME = 5
-"""Repeats of an open test in a round. A decided test got at most so many in vain."""
+"""Repeats of an open test in a round: few, since the first ones may decide it."""
 
 _SINCE = """
 SELECT id FROM runs WHERE mode = 'settled' AND source_run = ?
@@ -168,7 +168,7 @@ class Rounds:
     ) -> dict[QualifiedName, range]:
         """Return the numbers of the next repeats, after those planned in the run and added since.
 
-        A number that is used once makes each repeat an independent sample.
+        No number is used twice, so that each repeat is an independent sample.
         """
         added = read_added(db, [self.pair.repeated], self.pair.attempts)
         numbers = {}
