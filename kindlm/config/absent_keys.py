@@ -22,8 +22,8 @@ from itertools import chain
 from typing import Any
 
 from kindlm.config.files import ReferencedFiles
-from kindlm.config.schema import messages_fit
 from kindlm.config.templates import prompt_templates
+from kindlm.config.test_schema import messages_fit
 from kindlm.document import Node, Path, section
 from kindlm.packages import own, own_names
 from kindlm.plugins import Provider

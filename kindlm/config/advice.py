@@ -14,9 +14,10 @@ from kindlm.config.diagnostics import Reporter
 from kindlm.config.entries import report_faulty
 from kindlm.config.expect import expect_sections
 from kindlm.config.files import ReferencedFiles
-from kindlm.config.schema import GatesConfig, KindlmConfig, TestConfig
+from kindlm.config.schema import GatesConfig, KindlmConfig
 from kindlm.config.simulated_tools import ToolAnswerConfig, ToolConfig
 from kindlm.config.templates import warn_of_commands, warn_of_placeholders
+from kindlm.config.test_schema import TestConfig
 from kindlm.document import Path, Raw, items
 from kindlm.errors import Ok
 from kindlm.matching import matches

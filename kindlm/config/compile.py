@@ -21,7 +21,7 @@ from kindlm.config.entries import recorded_name
 from kindlm.config.expect import compile_expectations
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.interpolation import render
-from kindlm.config.schema import NO_SERVER, CallConfig, KindlmConfig, TestConfig, UploadConfig
+from kindlm.config.schema import NO_SERVER, KindlmConfig, UploadConfig
 from kindlm.config.simulated_tools import compile_server_tools, compile_tool
 from kindlm.config.target_schema import (
     AgentConfig,
@@ -31,6 +31,7 @@ from kindlm.config.target_schema import (
     ServeConfig,
 )
 from kindlm.config.templates import part_name
+from kindlm.config.test_schema import CallConfig, TestConfig
 from kindlm.dataclass import dataclass, replace
 from kindlm.document import Path
 from kindlm.errors import SourceLocation, checked

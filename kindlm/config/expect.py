@@ -24,7 +24,7 @@ from kindlm.wording import cut
 
 if TYPE_CHECKING:
     from kindlm.config.files import ReferencedFiles
-    from kindlm.config.schema import TestConfig
+    from kindlm.config.test_schema import TestConfig
 
 MAX_LABEL = 200
 
