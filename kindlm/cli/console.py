@@ -315,7 +315,6 @@ def render_problem(
 
 
 def _head(message: str, hint: str | None, *, is_warning: bool) -> list[tuple[str, str]]:
-    """Return pieces of text, each with its style."""
     from kindlm.reports.untrusted import visible
 
     sign, style = ("! ", "bold yellow") if is_warning else ("✗ ", "bold red")

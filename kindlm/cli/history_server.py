@@ -114,7 +114,6 @@ def live_push(request: RunRequest, run: str, options: TestOptions) -> Beside | N
 
 
 def _login(request: RunRequest) -> Result[Login]:
-    """Return the server that a request pushes to."""
     configured = None
     if "KINDLM_LEASE" not in server_environ():
         settings = combined(suite.upload for suite in request.suites)

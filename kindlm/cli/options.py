@@ -95,7 +95,6 @@ RUN_OR_GROUP = argument("RUN", f"{RUN_NAMES} Or a group of shards.", default="la
 
 
 def _tags(given: list[str] | None) -> list[str]:
-    """Return the tags of the last `--tags`."""
     return [tag.strip() for tag in given[-1].split(",")] if given else []
 
 

@@ -354,7 +354,6 @@ class _Attempt:
     def _add(
         self, opened: _Open, attributes: dict[str, Any], *, name: str = "", **more: Any
     ) -> None:
-        """Add the span of a call or a tool call."""
         sent, kind, asked = opened.sent, INTERNAL, dict[str, Any]()
         if isinstance(sent, ToolCalled):
             name = f"execute_tool {sent.name}"

@@ -107,7 +107,6 @@ class PullRequest:
         return None
 
     def _call(self, method: str, path: str, content: object = None) -> Any:
-        """Return the JSON that GitHub's API answers."""
         request = urllib.request.Request(  # noqa: S310 - the address is that of the workflow's API
             self._api + path,
             method=method,
@@ -125,7 +124,7 @@ class PullRequest:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A token is sent to one address alone: an answer that names another one is an error."""
+    """Makes a redirect an error, so that the token goes to one address only."""
 
     def redirect_request(self, *_args: object) -> None:
         return None
@@ -139,7 +138,6 @@ def _as_sent(body: str | None) -> str:
 
 
 def _number_of_event(environ: Mapping[str, str]) -> str:
-    """Return the number of the pull request that started the workflow."""
     try:
         event = json.loads(Path(environ["GITHUB_EVENT_PATH"]).read_text("utf-8"))
         return str(int(event["pull_request"]["number"]))

@@ -159,7 +159,6 @@ def write_reports(
 
 
 def _again(view: RunView, report: str, file: Path | None, options: ReportOptions) -> str:
-    """Return the command that writes a report again."""
     words = ["kindlm", "report", view.id, "--format", report]
     words += [] if file is None else ["-o", str(file)]
     words += [] if options.database is None else ["--db", options.database]

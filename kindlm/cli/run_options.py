@@ -169,7 +169,6 @@ def _failing(
 
 
 def _check_options(options: TestOptions) -> None:
-    """End the command if an option is invalid, or cannot be combined with another one."""
     limits = {
         "--max-cost": options.max_cost_usd,
         "--max-time": options.max_time_s,

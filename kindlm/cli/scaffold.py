@@ -71,7 +71,6 @@ def create_project(
 
 
 def _template_texts(template: str, project: str, values: Mapping[str, str]) -> dict[str, str]:
-    """Return the files of a template by name, with the project's name and `values` in them."""
     source = Path(__file__).with_name("templates") / template
     marks = {_PROJECT_MARK: quoted(project or "my-project"), **values}
     pattern = re.compile("|".join(map(re.escape, marks)))

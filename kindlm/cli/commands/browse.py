@@ -32,15 +32,20 @@ def browse_command(
         default="127.0.0.1",
     ),
     no_open: bool = flag("--no-open", "Do not open the web browser."),
-    metadata: bool = flag("--metadata", "Print table descriptions for a Datasette without kindlm."),
+    prints_metadata: bool = flag(
+        "--metadata", "Print table descriptions for a Datasette without kindlm."
+    ),
     db: Path | None = DATABASE,
 ) -> None:
     """Open the history in a web browser. Ctrl-C ends it."""
-    if metadata:
-        _print_metadata(db)
+    from kindlm.browse.descriptions import INSTANCE, START_PAGE, metadata
+
+    if prints_metadata:
+        name = project_here(db).database.stem  # Datasette's name of the database
+        document = INSTANCE | {"databases": {name: metadata()}}
+        sys.stdout.write(printed_json(document, indent=2) + "\n")
         return
     from kindlm.browse.datasette_server import LOOPBACK_NAMES, listen, make_datasette, serve
-    from kindlm.browse.descriptions import START_PAGE
     from kindlm.recording.project import regression_threshold
 
     with open_history(db):
@@ -78,12 +83,3 @@ def reviews_of(database: Path | None) -> Reviewer:
     project = existing_history(database)
     opened = partial(open_log, project.database, project_secrets(project.root))
     return lambda _: recorder_of(opened, author())
-
-
-def _print_metadata(database: Path | None) -> None:
-    """Print descriptions, facets and saved queries of the history, as Datasette's metadata."""
-    from kindlm.browse.descriptions import INSTANCE, metadata
-
-    name = project_here(database).database.stem  # Datasette's name of the database
-    document = INSTANCE | {"databases": {name: metadata()}}
-    sys.stdout.write(printed_json(document, indent=2) + "\n")

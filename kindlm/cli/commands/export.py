@@ -102,7 +102,6 @@ def export_command(
 def _require_possible(
     form: _Format, output: Path | None, to: str | None, *, contents: bool, after: int
 ) -> None:
-    """End the command if its options cannot be combined."""
     if form != "kindlm" and after:
         refuse("--after is for the default format.", "Leave out --format or --after.")
     if form == "kindlm" and (to is not None or contents):
@@ -125,7 +124,6 @@ _BARE = "It holds no prompts, answers or tool arguments; --contents adds them."
 
 
 def _spans(db: sqlite3.Connection, run: str, *, contents: bool) -> Iterator[list[OutSpan]]:
-    """Yield the spans of a run in parts."""
     from kindlm.cli.otlp_spans import trace_of_run
     from kindlm.recording.secrets import redactor
     from kindlm.telemetry.spans import batches

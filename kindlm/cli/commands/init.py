@@ -131,7 +131,6 @@ def _note_written(folder: Path, written: list[Path]) -> None:
 
 
 def _in_folder(folder: Path, command: str) -> str:
-    """Return a command that runs in a folder, as typed from here."""
     if folder.resolve() == Path.cwd():
         return command
     return f"cd {shlex.quote(str(folder))} && {command}"

@@ -77,7 +77,6 @@ def list_command(options: ListOptions) -> int:
 
 
 def _write_list(plan: Plan, out: TextIO, root: Path) -> None:
-    """Write a line for each suite, and one for each test."""
     from kindlm.reports.facts import place
 
     tests = 0

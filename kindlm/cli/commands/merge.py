@@ -115,7 +115,6 @@ def _take(log: EventLog, file: Path, reader: sqlite3.Connection) -> _Merged:
 
 
 def _explained(merged: _Merged, refusal: RefusedError) -> KindlmError:
-    """Return the error that a stream could not be merged."""
     file = merged.file
     name = refusal.stream.replace("/", " ", 1)
     hints = {

@@ -59,7 +59,6 @@ def rescore_command(options: RescoreOptions) -> int:
 
 
 def _check_options(options: RescoreOptions) -> None:
-    """End the command if options cannot be combined."""
     others: dict[str, object] = {"RUN": options.run}
     if options.everything:
         option, hint = "--all", "Leave it out; kindlm report writes reports of any run."

@@ -238,7 +238,6 @@ def _lacking_of(
 
 
 def _with_repeats(suite: Suite, repeats: Mapping[QualifiedName, Sequence[int]]) -> Suite:
-    """Return the suite with the given number of repeats for each test."""
     cases = []
     for case in suite.cases:
         planned = (repeats.get(name_of(suite, case, target), ()) for target in case.targets)

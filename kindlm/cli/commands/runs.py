@@ -111,7 +111,6 @@ class _ListedRun:
 
 
 def _show_runs(db: sqlite3.Connection, wanted: RunFilter, form: ListFormat) -> None:
-    """Write the list of runs."""
     found = list(runs(db, wanted))
     figures = read_figures(db, found)
     verdicts = _verdicts_now(db, found, figures)

@@ -114,7 +114,6 @@ def _pushing(request: RunRequest, run: str, options: TestOptions) -> Beside | No
 
 
 def _check_options(options: TestOptions) -> None:
-    """End the command if options cannot be combined."""
     # The coordinator of a resumed group passes --force-resume also to workers with new shards.
     if options.force_resume and options.resume is None and "KINDLM_LEASE" not in server_environ():
         refuse(

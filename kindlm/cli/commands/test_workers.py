@@ -301,7 +301,6 @@ _OF_A_NEW_RUN = (
 def _arguments(
     request: RunRequest, options: TestOptions, shards: _Shards, shard: int
 ) -> Iterator[str]:
-    """Yield the arguments of `kindlm test` for a new shard."""
     yield from _always(options)
     yield from given_again(options, _OF_A_NEW_RUN)
     yield from (f"--shard={shard}/{shards.count}", f"--run-group={shards.group}")

@@ -177,7 +177,6 @@ def _report_tables(path: Path, run: str, *, intact: bool) -> bool:
 
 
 def _report_part(ok: bool, text: str, wrong: Iterable[str] = ()) -> None:
-    """Print whether a part is sound, with its faults below it."""
     sign, color = ("✓", "\x1b[32m") if ok else ("✗", "\x1b[1;31m")
     if wants_color(sys.stdout):
         sign = f"{color}{sign}\x1b[0m"

@@ -254,7 +254,6 @@ class _Rounds:
 
 
 def _names(paths: Iterable[Path]) -> str:
-    """Return the relative paths of the first files."""
     return first_of(sorted(one_line(os.path.relpath(path)) for path in paths), _SHOWN_NAMES)
 
 
