@@ -185,6 +185,7 @@ def _first(raised: BaseException) -> BaseException:
 _OUTPUT = "Standard output is for MCP messages only, one per line. Write logs to standard error"
 _TOO_LONG = f"more than {MAX_BODY_BYTES // 1_000_000} MB"
 _ADDRESS = "Check that its URL is that of an MCP server (streamable HTTP)"
+_CALL = "tools/call"
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +279,7 @@ class HttpLink:
     def __init__(self, server: HttpTarget) -> None:
         self._server = server
         self._failed: KindlmError | None = None
+        self._has_begun = False  # whether the server has begun to answer the last tool call
         self._client: httpx2.AsyncClient | None = None
 
     def send_along(self, headers: Mapping[str, str]) -> None:
@@ -300,7 +302,7 @@ class HttpLink:
             httpx2.AsyncClient(
                 headers=self._server.headers,
                 timeout=None,  # callers bound the whole exchange
-                event_hooks={"response": [self._look_at]},
+                event_hooks={"request": [self._look_at_request], "response": [self._look_at]},
             ) as self._client,
             streamable_http_client(
                 self._server.endpoint, http_client=self._client, max_sse_event_size=MAX_BODY_BYTES
@@ -308,13 +310,19 @@ class HttpLink:
         ):
             yield streams[0], streams[1]
 
+    async def _look_at_request(self, request: Any) -> None:
+        if _message_in(request).get("method") == _CALL:
+            self._has_begun = False
+
     async def _look_at(self, response: Any) -> None:
         """Check the type and the length of an answer before the package reads it."""
         who, status, headers = self._server.who, response.status_code, response.headers
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if response.request.method != "POST":
             return
-        self._failed = None
+        self._failed, message = None, _message_in(response.request)
+        if message.get("method") == _CALL and response.is_success:
+            self._has_begun = True
         if kind == EVENT_STREAM and response.is_success:
             return
         body = (await response.aread()).decode("utf-8", "replace")
@@ -327,8 +335,8 @@ class HttpLink:
             self._failed = who.refused(status, headers, body)
         elif is_page(body):
             self._failed = who.sent_page(body, status)
-        elif body or "id" in json.loads(response.request.content):
-            # A notification, which has no id, needs no answer.
+        elif body or {"id", "method"} <= message.keys():
+            # Notifications, and answers to requests of the server, need no answer.
             self._failed = who.unreadable("not an MCP message", body, status, _ADDRESS)
 
     def error(self, raised: BaseException, timeout_s: float) -> KindlmError:
@@ -338,12 +346,19 @@ class HttpLink:
         who = self._server.who
         if self._failed is not None:
             return self._failed
+        # The server may have run a tool: a retry would run it again.
         if isinstance(raised, TimeoutError):
-            return who.timed_out(timeout_s)
+            return who.timed_out(timeout_s, retryable=not self._has_begun)
         if isinstance(raised, httpx2.TransportError):
-            return who.unreachable(self._server.endpoint, raised)
+            return who.unreachable(self._server.endpoint, raised, has_begun=self._has_begun)
         message = f"{who.title} {_words(who, raised)}"
         return who.failed(message, _ADDRESS)
+
+
+def _message_in(request: Any) -> Mapping[str, Any]:
+    """Return the MCP message that a request sends; empty for a GET or DELETE."""
+    message: Mapping[str, Any] = json.loads(request.content) if request.method == "POST" else {}
+    return message
 
 
 def _is_message(body: str) -> bool:

@@ -8,6 +8,7 @@ import os
 import textwrap
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from options import options_of
@@ -271,6 +272,46 @@ def test_an_address_is_called_with_its_headers(make, ask, success):
     reply, listed = asyncio.run(talk())
     assert reply.text == "Hello, Bearer T 00-7"
     assert [tool["name"] for tool in listed.tools] == ["who"]
+
+
+def test_a_call_that_an_address_began_to_answer_is_not_repeated(make, ask, failure):
+    from starlette.applications import Starlette
+    from starlette.responses import JSONResponse, StreamingResponse
+    from starlette.routing import Route
+
+    begun = asyncio.Event()
+
+    async def pieces():
+        yield ": the tool runs\n\n"
+        begun.set()
+        await asyncio.Event().wait()
+
+    async def answer(request):
+        message = await request.json()
+        if message["method"] == "tools/call":
+            return StreamingResponse(pieces(), media_type="text/event-stream")
+        if message["method"] != "initialize":
+            error = {"code": -32601, "message": "Method not found"}
+            return JSONResponse({"jsonrpc": "2.0", "id": message.get("id"), "error": error})
+        result = {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "serverInfo": {"name": "shop", "version": "1"},
+        }
+        return JSONResponse({"jsonrpc": "2.0", "id": message["id"], "result": result})
+
+    app = Starlette(routes=[Route("/mcp", answer, methods=["POST"])])
+    shop = SimpleNamespace(streamable_http_app=lambda: app)
+
+    async def talk():
+        async with served(shop) as url:
+            target = AgentTarget("shop", "mcp", url, options=options_of("mcp", {}))
+            async with make(target) as agent, time_passes_after(begun.is_set):
+                return failure(await agent.send(ask('{"tool": "refund"}', timeout_s=600)))
+
+    error = asyncio.run(talk())
+    assert error.code is ErrorCode.PROVIDER_TIMEOUT
+    assert not error.details["retryable"]
 
 
 @pytest.mark.parametrize(
