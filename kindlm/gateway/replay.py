@@ -212,7 +212,7 @@ _FUNCTIONS = {"custom", "function", "function_call"}
 _CALL_IDS = ("tool_call_id", "call_id", "tool_use_id", "approval_request_id")
 _CALLS = ("mcp_approval_request", "mcp_tool_use", "server_tool_use", "tool_use")
 _MARKS = {"role", "type", *_FUNCTIONS}
-_TEXTS = {"input_text", "output_text", "text"}
+_TEXTS = ("input_text", "output_text", "text")
 
 _MONTH = (
     "(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?"
@@ -268,7 +268,7 @@ class _Form:
             if value is None or key in _ABOUT_THE_CALL:
                 continue
             if key == "previous_response_id":
-                form[key] = self._given.get(value, value)
+                form[key] = self._named(value)
             elif key == "tools" and isinstance(value, list):
                 form[key] = _by_name([self._tool(tool) for tool in value])
             elif key == "input" and isinstance(value, str):
@@ -300,7 +300,7 @@ class _Form:
             elif key == "id":
                 # An item is known by its content, unless it only refers to another by its id.
                 if value.keys() <= {"id", "type", "status"}:
-                    part[key] = self._given.get(child, child) if isinstance(child, str) else child
+                    part[key] = self._named(child)
             elif key in _OF_PART:
                 part[key] = self._part(child)
             elif key in _FUNCTIONS and isinstance(child, dict):
@@ -312,6 +312,10 @@ class _Form:
         if part.keys() == {"type", "text"} and kind in _TEXTS and isinstance(part["text"], str):
             return part["text"]
         return part
+
+    def _named(self, ident: Any) -> Any:
+        """Return the name of an id in a recorded answer; any other value as it is."""
+        return self._given.get(ident, ident) if isinstance(ident, str) else ident
 
     def _of_call(self, key: str, value: Any) -> Any:
         is_json = key == "arguments" and isinstance(value, str)

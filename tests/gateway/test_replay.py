@@ -158,6 +158,20 @@ def test_a_request_that_cannot_be_compared_gets_no_answer() -> None:
     assert "nested too deeply" in deep
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"input": [{"role": "user", "content": "Hi"}], "previous_response_id": []},
+        {"input": [{"type": [], "text": "Hi"}]},
+    ],
+)
+def test_a_request_with_values_of_other_types_is_compared(odd: dict[str, Any]) -> None:
+    models = _models(_call(1, odd, "refused", RESPONSES))
+    found = models.answer(RESPONSES, odd)
+    assert isinstance(found, RecordedModelCall)
+    assert found.answer == "refused"
+
+
 # Names that are left out elsewhere: as names of a user's own fields they count.
 _NAMES = st.sampled_from(["status", "user", "metadata", "id", "annotations", "call_id", "order"])
 _VALUES = st.recursive(
