@@ -1,8 +1,7 @@
-"""An agent of a shop over HTTP, by the standard library alone: it looks orders up and refunds them.
+"""The agent of a shop over HTTP, with the standard library only. It looks up and refunds orders.
 
-With AGENT=rude in the environment it is another one: it refunds twice without looking, deletes
-what it should not, makes up what it does not know, and is not polite about it. With AGENT=broken
-it answers nothing but errors.
+With AGENT=rude in the environment, it refunds twice without looking the order up, deletes orders,
+makes facts up, and is rude. With AGENT=broken, it answers only errors.
 """
 
 import itertools
@@ -19,14 +18,14 @@ asked = itertools.count()
 
 
 def tool(name: str, result: Any, **arguments: Any) -> dict[str, Any]:
-    """Return a tool call as the agent reports it."""
+    """Return a tool call in the form in which the agent reports it."""
     return {"name": name, "arguments": arguments, "result": result}
 
 
 def polite(query: str, order: str | None) -> tuple[str, list[dict[str, Any]]]:
-    """Answer by what the tools say."""
+    """Answer with the results of tools."""
     if order is None:
-        # Not the same words each time.
+        # Other words each time.
         return GREETINGS[next(asked) % len(GREETINGS)], []
     found = ORDERS.get(order)
     calls = [tool("lookup_order", found, order_id=order)]
@@ -51,7 +50,7 @@ def rude(query: str, order: str | None) -> tuple[str, list[dict[str, Any]]]:
 
 
 def answer(body: dict[str, Any]) -> dict[str, Any]:
-    """Return the reply to a question, with what it called and what it cost."""
+    """Return the reply to a question, with tool calls, tokens and cost."""
     query, context = body["query"], body.get("context") or {}
     found = re.search(r"\b[A-Z]-\d+\b", query)
     text, calls = (rude if KIND == "rude" else polite)(query, found[0] if found else None)
@@ -79,7 +78,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(reply)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing of each request."""
+        """Log nothing."""
 
 
 if __name__ == "__main__":

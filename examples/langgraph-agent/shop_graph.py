@@ -1,4 +1,4 @@
-"""A graph of LangGraph that looks orders up. Its model is played: no key, no network."""
+"""A graph of LangGraph that looks up orders. Its model is simulated: no key, no network."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def look_up_order(order_id: str) -> dict[str, str]:
 
 
 class PlayedModel(BaseChatModel):
-    """Asks for the tool once for each order that it reads of, then says what it learned."""
+    """Calls the tool once for each order in the messages, then answers with the results."""
 
     @property
     def _llm_type(self) -> str:

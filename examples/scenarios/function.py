@@ -1,4 +1,4 @@
-"""The agent as a function, which kindlm calls with all that was said."""
+"""The agent as a function, which kindlm calls with the whole conversation."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The agent as a program: a line of its input is a message, a line of its output the answer."""
+"""The agent as a program: it reads a message from each line, and prints a line as the answer."""
 
 import json
 import sys

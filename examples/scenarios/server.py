@@ -1,4 +1,4 @@
-"""The agent over HTTP, by the standard library alone, on the port SHOP_PORT or 8000."""
+"""The agent over HTTP, with the standard library only, on the port SHOP_PORT or 8000."""
 
 import json
 import os
@@ -21,7 +21,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing of each request."""
+        """Log nothing."""
 
 
 if __name__ == "__main__":

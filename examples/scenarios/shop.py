@@ -1,7 +1,7 @@
-"""The agent of a shop: what it answers, whichever way it is talked to.
+"""The agent of a shop, as a server, a program and a function use it.
 
-AGENT in the environment says how it behaves: `good`, the default; `rude`, which looks nothing up;
-or `silent`, which gives no answer at all.
+AGENT in the environment sets its behaviour: `good`, the default; `rude`, which looks nothing up;
+or `silent`, which never answers.
 """
 
 import os
@@ -13,28 +13,28 @@ ORDERS: dict[str, dict[str, Any]] = {
     "A-17": {"status": "late, and arrives on Friday", "total": 49.99},
     "B-42": {"status": "delivered on Tuesday", "total": 19.5},
 }
-LATEST = "A-17"  # Customers are logged in: what they ordered last is known.
+LATEST = "A-17"  # The last order of the customer, who is logged in.
 
 
 def chat(body: dict[str, Any]) -> dict[str, Any]:
-    """Answer a request that came as JSON: over HTTP, or as a line for a program."""
+    """Answer a request in JSON: over HTTP, or from a line of a program."""
     return answer([each["content"] for each in body["messages"] if each["role"] == "user"])
 
 
-def answer(said: list[str]) -> dict[str, Any]:
-    """Answer the last message of a customer, given all that they said."""
+def answer(messages: list[str]) -> dict[str, Any]:
+    """Answer the last of a customer's messages."""
     kind = os.environ.get("AGENT", "good")
     if kind == "silent":
         time.sleep(3600)
-    return rude(said) if kind == "rude" else good(said)
+    return rude(messages) if kind == "rude" else good(messages)
 
 
-def good(said: list[str]) -> dict[str, Any]:
+def good(messages: list[str]) -> dict[str, Any]:
     """Look the order up, and refund it once the customer agrees."""
-    text, earlier = said[-1].lower(), " ".join(said[:-1]).lower()
+    text, earlier = messages[-1].lower(), " ".join(messages[:-1]).lower()
     if "policy" in text:
         return reply("I am happy to help: you can send everything back within 30 days.")
-    order = [LATEST, *re.findall(r"\b[A-Z]-\d+\b", " ".join(said))][-1]
+    order = [LATEST, *re.findall(r"\b[A-Z]-\d+\b", " ".join(messages))][-1]
     found = ORDERS.get(order)
     looked_up = tool("lookup_order", found, order_id=order)
     if found is None:
@@ -53,15 +53,15 @@ def good(said: list[str]) -> dict[str, Any]:
     return reply(status, looked_up)
 
 
-def rude(said: list[str]) -> dict[str, Any]:
-    """Look nothing up, and promise anything to be left alone."""
-    if len(said) == 1:
+def rude(messages: list[str]) -> dict[str, Any]:
+    """Look nothing up, and promise anything."""
+    if len(messages) == 1:
         return reply("Calm down. It comes when it comes, and a refund is not my problem.")
     return reply("You have it within the hour, guaranteed. Goodbye.")
 
 
 def reply(text: str, *calls: dict[str, Any]) -> dict[str, Any]:
-    """Return an answer as kindlm reads it, with the tools that were called for it."""
+    """Return an answer with its tool calls, in the form that kindlm reads."""
     return {"message": text, "tool_calls": calls}
 
 

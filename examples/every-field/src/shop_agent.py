@@ -1,7 +1,6 @@
-"""One agent, four ways to reach it: called as code, started as a command or talked to in lines,
-and over HTTP.
+"""One agent that is reached in four ways: as Python code, as a command, by lines, and over HTTP.
 
-Over HTTP it plays a model of Ollama, too.
+Over HTTP, it also plays a model of Ollama.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ TOKENS = {"input_tokens": 40, "output_tokens": 10}
 
 
 def answer(message: str) -> dict[str, Any]:
-    """Say where the order is that the message names; tell which tool that took, and the tokens."""
+    """Return the state of the order in a message, with the tool call and the tokens."""
     order_id = (re.findall(r"[A-Z]\d", message) or ["unknown"])[-1]
     call = {"name": "lookup_order", "arguments": {"order_id": order_id}, "result": "delivered"}
     text = f"Order {order_id} was delivered."
@@ -33,9 +32,10 @@ def report(order_id: str) -> None:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """`/chat`, `/envelope` and `/events` are the agent in three forms, `/api/chat` is Ollama's.
+    """Serves the agent in four forms, and a model.
 
-    `/threads` and what is below is the agent as LangGraph's own server would have it.
+    `/chat`, `/envelope` and `/events` have forms of their own, `/threads` has that of LangGraph's
+    server. `/api/chat` is the model, in the form of Ollama.
     """
 
     def do_POST(self) -> None:
@@ -46,8 +46,8 @@ class Handler(BaseHTTPRequestHandler):
         elif self.headers["Authorization"] != f"Bearer {os.environ['SHOP_TOKEN']}":
             self._send(401, {"error": "wrong token"})
         elif self.path == "/envelope":
-            told = answer(body["input"]["text"])
-            data = {"reply": {"text": told["text"]}, "steps": told["tool_calls"]}
+            reply = answer(body["input"]["text"])
+            data = {"reply": {"text": reply["text"]}, "steps": reply["tool_calls"]}
             self._send(200, {"data": data, "usage": TOKENS, "model": "shop-1"})
         elif self.path == "/events":
             self._send(200, _as_events(answer(body["message"])))
@@ -70,7 +70,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 def _as_ollama(model: str, text: str) -> dict[str, object]:
@@ -79,43 +79,43 @@ def _as_ollama(model: str, text: str) -> dict[str, object]:
     return {"model": model, "message": message, "done": True, "done_reason": "stop", **counts}
 
 
-def _as_events(told: dict[str, Any]) -> str:
-    call = told["tool_calls"][0]
+def _as_events(reply: dict[str, Any]) -> str:
+    call = reply["tool_calls"][0]
     events = [
         {"type": "tool_call", "data": {"name": call["name"], "args": call["arguments"]}},
         {"type": "tool_result", "data": {"result": call["result"]}},
-        {"type": "usage", "data": {**TOKENS, "model": told["model"]}},
-        {"type": "final_message", "data": {"text": told["text"]}},
+        {"type": "usage", "data": {**TOKENS, "model": reply["model"]}},
+        {"type": "final_message", "data": {"text": reply["text"]}},
     ]
     return "".join(json.dumps(event) + "\n" for event in events)
 
 
-def _as_run(told: dict[str, Any]) -> str:
-    call = told["tool_calls"][0]
+def _as_run(reply: dict[str, Any]) -> str:
+    call = reply["tool_calls"][0]
     asked = {"id": "call-1", "name": call["name"], "args": call["arguments"]}
     messages = [
         {"type": "ai", "content": "", "tool_calls": [asked]},
         {"type": "tool", "tool_call_id": "call-1", "content": call["result"]},
         {
             "type": "ai",
-            "content": told["text"],
+            "content": reply["text"],
             "usage_metadata": TOKENS,
-            "response_metadata": {"model_name": told["model"]},
+            "response_metadata": {"model_name": reply["model"]},
         },
     ]
     return f"event: updates\ndata: {json.dumps({'shop': {'messages': messages}})}\n\n"
 
 
 def main() -> None:
-    """Report about an order, answer the lines of a conversation, or serve on the port PORT."""
+    """Report an order, answer lines of a conversation, or serve on the port PORT."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--order")
     parser.add_argument("--lines", action="store_true")
-    asked = parser.parse_args()
-    if asked.order:
-        report(asked.order)
+    arguments = parser.parse_args()
+    if arguments.order:
+        report(arguments.order)
         return
-    if asked.lines:
+    if arguments.lines:
         for line in sys.stdin:
             print(json.dumps(answer(json.loads(line)["message"])), flush=True)
         return
