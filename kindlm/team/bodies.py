@@ -231,6 +231,14 @@ SELECT project FROM suites WHERE run = :run AND project IS NOT NULL
 """
 
 
+_RUNS_OF_STREAM = """
+SELECT substr(:stream, 5) WHERE :stream GLOB 'run/*'
+UNION
+SELECT json_extract(data, '$.run') FROM event_log
+ WHERE stream = :stream AND stream GLOB 'journal/*' AND json_extract(data, '$.run') IS NOT NULL
+"""
+
+
 def take_body(log: EventLog, file: BinaryIO, *, allowed: Allowed) -> PushAnswer:
     """Take an uncompressed file into a history.
 
@@ -261,6 +269,11 @@ def take_body(log: EventLog, file: BinaryIO, *, allowed: Allowed) -> PushAnswer:
 def recorded_projects(db: sqlite3.Connection, run: str) -> set[str | None]:
     """Return the projects of a recorded run and of its suites; `{None}` for an unknown run."""
     return {row["project"] for row in db.execute(_RECORDED, {"run": run}).fetchall()} or {None}
+
+
+def runs_of_stream(db: sqlite3.Connection, stream: str) -> list[str]:
+    """Return the run of a stream, or the runs that a journal has notes on."""
+    return [run for (run,) in db.execute(_RUNS_OF_STREAM, {"stream": stream}).fetchall()]
 
 
 def _require_welcome(event: RecordedEvent) -> None:

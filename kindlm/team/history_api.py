@@ -28,7 +28,7 @@ from kindlm.browse.datasette_server import Message, Receive, Send
 from kindlm.dataclass import replace
 from kindlm.history.runs import streams_of
 from kindlm.recording.export_file import write_export
-from kindlm.team.bodies import recorded_projects, take_body
+from kindlm.team.bodies import recorded_projects, runs_of_stream, take_body
 from kindlm.team.protocol import (
     LEASE,
     LONGEST_BODY,
@@ -54,14 +54,6 @@ _MOST_RUNS = 1_000
 
 _HEADS = """
 SELECT name, version, head FROM streams WHERE name IN (SELECT value FROM json_each(:names))
-"""
-
-# The run of a stream, or the runs that a journal has notes on.
-_RUNS_OF_STREAM = """
-SELECT substr(:stream, 5) WHERE :stream GLOB 'run/*'
-UNION
-SELECT json_extract(data, '$.run') FROM event_log
- WHERE stream = :stream AND stream GLOB 'journal/*' AND json_extract(data, '$.run') IS NOT NULL
 """
 
 _RUNS = """
@@ -297,12 +289,8 @@ class HistoryApi:
         """Return whether a grant allows to read a stream: all its runs are of its project."""
         if grant.project is None:
             return True
-        projects = {
-            project
-            for (run,) in db.execute(_RUNS_OF_STREAM, {"stream": stream}).fetchall()
-            for project in recorded_projects(db, run)
-        }
-        return projects == {grant.project}
+        runs = runs_of_stream(db, stream)
+        return set().union(*(recorded_projects(db, run) for run in runs)) == {grant.project}
 
     async def _events(self, request: _Request, grant: Grant) -> None:
         self._require_lease(request.lease)

@@ -17,7 +17,7 @@ from typing import Self
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.runs import streams_of
 from kindlm.suite import Upload
-from kindlm.team.bodies import NotSentError, bodies
+from kindlm.team.bodies import NotSentError, bodies, runs_of_stream
 from kindlm.team.client import HistoryClient
 from kindlm.team.protocol import LONGEST_BODY, LONGEST_UNPACKED, NO_EVENTS, Control, StreamEnd
 from kindlm.team.withholding import UploadNow, Withholding, gone, recorded_rule
@@ -142,12 +142,13 @@ class Push:
 
     def run(self, run: str, streams: Sequence[str]) -> KindlmError | None:
         """Send what the server lacks of a run's streams; return the error if that fails."""
-        ids = [name.removeprefix("run/") for name in streams if name.startswith("run/")]
         most, tell = LONGEST_UNPACKED, None
         rule: Result[Withholding] = Ok(Withholding())
         if self.on_control is None:
             most, tell = LONGEST_BODY, self._too_large
-            rule = recorded_rule(self.db, ids, self.also, self.now, texts=self.texts)
+            # A journal may hold notes on runs with stricter settings.
+            runs = {run: None for name in streams for run in runs_of_stream(self.db, name)}
+            rule = recorded_rule(self.db, [*runs], self.also, self.now, texts=self.texts)
         if isinstance(rule, Err):
             return rule.error
         ends = {name: _end_of(self.db, name) for name in streams}

@@ -214,6 +214,19 @@ def test_patterns_hold_whatever_is_asked_for(
     assert "hello heron" not in texts(served)
 
 
+def test_patterns_hold_for_later_reviews(
+    served: Served, token: str, kindlm: Command, here: Path
+) -> None:
+    suite(here, "upload: {redactPatterns: [sto.k]}", says="hello pelican")
+    kindlm("test")
+    kindlm("push", "--texts")
+    kindlm("review", "latest", "1", "fail", "--note", "no stork was seen")
+    (here / "kindlm.yaml").unlink()
+    done = kindlm("push", "--texts")
+    assert done.code == 0
+    assert "stork" not in texts(served)
+
+
 def test_a_refused_run_stops_no_other(
     served: Served, token: str, kindlm: Command, here: Path, home: History, tmp_path: Path
 ) -> None:
