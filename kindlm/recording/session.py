@@ -252,8 +252,8 @@ class _Session:
             "providers",
             ErrorCode.PROVIDER_RATE_LIMIT,
             f"{message}; kindlm sends nothing there until then.",
-            "That is too long to wait. kindlm skips executions that still need it; run these later"
-            " with --resume, and those that failed because of it with --failed."
+            "That is too long to wait. Run what failed because of it again later with --failed."
+            " If kindlm skips executions that still need it, kindlm test --resume runs them later."
             if for_too_long
             else "Calls to other providers continue. Ctrl-C ends the run; kindlm test --resume"
             " finishes it later.",
