@@ -292,11 +292,11 @@ def rendered(scenario: PlannedScenario, order: Order) -> tuple[str, str]:
 
 
 _INDENT = "    "
-_ORIGIN = "Written by `kindlm gen` from a plan that a model made; it is yours to edit."
-_RIGHT = "What a right answer does: a judge gives it points."
-_WRONG = "What it must not do: a judge says of each rule whether it is kept."
-_TONE = "How it sounds."
-_TOOLS = "What it takes to answer."
+_ORIGIN = "Written by `kindlm gen` from the plan of a model. Edit it as you like."
+_RIGHT = "A judge scores whether the answer meets this criterion."
+_WRONG = "A judge decides whether the answer follows each rule."
+_TONE = "The tone of the answer."
+_TOOLS = "The tools that the answer needs."
 
 
 def _python_text(scenario: PlannedScenario, name: str, agent: str | None) -> str:
