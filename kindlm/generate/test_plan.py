@@ -232,7 +232,7 @@ def _scenario(
     why = one_line(item["why"], _LONGEST_RULE)
     traits = {name: one_line(item["user"][name], _LONGEST_RULE) for name in SCENARIO["user"]}
     traits["role"] = traits["role"] or "user"
-    user = {name: said for name, said in traits.items() if said}
+    user = {name: trait for name, trait in traits.items() if trait}
     return PlannedScenario(category, title, why or title, user, turns)
 
 

@@ -94,7 +94,7 @@ def _langfuse_spans(trace: _Object | None, observations: list[_Object]) -> Itera
             else None,
             session=_get(each, "sessionId"),
         )
-        given, said = each.get("input"), each.get("output")
+        inputs, outputs = each.get("input"), each.get("output")
         match each["type"]:
             case "GENERATION":
                 usage = _object(_get(each, "usageDetails") or each.get("usage"))
@@ -103,11 +103,11 @@ def _langfuse_spans(trace: _Object | None, observations: list[_Object]) -> Itera
                     "gen_ai.usage.input_tokens": usage.get("input"),
                     "gen_ai.usage.output_tokens": usage.get("output"),
                 }
-                yield _chat_span(span, given, said, facts)
+                yield _chat_span(span, inputs, outputs, facts)
             case "TOOL":
-                yield _tool_span(span, given, said)
+                yield _tool_span(span, inputs, outputs)
             case _:
-                yield _agent_span(span, given, said)
+                yield _agent_span(span, inputs, outputs)
 
 
 def _get(value: _Object, key: str) -> Any:
@@ -150,11 +150,11 @@ def _langsmith_span(run: _Object) -> Span:
         error=str(run["error"]) if run.get("error") else None,
         session=next(filter(None, threads), None),
     )
-    given, said = run.get("inputs"), run.get("outputs")
+    inputs, outputs = run.get("inputs"), run.get("outputs")
     match run["run_type"]:
         case "llm":
             parameters = _object(extra.get("invocation_params"))
-            asked = {"tools": parameters.get("tools"), **_object(given)}
+            with_tools = {"tools": parameters.get("tools"), **_object(inputs)}
             model = parameters.get("model") or parameters.get("model_name")
             facts = {
                 "gen_ai.provider.name": metadata.get("ls_provider"),
@@ -162,13 +162,13 @@ def _langsmith_span(run: _Object) -> Span:
                 "gen_ai.usage.input_tokens": run.get("prompt_tokens"),
                 "gen_ai.usage.output_tokens": run.get("completion_tokens"),
             }
-            return _chat_span(span, asked, said, facts)
+            return _chat_span(span, with_tools, outputs, facts)
         case "tool":
             # LangChain sends arguments as a string, and LangSmith's decorator results, below a key.
             call_id = extra.get("tool_call_id")
-            return _tool_span(span, _alone(given, "input"), _alone(said, "output"), call_id)
+            return _tool_span(span, _alone(inputs, "input"), _alone(outputs, "output"), call_id)
         case _:
-            return _agent_span(span, given, said)
+            return _agent_span(span, inputs, outputs)
 
 
 def _alone(value: Any, key: str) -> Any:
@@ -257,8 +257,8 @@ def _exported_span(
     return Span(trace, key, parent, name, "", start, end, known, {}, is_error, error or "")
 
 
-def _chat_span(span: Span, asked: Any, said: Any, facts: Mapping[str, Any]) -> Span:
-    given = read_json(asked) if isinstance(asked, str) else asked
+def _chat_span(span: Span, inputs: Any, outputs: Any, facts: Mapping[str, Any]) -> Span:
+    given = read_json(inputs) if isinstance(inputs, str) else inputs
     messages = _messages_of(given, "user")
     # Langfuse appends the tools that LangChain gives to a model to its messages.
     tools = [each["content"] for each in messages if isinstance(each.get("content"), dict)]
@@ -271,7 +271,7 @@ def _chat_span(span: Span, asked: Any, said: Any, facts: Mapping[str, Any]) -> S
             "gen_ai.input.messages": [
                 each for each in messages if not isinstance(each.get("content"), dict)
             ],
-            "gen_ai.output.messages": _messages_of(said, "assistant"),
+            "gen_ai.output.messages": _messages_of(outputs, "assistant"),
             "gen_ai.tool.definitions": tools,
             **facts,
         },
@@ -300,14 +300,14 @@ def _tool_span(span: Span, arguments: Any, result: Any, call_id: Any = None) -> 
     )
 
 
-def _agent_span(span: Span, asked: Any, said: Any) -> Span:
+def _agent_span(span: Span, inputs: Any, outputs: Any) -> Span:
     """Return the span of any other observation or run."""
     return _known(
         span,
         {
             "gen_ai.operation.name": "invoke_agent",
-            "gen_ai.input.messages": _messages_of(asked, "user"),
-            "gen_ai.output.messages": _messages_of(said, "assistant"),
+            "gen_ai.input.messages": _messages_of(inputs, "user"),
+            "gen_ai.output.messages": _messages_of(outputs, "assistant"),
         },
     )
 

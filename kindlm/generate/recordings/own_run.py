@@ -33,12 +33,12 @@ def read_execution(db: sqlite3.Connection, execution: ExecutionView) -> Recordin
     attempt = RecordedAttempt(db, execution.source, execution.source_attempt)
     try:
         events = list(attempt.talk())
-        said = transcript_of(events)
+        transcript = transcript_of(events)
     except PurgedError:
         return Recording(name, Transcript(), missing="Its texts were purged or withheld.")
     asked = next((each for each in events if isinstance(each, ProviderRequested)), None)
     (tags,) = db.execute("SELECT tags FROM executions WHERE id = ?", (execution.id,)).fetchone()
-    recording = Recording(name, said, failed=failed, tags=tuple(json.loads(tags or "[]")))
+    recording = Recording(name, transcript, failed=failed, tags=tuple(json.loads(tags or "[]")))
     if asked is not None:
         recording = replace(
             recording,
@@ -48,10 +48,10 @@ def read_execution(db: sqlite3.Connection, execution: ExecutionView) -> Recordin
         )
     else:
         recording = _of_agent(recording, attempt)
-    if not any(turn.user for turn in said.turns):
+    if not any(turn.user for turn in transcript.turns):
         return replace(recording, missing="It has no message of a user.")
-    if not said.shows_tools or said.unseen is not None:
-        why = said.unseen or "Nothing shows that the agent reports its tool calls."
+    if not transcript.shows_tools or transcript.unseen is not None:
+        why = transcript.unseen or "Nothing shows that the agent reports its tool calls."
         return replace(recording, missing=why)
     return recording
 
@@ -61,7 +61,6 @@ def _of_agent(recording: Recording, attempt: RecordedAttempt) -> Recording:
 
     Answers of agents do not show which calls were parallel.
     """
-    said = recording.transcript
     turns = tuple(
         replace(
             turn,
@@ -74,9 +73,9 @@ def _of_agent(recording: Recording, attempt: RecordedAttempt) -> Recording:
                 )
             ),
         )
-        for turn in said.turns
+        for turn in recording.transcript.turns
     )
-    recording = replace(recording, transcript=replace(said, turns=turns))
+    recording = replace(recording, transcript=replace(recording.transcript, turns=turns))
     call = next(iter(attempt.model_calls()), None)
     if call is None or call.path not in WIRES:
         return recording
