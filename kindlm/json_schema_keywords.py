@@ -54,7 +54,7 @@ class Budget:
         self._spent += steps
         if self._spent > self._limit:
             raise UndecidableSchemaError(
-                f"The validation was given up after {max(self._limit, 0):,} steps: the value is "
+                f"The validation stopped after {max(self._limit, 0):,} steps: the value is "
                 "too large for this schema, or the schema combines too many alternatives."
             )
 

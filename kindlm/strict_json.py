@@ -18,7 +18,7 @@ _WORDS = (
     ("Expecting ':'", "a colon is expected"),
     ("Expecting property name", "a name in double quotes is expected"),
     ("Illegal trailing comma", "nothing follows a comma"),
-    ("Unterminated string", "a string has no end"),
+    ("Unterminated string", "a string is not closed"),
     ("Invalid control character", "a string has a line end or another control character in it"),
     ("Invalid \\", "it has an invalid escape after a backslash"),
     ("Extra data", "there is text after the value"),

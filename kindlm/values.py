@@ -87,7 +87,7 @@ def form_of(value: Any) -> str | None:
 def check_solid(value: str) -> str:
     """Refuse a text of only white space."""
     if not value.strip():
-        raise refuse("must hold more than spaces")
+        raise refuse("must contain more than spaces")
     return value
 
 

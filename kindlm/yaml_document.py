@@ -104,7 +104,7 @@ class _Builder:
             if isinstance(event, yaml.DocumentStartEvent):
                 if values and only_one:
                     raise RefusedError(
-                        "The file holds more than one document",
+                        "The file contains more than one document",
                         "Remove the line '---' and put each suite into a file of its own",
                         _start(event),
                     )
@@ -201,7 +201,7 @@ class _Builder:
         node = self._anchors[event.anchor]
         if node is None:
             raise RefusedError(
-                f"The alias *{event.anchor} stands inside what it refers to",
+                f"The alias *{event.anchor} is inside the value that it refers to",
                 "A value cannot contain itself",
                 index,
             )
@@ -298,7 +298,7 @@ class _Builder:
                 f'Put the whole value in quotes, as in "{placeholder[0]}"',
                 index - 1,
             )
-        raise RefusedError("A key must be a plain text", "Put the key in quotes", index)
+        raise RefusedError("A key must be text", "Put the key in quotes", index)
 
     def _duplicate(self, key: str, index: int, first: int, path: Path) -> None:
         line = self._text.position(first).line
@@ -316,7 +316,7 @@ class _Builder:
         self._characters += len(node.value) if isinstance(node.value, str) else 0
         if self._nodes > MAX_NODES or self._characters > MAX_CHARACTERS:
             raise RefusedError(
-                f"The file holds more than {MAX_NODES:,} values, counting each use of an alias",
+                f"The file contains more than {MAX_NODES:,} values, counting each use of an alias",
                 "Use fewer aliases, or split the suite",
                 index,
                 limit=True,
@@ -333,7 +333,7 @@ def _merged(node: Node) -> list[Node]:
     nodes = list(node.children.values()) if of_list else [node]
     if any(not isinstance(item.value, dict) for item in nodes):
         raise RefusedError(
-            "What << refers to must be a mapping, or a list of mappings",
+            "<< must refer to a mapping, or to a list of mappings",
             "Write it like `<<: *name`, with `&name` before a mapping",
             node.start,
         )

@@ -34,7 +34,7 @@ def test_the_members_of_an_object_can_be_looked_at() -> None:
         ('{"a": 1\n"b": 2}', "a comma or the end is expected (line 2, column 1)"),
         ('{"a" 1}', "a colon is expected (line 1, column 6)"),
         ("{a: 1}", "a name in double quotes is expected (line 1, column 2)"),
-        ('["a', "a string has no end (line 1, column 2)"),
+        ('["a', "a string is not closed (line 1, column 2)"),
         ('["a\nb"]', "a string has a line end or another control character in it"),
         ('["\\x"]', "it has an invalid escape after a backslash"),
         ('["\\u12"]', "it has an invalid escape after a backslash"),

@@ -158,7 +158,7 @@ def _decode(name: str, data: bytes) -> Result[str]:
             "Save the file with the encoding UTF-8",
         )
     if MARK in text:
-        return _error(f'"{name}" holds the noncharacter U+FDD0', "Remove it")
+        return _error(f'"{name}" contains the noncharacter U+FDD0', "Remove it")
     return Ok(text)
 
 
