@@ -96,7 +96,7 @@ def provided(group: str, own: Collection[str]) -> str:
 def own_names(base: type[Provider | Adapter]) -> Mapping[str, str]:
     """Return the modules of kindlm's own providers or adapters by name, without importing them.
 
-    `openai_provider.py` defines the provider `openai`, as its last class. For those that share a
+    `openai_provider.py` defines the provider `openai`, as its last class. For classes that share a
     file, see `_sharing_files`.
     """
     return {
@@ -128,7 +128,7 @@ def all_own(base: type[K]) -> dict[str, type[K]]:
 
 @cache
 def _sharing_files(base: type[K]) -> Mapping[str, type[K]]:
-    """Import those that share a file, such as `preset_providers.py`; return them by name.
+    """Import the classes that share a file, such as `preset_providers.py`; return them by name.
 
     The name is that of the class in lower case.
     """

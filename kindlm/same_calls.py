@@ -102,8 +102,8 @@ class KnownCalls:
 def with_observed(reported: Sequence[ToolUse], observed: Sequence[ToolUse]) -> list[ToolUse]:
     """Return the calls that an agent reported, completed by observed ones, and other observed ones.
 
-    A call with an observed id and name is that call, whatever its arguments. Other ids are the
-    agent's own and are not compared.
+    A reported call with the id and name of an observed one is that call, whatever its arguments.
+    Other ids are the agent's own and are not compared.
     """
     ids = {_identity(use.call) for use in observed}
     known = [

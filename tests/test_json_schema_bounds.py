@@ -181,7 +181,10 @@ def _doubled(keyword: str, last: Any, reference: str = "$ref") -> dict[str, Any]
 def test_a_part_that_too_many_ways_lead_to_is_given_up(
     keyword: str, last: Any, reference: str
 ) -> None:
-    with one_budget(Budget(steps=2_000)), pytest.raises(UndecidableSchemaError, match="stopped after"):
+    with (
+        one_budget(Budget(steps=2_000)),
+        pytest.raises(UndecidableSchemaError, match="stopped after"),
+    ):
         schema_issues(_doubled(keyword, last, reference), 1)
 
 
@@ -207,7 +210,10 @@ LAST = {"properties": {"a": {}, "b": {}}, "prefixItems": [{}]}
     ],
 )
 def test_what_is_unevaluated_on_too_many_ways_is_given_up(schema: Any, value: Any) -> None:
-    with one_budget(Budget(steps=2_000)), pytest.raises(UndecidableSchemaError, match="stopped after"):
+    with (
+        one_budget(Budget(steps=2_000)),
+        pytest.raises(UndecidableSchemaError, match="stopped after"),
+    ):
         schema_issues(schema, value)
 
 
@@ -239,7 +245,10 @@ def test_names_that_are_evaluated_are_not_compared_with_all_others() -> None:
     ],
 )
 def test_what_is_unevaluated_takes_steps_for_what_is_looked_at(schema: Any, value: Any) -> None:
-    with one_budget(Budget(steps=400)), pytest.raises(UndecidableSchemaError, match="stopped after"):
+    with (
+        one_budget(Budget(steps=400)),
+        pytest.raises(UndecidableSchemaError, match="stopped after"),
+    ):
         schema_issues(schema, value)
 
 

@@ -310,7 +310,7 @@ def totals_of(view: RunView, suite: SuiteView | None = None) -> Iterator[tuple[s
     pending = "pending" if view.status == "running" else "not run"
     yield "tests", f"{summary.tests.total:,}: {figures.tally(summary.tests, pending)}"
     missing = view.missing if suite is None else view.missing_of(suite)
-    # Including those that have not begun.
+    # Executions that have not begun are pending, too.
     waiting = max(missing - summary.executions.pending, 0)
     executions = summary.executions + StatusCounts(pending=waiting)
     running = summary.executions.pending if view.status == "running" else 0

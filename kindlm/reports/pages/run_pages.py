@@ -176,7 +176,7 @@ def run_document(
     running = status == "running"
     notes = [] if view.shard is None else [facts.describe_shard(view.shard)]
     if isinstance(view.group, Group):
-        notes += facts.describe_group(view.group)[1:]  # the shards stand on the page
+        notes += facts.describe_group(view.group)[1:]  # the page lists the shards
     if (then := facts.then_text(view)) is not None:
         notes.append(then)
     if (problem := view.why_not_compared) is not None:
