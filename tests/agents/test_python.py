@@ -220,7 +220,9 @@ def test_a_timeout_cancels_an_async_agent(module, talk, ask, failure, tmp_path):
                 open({str(tmp_path / "cancelled")!r}, "w").close()
     """)
     (result,) = talk(f"{name}:agent", ask(timeout_s=0.2))
-    assert failure(result).code is ErrorCode.PROVIDER_TIMEOUT
+    error = failure(result)
+    assert error.code is ErrorCode.PROVIDER_TIMEOUT
+    assert not error.details["retryable"]  # it may have acted already
     assert (tmp_path / "cancelled").exists()
 
 
@@ -234,7 +236,9 @@ def test_a_thread_that_is_not_awaited_any_more_keeps_nothing_waiting(module, tal
             return "late"
     """)
     (result,) = talk(f"{name}:agent", ask(timeout_s=0.2))
-    assert failure(result).code is ErrorCode.PROVIDER_TIMEOUT
+    error = failure(result)
+    assert error.code is ErrorCode.PROVIDER_TIMEOUT
+    assert not error.details["retryable"]  # it may have acted already
     left = [thread for thread in threading.enumerate() if thread.name == "kindlm-agent"]
     assert all(thread.daemon for thread in left)
     sys.modules[name].gate.set()
