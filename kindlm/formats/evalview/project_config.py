@@ -29,7 +29,8 @@ class PricingConfig(EvalviewSection):
     output_per_1m: Annotated[Number, Field(ge=0)]
     """The price of output."""
     cached_per_1m: Annotated[Number, Field(ge=0)] | None = None
-    """The price of input that is read from a cache; by default, see [limits](running.md#limits)."""
+    """The price of input that is read from a cache; by default, see
+    [costs](../how-to/running.md#costs)."""
 
 
 class ModelConfig(EvalviewSection):
