@@ -10,14 +10,14 @@ from kindlm.cli.history import no_execution
 from kindlm.cli.journal import journal_event
 from kindlm.errors import Err, Ok, Result, misuse
 from kindlm.events.run import ReviewRecorded
-from kindlm.history.rows import ExecutionView, ReviewView
-from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.recording.history_file import new_journal
 from kindlm_store import EventLog
 
 if TYPE_CHECKING:
     from kindlm.browse.routes import RecordReview
+    from kindlm.history.rows import ExecutionView, ReviewView
+    from kindlm.history.run_view import RunView
 
 
 def record_review(
@@ -43,6 +43,8 @@ def recorder_of(opened: Callable[[], AbstractContextManager[EventLog]], by: str)
     """Return a function for pages that records reviews by a person; `opened` returns the log."""
 
     def record(execution: str, passed: bool, text: str | None) -> Result[None]:
+        from kindlm.history.run_view import RunView  # servers start without it
+
         with opened() as log, closing(log.reader()) as reader:
             view = RunView(reader, execution.rpartition("-")[0])
             found = record_review(log, view, execution, passed, text, by)
