@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 from urllib.parse import quote, urlencode, urlsplit
 
 from kindlm.agents.agent_failures import AgentFailure
-from kindlm.agents.http_request import last_user_text
+from kindlm.agents.http_request import ascii_json, last_user_text
 from kindlm.agents.reply_parts import AGENT_RULE, UnreadableReply, first_text, lookup
 from kindlm.agents.reply_reading import agent_reply, read_spent
 from kindlm.agents.served import AssistantId, HttpTarget, Served, ServedAgent, http_target
@@ -276,7 +276,7 @@ class AssistantsAgent(ServedAgent):
         url = f"{self._url}{path}?{urlencode(query)}" if query else f"{self._url}{path}"
         method, content = "GET", None
         if body is not None:
-            method, content = "POST", json.dumps(body).encode("ascii")
+            method, content = "POST", ascii_json(body)
         return parse_object((await self.ask(method, url, content, _LONGEST_S)).text)
 
     async def _list(self, at: str, **query: Any) -> list[dict[str, Any]]:

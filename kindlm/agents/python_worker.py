@@ -21,6 +21,7 @@ from typing import BinaryIO, TypeAlias
 from pydantic import TypeAdapter, ValidationError
 
 from kindlm.agents.agent_failures import AgentFailure, Who
+from kindlm.agents.http_request import ascii_json
 from kindlm.agents.python_agent import PythonAgent, python_agent
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, Ok, Result
@@ -51,7 +52,7 @@ def pack_call(call: Call) -> bytes:
     if isinstance(call, AgentRequest):
         # A function cannot be sent to another process. A Python agent calls its tools itself.
         call = replace(call, answer_tool=None)
-    return _line(_CALL.dump_python(call))
+    return ascii_json(_CALL.dump_python(call))
 
 
 def unpack_call(payload: bytes) -> Call:
@@ -62,7 +63,7 @@ def unpack_call(payload: bytes) -> Call:
 def pack_answer(answer: Answer) -> bytes:
     """Return the line of an answer; raises `TypeError` or `ValueError` if it is not JSON."""
     # `unpack_answer` reports errors in a reply that the user's code made.
-    return _line(_ANSWER.dump_python(answer, warnings=False))
+    return ascii_json(_ANSWER.dump_python(answer, warnings=False))
 
 
 def unpack_answer(payload: bytes) -> Answer:
@@ -73,11 +74,6 @@ def unpack_answer(payload: bytes) -> Answer:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"][2:])
         raise ValueError(f"{place}: {first['msg']}") from None
-
-
-def _line(value: object) -> bytes:
-    # ASCII with escapes also encodes lone surrogates, which models sometimes write.
-    return json.dumps(value).encode("ascii")
 
 
 GRACE_S = 2.0

@@ -7,7 +7,6 @@ not cookies: a new connection for each exchange would double its cost.
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -21,7 +20,7 @@ from pydantic import Field
 
 from kindlm.agents.agent_failures import SHORTEST_HIDDEN, AgentFailure, Who
 from kindlm.agents.drafts import ParsedAnswer
-from kindlm.agents.http_request import request_warnings
+from kindlm.agents.http_request import ascii_json, request_warnings
 from kindlm.agents.reply_parts import WHERE_THE_TEXT_IS, UnreadableReply
 from kindlm.agents.reply_reading import FailedReply
 from kindlm.dataclass import dataclass, replace
@@ -197,9 +196,7 @@ class HttpConversation:
         self, body: Any, request: AgentRequest, url: str | None = None, *, spent_s: float = 0.0
     ) -> HttpReply:
         """Post JSON with the headers of a message to the endpoint, or to `url`; see `ask`."""
-        # ASCII with escapes also encodes lone surrogates, which models sometimes write.
-        content = json.dumps(body, separators=(",", ":")).encode("ascii")
-        url = url or self._target.endpoint
+        url, content = url or self._target.endpoint, ascii_json(body)
         return await self.ask(
             "POST", url, content, request.timeout_s, request.headers, spent_s=spent_s
         )

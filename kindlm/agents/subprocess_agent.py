@@ -18,7 +18,6 @@ empty lines, and shows standard error as the log.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,6 +31,7 @@ from kindlm.agents.agent_failures import AgentFailure
 from kindlm.agents.command import run_once
 from kindlm.agents.http_request import (
     PLACEHOLDERS,
+    ascii_json,
     last_user_text,
     make_body,
     placeholders,
@@ -290,8 +290,6 @@ class LineAgent(_ProgramAgent):
             raise AgentFailure(self._unexpected_line())
         sandbox, warnings = await self._ensure_sandbox()
         body = {**make_body(request, "message", _FORM), "context": request.context}
-        # ASCII with escapes also encodes lone surrogates, which models sometimes write.
-        message = json.dumps(body, separators=(",", ":")).encode("ascii")
         self._is_idle = False
         begun = time.perf_counter()
         try:
@@ -300,7 +298,7 @@ class LineAgent(_ProgramAgent):
                     starting = sandbox.start(self._who.words, None, MAX_OUTPUT_BYTES)
                     self._program = await self._stack.enter_async_context(starting)
                 program = self._program
-                await program.write_line(message)
+                await program.write_line(ascii_json(body))
                 while (line := await program.read_line()) is not None and not line.strip():
                     pass
                 ended = await program.ending() if line is None else ""
