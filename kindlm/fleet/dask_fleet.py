@@ -313,7 +313,7 @@ class DaskFleet:
 
 
 class _Job:
-    """A submitted job; it has a `future` of Dask once a worker has it."""
+    """A submitted job, see `Pending`; it has a `future` of Dask once a worker has it."""
 
     def __init__(self, fleet: DaskFleet, text: str) -> None:
         self.id = uuid.uuid4().hex
@@ -324,18 +324,15 @@ class _Job:
         self._is_cancelled = False
 
     def done(self) -> bool:
-        """Return whether the job has ended, or will never start."""
         is_done = self.future is not None and self.future.done()
         return is_done or self._is_cancelled or self._fleet.is_lost
 
     def result(self) -> ShardEnd:
-        """Return how the shard ended, or raise the error that prevented the job."""
         if self._fleet.is_lost or self.future is None:
             raise ConnectionError("the connection to the scheduler broke")
         return ShardEnd.load(self.future.result())
 
     def cancel(self) -> None:
-        """Prevent the job from starting, or kill its process."""
         if not (self.done() or self.future is None):
             self._fleet.end([self.id])
             self.future.cancel()
