@@ -57,9 +57,11 @@ def suggest(name: str, candidates: Iterable[str], *, one_in: int = 3) -> str | N
     does not matter.
     """
     best: str | None = None
-    limit = len(name) // one_in
+    limit, letters = len(name) // one_in, set(name.casefold())
     for candidate in candidates:
-        if abs(len(candidate) - len(name)) > limit:
+        # Counting is slow, and a file may have thousands of names: skip those that are too far.
+        too_long = abs(len(candidate) - len(name)) > limit
+        if too_long or len(letters.difference(candidate.casefold())) > limit:
             continue
         distance = _distance(name.casefold(), candidate.casefold())
         if distance <= limit:

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
+from kindlm import suggestions
 from kindlm.config import LoadedSuite, load_suite
 from kindlm.config.diagnostics import Diagnostic
 from kindlm.suggestions import suggest
@@ -401,3 +402,19 @@ def test_a_misspelt_key_is_one_error(load: Any, written: str, meant: str, text: 
     [found] = loaded.diagnostics
     assert f'Unknown key "{written}"' in found.error.message
     assert found.error.hint == f'Did you mean "{meant}"?'
+
+
+def test_names_that_share_no_letters_are_not_compared_letter_by_letter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compared: list[tuple[str, str]] = []
+
+    def distance(left: str, right: str) -> int:
+        compared.append((left, right))
+        return len(left)
+
+    monkeypatch.setattr(suggestions, "_distance", distance)
+    assert suggestions.suggest("refund", ["lookup", "cancel", "status"]) is None
+    assert not compared
+    suggestions.suggest("refund", ["refnud", "REFUNDS"])
+    assert len(compared) == 2
