@@ -109,7 +109,7 @@ class McpToolsConfig(Section):
 class ServerToolsConfig(Section):
     """Tools of an MCP server. A tool of the same name in this test is simulated."""
 
-    mcp: Extension[McpToolsConfig]
+    mcp: McpToolsConfig
     """The server, and which of its tools."""
 
 

@@ -15,7 +15,7 @@ from kindlm.plugins import Access, Maybe, Provider
 from kindlm.providers.anthropic_provider import missing_package, platform_client, wire_of_version
 from kindlm.providers.client import WireClient
 from kindlm.providers.provider_failures import Endpoint, bad_address_part
-from kindlm.section import Extension, HostPart
+from kindlm.section import HostPart
 
 _WIRE = wire_of_version("bedrock-2023-05-31")
 _HINT = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or run: aws sso login"
@@ -28,7 +28,7 @@ class AnthropicBedrock(Provider):
     takes_prefill: ClassVar[bool] = True
     address_variable: ClassVar[str] = "ANTHROPIC_BEDROCK_BASE_URL"
 
-    region: Extension[Maybe[HostPart]] = Field(default=None, examples=["us-east-1"])
+    region: Maybe[HostPart] = Field(default=None, examples=["us-east-1"])
     """The AWS region. Required for `bedrock`; for `anthropic-bedrock`, by default AWS_REGION,
     AWS_DEFAULT_REGION, or the region of the profile."""
 

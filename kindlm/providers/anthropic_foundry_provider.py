@@ -11,7 +11,7 @@ from kindlm.plugins import Access, Maybe, Provider
 from kindlm.providers.anthropic_provider import API_VERSION, NO_KEY, WIRE, platform_client
 from kindlm.providers.client import WireClient
 from kindlm.providers.provider_failures import Endpoint, bad_address_part, missing_key
-from kindlm.section import Extension, HostPart
+from kindlm.section import HostPart
 
 _KEY = "ANTHROPIC_FOUNDRY_API_KEY"
 
@@ -22,7 +22,7 @@ class AnthropicFoundry(Provider):
     takes_seed: ClassVar[bool] = False
     takes_prefill: ClassVar[bool] = True
 
-    resource: Extension[Maybe[HostPart]] = Field(default=None, examples=["my-resource"])
+    resource: Maybe[HostPart] = Field(default=None, examples=["my-resource"])
     """The name of the resource, which begins its address. Required for `azure`; for
     `anthropic-foundry`, by default ANTHROPIC_FOUNDRY_RESOURCE."""
 

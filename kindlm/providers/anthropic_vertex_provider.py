@@ -20,7 +20,7 @@ from kindlm.plugins import Access, Maybe, Provider, Text
 from kindlm.providers.anthropic_provider import missing_package, platform_client, wire_of_version
 from kindlm.providers.client import WireClient
 from kindlm.providers.provider_failures import Endpoint, bad_address_part
-from kindlm.section import Extension, HostPart
+from kindlm.section import HostPart
 
 _WIRE = wire_of_version("vertex-2023-10-16")
 _HINT = "Run: gcloud auth application-default login, or set GOOGLE_APPLICATION_CREDENTIALS"
@@ -35,11 +35,11 @@ class AnthropicVertex(Provider):
     takes_prefill: ClassVar[bool] = True
     address_variable: ClassVar[str] = "ANTHROPIC_VERTEX_BASE_URL"
 
-    location: Extension[Maybe[HostPart]] = Field(default=None, examples=["global"])
+    location: Maybe[HostPart] = Field(default=None, examples=["global"])
     """Where the models run: a region, or `global`. Required for `vertex`; for `anthropic-vertex`,
     by default CLOUD_ML_REGION."""
 
-    project: Extension[Maybe[Text]] = Field(default=None, examples=["my-project"])
+    project: Maybe[Text] = Field(default=None, examples=["my-project"])
     """The id of the Google Cloud project. Required for `vertex`; for `anthropic-vertex`, by default
     ANTHROPIC_VERTEX_PROJECT_ID, or GOOGLE_CLOUD_PROJECT."""
 

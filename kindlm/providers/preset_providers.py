@@ -32,7 +32,7 @@ from kindlm.providers.openai_provider import (
     encode,
 )
 from kindlm.providers.provider_failures import bad_address_part
-from kindlm.section import Extension, HostPart
+from kindlm.section import HostPart
 from kindlm.wires import WireAnswer, objects
 
 
@@ -130,7 +130,7 @@ class Azure(_Preset):
     usual_base_url = "https://{resource}.openai.azure.com/openai/v1"
     usual_key_variable = "AZURE_OPENAI_API_KEY"
 
-    resource: Extension[Maybe[HostPart]] = Field(default=None, examples=["acme-eu"])
+    resource: Maybe[HostPart] = Field(default=None, examples=["acme-eu"])
     """The name of the resource, which begins its address."""
 
 
@@ -144,7 +144,7 @@ class Bedrock(_Preset):
     usual_base_url = "https://bedrock-runtime.{region}.amazonaws.com/openai/v1"
     usual_key_variable = "AWS_BEARER_TOKEN_BEDROCK"
 
-    region: Extension[Maybe[HostPart]] = Field(default=None, examples=["eu-central-1"])
+    region: Maybe[HostPart] = Field(default=None, examples=["eu-central-1"])
     """The AWS region."""
 
 
@@ -175,9 +175,9 @@ class Vertex(_Preset):
     usual_key_variable = "GOOGLE_OAUTH_ACCESS_TOKEN"
     returns_in_calls = ("extra_content",)
 
-    project: Extension[Maybe[Text]] = Field(default=None, examples=["acme-prod"])
+    project: Maybe[Text] = Field(default=None, examples=["acme-prod"])
     """The id of the Google Cloud project."""
-    location: Extension[Maybe[HostPart]] = Field(default=None, examples=["europe-west4"])
+    location: Maybe[HostPart] = Field(default=None, examples=["europe-west4"])
     """Where the models run: a region, or `global`."""
 
     def base_url(self) -> str:

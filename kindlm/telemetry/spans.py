@@ -365,7 +365,7 @@ def _request(spans: Sequence[OutSpan], resource: Mapping[str, str]) -> dict[str,
 
 def _encoded(span: Mapping[str, Any]) -> dict[str, str]:
     ids = ((name, bytes.fromhex(span[name])) for name in _IDS if name in span)
-    return {name: base64.b64encode(each).decode() for name, each in ids}
+    return {name: base64.urlsafe_b64encode(each).decode() for name, each in ids}
 
 
 def _attributes(values: Mapping[str, Any]) -> list[dict[str, Any]]:
