@@ -268,10 +268,6 @@ class HttpConversation:
                     self._cookies.extract_cookies(response)
                 target = _redirect_target(response)
                 if target is None or not left:
-                    encoding = response.headers.get("content-encoding", "").strip().lower()
-                    if encoding not in ("", "identity"):
-                        message = f"its body is compressed ({encoding}), which is not supported"
-                        raise httpx.DecodingError(message)
                     yield response
                     return
                 await response.aread()  # so that the connection can be used again
@@ -281,7 +277,18 @@ class HttpConversation:
 
 
 async def _read(response: httpx.Response, who: Who) -> HttpReply:
-    """Read an answer to its end."""
+    """Read an answer to its end.
+
+    A compressed answer is an error: it could grow far beyond `MAX_BODY_BYTES`.
+    """
+    encoding = response.headers.get("content-encoding", "").strip().lower()
+    if encoding not in ("", "identity"):
+        status = response.status_code
+        message = f"{who.title} returned {status} with a compressed body ({encoding})"
+        hint = "kindlm sends `Accept-Encoding: identity`; the agent or a proxy ignores it"
+        has_begun = response.is_success  # see `ask`
+        failure = who.failed(message, hint, status=status, retryable=not has_begun)
+        raise AgentFailure(failure)
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     size, pieces, tail = 0, list[str](), "\n"
     async for piece in response.aiter_text():

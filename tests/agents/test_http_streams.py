@@ -352,7 +352,16 @@ def test_a_compressed_body_is_no_answer(talk, failure, encoding):
     head = f"{HEAD}content-encoding: {encoding}\r\ncontent-length: 2\r\n\r\n"
     (result,), server = talk(head.encode() + b"xx")
     assert server.received[0].headers["accept-encoding"] == "identity"
-    assert f"its body is compressed ({encoding})" in failure(result).message
+    error = failure(result)
+    assert error.message == f"Agent 'shop' returned 200 with a compressed body ({encoding})"
+    assert "`Accept-Encoding: identity`" in (error.hint or "")
+
+
+@pytest.mark.parametrize(("status", "retryable"), [("200 OK", False), ("503 Busy", True)])
+def test_a_compressed_answer_is_not_asked_for_again(talk, failure, status, retryable):
+    head = f"HTTP/1.1 {status}\r\ncontent-encoding: gzip\r\ncontent-length: 2\r\n\r\n"
+    (result,), _ = talk(head.encode() + b"xx")
+    assert failure(result).details["retryable"] is retryable
 
 
 @pytest.mark.parametrize("adapter", ["http", "streaming"])
