@@ -85,7 +85,7 @@ def streams_to_purge(db: sqlite3.Connection, runs: Collection[str]) -> PurgedStr
     chosen = {*runs}
     purged = _purged(db)
     streams = [f"run/{run}" for run in runs]
-    forgotten = {f"run/{run}": at for run, at in purged.items() if run not in chosen}
+    forgotten = {f"run/{run}": at for run, at in purged.items()}
     for journal, noted in _reviews(db).items():
         open_ = {run for run, at in noted.items() if at > purged.get(run, "")}
         if chosen & noted.keys() and open_ <= chosen:

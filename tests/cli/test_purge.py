@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from contextlib import closing
+from contextlib import ExitStack, closing
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +226,36 @@ def test_a_run_that_is_going_on_is_left_alone(kindlm: Any, recorded: Any) -> Non
     assert purges(recorded)[0]["runs"] == ["bbbb3333"]
 
 
+def test_a_run_that_is_resumed_before_the_answer_is_left_alone(
+    kindlm: Any, recorded: Any, make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = recorded.run("cccc4444")
+    stopped.suite(tests=[make.planned()])
+    stopped.execution(user=f"I am {SECRET}!")
+    stopped.interrupt()
+    with ExitStack() as resumed:
+
+        def confirm(_question: str) -> bool:
+            resumed.enter_context(StreamLock(recorded.path, "run/cccc4444"))
+            return True
+
+        monkeypatch.setattr(purge, "_ask", confirm)
+        outcome = kindlm("purge", "--run", "cccc", "--db", recorded.path)
+    assert outcome.code == 1
+    assert "Nothing was erased" in outcome.err
+    assert f"I am {SECRET}!" in texts_of(recorded)
+
+
+def test_a_purge_of_many_texts_names_each_once(
+    kindlm: Any, recorded: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kindlm.recording.purging._PART", 2)
+    assert kindlm("purge", "--run", "aaaa", "--yes", "--db", recorded.path).code == 0
+    named = [purge["refs"] for purge in purges(recorded)]
+    assert {len(refs) for refs in named[:-1]} == {2}
+    assert len({*chain(*named)}) == len([*chain(*named)]) == texts_of(recorded).count(None)
+
+
 def test_what_stays_in_names_is_said(kindlm: Any, history: Any, make: Any) -> None:
     writer = history.run(label=f"for {SECRET}")
     writer.suite(tests=[make.planned()])
@@ -318,15 +349,35 @@ def test_what_a_run_said_since_it_was_purged_stays(kindlm: Any, history: Any, ma
     assert set(texts_of(history)) == {None}
 
 
-def test_notes_on_several_runs_go_with_the_last_of_them(kindlm: Any, recorded: Any) -> None:
+@pytest.mark.parametrize("order", [("aaaa", "bbbb"), ("bbbb", "aaaa")])
+def test_notes_on_several_runs_go_with_the_last_of_them(
+    kindlm: Any, recorded: Any, order: tuple[str, str]
+) -> None:
     notes = [
-        new_event(ReviewRecorded(run=run, execution=1, passed=True, note=SECRET, by="me"))
+        new_event(ReviewRecorded(run=run, execution=1, passed=True, note="Why?", by="me"))
         for run in ("aaaa2222", "bbbb3333")
     ]
     recorded.log.append("journal/r", notes)
-    kindlm("purge", "--run", "aaaa", "--yes", "--db", recorded.path)
+    kindlm("purge", "--run", order[0], "--yes", "--db", recorded.path)
+    assert "Why?" in texts_of(recorded)
+    kindlm("purge", "--run", order[1], "--yes", "--db", recorded.path)
+    assert set(texts_of(recorded)) == {None}
+
+
+def test_notes_on_purged_runs_keep_no_text(kindlm: Any, recorded: Any, make: Any) -> None:
+    """A journal that went with its last run does not keep what another one says, too."""
+    other = recorded.run("cccc4444")
+    other.suite(tests=[make.planned()])
+    other.execution()
+    other.finish()
+    for journal, runs in (("both", ("aaaa2222", "bbbb3333")), ("other", ("cccc4444",))):
+        for run in runs:
+            note = ReviewRecorded(run=run, execution=1, passed=True, note=SECRET, by="me")
+            recorded.log.append(f"journal/{journal}", [new_event(note)])
+    for run in ("aaaa", "bbbb"):
+        kindlm("purge", "--run", run, "--yes", "--db", recorded.path)
     assert SECRET in texts_of(recorded)
-    kindlm("purge", "--run", "bbbb", "--yes", "--db", recorded.path)
+    kindlm("purge", "--run", "cccc", "--yes", "--db", recorded.path)
     assert set(texts_of(recorded)) == {None}
 
 

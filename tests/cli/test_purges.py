@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from functools import partial
 from typing import Any
 
 from kindlm.events.codec import new_event
@@ -35,6 +36,19 @@ def test_news_is_a_run_that_was_not_purged(history: Any, make: Any) -> None:
     assert (with_news(db, ["a"]), with_news(db, ["a", "b"])) == ([], ["b"])
     review(history, "later", "a")
     assert "journal/later" not in streams_to_purge(db, ["b"]).forgotten
+
+
+def test_news_is_what_came_after_the_last_purge(history: Any, make: Any) -> None:
+    stopped = history.run("a")
+    stopped.suite(tests=[make.planned(repeat=2)])
+    stopped.execution()
+    review(history, "notes", "a")
+    db = history.reader()
+    for is_news in (partial(review, history, "notes", "a"), stopped.interrupt):
+        purge(history, "a")
+        assert with_news(db, ["a"]) == []
+        is_news()
+        assert with_news(db, ["a"]) == ["a"]
 
 
 def test_many_runs_are_asked_about_as_one_is(history: Any, make: Any) -> None:
