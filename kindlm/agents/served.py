@@ -249,7 +249,8 @@ class HttpConversation:
     ) -> AsyncIterator[httpx.Response]:
         """Send a request, following redirects; yields the answer, with its body unread.
 
-        After too many redirects, the last redirect is the answer.
+        After too many redirects, the last redirect is the answer. The bodies of the others are not
+        read: they could be endless.
         """
         import httpx
 
@@ -270,7 +271,6 @@ class HttpConversation:
                 if target is None or not left:
                     yield response
                     return
-                await response.aread()  # so that the connection can be used again
                 url = target
             finally:
                 await response.aclose()
@@ -285,7 +285,7 @@ async def _read(response: httpx.Response, who: Who) -> HttpReply:
     if encoding not in ("", "identity"):
         status = response.status_code
         message = f"{who.title} returned {status} with a compressed body ({encoding})"
-        hint = "kindlm sends `Accept-Encoding: identity`; the agent or a proxy ignores it"
+        hint = "Turn compression off in the agent, or in the proxy before it"
         has_begun = response.is_success  # see `ask`
         failure = who.failed(message, hint, status=status, retryable=not has_begun)
         raise AgentFailure(failure)

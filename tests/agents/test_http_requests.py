@@ -185,6 +185,14 @@ def test_a_redirect_at_the_same_server_is_followed_as_it_is(talk, http, success,
     assert server.received[1].headers["x-api-key"] == TOKEN
 
 
+def test_the_body_of_a_redirect_is_not_read(talk, http, success):
+    # It could be endless, or compressed and grow without a limit.
+    head = "HTTP/1.1 308 Moved\r\nlocation: /there\r\ncontent-length: 2\r\n"
+    moved = f"{head}content-encoding: gzip\r\n\r\nxx".encode()
+    (result,), _ = talk(moved, http({"message": "ok"}))
+    assert success(result).text == "ok"
+
+
 def test_a_redirect_elsewhere_is_not_followed(make, ask, peer, http, failure):
     async def run():
         async with peer(http({"message": "stolen"})) as thief:
