@@ -98,10 +98,16 @@ class StreamBrokeOff(UnreadableReply):
     )
 
 
+class TooMany(UnreadableReply):
+    """An answer with more calls, events or pieces than kindlm reads."""
+
+    hint = "Check whether the agent is caught in a loop"
+
+
 def refuse_more(number: int, most: int, things: str) -> None:
-    """Raise `UnreadableReply` if there are too many things."""
+    """Raise `TooMany` if there are too many things."""
     if number > most:
-        raise UnreadableReply(f"it has more than {most:,} {things}")
+        raise TooMany(f"it has more than {most:,} {things}")
 
 
 def first_warnings(found: Sequence[str], most: int) -> tuple[str, ...]:

@@ -332,5 +332,6 @@ def test_more_than_any_answer_holds_is_refused(talk, http, failure, monkeypatch)
     monkeypatch.setattr("kindlm.agents.event_framing.MAX_EVENTS", 20)
     (result,), _ = talk(http({"message": "ok", "tool_calls": [{}] * 11}))
     assert "more than 10 tool calls" in failure(result).message
+    assert failure(result).hint == "Check whether the agent is caught in a loop"
     (result,), _ = talk(http("data: x\n\n" * 21, kind="text/event-stream"))
     assert "more than 20 events" in failure(result).message
