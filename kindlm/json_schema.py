@@ -107,9 +107,10 @@ def _found(
 
 
 def has_no_rule(schema: Mapping[str, Any]) -> bool:
-    """Return whether a schema only has keywords that JSON Schema does not know and ignores.
+    """Return whether a schema has keywords, but none that restricts a value.
 
-    A check with such a schema, which may be misspelt or a level too deep, would always pass.
+    JSON Schema ignores unknown keywords, such as misspelt ones or those a level too deep. A check
+    with such a schema would always pass.
     """
     load_jsonschema()
     from jsonschema import Draft202012Validator

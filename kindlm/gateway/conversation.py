@@ -400,7 +400,7 @@ class SeenConversation:
 
 
 def _storable(messages: Sequence[Message], previous: ModelCall | None) -> tuple[Message, ...]:
-    """Return the messages that are new since the previous answer, without secrets."""
+    """Return the messages that are new since the previous answer, in their stored form."""
     if previous is not None:
         # The system text and that answer are recorded already.
         messages = [each for each in messages if each.role not in (Role.SYSTEM, Role.ASSISTANT)]

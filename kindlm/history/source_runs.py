@@ -39,8 +39,8 @@ SELECT s.project, s.name, p.test, p.target, p.selected, p.skip, p.repeat AS plan
 class SourceTest:
     """A test as the run defined it.
 
-    `planned` and `ended` are numbers of repeats. `first` are the messages that a conversation began
-    with, by role; {} if they were purged.
+    `planned` and `ended` are the numbers of its repeats. `first` are the messages that a
+    conversation began with, by role; {} if they were purged.
     """
 
     selected: bool
@@ -88,6 +88,7 @@ def read_source(db: sqlite3.Connection, run: str, suite: str | None = None) -> R
     state = state_of(db, run, info.ended)
     if state == "running":
         return _error(f"Run {run} is still running.", "Wait until it has ended.")
+    # Added repeats continue the numbers of the run that they add to, also in derived runs.
     is_whole = "settled" not in sources_of(db, run).values()
     wanted = {"run": run, "suite": suite}
     tests = db.execute(_TESTS, wanted).fetchall()
