@@ -27,7 +27,7 @@ from kindlm.team.client import HistoryClient
 from kindlm.team.credentials import NO_SERVER, Login, server_login
 from kindlm.team.protocol import NOT_TAKEN, Control
 from kindlm.team.pushing import LivePush, Push, Pushed
-from kindlm.team.withholding import combined
+from kindlm.team.withholding import common_url
 from kindlm.wording import count
 
 if TYPE_CHECKING:
@@ -116,10 +116,10 @@ def live_push(request: RunRequest, run: str, options: TestOptions) -> Beside | N
 def _login(request: RunRequest) -> Result[Login]:
     configured = None
     if "KINDLM_LEASE" not in server_environ():
-        settings = combined(suite.upload for suite in request.suites)
-        if isinstance(settings, Err):
-            return settings
-        configured = settings.value.url
+        url = common_url(suite.upload for suite in request.suites)
+        if isinstance(url, Err):
+            return url
+        configured = url.value
     found = find_server(None, configured, request.root)
     if isinstance(found, Err):
         return found

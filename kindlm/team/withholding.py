@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, get_args
 
-from kindlm.config.schema import NO_SERVER
 from kindlm.errors import Err, Ok, Result, misuse
 from kindlm.events import EVENTS
 from kindlm.events.codec import strings_in
@@ -149,22 +148,14 @@ SELECT pulled.key, max(pulled.value) FROM event_log e, json_each(e.data, '$.stre
 """
 
 
-def combined(uploads: Iterable[Upload]) -> Result[Upload]:
-    """Return the settings for suites that are sent together."""
-    given = list(uploads)
-    urls = list(dict.fromkeys(each.url for each in given if each.url is not None))
+def common_url(uploads: Iterable[Upload]) -> Result[str | None]:
+    """Return the server of suites that are sent together; None if they name no server."""
+    urls = list(dict.fromkeys(each.url for each in uploads if each.url is not None))
     if len(urls) > 1:
         what = f"Suites have different values of upload.apiUrl: {urls[0]} and {urls[1]}."
         hint = "Use one server for the suites of a run, run them apart, or name it with --url."
         return Err(misuse(what, hint))
-    return Ok(
-        Upload(
-            enabled=any(each.enabled for each in given),
-            url=urls[0] if urls else None,
-            include_texts=bool(given) and all(each.include_texts for each in given),
-            patterns=tuple(dict.fromkeys(each for one in given for each in one.patterns)),
-        )
-    )
+    return Ok(urls[0] if urls else None)
 
 
 UploadNow = Callable[[str, str, str], Upload | None]
@@ -173,6 +164,19 @@ UploadNow = Callable[[str, str, str], Upload | None]
 
 def gone(_path: str, _project: str, _name: str) -> Upload | None:
     """Return None, as if no file of a suite existed; implements `UploadNow`."""
+    return None
+
+
+def current_url(db: sqlite3.Connection, runs: Sequence[str], now: UploadNow) -> str | None:
+    """Return the first server that the files of recorded suites name now, None without one.
+
+    Recorded settings do not count. A run from elsewhere could name any server, and `KINDLM_TOKEN`
+    would be sent there.
+    """
+    for _, front_end, path, project, name in db.execute(_CONFIGS, (json.dumps([*runs]),)):
+        upload = now(path, project, name) if front_end == "kindlm" else None
+        if upload is not None and upload.url is not None:
+            return upload.url
     return None
 
 
@@ -222,15 +226,12 @@ def recorded_rule(
 
 
 def _upload_of(text: str) -> Upload:
-    """Return the settings in a recorded configuration, the default if it has none."""
+    """Return what a recorded configuration says about content, the default if it says nothing."""
     try:
         settings: Any = json.loads(text)["config"]["upload"]
-        url = settings["apiUrl"]
         return Upload(
-            settings["enabled"] is True,
-            url if isinstance(url, str) and url != NO_SERVER else None,
-            settings["includeArtifacts"] is True,
-            tuple(str(each) for each in settings["redactPatterns"]),
+            include_texts=settings["includeArtifacts"] is True,
+            patterns=tuple(str(each) for each in settings["redactPatterns"]),
         )
     except (ValueError, TypeError, KeyError, RecursionError):
         return Upload()

@@ -17,7 +17,7 @@ import pytest
 from history_server import Served
 from recorded_history import History
 
-from kindlm.errors import Err, KindlmError
+from kindlm.errors import Err, KindlmError, Ok
 from kindlm.projections import PROJECTIONS
 from kindlm.suite import Upload
 from kindlm.team import history_api, pushing
@@ -27,7 +27,7 @@ from kindlm.team.protocol import TOKEN_PREFIX, Control
 from kindlm.team.pushing import LivePush
 from kindlm.team.team_server import RunningServer
 from kindlm.team.token_store import OneToken
-from kindlm.team.withholding import combined
+from kindlm.team.withholding import common_url
 from kindlm_store import EventLog
 
 TOKEN = TOKEN_PREFIX + "t" * 43
@@ -156,12 +156,11 @@ def test_ctrl_c_gives_up_without_a_traceback(home: History, listens: bool) -> No
                 assert not thread.is_alive()
 
 
-def test_of_several_suites_the_strictest_settings_hold() -> None:
-    one = Upload(enabled=True, url="https://a", include_texts=True, patterns=("x",))
-    both = combined([one, Upload(patterns=("y",))])
-    assert not isinstance(both, Err)
-    assert both.value == Upload(True, "https://a", False, ("x", "y"))
-    apart = combined([one, Upload(url="https://b")])
+def test_several_suites_are_sent_to_one_server() -> None:
+    one, other = Upload(url="https://a"), Upload(url="https://b")
+    assert common_url([Upload(), one, one]) == Ok("https://a")
+    assert common_url([Upload()]) == Ok(None)
+    apart = common_url([one, other])
     assert isinstance(apart, Err)
     assert "https://a and https://b" in apart.error.message
 

@@ -188,6 +188,25 @@ def test_what_a_purge_left_is_sent_by_the_settings_of_now(
     assert not any(word in texts(served) for word in ("pelican", "heron"))
 
 
+def test_the_file_of_a_suite_names_the_server_not_what_a_run_recorded(
+    served: Served, token: str, kindlm: Command, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run from elsewhere could name any server, which would get the token."""
+    monkeypatch.delenv("KINDLM_URL")
+    file = here / "shop" / "kindlm.yaml"
+    file.parent.mkdir()
+    file.write_text(SUITE % (f'upload: {{apiUrl: "{served.url}"}}', "hello"), "utf-8")
+    assert kindlm("test", file).code == 0
+    file.rename(here / "gone.yaml")
+    gone = kindlm("push", "latest")
+    assert gone.code == 1
+    assert "No history server is named." in gone.err
+    assert not list(served.log.read())
+    (here / "gone.yaml").rename(file)
+    assert kindlm("push", "latest").code == 0
+    assert list(served.log.read())
+
+
 def test_a_suite_without_a_name_is_known_after_a_purge(
     served: Served, token: str, kindlm: Command, here: Path
 ) -> None:

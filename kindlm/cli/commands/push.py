@@ -41,10 +41,11 @@ def push_command(
     from kindlm.cli.history_server import REDACTS, configured_upload, history_server, upload_now
     from kindlm.history.run_names import find_run_or_group
     from kindlm.team.pushing import Push
-    from kindlm.team.withholding import recorded_uploads
+    from kindlm.team.withholding import current_url
 
     project = existing_history(db)
     now = configured_upload(project.root)
+    upload_of = cache(partial(upload_now, project.root))
     with open_history(db) as reader:
         wanted = None
         if runs:
@@ -53,15 +54,14 @@ def push_command(
             wanted = [run for each in named for run in each]
         configured = now.url if now is not None else None
         if configured is None and wanted:
-            recorded = recorded_uploads(reader, wanted)
-            configured = next((each.url for each in recorded if each and each.url), None)
+            configured = current_url(reader, wanted, upload_of)
         with history_server(url, configured, project.root, insecure=insecure) as client:
             push = Push(
                 client,
                 reader,
                 texts,
                 also=() if now is None else [now],
-                now=cache(partial(upload_now, project.root)),
+                now=upload_of,
                 tell=_throttled(note),
             )
             pushed = or_fail(push.runs(wanted, again=texts and wanted is not None))
