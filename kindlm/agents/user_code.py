@@ -126,8 +126,9 @@ async def in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
         error: BaseException | None = None
         try:
             value = context.run(function, *arguments)
-        except StopIteration as raised:  # which a future refuses
-            error = RuntimeError("StopIteration")
+        except (StopIteration, GeneratorExit) as raised:
+            # A future refuses the one. The other closes all coroutines that await the future.
+            error = RuntimeError(type(raised).__name__)
             error.__cause__ = raised
         except BaseException as raised:  # noqa: BLE001 - raised again in the caller
             error = raised

@@ -191,7 +191,16 @@ def test_an_agent_that_holds_something_is_left(module, talk, tmp_path, kind):
     assert (tmp_path / "left").exists()
 
 
-@pytest.mark.parametrize("raised", ["SystemExit(3)", "StopIteration()", "TimeoutError('db')"])
+@pytest.mark.parametrize(
+    "raised",
+    [
+        "SystemExit(3)",
+        "StopIteration()",
+        "TimeoutError('db')",
+        "GeneratorExit()",
+        "__import__('asyncio').CancelledError()",
+    ],
+)
 @pytest.mark.parametrize("prefix", ["", "async "])
 def test_no_exception_of_an_agent_gets_further(module, talk, failure, raised, prefix):
     name = module(f"{prefix}def agent(message): raise {raised}")
