@@ -114,8 +114,8 @@ class Trajectory(CheckSection):
         """Return whether all tool calls agree with the list.
 
         Each call counts for one entry. An entry with a count stands for that many calls, in a row
-        in the mode `strict`. If other calls are allowed, `max` bounds all calls that fit the entry,
-        and a call without a name, or with a similar name, leaves the check undecided.
+        in the mode `strict`. If other calls are allowed, `max` bounds all calls that fit the entry.
+        The check is then undecided if calls without a name, or with a similar one, could exceed it.
         """
         uses = transcript.tool_uses
         found = _Comparison(self.mode, self.calls, transcript)
