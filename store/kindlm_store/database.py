@@ -122,7 +122,7 @@ def open_reader(path: str | os.PathLike[str]) -> sqlite3.Connection:
     with _opening(file):
         match _inspect(file):
             case "missing":
-                raise OpenError(file, "no such file")
+                raise OpenError(file, "does not exist")
             case "empty":
                 raise EmptyFileError(file, "is empty")
             case "older":
@@ -285,7 +285,7 @@ def _set_up(path: Path, synchronous: Synchronous) -> None:
             connection.execute("VACUUM")
         mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         if mode != "wal":
-            raise OpenError(path, "this file system does not support write-ahead logging")
+            raise OpenError(path, "is in a file system without write-ahead logging")
         with immediate(connection):
             schema.apply(connection)
 

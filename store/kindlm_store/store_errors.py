@@ -20,7 +20,7 @@ class OpenError(StoreError):
 
     Attributes:
         path: The file.
-        reason: Why, in words for the user.
+        reason: Why, in words for the user that follow "it".
     """
 
     def __init__(self, path: Path, reason: str) -> None:
