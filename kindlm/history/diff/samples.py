@@ -432,7 +432,7 @@ def turns_of(calls: Iterable[tuple[int, int]]) -> dict[int, int]:
     turns: dict[int, int] = {}
     turn = 0
     for number, users in calls:
-        turn = max(1, turn + users) if turns or users else 1
+        turn = max(1, turn + users)
         turns[number] = turn
     return turns
 

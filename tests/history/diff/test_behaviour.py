@@ -76,6 +76,7 @@ def test_an_agent_that_does_now_this_now_that_has_not_changed() -> None:
 
 def test_what_a_minority_does_for_the_first_time_is_no_change() -> None:
     assert not compare([sample("a")] * 10, [sample("a")] * 9 + [sample("b")]).any
+    assert not compare([sample("a")] * 10, [sample("a")] * 5 + [sample("b")] * 5).any
     assert compare([sample("a")] * 10, [sample("a")] * 3 + [sample("b")] * 7).tools
 
 
@@ -85,6 +86,40 @@ def test_arguments_are_compared_by_what_they_mean() -> None:
     ).arguments
     assert compare([sample("a", args={"x": 1})], [sample("a", args={"x": 2})]).arguments
     assert compare([sample("a", args={"x": None})], [sample("a", args={})]).arguments
+
+
+def test_arguments_of_any_call_are_compared() -> None:
+    def two_calls(second: int) -> Sample:
+        calls = [sample(tool, args={"x": x}).calls for tool, x in (("a", 1), ("b", second))]
+        return sample()._replace(calls=(*calls[0], *calls[1]))
+
+    assert compare([two_calls(2)], [two_calls(3)]).arguments
+    assert not compare([two_calls(2)], [two_calls(2)]).arguments
+
+
+def test_arguments_that_are_no_object_are_compared() -> None:
+    assert compare([sample("a", args={"x": 1})], [sample("a", args=5)]).arguments
+
+
+def test_erased_arguments_are_not_known_to_have_changed() -> None:
+    known = sample("a", args={"x": 1})
+    erased = known._replace(calls=(CallRef("a", None),))
+    assert not compare([erased], [known]).arguments
+    assert not compare([known], [erased]).arguments
+    assert not compare([known, known], [known, erased]).arguments
+
+
+def test_arguments_are_not_compared_if_one_side_never_calls_the_most_common_tools() -> None:
+    before = [sample(tool) for tool in ("a", "a", "a", "b", "c", "d")]
+    after = [sample(tool, args={"x": 1}) for tool in ("b", "c", "d")]
+    assert not compare(before, after).any
+
+
+def test_a_conversation_may_end_after_fewer_turns_than_others() -> None:
+    short = sample()._replace(earlier=(b"Which order?",))
+    long = sample()._replace(earlier=(b"Your order?", b"Are you sure?"))
+    assert compare([short], [long]).turns == (1,)
+    assert compare([long], [short]).turns == (1,)
 
 
 def test_arguments_in_free_words_do_not_hide_or_feign_a_change() -> None:

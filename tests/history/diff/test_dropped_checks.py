@@ -94,6 +94,27 @@ def test_a_repeat_that_errors_passes_no_check(history: History) -> None:
     assert diff_of(history, before, [_ERRORED] * 5).strength is Strength.CONFIRMED
 
 
+def test_a_repeat_that_errors_among_others_passes_no_check(history: History) -> None:
+    before = repeats(never="------", works="++++++")
+    after = [*repeats(never="--", works="++"), *[_ERRORED] * 4]
+    test = diff_of(history, before, after)
+    ((check, found),) = test.evidence.dropped_checks.items()
+    assert (check.label, found.after) == ("works", (2, 6))
+
+
+def test_a_repeat_that_errors_after_a_check_counts_once_for_it(history: History) -> None:
+    before = repeats(never="------", works="++++++")
+    decided = [_ERRORED | each for each in repeats(never="----", works="++++")]
+    test = diff_of(history, before, [*repeats(never="--", works="++"), *decided])
+    assert not test.evidence.dropped_checks
+
+
+def test_a_check_that_no_repeat_made_says_nothing_though_some_errored(history: History) -> None:
+    before = repeats(never="------", works="++++++")
+    after = [*repeats(never="--", works=".."), *[_ERRORED] * 4]
+    assert not diff_of(history, before, after).evidence.dropped_checks
+
+
 def test_a_test_that_fails_for_another_reason_each_time_is_decided_like_a_flaky_test(
     history: History,
 ) -> None:
