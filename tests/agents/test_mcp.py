@@ -274,22 +274,16 @@ def test_an_address_is_called_with_its_headers(make, ask, success):
     assert [tool["name"] for tool in listed.tools] == ["who"]
 
 
-def test_a_call_that_an_address_began_to_answer_is_not_repeated(make, ask, failure):
+def shop_answering(call):
+    """Return a server whose answers to tool calls, and to the client's answers, `call` makes."""
     from starlette.applications import Starlette
-    from starlette.responses import JSONResponse, StreamingResponse
+    from starlette.responses import JSONResponse
     from starlette.routing import Route
-
-    begun = asyncio.Event()
-
-    async def pieces():
-        yield ": the tool runs\n\n"
-        begun.set()
-        await asyncio.Event().wait()
 
     async def answer(request):
         message = await request.json()
-        if message["method"] == "tools/call":
-            return StreamingResponse(pieces(), media_type="text/event-stream")
+        if message.get("method") in ("tools/call", None):
+            return call(message)
         if message["method"] != "initialize":
             error = {"code": -32601, "message": "Method not found"}
             return JSONResponse({"jsonrpc": "2.0", "id": message.get("id"), "error": error})
@@ -301,10 +295,24 @@ def test_a_call_that_an_address_began_to_answer_is_not_repeated(make, ask, failu
         return JSONResponse({"jsonrpc": "2.0", "id": message["id"], "result": result})
 
     app = Starlette(routes=[Route("/mcp", answer, methods=["POST"])])
-    shop = SimpleNamespace(streamable_http_app=lambda: app)
+    return SimpleNamespace(streamable_http_app=lambda: app)
+
+
+def test_a_call_that_an_address_began_to_answer_is_not_repeated(make, ask, failure):
+    from starlette.responses import StreamingResponse
+
+    begun = asyncio.Event()
+
+    async def pieces():
+        yield ": the tool runs\n\n"
+        begun.set()
+        await asyncio.Event().wait()
+
+    def call(message):
+        return StreamingResponse(pieces(), media_type="text/event-stream")
 
     async def talk():
-        async with served(shop) as url:
+        async with served(shop_answering(call)) as url:
             target = AgentTarget("shop", "mcp", url, options=options_of("mcp", {}))
             async with make(target) as agent, time_passes_after(begun.is_set):
                 return failure(await agent.send(ask('{"tool": "refund"}', timeout_s=600)))
@@ -312,6 +320,34 @@ def test_a_call_that_an_address_began_to_answer_is_not_repeated(make, ask, failu
     error = asyncio.run(talk())
     assert error.code is ErrorCode.PROVIDER_TIMEOUT
     assert not error.details["retryable"]
+
+
+def test_an_answer_to_a_request_of_an_address_needs_no_answer(make, ask, success):
+    from starlette.responses import Response, StreamingResponse
+
+    answered = asyncio.Event()
+
+    def event(**message):
+        return f"data: {json.dumps({'jsonrpc': '2.0', **message})}\n\n"
+
+    async def pieces(number):
+        yield event(id=99, method="roots/list")
+        await answered.wait()
+        yield event(id=number, error={"code": -32603, "message": "sold out"})
+
+    def call(message):
+        if "method" in message:
+            return StreamingResponse(pieces(message["id"]), media_type="text/event-stream")
+        answered.set()
+        return Response(status_code=202)
+
+    async def talk():
+        async with served(shop_answering(call)) as url:
+            target = AgentTarget("shop", "mcp", url, options=options_of("mcp", {}))
+            async with make(target) as agent:
+                return success(await agent.send(ask('{"tool": "refund"}', timeout_s=600)))
+
+    assert "sold out" in asyncio.run(talk()).text
 
 
 @pytest.mark.parametrize(
