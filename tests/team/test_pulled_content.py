@@ -33,9 +33,9 @@ SENDS_ALL = json.dumps(
 )
 
 
-def push(history: History, to: Served, token: str) -> Pushed:
+def push(history: History, to: Served, token: str, *, texts: bool = False) -> Pushed:
     with closing(HistoryClient(to.url, token)) as client, closing(history.log.reader()) as db:
-        pushed = Push(client, db, texts=False).runs(None)
+        pushed = Push(client, db, texts).runs(None)
     assert isinstance(pushed, Ok)
     assert not pushed.value.failed
     return pushed.value
@@ -89,3 +89,21 @@ def test_a_pulled_run_sends_no_content_of_others_whatever_its_settings_say(
         assert push(home, served, served.token()).withheld
         assert texts_of(served) == {"recorded here"}
         assert all(event.type != StreamsPulled.type for event in served.log.read())
+
+
+def test_a_pulled_run_is_sent_whole_if_that_is_asked_for(tmp_path: Path, home: History) -> None:
+    with (
+        history_server(tmp_path / "team.db") as served,
+        closing(History(tmp_path / "away.db", "journal/away")) as away,
+    ):
+        run = away.run("bbbb2222")
+        run.suite(tests=[Make.planned()])
+        run.execution(output="a pelican")
+        run.finish()
+        token = served.token()
+        push(away, served, token, texts=True)
+        with closing(HistoryClient(served.url, token)) as client:
+            assert isinstance(pull_run(client, home.log.path, "bbbb2222"), Ok)
+    with history_server(tmp_path / "again.db") as served:
+        assert not push(home, served, served.token(), texts=True).withheld
+        assert "a pelican" in texts_of(served)

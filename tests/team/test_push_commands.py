@@ -188,6 +188,17 @@ def test_what_a_purge_left_is_sent_by_the_settings_of_now(
     assert not any(word in texts(served) for word in ("pelican", "heron"))
 
 
+def test_content_of_a_suite_with_erased_settings_stays_though_others_send_theirs(
+    served: Served, token: str, kindlm: Command, here: Path
+) -> None:
+    suite(here, "prompts: {ask: {user: pelican}}", says="hello heron")
+    kindlm("test")
+    assert "1 text erased" in kindlm("history", "purge", "--matching", "pelican", "-y").err
+    suite(here, "upload: {includeArtifacts: true}", says="hello heron")
+    assert "Content stayed here." in kindlm("push", "latest").err
+    assert "heron" not in texts(served)
+
+
 def test_the_file_of_a_suite_names_the_server_not_what_a_run_recorded(
     served: Served, token: str, kindlm: Command, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
