@@ -146,7 +146,7 @@ def _is_from_elsewhere(name: str, folder: Path) -> bool:
 def _not_imported(where: SourceLocation, error: BaseException) -> KindlmError:
     return KindlmError(
         ErrorCode.CONFIG_PARSE_ERROR,
-        f"The file cannot be imported: {type(error).__name__}: {error}",
+        f"The file cannot be imported: {type(error).__name__}: {words_of(error)}",
         "Fix it: its tests did not run.",
         where,
         {"reason": "import"},
@@ -180,6 +180,14 @@ def user_trace(error: BaseException, is_theirs: Callable[[str], bool]) -> str:
         trace = trace.tb_next
     lines = traceback.format_exception(type(error), error, trace or error.__traceback__)
     return "".join(lines)
+
+
+def words_of(error: BaseException) -> str:
+    """Return the message of an error; as in a traceback, if its own `__str__` fails."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - users' code
+        return "<exception str() failed>"
 
 
 def is_of_pytest(error: BaseException, outcome: str) -> bool:

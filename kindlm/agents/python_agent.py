@@ -71,7 +71,7 @@ from kindlm.ports import Agent, AgentReply, AgentRequest, ConversationSpoilt
 from kindlm.section import Text
 from kindlm.suite import AgentTarget
 from kindlm.trace_context import MESSAGE_HEADERS
-from kindlm.user_modules import is_of_pytest, user_trace
+from kindlm.user_modules import is_of_pytest, user_trace, words_of
 from kindlm.values import refuse
 
 _log = logging.getLogger(__name__)
@@ -136,7 +136,7 @@ def python_agent(target: AgentTarget, root: Path) -> PythonAgent:
     except (Exception, SystemExit) as raised:
         failure = who.failed(
             f"{who.title}: {target.endpoint} could not be imported: {type(raised).__name__}: "
-            f"{who.quote(str(raised))}{_at(raised, (folder,))}",
+            f"{who.quote(words_of(raised))}{_at(raised, (folder,))}",
             f"Check its `endpoint`; it is imported from {folder}",
             code=ErrorCode.CONFIG_VALIDATION_ERROR,
             trace=user_trace(raised, _is_of_user),
@@ -315,7 +315,7 @@ def _is_cancelled(raised: BaseException) -> bool:
 def _crashed(who: Who, raised: BaseException, folders: Sequence[Path]) -> KindlmError:
     is_of_loop = isinstance(raised, RuntimeError) and "event loop" in str(raised).lower()
     return who.failed(
-        f"{who.title} raised {type(raised).__name__}: {who.quote(str(raised))}"
+        f"{who.title} raised {type(raised).__name__}: {who.quote(words_of(raised))}"
         f"{_at(raised, folders)}",
         _ONE_LOOP if is_of_loop else "See the traceback with --verbose",
         trace=user_trace(raised, _is_of_user),

@@ -44,6 +44,7 @@ from kindlm.outcome import CheckResult, Demands, Outcome
 from kindlm.ports import CheckContext
 from kindlm.section import Score, Text
 from kindlm.transcript import ToolUse, Transcript, Turn
+from kindlm.user_modules import words_of
 from kindlm.values import filled
 from kindlm.wording import bounded, excerpt, sentence, shown
 
@@ -220,7 +221,7 @@ class PythonFunction(CheckSection, AskingCheck):
             reason = str(error).strip() or line or "an assertion does not hold"
             return failed("CUSTOM_CHECK_FAILED", f"{where}: {reason}")
         trace = "".join(traceback.format_exception(error))
-        message = f"{where} {type(error).__name__}: {error}"
+        message = f"{where} {type(error).__name__}: {words_of(error)}"
         return undecided(f"The function crashed: {message.rstrip(': ')}", trace=trace)
 
 

@@ -50,6 +50,7 @@ from kindlm.scenarios.scope import Scope
 from kindlm.scenarios.under_test import Place
 from kindlm.suggestions import hint_for
 from kindlm.suite import Expectation
+from kindlm.user_modules import words_of
 from kindlm.wording import sentence, shown
 
 V = TypeVar("V")
@@ -486,6 +487,6 @@ def _raised(name: str, error: BaseException) -> CheckResult:
     if isinstance(error, AssertionError):
         message = str(error) or f"The check {shown(name)} failed"
         return verdict("custom", name, passed=False, message=message)
-    message = f"The check raised {type(error).__name__}: {shown(str(error))}"
+    message = f"The check raised {type(error).__name__}: {shown(words_of(error))}"
     result = base.undecided(message, trace="".join(traceback.format_exception(error)))
     return replace(result, kind="custom", label=name)

@@ -22,7 +22,7 @@ from kindlm.scenarios.trial import SyncTrial, Trial
 from kindlm.scenarios.under_test import AgentError
 from kindlm.scenarios.users import SimulationError
 from kindlm.suite import Expectation
-from kindlm.user_modules import failed_at, is_of_pytest, user_trace
+from kindlm.user_modules import failed_at, is_of_pytest, user_trace, words_of
 from kindlm.wording import sentence, shown_path
 
 
@@ -108,8 +108,8 @@ class FunctionScript:
             )
         return KindlmError(
             ErrorCode.ASSERTION_EVAL_ERROR,
-            f"The scenario raised {type(error).__name__}: {sentence(str(error), _MOST_OF_PYTEST)}"
-            f" ({place}).",
+            f"The scenario raised {type(error).__name__}:"
+            f" {sentence(words_of(error), _MOST_OF_PYTEST)} ({place}).",
             "Fix the test; the report shows what it checked before that.",
             trace=user_trace(error, str(self.file).__eq__),
         )

@@ -208,6 +208,16 @@ def test_no_exception_of_an_agent_gets_further(module, talk, failure, raised, pr
     assert failure(result).code is ErrorCode.PROVIDER_API_ERROR
 
 
+def test_an_error_without_a_readable_message_is_the_agents(module, talk, failure):
+    name = module("""
+        class Lost(Exception):
+            def __str__(self): return self.order
+        def agent(message): raise Lost
+    """)
+    (result,) = talk(f"{name}:agent")
+    assert "raised Lost: <exception str() failed>" in failure(result).message
+
+
 @pytest.mark.parametrize("value", ["None", "object()", "float('nan')"])
 def test_what_is_no_answer_is_an_error(module, talk, failure, value):
     (result,) = talk(f"{module(f'def agent(message): return {value}')}:agent")

@@ -50,6 +50,19 @@ def test_it_sees_what_was_said_done_and_spent() -> None:
     assert checked(sees).outcome is Outcome.PASSED
 
 
+def test_an_error_without_a_readable_message_is_named() -> None:
+    class LostError(Exception):
+        def __str__(self) -> str:
+            raise AttributeError("order")
+
+    def loses(run: CheckedExecution) -> bool:
+        raise LostError
+
+    result = checked(loses)
+    assert result.outcome is Outcome.INCONCLUSIVE
+    assert "LostError: <exception str() failed>" in (result.message or "")
+
+
 def test_it_cannot_change_what_others_see() -> None:
     def changes(run: CheckedExecution) -> bool:
         run.tool_calls[0].arguments["order"].clear()

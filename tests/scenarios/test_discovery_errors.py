@@ -7,6 +7,7 @@ from pytest_project import run_inside
 from scenario_files import ONE, told_by_test
 from scenario_project import Project
 
+LOST = "class Lost(Exception):\n    def __str__(self): return self.order\n"
 BAD = [
     ("\ndef test_x(:\n", 3, "SyntaxError"),
     ("\nimport no_such_module\n", 3, "no_such_module"),
@@ -17,6 +18,7 @@ BAD = [
     ('@scenario("x")\nclass TestIt: ...\n', 2, "applies to functions"),
     ('@scenario("x")\n@scenario("y")\ndef test_x(t): ...\n', 2, "two @scenario above test_x"),
     ('@scenario("x", repeats=0)\ndef test_x(t): ...\n', 2, "repeats must be"),
+    (f"{LOST}raise Lost", 4, "Lost: <exception str() failed>"),
 ]
 
 

@@ -297,6 +297,21 @@ class TestIt(metaclass=Made):
     assert "tests/test_it.py:4" in error_of(project)
 
 
+def test_an_error_without_a_readable_message_is_an_error_of_the_test(project: Project) -> None:
+    project.test(
+        tests="""
+class Lost(Exception):
+    def __str__(self):
+        return self.order
+
+@scenario("x")
+async def test_it(t: Trial) -> None:
+    raise Lost
+"""
+    )
+    assert "raised Lost: <exception str() failed> (tests/test_it.py:8)" in error_of(project)
+
+
 @pytest.mark.parametrize("kind", ["async def", "def"])
 @pytest.mark.parametrize("error", ["GeneratorExit", "asyncio.CancelledError"])
 def test_an_error_that_is_no_exception_ends_its_scenario_alone(
