@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, TypeVar
 
@@ -88,6 +89,10 @@ def scenario(
             raise ValueError(
                 f"A scenario is a test: call the function test_{function.__name__},"
                 " so that pytest finds it, too"
+            )
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise ValueError(
+                f"Remove `yield` from {function.__name__}: it keeps the test from running"
             )
         if spec_of(function) is not None:
             raise ValueError(f"There are two @scenario above {function.__name__}: remove one")
