@@ -171,6 +171,13 @@ def test_what_is_demanded_in_one_file_changes_nothing_in_another_one(
     assert [len(pair.checks) for pair in diff.pairs.values()] == [0, 1]
 
 
+def test_whole_runs_without_a_common_test_are_not_incomplete(history: History) -> None:
+    record_run(history, "before", {"a": "+"})
+    record_run(history, "after", {"b": "+"})
+    diff = compared(history)
+    assert (diff.verdict, diff.fails) == (Verdict.NOTHING_COMPARED, True)
+
+
 def test_a_suite_that_was_not_asked_for_is_not_run_rather_than_removed(history: History) -> None:
     record_run(history, "before", {"a": "+"}, suite="billing")
     record_run(history, "after", {"a": "+"})
