@@ -48,7 +48,7 @@ def test_an_object_is_found_among_words(text: str) -> None:
         ('Score: {"score": 0, "score": 1}', "a value is expected"),
         ('{"score": NaN}', "NaN is not a JSON number"),
         (f"<think>{OBJECT}", "a value is expected"),
-        ('{"reasoning": "</think>', "has no end"),
+        ('{"reasoning": "</think>', "a string is not closed"),
         ("[" * 100_000, "nested too deeply"),
         ("{" * 100_000, "in double quotes is expected"),
     ],

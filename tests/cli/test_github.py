@@ -193,7 +193,7 @@ def test_a_run_that_did_not_end_is_annotated_first(history: Any, make: Any) -> N
     run.execution("bad", assertions=(make.failed(line=7),))
     first, *others = annotations_of(run.abort("--max-time 2 was reached"), "agents/shop")
     assert (first.file, first.line, first.title) == ("agents/shop/kindlm.yaml", None, "Run aborted")
-    assert first.message.startswith("--max-time 2 was reached; 1 of 2 executions did not run")
+    assert first.message.startswith("--max-time 2 was reached; 1 of 2 executions did not finish")
     assert 7 in [other.line for other in others]
 
 

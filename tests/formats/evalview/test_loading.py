@@ -462,7 +462,7 @@ def test_merged_keys_are_those_of_the_mapping_and_its_own_go_first(
     [
         (CASES.replace("max_latency: 9", "max_latency: 9, max_latency: 8"), 9, "occurs twice"),
         (CASES.replace("  name: second\n", "  <<: *base\n  name: second\n"), 8, "occurs twice"),
-        (CASES.replace("*limits]", "4]"), 9, "must be a mapping"),
+        (CASES.replace("*limits]", "4]"), 9, "must refer to a mapping"),
         (CASES.replace("*base", "*bsae"), 7, "refers to nothing"),
         (CASES.replace("min_score: 70", "min_score: x"), 6, "number"),
     ],
