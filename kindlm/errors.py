@@ -136,6 +136,14 @@ def unanswered(
     return KindlmError(code, message, hint, details=known | details, trace=trace)
 
 
+def words_of(error: BaseException) -> str:
+    """Return the message of an error; as in a traceback, if its own `__str__` fails."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - users' code
+        return "<exception str() failed>"
+
+
 @dataclass(frozen=True, slots=True)
 class Ok(Generic[T_co]):
     """The result of a successful call."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 
 from kindlm.dataclass import dataclass
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, words_of
 from kindlm.guard import guard
 
 _brought: dict[Path, set[str]] = {}
@@ -180,14 +180,6 @@ def user_trace(error: BaseException, is_theirs: Callable[[str], bool]) -> str:
         trace = trace.tb_next
     lines = traceback.format_exception(type(error), error, trace or error.__traceback__)
     return "".join(lines)
-
-
-def words_of(error: BaseException) -> str:
-    """Return the message of an error; as in a traceback, if its own `__str__` fails."""
-    try:
-        return str(error)
-    except Exception:  # noqa: BLE001 - users' code
-        return "<exception str() failed>"
 
 
 def is_of_pytest(error: BaseException, outcome: str) -> bool:

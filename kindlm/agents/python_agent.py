@@ -65,13 +65,13 @@ from kindlm.agents.user_code import (
 )
 from kindlm.bounds import MAX_COUNTED
 from kindlm.dataclass import replace
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, words_of
 from kindlm.plugins import Adapter, Framework
 from kindlm.ports import Agent, AgentReply, AgentRequest, ConversationSpoilt
 from kindlm.section import Text
 from kindlm.suite import AgentTarget
 from kindlm.trace_context import MESSAGE_HEADERS
-from kindlm.user_modules import is_of_pytest, user_trace, words_of
+from kindlm.user_modules import is_of_pytest, user_trace
 from kindlm.values import refuse
 
 _log = logging.getLogger(__name__)

@@ -38,13 +38,12 @@ from kindlm.checks.base import (
 from kindlm.checks.call_matching import why_unknown, written_arguments
 from kindlm.checks.limits import why_cost_unknown
 from kindlm.dataclass import dataclass, replace
-from kindlm.errors import Err, Ok
+from kindlm.errors import Err, Ok, words_of
 from kindlm.guard import guard
 from kindlm.outcome import CheckResult, Demands, Outcome
 from kindlm.ports import CheckContext
 from kindlm.section import Score, Text
 from kindlm.transcript import ToolUse, Transcript, Turn
-from kindlm.user_modules import words_of
 from kindlm.values import filled
 from kindlm.wording import bounded, excerpt, sentence, shown
 

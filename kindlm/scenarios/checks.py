@@ -41,7 +41,7 @@ from kindlm.checks.output import (
 from kindlm.checks.output_schema import Schema
 from kindlm.checks.tool_calls import ToolCall
 from kindlm.dataclass import dataclass, replace
-from kindlm.errors import SourceLocation
+from kindlm.errors import SourceLocation, words_of
 from kindlm.json_schema import SchemaIssue, has_no_rule
 from kindlm.outcome import CheckResult, Outcome
 from kindlm.ports import Stage
@@ -50,7 +50,6 @@ from kindlm.scenarios.scope import Scope
 from kindlm.scenarios.under_test import Place
 from kindlm.suggestions import hint_for
 from kindlm.suite import Expectation
-from kindlm.user_modules import words_of
 from kindlm.wording import sentence, shown
 
 V = TypeVar("V")

@@ -14,7 +14,7 @@ from typing import Any
 
 from kindlm.checks.user_code import in_a_thread
 from kindlm.dataclass import dataclass
-from kindlm.errors import ErrorCode, KindlmError, SourceLocation
+from kindlm.errors import ErrorCode, KindlmError, SourceLocation, words_of
 from kindlm.guard import guard
 from kindlm.ports import Stage
 from kindlm.scenarios.checks import RequirementFailed, verdict
@@ -22,7 +22,7 @@ from kindlm.scenarios.trial import SyncTrial, Trial
 from kindlm.scenarios.under_test import AgentError
 from kindlm.scenarios.users import SimulationError
 from kindlm.suite import Expectation
-from kindlm.user_modules import failed_at, is_of_pytest, user_trace, words_of
+from kindlm.user_modules import failed_at, is_of_pytest, user_trace
 from kindlm.wording import sentence, shown_path
 
 
