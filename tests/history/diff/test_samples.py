@@ -145,3 +145,12 @@ def test_a_run_whose_source_is_not_here_may_hold_last_attempts(
     after.finish()
 
     assert attempts_to_compare(history.reader(), ["before"], ["after"]) is attempts
+
+
+def test_drift_is_what_a_score_lacks_to_one(history: History) -> None:
+    scores = {"before": 0.9, "after": 0.4}
+    before, after = ({"assertions": (Make.passed("drift", score=scores[run]),)} for run in scores)
+    test = diff_of(history, before, after)
+    assert [side and side.means["drift"] for side in (test.before, test.after)] == pytest.approx(
+        [0.1, 0.6]
+    )
