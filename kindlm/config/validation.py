@@ -286,7 +286,7 @@ def _describe(kind: str, given: Any, context: dict[str, Any], text: str) -> tupl
     if kind in ("literal_error", "enum"):
         choices = context["expected"].replace(" or ", ", ").split(", ")
         return describe_choice(given, [choice.strip("'") for choice in choices])
-    if kind == "string_too_short":
+    if kind == "string_too_short" or (kind == "too_short" and given == ""):
         return "must not be empty", None
     if kind == "string_pattern_mismatch":
         return "may hold letters, digits and _ only", None

@@ -53,6 +53,13 @@ def test_an_agent_that_is_nowhere_is_one_error(load: Any, agent: str, said: list
     assert all("sk-abc" not in (error.hint or "") for error in errors)
 
 
+def test_an_empty_pattern_is_called_empty(load: Any) -> None:
+    test = "{name: a, input: Hi, expect: {output: {regex: ''}}}"
+    loaded = load(f"agent: http://127.0.0.1:8000\ntests: {test}\n")
+    errors = [found.error.message for found in loaded.diagnostics if found.severity == "error"]
+    assert errors == ["tests.expect.output.regex must not be empty"]
+
+
 def test_all_errors_of_a_file_are_reported_at_once(load: Any) -> None:
     loaded = load("""\
 kindlm: 1
