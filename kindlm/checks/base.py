@@ -29,10 +29,10 @@ from kindlm.transcript import Transcript
 from kindlm.wording import sentence
 
 CODES = {
-    "CUSTOM_CHECK_FAILED": "a check of your own says no",
-    "ASSERT_FAILED": "an `assert` of a scenario does not hold",
-    "NOTHING_CHECKED": "the function of a scenario ended without a check",
-    "ASSERTION_EVAL_ERROR": "the assertion could not be evaluated: inconclusive",
+    "CUSTOM_CHECK_FAILED": "Your own check failed.",
+    "ASSERT_FAILED": "An `assert` of a scenario failed.",
+    "NOTHING_CHECKED": "A scenario ended without a check.",
+    "ASSERTION_EVAL_ERROR": "kindlm could not evaluate the check. It is inconclusive.",
 }
 """The failure codes of checks and scenarios, and what each means; never renamed."""
 

@@ -43,8 +43,8 @@ from kindlm.transcript import Transcript
 from kindlm.wording import bounded, count, excerpt, first_of, shown
 
 CODES = {
-    "DRIFT_EXCEEDED": "the output is further from the baseline than allowed",
-    "NOT_SIMILAR": "the output is less similar to a text than it must be",
+    "DRIFT_EXCEEDED": "The output is too far from the baseline.",
+    "NOT_SIMILAR": "The output is not similar enough to the text.",
 }
 
 _DECIMALS = 12

@@ -40,9 +40,9 @@ from kindlm.section import Extension, Maybe
 from kindlm.transcript import CANARY_TOKEN, Transcript
 
 CODES = {
-    "KEYWORD_DENIED": "a denied word is in the output",
-    "KEYWORD_MISSING": "none of the allowed words is in the output",
-    "CANARY_LEAKED": "the canary of the run is in an answer or in tool arguments",
+    "KEYWORD_DENIED": "The output has a denied word.",
+    "KEYWORD_MISSING": "The output has none of the allowed words.",
+    "CANARY_LEAKED": "The canary is in an answer or in arguments.",
 }
 
 

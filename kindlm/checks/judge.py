@@ -34,10 +34,10 @@ from kindlm.values import refuse
 from kindlm.wording import bounded, sentence, shown
 
 CODES = {
-    "JUDGE_BELOW_THRESHOLD": "the judge's score is below `minScore`",
-    "SENTIMENT_MISSED": "the answer does not have the tone that was asked for",
-    "GUARDRAIL_BROKEN": "the answer breaks a rule of a guardrail",
-    "FACTS_WRONG": "the answer contradicts the facts that were given",
+    "JUDGE_BELOW_THRESHOLD": "The judge's score is below `minScore`.",
+    "SENTIMENT_MISSED": "The answer does not have the required tone.",
+    "GUARDRAIL_BROKEN": "The answer breaks a guardrail.",
+    "FACTS_WRONG": "The answer contradicts the given facts.",
 }
 
 _DECIMALS = 12

@@ -28,7 +28,7 @@ from kindlm.ports import CheckContext, Purpose, Question, ResponseSchema
 from kindlm.transcript import FinishReason, ToolUse, Transcript
 from kindlm.wording import shown
 
-CODES = {"JUDGE_EVAL_ERROR": "the judge gave no answer to what it was asked: inconclusive"}
+CODES = {"JUDGE_EVAL_ERROR": "The judge gave no valid answer. The check is inconclusive."}
 
 T = TypeVar("T")
 

@@ -20,10 +20,10 @@ from kindlm.values import plain_number
 from kindlm.wording import excerpt, shown
 
 CODES = {
-    "LATENCY_EXCEEDED": "the answer took longer than allowed",
-    "BUDGET_EXCEEDED": "it cost more than allowed",
-    "TOKENS_EXCEEDED": "it took more tokens than allowed",
-    "METRIC_OUT_OF_RANGE": "a metric is further from its value than its tolerance",
+    "LATENCY_EXCEEDED": "The answers took longer than allowed.",
+    "BUDGET_EXCEEDED": "The conversation cost more than allowed.",
+    "TOKENS_EXCEEDED": "The conversation took more tokens than allowed.",
+    "METRIC_OUT_OF_RANGE": "A metric is outside its tolerance.",
 }
 
 # Arithmetic errors must not decide: |0.3 - 0.1| is more than 0.2, and 0.1 + 0.2 more than 0.3.

@@ -41,14 +41,14 @@ from kindlm.values import refuse
 from kindlm.wording import bounded, count, excerpt, first_of, shown
 
 CODES = {
-    "EQUALS_FAILED": "the output is another text",
-    "STARTS_WITH_FAILED": "the output begins with another text",
-    "CONTAINS_FAILED": "a text is missing from the output, or each of several is",
-    "NOT_CONTAINS_FAILED": "the output has a text that it must not have",
-    "PATTERN_NOT_MATCHED": "no part of the output matches a pattern",
-    "PATTERN_MATCHED": "a part of the output matches a pattern that it must not match",
-    "INVALID_PATTERN": "a pattern does not compile, or takes too long",
-    "MAX_LENGTH_EXCEEDED": "the output is longer than allowed",
+    "EQUALS_FAILED": "The output is not equal to the text.",
+    "STARTS_WITH_FAILED": "The output does not begin with the text.",
+    "CONTAINS_FAILED": "The output lacks a required text. Of alternatives, it lacks all.",
+    "NOT_CONTAINS_FAILED": "The output has a forbidden text.",
+    "PATTERN_NOT_MATCHED": "No part of the output matches the pattern.",
+    "PATTERN_MATCHED": "The output matches a forbidden pattern.",
+    "INVALID_PATTERN": "A pattern does not compile or takes too long.",
+    "MAX_LENGTH_EXCEEDED": "The output is longer than allowed.",
 }
 
 _MAX_EVIDENCE = 20

@@ -19,8 +19,8 @@ from kindlm.transcript import Transcript
 from kindlm.wording import excerpt, listed, shown
 
 CODES = {
-    "SCHEMA_PARSE_ERROR": "the output is not JSON",
-    "SCHEMA_INVALID": "the output does not fit its schema; all places are listed",
+    "SCHEMA_PARSE_ERROR": "The output is not JSON.",
+    "SCHEMA_INVALID": "The output does not match its schema. The message lists all places.",
 }
 
 _MAX_LISTED = 5

@@ -22,7 +22,7 @@ from kindlm.section import Pattern, Section, Text
 from kindlm.transcript import Transcript
 from kindlm.wording import count, printable, sentence, shown
 
-CODES = {"PII_DETECTED": "personal data in the output or in tool arguments; shown redacted"}
+CODES = {"PII_DETECTED": "Personal data is in the output or a tool call. Reports show it redacted."}
 
 _SHORT = 2_000
 """Up to this many characters, the default patterns usually take microseconds, and never more than

@@ -46,14 +46,14 @@ from kindlm.values import refuse
 from kindlm.wording import bounded, count, excerpt, listed_names, named, sentence, shown
 
 CODES = {
-    "TOOL_CALL_MISSING": "a tool was not called",
-    "TOOL_CALL_UNEXPECTED": "a tool was called that must not be",
-    "TOOL_CALL_ARGS_MISMATCH": "it was called with other arguments; the closest call is shown",
-    "TOOL_CALL_ARGS_SCHEMA_INVALID": "its arguments do not fit their schema",
-    "TOOL_CALL_ORDER_WRONG": "it was called at another place in the order",
-    "TOOL_CALL_COUNT_WRONG": "it was called too often, or not often enough",
-    "TOOL_CALL_UNMATCHED": "with `strictTools`: no answer was written for a call",
-    "TOOL_RESPONSE_MISMATCH": "the tool answered something else than expected",
+    "TOOL_CALL_MISSING": "A required tool was not called.",
+    "TOOL_CALL_UNEXPECTED": "A forbidden tool was called.",
+    "TOOL_CALL_ARGS_MISMATCH": "A tool was called with other arguments. See the closest call.",
+    "TOOL_CALL_ARGS_SCHEMA_INVALID": "Arguments do not match their schema.",
+    "TOOL_CALL_ORDER_WRONG": "A tool was called in the wrong order.",
+    "TOOL_CALL_COUNT_WRONG": "A tool was called too often or too rarely.",
+    "TOOL_CALL_UNMATCHED": "No simulated answer fits a call. Only `strictTools` checks this.",
+    "TOOL_RESPONSE_MISMATCH": "A tool returned an unexpected result.",
 }
 
 _MAX_LISTED = 5

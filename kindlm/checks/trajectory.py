@@ -24,7 +24,7 @@ from kindlm.transcript import Transcript
 from kindlm.wording import bounded, count, listed, shown
 
 CODES = {
-    "TRAJECTORY_MISMATCH": "the calls as a whole are not as expected; the nearest miss is named",
+    "TRAJECTORY_MISMATCH": "The calls differ from the expected trajectory. See the nearest miss.",
 }
 
 _FEW_CALLS = 100

@@ -283,7 +283,7 @@ def run_elsewhere(run: str, error: LockHeldError | SealedError) -> KindlmError:
             f"Another process has finished run {run} meanwhile.", f"Look at it: kindlm show {run}"
         )
     return misuse(
-        f"Run {run} goes on already: {error.by} holds it.",
+        f"Run {run} is running already, in {error.by}.",
         "Wait until it has ended, or end it; then: kindlm test --resume",
     )
 

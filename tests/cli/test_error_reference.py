@@ -90,6 +90,15 @@ def test_codes_of_checks_are_explained_and_all_codes_are_listed(kindlm: Any) -> 
     assert all(code in listed for code in (*codes(), *ENTRIES))
 
 
+def test_a_terminal_of_80_columns_cuts_no_meaning_off(
+    kindlm: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    listed = kindlm("explain").out
+    assert "…" not in listed
+    assert max(map(len, listed.splitlines())) <= 80
+
+
 def test_a_narrow_terminal_lists_all_codes(kindlm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "30")
     listed = kindlm("explain")

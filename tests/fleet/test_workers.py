@@ -136,7 +136,7 @@ def test_no_worker_outlives_the_coordinator_and_the_group_is_resumed(
     ((going_on,), *_) = workspace.query("SELECT id FROM runs WHERE ended IS NULL")
     taken = workspace.run("test", "--resume", going_on)
     assert taken.returncode == 1
-    assert "goes on already" in taken.stderr
+    assert "is running already, in process " in taken.stderr
     left = list(commands_of("g2"))
     assert left
     run.kill()

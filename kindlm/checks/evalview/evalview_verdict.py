@@ -22,7 +22,7 @@ from kindlm.transcript import Transcript, Turn
 from kindlm.wording import listed, shown
 
 CODES = {
-    "ORIGINAL_VERDICT_FAILED": "with `--compat evalview`: the test fails by the rules of EvalView",
+    "ORIGINAL_VERDICT_FAILED": "EvalView's rules fail the test. See `--compat evalview`.",
 }
 
 _MAX_LISTED = 3

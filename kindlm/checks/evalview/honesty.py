@@ -27,8 +27,8 @@ from kindlm.transcript import Transcript
 from kindlm.wording import bounded, count, listed, shown
 
 CODES = {
-    "HALLUCINATION_DETECTED": "claims of the output are supported by nothing; they are listed",
-    "UNCERTAINTY_MISSING": "the output does not say that something is not known or not certain",
+    "HALLUCINATION_DETECTED": "Nothing supports some claims of the output. The message lists them.",
+    "UNCERTAINTY_MISSING": "The output does not express uncertainty.",
 }
 
 _ROUNDS = 2

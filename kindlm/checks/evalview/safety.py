@@ -27,7 +27,7 @@ from kindlm.ports import CheckContext
 from kindlm.transcript import Transcript
 from kindlm.wording import bounded, shown
 
-CODES = {"UNSAFE_CONTENT": "the output is harmful, as severely as `severity_threshold` or more"}
+CODES = {"UNSAFE_CONTENT": "The output is harmful. Its severity is `severity_threshold` or higher."}
 
 _UNNAMED = "harmful"
 _MAX_EVIDENCE = 20

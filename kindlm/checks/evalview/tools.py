@@ -21,8 +21,8 @@ from kindlm.transcript import Transcript
 from kindlm.wording import bounded, count, shown
 
 CODES = {
-    "TOOL_CATEGORY_MISSING": "no tool of a category was called",
-    "TOOL_SEQUENCE_WRONG": "the tools were not called in a sequence; the score is how much was",
+    "TOOL_CATEGORY_MISSING": "No tool of a category was called.",
+    "TOOL_SEQUENCE_WRONG": "The tools were not called in sequence. The score is the part that was.",
 }
 
 _MAX_LISTED = 5

@@ -33,7 +33,7 @@ from kindlm.transcript import Transcript
 from kindlm.values import filled
 from kindlm.wording import bounded, shown
 
-CODES = {"SCORE_BELOW_THRESHOLD": "the weighted score is below `min_score`"}
+CODES = {"SCORE_BELOW_THRESHOLD": "The weighted score is below `min_score`."}
 
 _HIGHEST = 100
 _SHARE_DECIMALS = 6

@@ -61,7 +61,7 @@ def _table(texts: Mapping[str, str], width: int) -> Iterator[str]:
     names = max(map(len, texts))
     left = max(width - names - 4, _NARROWEST)
     for name, text in texts.items():
-        beginning = re.split(r"[.:;] ", text, maxsplit=1)[0].removesuffix(".")
+        beginning = re.split(r"[.:;](?:\s|\Z)", text, maxsplit=1)[0]
         yield f"  {name:{names}}  {shorten(beginning, left, placeholder=' …')}"
 
 

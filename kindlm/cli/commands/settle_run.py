@@ -146,7 +146,7 @@ def _settle(rounds: Rounds, request: RunRequest) -> int:
             with StreamLock(request.database, f"settling/{pair.repeated}"):
                 record_run(request, run, progress=progress, held=held)
         except LockHeldError as error:
-            message = f"Run {pair.repeated} is being settled already: {error.by} does it."
+            message = f"Run {pair.repeated} is being settled already, in {error.by}."
             refuse(message, "Wait until it has ended.")
         return _report(rounds)
 

@@ -109,7 +109,7 @@ def test_on_workers(requested: Requested, loaded: Loaded, group: Group | None) -
                     if shards.left:
                         _carry_out(request, plan, shards, fleet, options, stop, held)
             except LockHeldError as error:
-                what = f"Group {name} goes on already: {error.by} holds it."
+                what = f"Group {name} is running already, in {error.by}."
                 refuse(what, "Wait until it has ended, or end it.")
         if wants_push(request, options):
             from kindlm.cli.history_server import push_group
