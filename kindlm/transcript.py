@@ -423,8 +423,10 @@ def sum_of(calls: Sequence[tuple[Usage, Cost]]) -> tuple[Usage, Cost]:
     """
     if not calls:
         return Usage(), Cost()
-    figures = [(u.input_tokens, u.output_tokens, cost.usd, cost.source) for u, cost in calls]
-    inputs, outputs, usd, sources = zip(*figures, strict=True)
+    usages, costs = zip(*calls, strict=True)
+    inputs = list(map(attrgetter("input_tokens"), usages))
+    outputs = list(map(attrgetter("output_tokens"), usages))
+    usd, sources = zip(*map(attrgetter("usd", "source"), costs), strict=True)
     tokens = Usage(
         None if None in inputs else sum(inputs),
         None if None in outputs else sum(outputs),

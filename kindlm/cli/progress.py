@@ -22,6 +22,7 @@ from rich.text import Text
 from kindlm.cli.console import show_messages_on
 from kindlm.engine.attempt import Finished
 from kindlm.engine.resources import LiveRun, OpenCall
+from kindlm.events.execution_events import ProviderRequested
 from kindlm.outcome import Status
 from kindlm.plan import Execution, Plan
 from kindlm.reports.figures import duration, money
@@ -246,12 +247,13 @@ def _failure(finished: Finished, redact: Callable[[str], str]) -> Text:
 
 def _waits_for(now: OpenCall) -> str:
     """Return whom an execution waits for, and how long until the next try."""
-    about = now.about
-    if not about:
+    request = now.request
+    if request is None:
         return ""
-    callee = "the agent" if "agent" in about else about["provider"]
-    if who := _CALLEES.get(about.get("purpose", "")):
-        callee = f"{who} ({callee})"
+    callee = "the agent"
+    if isinstance(request, ProviderRequested):
+        who = _CALLEES.get(request.purpose)
+        callee = f"{who} ({request.provider})" if who else request.provider
     paused_s = max(now.retry_at - time.monotonic(), now.pace.cooldown_s if now.pace else 0.0)
     if paused_s <= 0:
         return f", waiting for {one_line(callee)}"

@@ -10,6 +10,7 @@ import asyncio
 from collections import ChainMap
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from kindlm.dataclass import dataclass, replace
@@ -256,7 +257,7 @@ class _Attempt:
         if self.calls.permit.has_refused:
             # The agent answered or failed without a model call that kindlm refused.
             return None
-        undone = [each.outcome for each in self._undone]
+        undone = list(map(attrgetter("outcome"), self._undone))
         status = Status.ERRORED if error else execution_status(undone)
         retried = status in (Status.FAILED, Status.ERRORED) and may_rerun()
         unfit = self._record(self._finished_event(status, error, retried=retried), _errored)
@@ -319,7 +320,7 @@ class _Attempt:
         model = self._suite.models.get(target)
         if case.script is not None and case.agent is None and model is not None:
             return Ok(Talk())  # The script of a model test only asks questions.
-        calls_servers = any(tool.server for tool in case.tools)
+        calls_servers = any(map(attrgetter("server"), case.tools))
         servers = ToolServers(self._server) if calls_servers else None
         tools = Tools(self._simulated(servers), self._conversation.record, ports.clock)
         if case.script is None and case.command is None and model is not None:

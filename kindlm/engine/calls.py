@@ -24,7 +24,8 @@ from kindlm.engine.stop import Deadline, Permit
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events.codec import Payload
 from kindlm.events.execution_events import (
-    CallFailed,
+    AgentFailed,
+    AgentSent,
     ProviderFailed,
     ProviderRequested,
     ProviderResponded,
@@ -47,7 +48,7 @@ from kindlm.suite import ModelParams, ModelTarget, SimulatedTool, Suite
 from kindlm.transcript import Cost, CostSource, Message, PaidBefore, Role, ToolCall, Usage
 from kindlm_store.new_event import scrub
 
-T = TypeVar("T")
+T = TypeVar("T", ModelReply, AgentReply, Embedding)
 
 BASE_DELAY_S = 0.5
 MAX_DELAY_S = 30.0
@@ -99,10 +100,8 @@ class Calls:
     async def make(
         self,
         callee: Callee | None,
-        sent: Callable[..., Payload],
-        call: Callable[[], Awaitable[Result[T]]],
-        failed: type[CallFailed],
-        about: Mapping[str, Any],
+        request: ProviderRequested | AgentSent,
+        send: Callable[[], Awaitable[Result[T]]],
         record: Callable[[Payload], None],
         billed: Callable[[KindlmError], Mapping[str, Any]] = lambda _: {},
     ) -> Result[tuple[int, T]]:
@@ -110,11 +109,9 @@ class Calls:
 
         Args:
             callee: the provider or agent whose pace limits the tries; None for local work.
-            sent: makes the event of a try from its `call` number and its `attempt`, from 1.
-            call: makes one try. An error with the detail `resend` is followed by another try at
+            request: the event of a try, without the numbers of the call and the try.
+            send: makes one try. An error with the detail `resend` is followed by another try at
                 once, in addition to the retries of the suite.
-            failed: the class of the event of a failed try.
-            about: fields for log lines about the callee.
             record: records the events.
             billed: counts the cost of a failed try, and returns the fields for its event.
 
@@ -122,65 +119,83 @@ class Calls:
             The number of the call that was answered, with the answer; or the last error.
         """
         pace = None if callee is None else self.run.paces.get(callee)
-        clock, retries = self.run.ports.clock, self.suite.retries
+        clock, now, fields = self.run.ports.clock, self.now, _log_fields(request)
+        now.request, now.pace, now.http_status = request, pace, None
         retried = resent = 0
-        now = self.now
-        now.about, now.pace, now.http_status = about, pace, None
-
-        def record_failure(error: KindlmError, begun: float, delay_s: float | None) -> None:
-            latency_ms = (clock.monotonic() - begun) * 1000
-            keep_raw = self.suite.record_raw_bodies
-            cost = billed(error)
-            event = failed.of(number, error, latency_ms, delay_s, keep_raw=keep_raw, **cost)
-            record(event)
-            _log.warning(
-                "The call failed",
-                **about,
-                code=error.code.name,
-                call=number,
-                http_status=event.status,
-                latency_ms=event.latency_ms,
-                retry_in_ms=event.retry_in_ms,
-            )
-
         while True:
             turn = None if pace is None else await self.turn(pace)
             result: Result[T] | None = None
             try:
                 await self.permit.to_call(is_answered=pace is None or not pace.is_closed)
                 self.last = number = self.last + 1
-                record(sent(call=number, attempt=retried + resent + 1))
-                what = "Calling an agent" if "agent" in about else "Calling a model"
-                _log.debug(what, **about, call=number, attempt=retried + resent + 1)
+                request = replace(request, call=number, attempt=retried + resent + 1)
+                record(request)
+                _log.debug("The call began", **fields, call=number, attempt=request.attempt)
                 begun = clock.monotonic()
                 try:
-                    result = await call()
+                    result = await send()
                 except asyncio.CancelledError:
-                    record_failure(_CUT_OFF, begun, None)
+                    self._record_failure(request, _CUT_OFF, begun, None, record, billed)
                     raise
             finally:
                 if turn is not None:
                     _report_to_pace(turn, result)
             if isinstance(result, Ok):
-                now.about = {}
+                now.request = None
+                latency_ms = round(result.value.latency_ms, 3)
+                _log.debug("The call was answered", **fields, call=number, latency_ms=latency_ms)
                 return Ok((number, result.value))
             error = result.error
-            if resend := bool(error.details.get("resend")):
-                # A client that asks to resend each time must not be called forever.
-                delay = 0.0 if resent < MAX_RESENDS else None
-            else:
-                delay = _delay(error, retried, retries)
-            asked_for = not resend and bool(error.details.get("retry_after"))
-            if delay is not None and not (asked_for or self._deadline.leaves(delay)):
-                delay = None
-            record_failure(error, begun, delay)
-            if delay is None:
-                now.about = {}
+            delay_s = self._delay(error, retried, resent)
+            self._record_failure(request, error, begun, delay_s, record, billed)
+            if delay_s is None:
+                now.request = None
                 return result
-            now.http_status, now.retry_at = error.details.get("status"), clock.monotonic() + delay
-            with self.permit.waiting(), self._deadline.paused() if asked_for else nullcontext():
-                await clock.sleep(delay)
-            retried, resent = retried + (not resend), resent + resend
+            now.http_status, now.retry_at = error.details.get("status"), clock.monotonic() + delay_s
+            is_asked_for = bool(error.details.get("retry_after"))
+            with self.permit.waiting(), self._deadline.paused() if is_asked_for else nullcontext():
+                await clock.sleep(delay_s)
+            if error.details.get("resend"):
+                resent += 1
+            else:
+                retried += 1
+
+    def _delay(self, error: KindlmError, retried: int, resent: int) -> float | None:
+        """Return the seconds until the next try; None if there is none."""
+        asked_s = error.details.get("retry_after") or 0.0
+        if error.details.get("resend"):
+            # A client that asks to resend each time must not be called forever.
+            may_try, delay_s = resent < MAX_RESENDS, 0.0
+        else:
+            may_try = retried < self.suite.retries and asked_s <= MAX_RETRY_AFTER_S
+            may_try = may_try and bool(error.details.get("retryable"))
+            delay_s = retry_delay(retried, asked_s, random.random())  # noqa: S311
+        return delay_s if may_try and (asked_s or self._deadline.leaves(delay_s)) else None
+
+    def _record_failure(
+        self,
+        request: ProviderRequested | AgentSent,
+        error: KindlmError,
+        begun: float,
+        delay_s: float | None,
+        record: Callable[[Payload], None],
+        billed: Callable[[KindlmError], Mapping[str, Any]],
+    ) -> None:
+        """Record a failed try, which began at `begun`; the next one is due in `delay_s`."""
+        failed = AgentFailed if isinstance(request, AgentSent) else ProviderFailed
+        latency_ms = (self.run.ports.clock.monotonic() - begun) * 1000
+        keep_raw, cost = self.suite.record_raw_bodies, billed(error)
+        event = failed.of(request.call, error, latency_ms, delay_s, keep_raw=keep_raw, **cost)
+        record(event)
+        _log.warning(
+            "The call failed",
+            **_log_fields(request),
+            call=request.call,
+            code=error.code.name,
+            http_status=event.status,
+            latency_ms=event.latency_ms,
+            retry_in_ms=event.retry_in_ms,
+        )
 
     async def turn(self, pace: Pace) -> Turn:
         """Wait until one more call may start. The deadline is paused meanwhile."""
@@ -219,24 +234,24 @@ class Calls:
         name: str,
         *,
         counted_usd: float = 0.0,
-        is_paid: bool = False,
-        paid_before: PaidBefore = PaidBefore(),  # noqa: B008 - a value
+        paid_before: PaidBefore | None = None,
     ) -> dict[str, Any]:
         """Return the event fields of an answer from a model or an agent, and count its cost.
 
         The fields are in the form that the store keeps, so that checks see what is recorded. `name`
         is the model's name if the answer has none. An answer from an earlier run costs nothing now;
-        its cost then is recorded separately. The same applies if `is_paid`: an earlier run paid the
-        `cost`, after it had paid `paid_before`. `counted_usd` is the part of the cost that is
+        its cost then is recorded separately. The same applies with `paid_before`: an earlier run
+        paid the `cost`, after it had paid that. `counted_usd` is the part of the cost that is
         counted already.
         """
         recorded = reply.recorded
-        cost = cost if recorded is None else recorded.cost
-        is_paid = is_paid or recorded is not None
+        if recorded is not None:
+            cost, paid_before = recorded.cost, recorded.before
+        is_paid = paid_before is not None
         # If some cost of the earlier run is unknown, the sum is not reliable.
         now = cost if not is_paid or (recorded is None and cost.usd is None) else Cost(0.0)
         model = bounded(scrub(reply.model)) if reply.model else None
-        before = recorded.before if recorded else paid_before
+        before = paid_before or PaidBefore()
         if not is_paid:
             uncounted = now
             if counted_usd and now.usd:
@@ -286,11 +301,11 @@ class Calls:
             "top_p": params.top_p,
             "seed": params.seed,
         }
-        sent = partial(
-            ProviderRequested,
+        asked = ProviderRequested(
             purpose=purpose,
             provider=provider,
             model=request.model,
+            call=0,
             fingerprint=identity,
             parameters={name: value for name, value in numbers.items() if value is not None},
             stop_sequences=params.stop_sequences or None,
@@ -311,13 +326,8 @@ class Calls:
             if isinstance(client, Err):
                 return client
             complete = partial(client.value.complete, request)
-        about: dict[str, Any] = {
-            "purpose": purpose.value,
-            "provider": provider,
-            "model": request.model,
-        }
         billed = partial(self._billed, target)
-        result = await self.make(callee, sent, complete, ProviderFailed, about, record, billed)
+        result = await self.make(callee, asked, complete, record, billed)
         if isinstance(result, Err):
             return result
         number, reply = result.value
@@ -334,7 +344,6 @@ class Calls:
             finish_reason=reply.finish_reason,
         )
         record(event)
-        _log.debug("The model answered", **about, call=number, latency_ms=event.latency_ms)
         return Ok((reply, event))
 
     def _billed(self, target: ModelTarget, error: KindlmError) -> dict[str, Any]:
@@ -406,11 +415,11 @@ class Calls:
         provider, model = embedder.provider, embedder.model
         messages = tuple([Message(Role.USER, text) for text in texts])
         request = ModelRequest(model, messages, ModelParams(), 0.0)
-        sent = partial(
-            ProviderRequested,
+        asked = ProviderRequested(
             purpose=Purpose.DRIFT,
             provider=provider,
             model=model,
+            call=0,
             fingerprint=fingerprint(provider, request),
             assertion=assertion,
             messages=messages,
@@ -418,14 +427,8 @@ class Calls:
         callee = self.suite.providers.get(provider)
         if callee is not None:
             self.run.budget.ask()
-        result = await self.make(
-            callee,
-            sent,
-            lambda: embedder.embed(texts, self.suite.timeout_ms / 1000),
-            ProviderFailed,
-            {"purpose": Purpose.DRIFT.value, "provider": provider, "model": model},
-            self.recorder.record,
-        )
+        send = partial(embedder.embed, texts, self.suite.timeout_ms / 1000)
+        result = await self.make(callee, asked, send, self.recorder.record)
         if isinstance(result, Err):
             return result
         number, embedding = result.value
@@ -479,6 +482,12 @@ def fingerprint(provider: str, request: ModelRequest, *, boundary: str = "") -> 
 _canonical = json.JSONEncoder(sort_keys=True, ensure_ascii=True, separators=(",", ":")).encode
 
 
+def _log_fields(request: ProviderRequested | AgentSent) -> dict[str, Any]:
+    if isinstance(request, AgentSent):
+        return {"agent": request.agent}
+    return {"purpose": request.purpose, "provider": request.provider, "model": request.model}
+
+
 def definition_of(tool: SimulatedTool | ToolDefinition) -> dict[str, Any]:
     """Return a tool definition as JSON for a model."""
     return {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
@@ -506,15 +515,6 @@ def _report_to_pace(turn: Turn, result: Result[Any] | None) -> None:
             pace.refused(turn, error.details.get("retry_after"), error.details.get("quotas", ()))
         case _:
             pace.ended(turn)
-
-
-def _delay(error: KindlmError, attempt: int, retries: int) -> float | None:
-    if attempt >= retries or not error.details.get("retryable"):
-        return None
-    retry_after_s = error.details.get("retry_after")
-    if retry_after_s and retry_after_s > MAX_RETRY_AFTER_S:
-        return None
-    return retry_delay(attempt, retry_after_s, random.random())  # noqa: S311
 
 
 def retry_delay(

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
-from dataclasses import field
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from kindlm.dataclass import dataclass
 from kindlm.engine.pace import Callee, Pace
 from kindlm.engine.stop import Budget, Stop
 from kindlm.errors import Err, Ok, Result, broken
-from kindlm.events.execution_events import ProviderPaced
+from kindlm.events.execution_events import AgentSent, ProviderPaced, ProviderRequested
 from kindlm.plan import Earlier, Execution, Plan
 from kindlm.ports import (
     AgentFactory,
@@ -97,13 +96,13 @@ class OneForEach(Generic[K, V]):
 class OpenCall:
     """The current call of a running execution, for display only.
 
-    `since` is when the execution started, by the monotonic clock. `about` names the agent, or the
-    provider and purpose, of the current call; it is empty between calls. `http_status` is that of
-    the last failed try, and the next try starts at `retry_at`.
+    `since` is when the execution started, by the monotonic clock. `request` is the current call,
+    None between calls. `http_status` is that of the last failed try, and the next try starts at
+    `retry_at`.
     """
 
     since: float
-    about: Mapping[str, Any] = field(default_factory=dict)
+    request: ProviderRequested | AgentSent | None = None
     pace: Pace | None = None
     http_status: int | None = None
     retry_at: float = 0.0

@@ -24,7 +24,7 @@ from kindlm.engine.pace import Callee
 from kindlm.engine.simulation import Tools, ToolServerFailed, ToolServers
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events.codec import Payload
-from kindlm.events.execution_events import AgentFailed, AgentReplied, AgentSent, Conversation
+from kindlm.events.execution_events import AgentReplied, AgentSent, Conversation
 from kindlm.ports import (
     Agent,
     AgentReply,
@@ -43,7 +43,6 @@ from kindlm.transcript import (
     CostSource,
     FinishReason,
     Message,
-    PaidBefore,
     Role,
     Step,
     Usage,
@@ -320,19 +319,16 @@ class AgentTalk(_LiveTalk):
         timeout_s = (calls.suite.timeout_ms if own is None else own) / 1000
         answer_tool = self.tools.answer if self.case.tools else None
         request = AgentRequest(self.conversation_id, self.messages, timeout_s, context, answer_tool)
-        sent = partial(
-            AgentSent,
+        sent = AgentSent(
             agent=name,
             adapter=target.adapter if target else "command",
+            call=0,
             after=self.after,
             messages=self.new,
             context=context,
         )
         send = partial(self._send, request)
-        about = {"agent": name}
-        result = await calls.make(
-            self.callee, sent, send, AgentFailed, about, self.conversation.record, self._billed
-        )
+        result = await calls.make(self.callee, sent, send, self.conversation.record, self._billed)
         if isinstance(result, Err):
             self.error = result.error
             return result
@@ -341,7 +337,7 @@ class AgentTalk(_LiveTalk):
         reply, seen_cost = await with_what_was_seen(
             reply, self.observations, reports_tools=transcript.reports_tools
         )
-        before = PaidBefore()
+        before = None
         if self.models is not None:
             message = len(transcript.turns) - 1
             before = self.models.paid_before(message, self.failed)
@@ -358,7 +354,6 @@ class AgentTalk(_LiveTalk):
                 cost,
                 name,
                 counted_usd=self.desk.spent_usd,
-                is_paid=self.models is not None,
                 paid_before=before,
             ),
             tool_calls=self.tools.place(reply.tool_uses),
@@ -371,7 +366,6 @@ class AgentTalk(_LiveTalk):
         )
         self.desk.spent_usd, self.failed = 0.0, 0
         self.conversation.record(answer)
-        _log.debug("The agent answered", agent=name, call=number, latency_ms=answer.latency_ms)
         self.warnings.update(dict.fromkeys(answer.warnings))
         if not answer.tool_calls and not answer.text.strip():
             self.error = _empty_response(

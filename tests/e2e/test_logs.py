@@ -43,10 +43,10 @@ def test_a_call_is_reported_with_what_became_of_it(talkative):
     lines = lines_of(talkative.run("test", KINDLM_LOG="debug").stderr)
     calls = [line for line in lines if line.get("call")]
     assert [line["message"] for line in calls] == [
-        "Calling a model",
+        "The call began",
         "The call failed",
-        "Calling a model",
-        "The model answered",
+        "The call began",
+        "The call was answered",
     ]
     failed, answered = calls[1], calls[3]
     assert (failed["level"], failed["code"]) == ("warning", "PROVIDER_RATE_LIMIT")

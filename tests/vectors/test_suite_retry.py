@@ -12,7 +12,8 @@ from vector_cases import unknown
 from kindlm.engine.calls import retry_delay
 from kindlm.engine.stop import Deadline
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.events.execution_events import ProviderFailed
+from kindlm.events.execution_events import ProviderRequested
+from kindlm.ports import ModelReply
 
 Vector = dict[str, Any]
 
@@ -58,14 +59,14 @@ async def call(outcomes: list[str], retries: int) -> tuple[Result[Any], int]:
     coming = iter(outcomes)
     calls = 0
 
-    async def once() -> Result[str]:
+    async def once() -> Result[ModelReply]:
         nonlocal calls
         calls += 1
         outcome = next(coming)
         if outcome not in {"ok", "retryable", "fatal", "permanent", "not retryable"}:
             unknown(f"outcome {outcome}")
         if outcome == "ok":
-            return Ok(outcome)
+            return Ok(ModelReply(outcome, None, 0.0))
         details = {"retryable": outcome == "retryable"}
         return Err(KindlmError(ErrorCode.PROVIDER_NETWORK_ERROR, outcome, details=details))
 
@@ -73,7 +74,6 @@ async def call(outcomes: list[str], retries: int) -> tuple[Result[Any], int]:
     deadline = Deadline(3600, clock)
     async with deadline.timeout:
         making = make_calls(clock, deadline, retries=retries)
-        result = await making.make(
-            None, lambda **numbers: None, once, ProviderFailed, {}, making.recorder.record
-        )
+        asked = ProviderRequested(purpose="test", provider="p", model="m", call=0, fingerprint="")
+        result = await making.make(None, asked, once, making.recorder.record)
     return result, calls
