@@ -6,9 +6,10 @@ Otherwise an event is an object with a text under one of the usual keys, or bare
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from functools import partial
+from itertools import chain
 from typing import Any, TypeVar
 
 from kindlm.agents.drafts import Draft, Frame, ParsedAnswer, assemble
@@ -31,6 +32,7 @@ from kindlm.agents.reply_reading import (
     failure_of,
     read_reply,
     read_spent,
+    summed,
     text_of,
 )
 from kindlm.agents.tool_entries import (
@@ -42,7 +44,7 @@ from kindlm.agents.tool_entries import (
     reported_calls,
     together,
 )
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.same_calls import completed, is_repeated_by
 from kindlm.transcript import ToolUse, Usage
 from kindlm.wires import Spent, anthropic, chat, content_text, objects, responses
@@ -54,10 +56,12 @@ T = TypeVar("T")
 class ModelDraft(Draft):
     """An answer in the format of a model, or in an unknown format; bare lines are ignored.
 
-    `chunks` and `blocks` are events of OpenAI's and Anthropic's formats, which are read together at
-    the end; `place` is the position of their text in `texts`. `calls` arrived complete, and
-    `positions` has their indexes by id. `broken` is the first event that begins like a JSON object
-    but is invalid.
+    An agent may forward several messages of its model. `chunks` and `blocks` are events of OpenAI's
+    and Anthropic's formats, which are read together at the end of each message; `place` is the
+    position of their text in `texts`. `pieced` are the calls in chunks and in blocks of earlier
+    messages, `earlier` is their usage, and `about` that of the current one. `own` is the usage in
+    other events. `calls` arrived complete, and `positions` has their indexes by id. `broken` is the
+    first event that begins like a JSON object but is invalid.
     """
 
     reading: Reading
@@ -65,9 +69,12 @@ class ModelDraft(Draft):
     chunks: list[Mapping[str, Any]] = field(default_factory=list)
     blocks: list[Mapping[str, Any]] = field(default_factory=list)
     place: int | None = None
+    pieced: tuple[list[ToolUse], list[ToolUse]] = field(default_factory=lambda: ([], []))
     calls: list[ToolUse] = field(default_factory=list)
     positions: dict[str, int] = field(default_factory=dict)
     about: Spent = Spent()
+    earlier: list[Usage] = field(default_factory=list)
+    own: Usage = Usage()
     broken: NotJson | None = None
     has_objects: bool = False
     has_place_for_calls: bool = False
@@ -100,30 +107,46 @@ class ModelDraft(Draft):
         """
         if self.broken is not None and (self.has_objects or self.ends_broken):
             raise self.broken
-        calls = list[Sequence[ToolUse]]()
-        for whole_of, events in ((chat.whole_of, self.chunks), (anthropic.whole_of, self.blocks)):
-            whole, _ = whole_of(events)
-            calls.append(reported_calls(whole, None))
-            self._add_about(whole)
-            if self.reading.response_path is None:
-                self.texts.insert(self.place or 0, text_of(whole, Reading()) or "")
+        self._end_message()
         # Many streams repeat the pieces as a whole at the end.
         reply = agent_reply(
             "".join(self.texts),
-            together(*calls, self.calls),
-            self.about,
+            together(*self.pieced, self.calls),
+            self.spent(),
             reasons=self.reasons,
             reports_tools=self.has_place_for_calls or None,
         )
         return ParsedAnswer(reply)
 
     def spent(self) -> Spent:
-        """Return the last reported usage."""
-        return self.about
+        """Return the last usage that the agent reports itself, or else that of all messages."""
+        of_messages = summed([*self.earlier, self.about.usage])
+        return replace(self.about, usage=_later_usage(of_messages, self.own))
+
+    def _end_message(self) -> None:
+        """Read the events of the current message of a model."""
+        wholes = chat.whole_of(self.chunks), anthropic.whole_of(self.blocks)
+        for (whole, _), calls in zip(wholes, self.pieced, strict=True):
+            calls.extend(reported_calls(whole, None))
+            self._add_about(whole)
+            if self.reading.response_path is None:
+                self.texts.insert(self.place or 0, text_of(whole, Reading()) or "")
+        self.earlier.append(self.about.usage)
+        self.about = replace(self.about, usage=Usage())
+        self.chunks, self.blocks, self.place = [], [], None
+
+    def _begins_message(self, value: Mapping[str, Any], *, is_chunk: bool) -> bool:
+        """Return whether an event begins another message of a model."""
+        if not is_chunk or not self.chunks:
+            return value.get("type") == "message_start"
+        last = self.chunks[-1]
+        return bool(end_reasons(last)) and value.get("id") != last.get("id")
 
     def _add_object(self, value: Mapping[str, Any], kind: str) -> None:
         is_chunk, is_block = _is_chunk(value), _is_block(value)
         if is_chunk or is_block:
+            if self._begins_message(value, is_chunk=is_chunk):
+                self._end_message()
             (self.chunks if is_chunk else self.blocks).append(value)
             self.place = len(self.texts) if self.place is None else self.place
         is_read_later = is_chunk or (is_block and value["type"] != "message_delta")
@@ -133,15 +156,15 @@ class ModelDraft(Draft):
         self.reasons += end_reasons(value)
         inner = value.get("message")
         for part in (value, inner) if isinstance(inner, dict) else (value,):
-            self._add_about(part)
+            self._add_about(part, is_own=not is_block and "choices" not in value)
 
-    def _add_about(self, part: Mapping[str, Any]) -> None:
+    def _add_about(self, part: Mapping[str, Any], *, is_own: bool = False) -> None:
         known, new = self.about, read_spent(part)
-        usage = Usage(
-            _later(known.usage.input_tokens, new.usage.input_tokens),
-            _later(known.usage.output_tokens, new.usage.output_tokens),
-            _later(known.usage.extras, new.usage.extras),
-        )
+        usage = known.usage
+        if is_own:
+            self.own = _later_usage(self.own, new.usage)
+        else:
+            usage = _later_usage(usage, new.usage)
         cost_usd = _later(known.cost_usd, new.cost_usd)
         self.about = Spent(usage, cost_usd, _later(known.model, new.model))
 
@@ -198,6 +221,14 @@ def _later(known: T | None, new: T | None) -> T | None:
     return known if new is None else new
 
 
+def _later_usage(known: Usage, new: Usage) -> Usage:
+    return Usage(
+        _later(known.input_tokens, new.input_tokens),
+        _later(known.output_tokens, new.output_tokens),
+        _later(known.extras, new.extras),
+    )
+
+
 class _ResponseDraft(Draft):
     """A stream of OpenAI's responses, which ends with the whole response."""
 
@@ -213,17 +244,28 @@ class _ResponseDraft(Draft):
         """Ignore text that is not an event."""
 
     def finished(self) -> ParsedAnswer:
-        """Return the response."""
+        """Return the response, or all responses if the agent forwards several of its model."""
+        events = iter(self._events)
         try:
-            whole, _ = responses.whole_of(self._events)
+            # Each takes the events up to its end.
+            found = [responses.whole_of(chain([first], events))[0] for first in events]
         except UnreadableReply as error:
             raise FailedReply(str(error)) from None
-        if whole.get("status") == "failed":
-            failed = FailedReply(failure_of(whole) or "the response failed")
-            failed.spent = read_spent(whole)
+        # Other events may follow the last response.
+        nothing, _ = responses.whole_of(())
+        wholes = [whole for whole in found if whole != nothing] or [nothing]
+        last, spent = wholes[-1], [read_spent(whole) for whole in wholes]
+        usage = summed([each.usage for each in spent])
+        if last.get("status") == "failed":
+            failed = FailedReply(failure_of(last) or "the response failed")
+            failed.spent = replace(spent[-1], usage=usage)
             raise failed
         self._check_end()
-        return ParsedAnswer(read_reply(whole, self._reading))
+        outputs = [whole["output"] for whole in wholes]
+        if len(outputs) > 1:
+            lists = (output for output in outputs if isinstance(output, list))
+            last = {**last, "output": [*chain.from_iterable(lists)]}
+        return ParsedAnswer(replace(read_reply(last, self._reading), usage=usage))
 
 
 _OF_MODELS = frozenset({StreamFormat.CHAT, StreamFormat.ANTHROPIC})

@@ -124,6 +124,107 @@ def test_the_calls_of_several_messages_of_anthropic_are_told_apart(reply):
     assert told.text == "Paid."
 
 
+CALLED, ANSWERED = (
+    Usage(100, 50),
+    Usage(200, 20, Extras(cache_read=150)),
+)
+
+
+def anthropic_message(block, usage):
+    cached = usage.extras.cache_read if usage.extras else 0
+    begun = {"input_tokens": usage.input_tokens - cached, "cache_read_input_tokens": cached}
+    return (
+        {"type": "message_start", "message": {"usage": begun | {"output_tokens": 1}}},
+        {"type": "content_block_start", "index": 0, "content_block": block},
+        {"type": "message_delta", "delta": {}, "usage": {"output_tokens": usage.output_tokens}},
+        {"type": "message_stop"},
+    )
+
+
+def completion(name, delta, usage):
+    cached = {"cached_tokens": usage.extras.cache_read} if usage.extras else {}
+    counts = {"prompt_tokens": usage.input_tokens, "completion_tokens": usage.output_tokens}
+    return (
+        {"id": name, "choices": [{"index": 0, "delta": delta}]},
+        {"id": name, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
+        {"id": name, "choices": [], "usage": counts | {"prompt_tokens_details": cached}},
+    )
+
+
+def response(item, usage, status="completed"):
+    cached = {"cached_tokens": usage.extras.cache_read} if usage.extras else {}
+    counts = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
+    whole = {"object": "response", "status": status, "output": [item]}
+    return (
+        {"type": "response.created", "response": {"object": "response", "output": []}},
+        {
+            "type": f"response.{status}",
+            "response": whole | {"usage": counts | {"input_tokens_details": cached}},
+        },
+    )
+
+
+def called(name):
+    return {"type": "function_call", "call_id": name, "name": name, "arguments": "{}"}
+
+
+FORWARDED = {
+    "Anthropic messages": (
+        *anthropic_message({"type": "tool_use", "id": "c1", "name": "pay", "input": {}}, CALLED),
+        *anthropic_message({"type": "text", "text": "Paid."}, ANSWERED),
+    ),
+    "chat completions": (
+        *completion("a", {"tool_calls": [piece("c1", "pay", "{}", index=0)]}, CALLED),
+        *completion("b", {"content": "Paid."}, ANSWERED),
+    ),
+    "OpenAI responses": (
+        *response(called("pay"), CALLED),
+        *response(
+            {"type": "message", "content": [{"type": "output_text", "text": "Paid."}]}, ANSWERED
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("told", FORWARDED.values(), ids=FORWARDED)
+def test_the_tokens_of_all_messages_that_an_agent_forwards_count(reply, told):
+    read = reply(events(*told, "[DONE]"), kind=STREAM)
+    assert (read.text, [use.call.name for use in read.tool_uses]) == ("Paid.", ["pay"])
+    assert read.usage == Usage(300, 70, Extras(cache_read=150))
+
+
+@pytest.mark.parametrize("name", ["Anthropic messages", "chat completions"])
+def test_the_tokens_that_an_agent_counts_itself_are_not_added_to_those_of_its_model(reply, name):
+    own = {"type": "done", "usage": {"input_tokens": 310, "output_tokens": 75}}
+    read = reply(events(*FORWARDED[name], own), kind=STREAM)
+    assert (read.usage.input_tokens, read.usage.output_tokens) == (310, 75)
+
+
+def test_the_calls_of_all_responses_that_an_agent_forwards_count(reply):
+    told = [*response(called("look"), CALLED), *response(called("pay"), CALLED)]
+    read = reply(events(*told, {"type": "done"}, "[DONE]"), kind=STREAM)
+    assert [use.call.name for use in read.tool_uses] == ["look", "pay"]
+
+
+def test_the_last_of_several_responses_decides_whether_the_agent_failed(talk, http, failure, reply):
+    said = {"type": "message", "content": [{"type": "output_text", "text": "Paid."}]}
+    failed, good = response(said, CALLED, "failed"), response(said, CALLED)
+    assert reply(events(*failed, *good, "[DONE]"), kind=STREAM).usage == Usage(200, 100)
+    (result,), _ = talk(http(events(*good, *failed, "[DONE]"), kind=STREAM))
+    error = failure(result)
+    assert error.code is ErrorCode.PROVIDER_API_ERROR
+
+
+def test_text_between_the_messages_of_a_model_keeps_its_place(reply):
+    block = {"type": "text", "text": "A"}, {"type": "text", "text": "C"}
+    told = [
+        *anthropic_message(block[0], CALLED),
+        {"text": "B"},
+        *anthropic_message(block[1], CALLED),
+    ]
+    assert reply(events(*told), kind=STREAM).text == "ABC"
+
+
 def test_a_call_in_another_choice_is_a_call_and_its_text_is_none(reply):
     other = {"index": 1, "delta": {"content": "B", "tool_calls": [piece("c1", "pay", "{}")]}}
     told = reply(
