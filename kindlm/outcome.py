@@ -39,6 +39,10 @@ class Status(StrEnum):
     SKIPPED = "skipped"
 
 
+NOTHING_CHECKED = "Nothing was checked: this test passes on any answer."
+"""The warning of an execution that passed without a check."""
+
+
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """The place of a finding in the transcript: characters [start, end) of a text.

@@ -88,7 +88,7 @@ class Keywords(ExpectSection):
     def checks(self, schema: Callable[[str], Any]) -> Iterator[Made]:
         for index, word in enumerate(self.deny):
             yield Made(KeywordsDeny(word), word, ("deny", index))
-        if self.allow:
+        if self.allow and all(self.allow):
             yield Made(KeywordsAllow(tuple(self.allow)), ", ".join(self.allow), ("allow",))
 
     def never_fails(self, timeout_ms: float) -> Iterator[tuple[Place, str]]:

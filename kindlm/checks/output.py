@@ -143,7 +143,8 @@ class Output(ExpectSection):
         for index, pattern in enumerate(self.regex or ()):
             yield Made(Matches(pattern), pattern, ("regex", index))
         for index, text in enumerate(self.contains):
-            yield Made(Contains(text), text, ("contains", index))
+            if text:
+                yield Made(Contains(text), text, ("contains", index))
         for index, text in enumerate(self.not_contains):
             yield Made(NotContains(text), text, ("notContains", index))
         for index, pattern in enumerate(self.not_regex or ()):

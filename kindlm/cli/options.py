@@ -28,7 +28,7 @@ from typer.models import ParameterInfo
 from kindlm.bounds import MAX_CONCURRENCY, MAX_REPEAT
 from kindlm.cli.console import refuse
 from kindlm.dataclass import dataclass
-from kindlm.wording import option_words
+from kindlm.wording import count, option_words
 
 _Value = TypeVar("_Value")
 
@@ -132,7 +132,9 @@ CONCURRENCY = option(
 
 DURATIONS = option("--durations N", "Show the N slowest tests.", default=0, min=0)
 
-STRICT = flag("--strict", "Report unknown keys and doubtful test files as errors.")
+STRICT = flag(
+    "--strict", "Report unknown keys, checks that never fail and doubtful files as errors."
+)
 
 NO_PROGRESS = flag("--no-progress", "Hide progress.")
 
@@ -156,13 +158,14 @@ MAX_COST = option(
 def parse_since(text: str, now: datetime | None = None, option: str = "--since") -> str:
     """Return the point in time of an option such as `--since`, in UTC, in the format of events.
 
-    The text is an age before `now` (`30d`, `12h`, `2w`, `90m`), or a date or time. Without a time
-    zone, it is local.
+    The text is an age before `now` (`30d`, `12h`, `2w`, `90m`), or a date or time in the past.
+    Without a time zone, it is local.
     """
+    now = now or datetime.now(UTC)
     age = _AGE.fullmatch(text)
     try:
         if age:
-            moment = (now or datetime.now(UTC)) - timedelta(**{_UNITS[age[2]]: int(age[1])})
+            moment = now - timedelta(**{_UNITS[age[2]]: int(age[1])})
         else:
             moment = datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError):
@@ -170,8 +173,28 @@ def parse_since(text: str, now: datetime | None = None, option: str = "--since")
             f"{option} {text!r} is not an age or a date.",
             f"Write an age or a date: {option} 30d, {option} 12h, {option} 2026-01-31",
         )
+    if moment > now:
+        refuse(
+            f"{option} {text!r} is in the future.",
+            f"Write an age or a date in the past: {option} 30d, {option} {now:%Y-%m-%d}",
+        )
     # strftime writes years before 1000 with fewer digits, which would sort behind later years.
     return f"{moment.replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
+
+
+def parse_erased_before(text: str, option: str) -> str:
+    """Return the point in time before which content is erased, as `parse_since` does.
+
+    `3m` is refused: it is three minutes, and who writes it may mean months.
+    """
+    age = _AGE.fullmatch(text)
+    if age and age[2] == "m":
+        refuse(
+            f"{option} {text!r} may mean minutes or months.",
+            f"Write hours, days or weeks: {option} {int(age[1]) * 30}d for"
+            f" {count(int(age[1]), 'month')}",
+        )
+    return parse_since(text, option=option)
 
 
 @command_options

@@ -33,7 +33,7 @@ from kindlm.engine.talk import (
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, broken
 from kindlm.events.execution_events import AssertionEvaluated, ExecutionFinished, ExecutionStarted
 from kindlm.guard import guard
-from kindlm.outcome import CheckResult, Outcome, Status, execution_status
+from kindlm.outcome import NOTHING_CHECKED, CheckResult, Outcome, Status, execution_status
 from kindlm.plan import Execution
 from kindlm.ports import (
     Agent,
@@ -442,6 +442,8 @@ class _Attempt:
         cost_usd, cost_then_usd = total.cost.usd, None
         # Warnings name settings by the keys of the user's file format.
         warnings = list(map(partial(said_in_words_of, self._suite.front_end), self._talk.warnings))
+        if status is Status.PASSED and not self._case.expectations and self._case.script is None:
+            warnings.append(NOTHING_CHECKED)
         if self._held is not None or self._answers is not None:
             recorded = [step for step in steps if step.recorded]
             # An earlier run has paid for a recorded answer: it costs nothing now.

@@ -25,6 +25,7 @@ from kindlm.engine.simulation import Tools, ToolServerFailed, ToolServers
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events.codec import Payload
 from kindlm.events.execution_events import AgentReplied, AgentSent, Conversation
+from kindlm.outcome import NOTHING_CHECKED
 from kindlm.ports import (
     Agent,
     AgentReply,
@@ -113,7 +114,9 @@ class HeldTalk(Talk):
 
     def __init__(self, held: HeldConversation) -> None:
         super().__init__(
-            Conversation(held.transcript.prefix(0)), warnings=dict.fromkeys(held.warnings)
+            Conversation(held.transcript.prefix(0)),
+            # Whether anything is checked depends on the checks of now.
+            warnings=dict.fromkeys(each for each in held.warnings if each != NOTHING_CHECKED),
         )
         self._held = held
 

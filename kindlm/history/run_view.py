@@ -228,9 +228,9 @@ class RunView:
         """Return why executions were skipped: suite, reason, how many."""
         return [tuple(row) for row in self.ask(queries.SKIPPED)]
 
-    def warnings_of_passed(self) -> list[tuple[str, int]]:
+    def warnings_of_passed(self, suite: SuiteView | None = None) -> list[tuple[str, int]]:
         """Return the warnings of executions that passed, and how many of them had each."""
-        return [tuple(row) for row in self.ask(queries.WARNED)]
+        return [tuple(row) for row in self.ask(queries.WARNED, suite)]
 
     def skipped_assertions(self) -> list[tuple[str, str, str | None, int]]:
         """Return the skipped assertions: suite, kind, message, how many."""

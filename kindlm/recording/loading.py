@@ -72,8 +72,9 @@ def load_paths(
 ) -> Result[Loaded]:
     """Load all suites in the paths; return an error only if a path itself is unusable.
 
-    With `strict`, unknown keys are errors in all formats, and so are files in a folder that look
-    like tests but are not. With `compat`, EvalView cases pass and fail as they do in EvalView.
+    With `strict`, unknown keys are errors in all formats, and so are tests and checks that never
+    fail, and files in a folder that look like tests but are not. With `compat`, EvalView cases pass
+    and fail as they do in EvalView.
     `is_run` is False if recorded conversations are used; then, keys for agents may be missing.
     """
     found = _found_in(paths)
@@ -93,6 +94,7 @@ def load_paths(
                 os.environ.setdefault(name, "sk-kindlm-no-key")
     loaded = _distinct(_load(held, root, environ, strict=strict, compat=compat, is_run=is_run))
     if strict:
+        loaded = list(map(_strictly, loaded))
         for path in held.ignored:
             message, where = f"{str(path)!r} looks like tests but contains none.", str(path)
             error = misuse(message, WHAT_HOLDS_TESTS, where=SourceLocation(where))
@@ -307,6 +309,19 @@ def _distinct(loaded: Iterable[LoadedSuite]) -> list[LoadedSuite]:
         diagnostics = (*item.diagnostics, Diagnostic(error, "error", "suite.name"))
         distinct.append(replace(item, suite=None, diagnostics=diagnostics))
     return distinct
+
+
+_NEVER_RED = ("expects_nothing", "never_fails")
+"""The reasons of warnings about tests, checks and gates that never fail."""
+
+
+def _strictly(loaded: LoadedSuite) -> LoadedSuite:
+    """Refuse a suite with a test, a check or a gate that never fails."""
+    found = tuple(
+        replace(each, severity="error") if each.error.details.get("reason") in _NEVER_RED else each
+        for each in loaded.diagnostics
+    )
+    return loaded if found == loaded.diagnostics else replace(loaded, suite=None, diagnostics=found)
 
 
 def _skipped(loaded: LoadedSuite, root: Path) -> SkippedSuite:

@@ -22,6 +22,7 @@ from kindlm.history.rows import AssertionView, SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.history.runs import Run, options_of
 from kindlm.history.verdict import StatusCounts
+from kindlm.outcome import NOTHING_CHECKED
 from kindlm.reports import figures
 from kindlm.reports.attacks import attacks_of
 from kindlm.reports.report_registry import ReportOptions
@@ -61,7 +62,7 @@ def verdict_of(view: RunView) -> Verdict:
     status = view.status
     word = status.upper()
     if status == "passed":
-        return Verdict(word, _why_passed(view.summary.tests), passed=True)
+        return Verdict(word, _why_passed(view, view.summary.tests), passed=True)
     if status == "failed":
         return Verdict(word, _why_failed(view.suites), passed=False)
     return _unfinished(view, view.missing, view.info.planned, view.suites)
@@ -78,7 +79,7 @@ def suite_verdict_of(view: RunView, suite: SuiteView) -> Verdict:
     if not suite.executions.tested:
         return Verdict("NOT TESTED", _why_failed([suite]), passed=False)
     if suite.passed:
-        return Verdict("PASSED", _why_passed(suite.tests), passed=True)
+        return Verdict("PASSED", _why_passed(view, suite.tests, suite), passed=True)
     return Verdict("FAILED", _why_failed([suite]), passed=False)
 
 
@@ -253,10 +254,14 @@ def _unfinished(view: RunView, missing: int, planned: int, suites: Sequence[Suit
     return Verdict(word, (view.info.reason or _NO_REASON, *reasons), passed=False)
 
 
-def _why_passed(tests: StatusCounts) -> tuple[str, ...]:
+def _why_passed(
+    view: RunView, tests: StatusCounts, suite: SuiteView | None = None
+) -> tuple[str, ...]:
+    unchecked = dict(view.warnings_of_passed(suite)).get(NOTHING_CHECKED)
+    nothing = [f"nothing was checked in {count(unchecked, 'execution')}"] if unchecked else []
     tolerated = [f"{count(tests.failed, 'failed test')} tolerated"] if tests.failed else []
     skipped = [f"{tests.skipped:,} skipped"] if tests.skipped else []
-    return (f"{count(tests.passed, 'test')} passed", *tolerated, *skipped)
+    return (f"{count(tests.passed, 'test')} passed", *nothing, *tolerated, *skipped)
 
 
 def _why_failed(suites: Sequence[SuiteView]) -> tuple[str, ...]:

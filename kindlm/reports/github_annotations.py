@@ -1,4 +1,6 @@
-"""Writes failures as annotations, which GitHub shows at the lines of a suite's file.
+"""Writes failures, and tests that check nothing, as annotations.
+
+GitHub shows them at the lines of a suite's file.
 
 An annotation is a workflow command that a step prints. For the format see
 https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands.
@@ -8,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
+from typing import Literal
 
 from kindlm.dataclass import dataclass, replace
 from kindlm.history.run_view import RunView
-from kindlm.outcome import Status
+from kindlm.outcome import NOTHING_CHECKED, Status
 from kindlm.reports.causes import causes_of
 from kindlm.reports.facts import show_command, unsettled
 from kindlm.reports.figures import comparison
@@ -32,16 +35,19 @@ _IN_PROPERTIES = _IN_DATA | str.maketrans({":": "%3A", ",": "%2C"})
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """An error at a line of a file; `file` is a path within the repository."""
+    """An error or a warning at a line of a file; `file` is a path within the repository."""
 
     file: str
     line: int | None
     title: str
     message: str
+    level: Literal["error", "warning"] = "error"
 
 
 def annotations_of(view: RunView, folder: str = "") -> list[Annotation]:
-    """Return why a run failed: one annotation for each place, as many as GitHub shows.
+    """Return why a run failed, and which tests check nothing: one annotation for each place.
+
+    There are as many as GitHub shows, the errors first.
 
     Args:
         view: A recorded run.
@@ -75,7 +81,7 @@ def as_command(annotation: Annotation) -> str:
     written = ",".join(
         f"{name}={text.translate(_IN_PROPERTIES)}" for name, text in properties.items()
     )
-    return f"::error {written}::{visible(annotation.message).translate(_IN_DATA)}"
+    return f"::{annotation.level} {written}::{visible(annotation.message).translate(_IN_DATA)}"
 
 
 def in_folder(folder: str, path: str) -> str:
@@ -112,3 +118,8 @@ def _all(view: RunView) -> Iterator[Annotation]:
                 title = f"Gate {gate.name}"
                 message = f"{comparison(gate)}\n{gate.message}"
                 yield Annotation(suite.path, None, title, message)
+    if any(warning == NOTHING_CHECKED for warning, _ in view.warnings_of_passed()):
+        for test in view.tests():
+            if any(NOTHING_CHECKED in execution.warnings for execution in view.executions(test)):
+                title = f"{test.name} checks nothing"
+                yield Annotation(test.file, test.line, title, NOTHING_CHECKED, "warning")

@@ -164,9 +164,10 @@ def _write_group(view: RunView, group: _Group, xml: XmlWriter) -> None:
                 *_reviews(view, group),
             ):
                 xml.leaf("property", {"name": name, "value": value})
+        any_warnings = bool(view.warnings_of_passed(group.suite))
         for test in view.tests(group.suite.id):
             if test.target == group.target:
-                _write_test(view, test, group.name, xml)
+                _write_test(view, test, group.name, xml, any_warnings=any_warnings)
 
 
 def _reviews(view: RunView, group: _Group) -> Iterator[tuple[str, str]]:
@@ -182,9 +183,17 @@ def _reviews(view: RunView, group: _Group) -> Iterator[tuple[str, str]]:
                 yield f"kindlm.review.{execution.id}", f"{verdict}{note}"
 
 
-def _write_test(view: RunView, test: TestView, classname: str, xml: XmlWriter) -> None:
+def _write_test(
+    view: RunView, test: TestView, classname: str, xml: XmlWriter, *, any_warnings: bool
+) -> None:
+    """Write a test; `any_warnings` is whether any execution of its suite passed with a warning."""
     attributes = {"name": test.name, "classname": classname, "time": _time(_seconds(test))}
-    if test.status is Status.PASSED and test.counts.total == 1 and not test.passed_later:
+    is_plain = test.status is Status.PASSED and test.counts.total == 1 and not test.passed_later
+    executions = [] if is_plain and not any_warnings else list(view.executions(test))
+    # The causes of the other executions have their warnings.
+    passed = (execution for execution in executions if execution.status is Status.PASSED)
+    warnings = {text: None for execution in passed for text in execution.warnings}
+    if is_plain and not warnings:
         xml.leaf("testcase", attributes)
         return
     with xml.element("testcase", attributes):
@@ -209,8 +218,9 @@ def _write_test(view: RunView, test: TestView, classname: str, xml: XmlWriter) -
                 xml.leaf("stackTrace", {}, _cause_text(cause))
         lines = [
             f"repeat {execution.repeat}: {status_word(execution)}  {show_command(execution.id)}"
-            for execution in view.executions(test)
+            for execution in executions
         ]
+        lines += [f"warning: {bounded(text, _NOTE)}" for text in warnings]
         if test.passed_later:
             lines.append(f"flaky: passed only on retry in {count(test.passed_later, 'repeat')}")
         elif test.flaky:

@@ -102,6 +102,8 @@ def _notes(view: RunView) -> Iterator[str]:
         yield f"Not run: {view.missing:,} of {count(view.info.planned, 'execution')}."
     for suite, reason, number in view.skip_reasons():
         yield f"Skipped, {count(number, 'execution')} of {one_line(suite)}: {reason}"
+    for warning, number in view.warnings_of_passed():
+        yield f"⚠️ {count(number, 'execution')}: {warning}"
 
 
 def _broken(view: RunView) -> Iterator[str]:

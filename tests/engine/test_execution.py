@@ -15,7 +15,7 @@ from evaluated import demand
 from kindlm.engine.calls import MAX_RESENDS, fingerprint
 from kindlm.errors import ErrorCode
 from kindlm.events.codec import Payload, new_event
-from kindlm.outcome import Status
+from kindlm.outcome import NOTHING_CHECKED, Status
 from kindlm.providers import openai_provider
 from kindlm.providers.client import WireClient
 from kindlm.providers.provider_failures import Endpoint, HttpAnswer
@@ -312,7 +312,7 @@ def test_an_answer_that_was_cut_off_is_a_warning(bench, make):
     finished = bench.execute(make.case())
     assert finished.status is Status.PASSED
     (end,) = bench.events("execution.finished")
-    assert bench.warnings(end) == ["The answer was cut off at maxTokens."]
+    assert bench.warnings(end) == ["The answer was cut off at maxTokens.", NOTHING_CHECKED]
 
 
 def test_names_that_a_model_makes_up_are_bounded_in_the_event(bench, make):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from kindlm.errors import ErrorCode, KindlmError
-from kindlm.outcome import Status
+from kindlm.outcome import NOTHING_CHECKED, Status
 from kindlm.ports import Agent, AgentReply, ReplayedModels
 from kindlm.suite import AgentTarget
 from kindlm.transcript import PaidBefore, Usage
@@ -62,7 +62,7 @@ def test_costs_and_times_are_those_of_the_record(replay, bench) -> None:
     for data in (reply.data, end.data):
         assert (data["cost_usd"], data["cost_then_usd"]) == (0, 0.25)
     assert (reply.data["latency_ms"], end.data["latency_ms"]) == (900.0, 900.0)
-    assert bench.warnings(end) == ["Answered as repeat 1 was."]
+    assert bench.warnings(end) == ["Answered as repeat 1 was.", NOTHING_CHECKED]
 
 
 def test_a_try_that_fails_again_is_not_counted_as_one_that_failed_then(replay, bench) -> None:
