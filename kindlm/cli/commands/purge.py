@@ -19,7 +19,7 @@ from kindlm.cli.erased_copies import remove_copies
 from kindlm.cli.history import named_run
 from kindlm.cli.history_errors import disk_full
 from kindlm.cli.journal import author, open_journal
-from kindlm.cli.options import DATABASE, flag, option, parse_since
+from kindlm.cli.options import DATABASE, flag, option, parse_erased_before
 from kindlm.errors import ErrorCode, KindlmError, broken, misuse
 from kindlm.events.codec import strings_in
 from kindlm.events.execution_events import RAW_BODY
@@ -149,7 +149,7 @@ def _runs(db: sqlite3.Connection, named: Sequence[str], older_than: str | None) 
         return list(chosen)
     if older_than is None:
         return None
-    older = runs_before(db, parse_since(older_than, option="--older-than"))
+    older = runs_before(db, parse_erased_before(older_than, "--older-than"))
     for run in older.going_on:
         warn(f"Run {run} is being recorded, so nothing of it is erased.")
     return older.ended

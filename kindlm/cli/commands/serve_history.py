@@ -18,7 +18,7 @@ from kindlm.cli.console import note, or_fail, refuse, warn
 from kindlm.cli.erased_copies import remove_copies
 from kindlm.cli.history import db_option, project_here
 from kindlm.cli.logs import log_as_asked
-from kindlm.cli.options import DATABASE, option, parse_since
+from kindlm.cli.options import DATABASE, option, parse_erased_before, parse_since
 from kindlm.cli.review_recording import recorder_of
 from kindlm.recording.history_file import open_log
 from kindlm.recording.purging import erase, runs_before, streams_to_purge, with_news
@@ -63,7 +63,12 @@ def serve_history_command(
     if trust_header is not None and not _HEADER.fullmatch(trust_header):
         refuse(f"{trust_header!r} is no header.", "Name one: --trust-header X-Forwarded-User")
     if keep is not None:
-        parse_since(keep, option="--keep")
+        before = parse_erased_before(keep, "--keep")
+        if before > parse_since("1d"):
+            refuse(
+                f"--keep {keep!r} keeps content for less than a day.",
+                "Write an age of a day or more, such as --keep 180d. To keep all: no --keep",
+            )
     project = project_here(db)
     threshold = or_fail(regression_threshold(project.root))
     with ExitStack() as stack:
