@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from string import printable
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import Field, model_validator
 
@@ -61,6 +61,9 @@ _HIDDEN = (
     " quotes, or with invisible characters."
 )
 """Added to a message if the match is only in the normal form."""
+
+_Range: TypeAlias = tuple[int, int]
+"""Start and end of a range of characters."""
 
 _BETWEEN_WORDS = re.compile(r"(?<=\S)\s+(?=\S)")
 _OTHER_SPACES = " It is written there with other white space."
@@ -302,25 +305,23 @@ def occurrences(unwanted: str, text: str) -> tuple[list[Evidence], str]:
     if not ranges:
         ranges, how = find_hidden(unwanted, text, _MAX_EVIDENCE), _HIDDEN
     if not ranges and _BETWEEN_WORDS.search(unwanted):
-        ranges, how = _find_spaced(unwanted, text), _OTHER_SPACES
-        if not ranges and (form := normal_form(text)) is not None:
-            wanted = normal_form(unwanted)
-            spaced = _find_spaced(unwanted if wanted is None else wanted.text, form.text)
-            ranges, how = [form.written(*place) for place in spaced], _HIDDEN
+        ranges, how = _find_spaced(unwanted, text, _MAX_EVIDENCE), _OTHER_SPACES
+        if not ranges:
+            ranges, how = find_hidden(unwanted, text, _MAX_EVIDENCE, _find_spaced), _HIDDEN
     return [Evidence("output", *found) for found in ranges], how
 
 
-def _find_spaced(unwanted: str, text: str) -> list[tuple[int, int]]:
-    """Return where the words occur with any white space between them."""
-    words = map(re.escape, _BETWEEN_WORDS.split(unwanted))
+def _find_spaced(needle: str, text: str, limit: int) -> list[_Range]:
+    """Return at most `limit` ranges of `text` with the words of `needle` in any white space."""
+    words = map(re.escape, _BETWEEN_WORDS.split(needle))
     spaced = re.compile(r"\s+".join(words), re.IGNORECASE)
-    return [match.span() for match in islice(spaced.finditer(text), _MAX_EVIDENCE)]
+    return [match.span() for match in islice(spaced.finditer(text), limit)]
 
 
-def _find(needle: str, text: str, limit: int) -> list[tuple[int, int]]:
+def _find(needle: str, text: str, limit: int) -> list[_Range]:
     """Return at most `limit` character ranges of `text` where `needle` occurs in any case."""
     lowered, wanted = text.lower(), needle.lower()
-    found: list[tuple[int, int]] = []
+    found: list[_Range] = []
     start = lowered.find(wanted)
     while start >= 0 and len(found) < limit:
         found.append((start, start + len(wanted)))
@@ -336,13 +337,15 @@ def _find(needle: str, text: str, limit: int) -> list[tuple[int, int]]:
     ]
 
 
-def find_hidden(needle: str, text: str, limit: int) -> list[tuple[int, int]]:
+def find_hidden(
+    needle: str, text: str, limit: int, find: Callable[[str, str, int], list[_Range]] = _find
+) -> list[_Range]:
     """Return where the normal form of `needle` occurs in that of `text`, as ranges of `text`."""
     form, wanted = normal_form(text), normal_form(needle)
     if not (form or wanted) or not needle:
         return []
     sought = needle if wanted is None else wanted.text
-    found = _find(sought, text if form is None else form.text, limit)
+    found = find(sought, text if form is None else form.text, limit)
     return found if form is None else [form.written(*place) for place in found]
 
 

@@ -173,6 +173,23 @@ def test_unread_lines_may_be_any_number_of_calls(
     assert evaluate(kind, params, said("done", unread)).outcome is Outcome.INCONCLUSIVE
 
 
+def test_a_call_without_a_name_may_be_the_demanded_one(
+    evaluate: Evaluate, said: Said, used: Used
+) -> None:
+    result = evaluate("tool_called", {"tool": "refund"}, said("done", used(UNNAMED)))
+    assert result.outcome is Outcome.INCONCLUSIVE
+    assert "has no name" in result.message
+
+
+@pytest.mark.parametrize("more", [{}, {"count": {"max": 1}}])
+def test_a_look_alike_after_the_call_is_not_before_it(
+    evaluate: Evaluate, said: Said, used: Used, more: dict[str, Any]
+) -> None:
+    params = {"tool": "lookup", "before": "refund"} | more
+    transcript = said("done", used("lookup"), used("Refund"))
+    assert evaluate("tool_called", params, transcript).outcome is Outcome.PASSED
+
+
 def test_a_look_alike_with_other_arguments_is_not_counted(
     evaluate: Evaluate, said: Said, used: Used
 ) -> None:

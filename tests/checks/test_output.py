@@ -222,6 +222,14 @@ class TestWholeText:
             ("starts_with", {"text": "dear "}, "My dear Ann", "STARTS_WITH_FAILED"),
             ("starts_with", {"text": "dear "}, "Dear", "STARTS_WITH_FAILED"),
             ("starts_with", {"text": "dear "}, "", "STARTS_WITH_FAILED"),
+            (
+                "not_contains",
+                {"text": "inner fault"},
+                "An in\u200bner\n fault",
+                "NOT_CONTAINS_FAILED",
+            ),
+            ("not_contains", {"text": "don\u2019t know"}, "I don't\nknow", "NOT_CONTAINS_FAILED"),
+            ("not_contains", {"text": "don\u2019t know"}, "I don't\nthink", None),
             ("contains_any", {"texts": ("refund", "money")}, "No MONEY", None),
             ("contains_any", {"texts": ("refund", "money")}, "No", "CONTAINS_FAILED"),
             ("contains_any", {"texts": ("refund", "money")}, "", "CONTAINS_FAILED"),
@@ -233,6 +241,7 @@ class TestWholeText:
             ("not_matches", {"pattern": "will e?mail"}, "I Will email", None),
             ("not_matches", {"pattern": "will e?mail"}, "I will email", "PATTERN_MATCHED"),
             ("not_matches", {"pattern": "email"}, "I e\u200bmail", "PATTERN_MATCHED"),
+            ("not_matches", {"pattern": "email"}, "I ma\u200bil", None),
             ("not_matches", {"pattern": "e-mail"}, "." * 100_000 + "e-mail", "PATTERN_MATCHED"),
         ],
     )

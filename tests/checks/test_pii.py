@@ -241,6 +241,18 @@ def test_a_pattern_that_matches_nothing_at_all_finds_nothing(
     assert evaluate("pii", custom("x*"), said("abc")).outcome is Outcome.PASSED
 
 
+def test_the_message_says_where_each_match_is(evaluate: Evaluate, said: Said, used: Used) -> None:
+    use = used("send", {"text": "To bob@example.com, soon"})
+
+    result = evaluate("pii", DEFAULTS, said("123-45-6789 " * 6, use))
+
+    assert result.evidence[-1].excerpt == "bo***********om"
+    first = ", ".join(["ssn 12*******89 in the answer"] * 5)
+    assert result.message == f"Expected no personal data, found 7 matches: {first} and 2 more."
+    alone = evaluate("pii", DEFAULTS, said("done", use)).message
+    assert alone.endswith("1 match: email bo***********om in tool[0].arguments.")
+
+
 def test_evidence_is_bounded(evaluate: Evaluate, said: Said) -> None:
     result = evaluate("pii", DEFAULTS, said("123-45-6789 " * 500))
 

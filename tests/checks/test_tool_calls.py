@@ -183,6 +183,16 @@ def test_a_count_hides_no_other_part_that_failed(
     assert evaluate("tool_called", params, transcript).failure_code is code
 
 
+def test_a_result_with_numbers_is_searched_for_a_text(
+    evaluate: Evaluate, said: Said, used: Used
+) -> None:
+    transcript = said("done", used("look", response={"ok": True, "items": [1, None]}))
+
+    result = evaluate("tool_called", {"tool": "look", "responseContains": "late"}, transcript)
+
+    assert result.failure_code == "TOOL_RESPONSE_MISMATCH"
+
+
 def test_too_few_calls_are_reported_with_the_closest_other_one(
     evaluate: Evaluate, transcript: Transcript
 ) -> None:
