@@ -43,7 +43,7 @@ from kindlm.team.withholding import Withholding
 from kindlm_store import EventLog, RecordedEvent
 from kindlm_store.canonical import hash_text
 from kindlm_store.erasing import ref_under, refs_in
-from kindlm_store.merging import RefusedError
+from kindlm_store.merging import Note, RefusedError
 from kindlm_store.reading import events_after, hash_at, stored_texts
 
 _AIM = 4_000_000
@@ -239,8 +239,10 @@ SELECT json_extract(data, '$.run') FROM event_log
 """
 
 
-def take_body(log: EventLog, file: BinaryIO, *, allowed: Allowed) -> PushAnswer:
-    """Take an uncompressed file into a history.
+def take_body(
+    log: EventLog, file: BinaryIO, *, allowed: Allowed, note: Note | None = None
+) -> PushAnswer:
+    """Take an uncompressed file into a history, together with the append of `note`.
 
     Raises:
         ApiError: 409 if a stream differs here, lacks earlier events here, or is being written; 422
@@ -254,7 +256,7 @@ def take_body(log: EventLog, file: BinaryIO, *, allowed: Allowed) -> PushAnswer:
                 merge = merge_of(
                     log, export.log, log.path, begins=export.begins, accept=_require_welcome
                 )
-                taken = merge.take(together=True)
+                taken = merge.take(together=True, note=note)
             except RefusedError as error:
                 raise _explained(error, export.log) from None
     except LineError as error:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
-from collections.abc import Collection, Iterable
-from contextlib import closing
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from tempfile import TemporaryFile
 
@@ -17,16 +15,12 @@ from kindlm.recording.history_file import new_journal, open_log
 from kindlm.team.bodies import take_body
 from kindlm.team.client import HistoryClient, ListedRun
 from kindlm.team.protocol import ApiError, PushAnswer
-from kindlm_store import OpenError
+from kindlm_store import Append, OpenError
 
 _HINTS = {
     409: "It went on in both histories: pull it into another one (--db).",
     422: "Nothing of it was taken. Check the server's history: kindlm history verify",
 }
-
-_ENDS = """
-SELECT name, version FROM streams WHERE name IN (SELECT value FROM json_each(?))
-"""
 
 _MOST = 500
 """The number of the branch's newest runs to consider; each shard of a group counts."""
@@ -43,32 +37,27 @@ def pull_run(
     Raises:
         OpenError: The history cannot be opened.
     """
-    before: dict[str, int] = {}
+
+    def allowed(streams: Collection[str]) -> None:
+        if f"run/{run}" not in streams:
+            raise ApiError(422, "The server sent another run.")
+
+    def note(streams: Mapping[str, int]) -> Append:
+        return Append(new_journal(), [new_event(StreamsPulled(streams=streams))])
+
     with TemporaryFile() as file:
         fetched = client.fetch(run, file)
         if isinstance(fetched, Err):
             return fetched
         file.seek(0)
-        with open_log(database) as log, closing(log.reader()) as db:
-
-            def ends(streams: Collection[str]) -> dict[str, int]:
-                return dict(db.execute(_ENDS, (json.dumps([*streams]),)).fetchall())
-
-            def allowed(streams: Collection[str]) -> None:
-                if f"run/{run}" not in streams:
-                    raise ApiError(422, "The server sent another run.")
-                before.update(dict.fromkeys(streams, 0) | ends(streams))
-
+        with open_log(database) as log:
             try:
-                taken = take_body(log, file, allowed=allowed)
+                taken = take_body(log, file, allowed=allowed, note=None if trusted else note)
             except ApiError as refused:
                 message = f"Run {run} was not taken: {refused.message}"
                 hint, details = _HINTS.get(refused.status), {"status": refused.status}
                 error = KindlmError(ErrorCode.CLOUD_UPLOAD_ERROR, message, hint, details=details)
                 return Err(error)
-            grown = {name: end for name, end in ends(before).items() if end > before[name]}
-            if grown and not trusted:
-                log.append(new_journal(), [new_event(StreamsPulled(streams=grown))])
     return Ok(taken)
 
 

@@ -13,19 +13,26 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from hashlib import sha256
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from kindlm_store.append import INSERT_EVENTS, INSERT_TEXTS, WITHHELD, insert_rows, ref_of
+from kindlm_store.append import (
+    INSERT_EVENTS,
+    INSERT_TEXTS,
+    WITHHELD,
+    Appender,
+    insert_rows,
+    ref_of,
+)
 from kindlm_store.canonical import GENESIS, stored_hash
 from kindlm_store.database import immediate, snapshot, translated
 from kindlm_store.erasing import empty_rows, erased_by_log, give_back, refs_in
 from kindlm_store.locks import StreamLock, is_held
-from kindlm_store.new_event import NewEvent, Text, is_timestamp, require_name, scrub
+from kindlm_store.new_event import Append, NewEvent, Text, is_timestamp, require_name, scrub
 from kindlm_store.projecting import read_states
 from kindlm_store.reading import (
     RecordedEvent,
@@ -37,7 +44,7 @@ from kindlm_store.reading import (
 from kindlm_store.store_errors import LockHeldError, StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from kindlm_store.erasing import Erasures
@@ -47,6 +54,9 @@ if TYPE_CHECKING:
 
 Accept = Callable[[RecordedEvent], None]
 """Checks an event before it is merged; raises ValueError, with the reason, to refuse it."""
+
+Note = Callable[[Mapping[str, int]], Append]
+"""Makes an append about the streams with new events, given by name with their last version."""
 
 _ANOTHER_END = "it does not end where its record states"
 
@@ -169,8 +179,10 @@ class Merge:
     _at: int | None = field(default=None, init=False)
     _last_text: int = field(init=False)
 
-    def take(self, *, together: bool = False) -> Taken:
+    def take(self, *, together: bool = False, note: Note | None = None) -> Taken:
         """Merge each stream in its own transaction, or, if `together`, all of them or none.
+
+        With `together`, the append of `note` is written if there are new events, or nothing is.
 
         Raises:
             RefusedError: A stream was refused, so nothing was merged `together`.
@@ -181,7 +193,7 @@ class Merge:
             self.connection, self.projector = connection, projector
             self._last_text = self._first_value("SELECT max(rowid) FROM contents") or 0
             with snapshot(self.source, self.source_path):
-                taken = self._together() if together else self._one_by_one()
+                taken = self._together(note) if together else self._one_by_one()
             if taken.erased:
                 give_back(connection)
             return taken
@@ -208,12 +220,16 @@ class Merge:
             self._erase(taken)
         return taken
 
-    def _together(self) -> Taken:
+    def _together(self, note: Note | None) -> Taken:
         taken = Taken()
         with self._transaction("the file") as locks:
-            for stream in self._streams():
+            streams = self._streams()
+            for stream in streams:
                 self._note(taken, stream, self._take_stream(stream, locks))
             self._erase(taken)
+            if note and taken.streams:
+                grown = {each.name: each.version for each in streams if each.name in taken.streams}
+                Appender(self.connection).write([[self.log.redacted(note(grown))]])
         return taken
 
     @contextmanager

@@ -13,6 +13,7 @@ from recorded_history import History, Make
 from kindlm.errors import Ok
 from kindlm.events.codec import new_event
 from kindlm.events.run import ScenarioGenerated, StreamsPulled
+from kindlm.team import pulling
 from kindlm.team.client import HistoryClient
 from kindlm.team.pulling import pull_run
 from kindlm.team.pushing import Push, Pushed
@@ -89,6 +90,28 @@ def test_a_pulled_run_sends_no_content_of_others_whatever_its_settings_say(
         assert push(home, served, served.token()).withheld
         assert texts_of(served) == {"recorded here"}
         assert all(event.type != StreamsPulled.type for event in served.log.read())
+
+
+def test_a_pull_takes_nothing_unless_it_can_note_where_that_came_from(
+    tmp_path: Path, home: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full() -> str:
+        message = "the disk is full"
+        raise OSError(message)
+
+    with (
+        history_server(tmp_path / "team.db") as served,
+        closing(History(tmp_path / "here.db")) as here,
+    ):
+        token = served.token()
+        push(home, served, token)
+        monkeypatch.setattr(pulling, "new_journal", full)
+        with (
+            closing(HistoryClient(served.url, token)) as client,
+            pytest.raises(OSError, match="the disk is full"),
+        ):
+            pull_run(client, here.log.path, "aaaa2222")
+        assert not list(here.log.read())
 
 
 def test_a_pulled_run_is_sent_whole_if_that_is_asked_for(tmp_path: Path, home: History) -> None:
