@@ -336,7 +336,7 @@ class AgentTalk(_LiveTalk):
             self.error = result.error
             return result
         number, reply = result.value
-        transcript = self.conversation.transcript
+        transcript, reports_tokens = self.conversation.transcript, reply.usage != Usage()
         reply, seen_cost = await with_what_was_seen(
             reply, self.observations, reports_tools=transcript.reports_tools
         )
@@ -349,7 +349,8 @@ class AgentTalk(_LiveTalk):
             warnings = (*reply.warnings, *self.models.warnings)
             took_ms = reply.latency_ms if then_ms is None else then_ms
             reply = replace(reply, latency_ms=took_ms, warnings=warnings)
-        cost = self._cost(reply.reported_cost_usd, reply.model, reply.usage, seen_cost)
+        reported_usd, model, usage = reply.reported_cost_usd, reply.model, reply.usage
+        cost = self._cost(reported_usd, model, usage, seen_cost, reports_tokens=reports_tokens)
         answer = AgentReplied(
             **calls.answer_facts(
                 number,
@@ -409,20 +410,29 @@ class AgentTalk(_LiveTalk):
         return Err(replace(error, details={**error.details, "retryable": False}))
 
     def _cost(
-        self, reported_usd: float | None, model: str | None, usage: Usage, seen: Cost | None
+        self,
+        reported_usd: float | None,
+        model: str | None,
+        usage: Usage,
+        seen: Cost | None,
+        *,
+        reports_tokens: bool = True,
     ) -> Cost:
         """Return the cost that the agent reports, else the cost that observers saw.
 
         Without either, it is the cost of its tokens at the price of its model: the one that the
-        agent names, or the one it is known to run. `prices` may also name the agent. A reported 0
-        is ignored if observers saw calls that cost something, since many agents report 0 when they
-        do not know. The cost is then unknown if the cost of one of these calls is.
+        agent names, or the one it is known to run. `prices` may also name the agent. Only this
+        price applies if observers saw the tokens, and a call of unknown cost: they may be of
+        several models, and their sum does not show other fees. A reported 0 is ignored if observers
+        saw calls that cost something, since many agents report 0 when they do not know. The cost is
+        then unknown if the cost of one of these calls is.
         """
         if reported_usd or (reported_usd is not None and (seen is None or seen.usd == 0)):
             return Cost(reported_usd, CostSource.REPORTED)
         if seen is not None and (reported_usd is not None or seen.usd is not None):
             return seen
         model = model or (self.target.model if self.target else None)
+        model = model if seen is None or reports_tokens else None
         return self.calls.pricing.cost(None, model, usage, requested=self.name)
 
     def _billed(self, error: KindlmError) -> dict[str, Any]:

@@ -216,6 +216,25 @@ def test_tokens_have_a_price_where_the_cost_of_what_was_seen_is_unknown(bench, m
     assert finished.cost_usd == 3.0
 
 
+@pytest.mark.parametrize(
+    ("prices", "status", "usd"),
+    [({}, Status.ERRORED, None), ({"shop": Price(1.0, 2.0)}, Status.PASSED, 3.0)],
+)
+def test_tokens_that_observers_saw_have_no_price_where_that_of_a_call_is_unknown(
+    bench, make, prices, status, usd
+) -> None:
+    """One of several models may have none, or a call has a fee that tokens do not show."""
+    tokens = Usage(1_000_000, 1_000_000)
+    bench.observers = (Watcher(Seen(usage=tokens, cost=Cost(), model="gpt-4o")),)
+    bench.agent.outcomes = [AgentReply("Hi", None, 5.0)]
+    limit = demand("cost", "limit", {"maxUsd": 100.0})
+    case = make.case(targets=("shop",), expectations=(limit,))
+    target = AgentTarget("shop", "http", "http://127.0.0.1:1", model="gpt-4o")
+    finished = bench.execute(case, agents={"shop": target}, prices=prices)
+    (event,) = bench.events("agent.replied")
+    assert (finished.status, event.data.get("cost_usd")) == (status, usd)
+
+
 def test_what_observers_spent_is_counted_once(talk) -> None:
     seen = Seen(usage=Usage(10, 2), cost=Cost(0.25, CostSource.COMPUTED), model="model-1")
     finished, data = talk(Watcher(seen, spends=0.25), AgentReply("Hi", None, 5.0))
