@@ -20,9 +20,13 @@ from aiohttp.abc import AbstractCookieJar
 UNREACHABLE = (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError)
 """The exceptions of a client without a complete response."""
 
-# The same as in the clients of SDKs.
-_CONNECTIONS = 1000
-_KEPT_ALIVE_S = 5.0
+NOT_CONNECTED = (httpx.ConnectError, httpx.ProxyError)
+"""The exceptions of a client that sent nothing, since it reached no server."""
+
+_CONNECTIONS = 1000  # as in the clients of SDKs
+# Many servers close an idle connection after 5 s. A request sent at that moment would be lost, and
+# a message to an agent is not sent again.
+_KEPT_ALIVE_S = 4.0
 _MOST_OF_A_HEADER_BYTES = 65_536
 
 _ADDED_BY_AIOHTTP = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
@@ -40,7 +44,7 @@ def open_client() -> httpx.AsyncClient:
             verify=context,
             transport=None if has_proxies() else _AiohttpTransport(context),
             timeout=None,  # noqa: S113 - callers limit the whole exchange, including the body
-            limits=httpx.Limits(max_connections=_CONNECTIONS),
+            limits=httpx.Limits(max_connections=_CONNECTIONS, keepalive_expiry=_KEPT_ALIVE_S),
             follow_redirects=False,
             # Conversations must not share cookies.
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),

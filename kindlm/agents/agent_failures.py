@@ -41,8 +41,8 @@ _A_PAGE_CAME = (
     "Check the agent's URL, and whether it requires a login. Answers are sent as "
     "application/json, text/plain or text/event-stream"
 )
-# 409 is a lock timeout; the others ask the client to try again later.
-_RETRYABLE_STATUSES = frozenset({408, 409, 429})
+# 409 is a lock timeout, 529 an overload; the others also ask the client to try again later.
+_NOT_HANDLED = frozenset({408, 409, 429, 503, 529})
 
 
 class AgentFailure(Raised):
@@ -109,8 +109,11 @@ class Who:
         """Return the error of a wrong configuration."""
         return misuse(f"{self.title}: {message}", hint)
 
-    def timed_out(self, timeout_s: float, *, retryable: bool = True) -> KindlmError:
-        """Return the error of an exchange that exceeded its time limit."""
+    def timed_out(self, timeout_s: float, *, retryable: bool = False) -> KindlmError:
+        """Return the error of an exchange that exceeded its time limit.
+
+        It is `retryable` if the exchange cannot have made the agent act.
+        """
         return self.failed(
             f"{self.title} did not answer within {timeout_s * 1000:.0f} ms",
             "Raise `timeoutMs` of the agent or of the defaults (in EvalView cases "
@@ -120,9 +123,12 @@ class Who:
         )
 
     def unreachable(
-        self, endpoint: str, error: BaseException, *, has_begun: bool = False
+        self, endpoint: str, error: BaseException, *, retryable: bool, has_begun: bool = False
     ) -> KindlmError:
-        """Return the error of an exchange without an answer, or without a complete one."""
+        """Return the error of an exchange without an answer; `has_begun` is for one that broke off.
+
+        It is `retryable` if the agent did not get the request.
+        """
         parts = urlsplit(endpoint)
         # Without credentials, which may be before the host or in the query.
         address = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
@@ -130,7 +136,7 @@ class Who:
         if has_begun:
             message = f"The answer of agent {self.name!r} at {address} broke off"
         hint, code = "Check that the agent runs, and its URL", ErrorCode.PROVIDER_NETWORK_ERROR
-        return self.failed(message, hint, code=code, retryable=not has_begun)
+        return self.failed(message, hint, code=code, retryable=retryable)
 
     def unreadable(
         self,
@@ -163,10 +169,12 @@ class Who:
         """Return the error of an answer that is an HTML page."""
         return self.unreadable("it sent an HTML page", body, status, _A_PAGE_CAME)
 
-    def refused(self, status: int, headers: Mapping[str, str], body: str) -> KindlmError:
+    def refused(
+        self, status: int, headers: Mapping[str, str], body: str, *, may_act: bool = True
+    ) -> KindlmError:
         """Return the error of an unsuccessful HTTP status.
 
-        `headers` must ignore the case of names.
+        `headers` must ignore the case of names. For `may_act`, see `is_retryable`.
         """
         quoted = self.quote(error_text(read_json(body), body))
         wait = retry_after(headers, datetime.now(UTC))
@@ -192,10 +200,17 @@ class Who:
             code=code,
             status=status,
             retry_after=wait,
-            # A retry would repeat the actions of an agent that reports some.
-            retryable=(status in _RETRYABLE_STATUSES or status >= 500) and not _shows_calls(body),
+            retryable=is_retryable(status, may_act=may_act) and not _shows_calls(body),
             body=body,
         )
+
+
+def is_retryable(status: int, *, may_act: bool) -> bool:
+    """Return whether a request with this unsuccessful status may be sent again.
+
+    Without `may_act`, the request cannot have made the agent act.
+    """
+    return status in _NOT_HANDLED or (status >= 500 and not may_act)
 
 
 def _shows_calls(body: str) -> bool:

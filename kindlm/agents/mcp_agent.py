@@ -88,7 +88,11 @@ class McpAgent:
         await self._close()
 
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
-        """Make one call; see `ports.Agent`. After an error, the next call connects anew."""
+        """Make one call; see `ports.Agent`.
+
+        A server that did not handle the call keeps its session, for the next try. After another
+        error, the next call connects anew.
+        """
         match read_json(last_user_text(request)):
             case {"tool": str(tool), **rest} if not rest.keys() - {"arguments"}:
                 arguments = rest.get("arguments", {})
@@ -101,7 +105,9 @@ class McpAgent:
             connection.send_along(request.headers)
             called = await connection.call(tool, arguments, request.timeout_s)
         except AgentFailure as failed:
-            await self._close()
+            is_kept = self._connection is not None and self._connection.is_open
+            if not (is_kept and failed.error.details["retryable"]):
+                await self._close()
             return Err(failed.error)
         self._calls += 1
         call = ToolCall(f"call_{self._calls}", tool, arguments)

@@ -55,6 +55,7 @@ class McpConnection:
         self._holding: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
         self._failed = False
+        self._ended: BaseException | None = None
         self._link: ProgramLink | HttpLink | None = None
 
     async def open(self, timeout_s: float) -> None:
@@ -81,9 +82,15 @@ class McpConnection:
                 opened.set_result(None)
                 await self._closing.wait()
         except BaseException as raised:  # noqa: BLE001 - also groups with a cancellation
+            self._ended = _first(raised)
             if not opened.done():
-                opened.set_exception(_first(raised))
+                opened.set_exception(self._ended)
                 opened.exception()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the session goes on, even if the last call failed."""
+        return self._session is not None and self._ended is None
 
     @property
     def identity(self) -> str | None:
@@ -121,12 +128,7 @@ class McpConnection:
     async def call(self, tool: str, arguments: Mapping[str, Any], timeout_s: float) -> Called:
         """Call a tool; raises `AgentFailure` without a result or a refusal of the server."""
         from mcp import MCPError
-        from mcp_types import (
-            CONNECTION_CLOSED,
-            CallToolRequest,
-            CallToolRequestParams,
-            CallToolResult,
-        )
+        from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult
 
         params = CallToolRequestParams(name=tool, arguments=dict(arguments))
         request, error = CallToolRequest(params=params), None
@@ -135,7 +137,7 @@ class McpConnection:
             try:
                 result = _as_json(await self._session.send_request(request, CallToolResult))
             except MCPError as refused:
-                if refused.code == CONNECTION_CLOSED or link.is_over:
+                if link.is_over or _is_of_package(refused):
                     raise
                 result, error = {"code": refused.code, "message": refused.message}, refused.message
         return Called(result, (time.perf_counter() - begun) * 1000, error)
@@ -148,8 +150,13 @@ class McpConnection:
             async with asyncio.timeout(timeout_s):
                 yield self._link
         except Exception as raised:
-            self._failed = True
-            raise AgentFailure(self._link.error(_first(raised), timeout_s)) from raised
+            self._failed, cause = True, _first(raised)
+            if str(cause) == _CLOSED and self._holding is not None:
+                # Only the task that holds the connection learns why it ended.
+                await asyncio.wait({self._holding}, timeout=_CLOSE_S)
+                cause = self._ended or cause
+            raise AgentFailure(self._link.error(cause, timeout_s)) from raised
+        self._failed = False
 
     def _refused(self, what: str) -> AgentFailure:
         message = f"{self._server.who.title} {what}"
@@ -180,6 +187,19 @@ def _first(raised: BaseException) -> BaseException:
     while isinstance(raised, BaseExceptionGroup):
         raised = raised.exceptions[0]
     return raised
+
+
+_CLOSED = "Connection closed"
+_OF_PACKAGE = (_CLOSED, "SSE stream ", "Failed to parse SSE message: ")
+"""The beginnings of errors that the package reports as if the server had sent them."""
+
+
+def _is_of_package(error: Exception) -> bool:
+    """Return whether the package made an error, because no readable answer arrived.
+
+    Its codes do not show that: the protocol leaves -32000 to -32019 to servers.
+    """
+    return str(error).startswith(_OF_PACKAGE)
 
 
 _OUTPUT = "Standard output is for MCP messages only, one per line. Write logs to standard error"
@@ -279,7 +299,7 @@ class HttpLink:
     def __init__(self, server: HttpTarget) -> None:
         self._server = server
         self._failed: KindlmError | None = None
-        self._has_begun = False  # whether the server has begun to answer the last tool call
+        self._has_called = False  # whether the server may have got a tool call
         self._client: httpx2.AsyncClient | None = None
 
     def send_along(self, headers: Mapping[str, str]) -> None:
@@ -311,8 +331,7 @@ class HttpLink:
             yield streams[0], streams[1]
 
     async def _look_at_request(self, request: Any) -> None:
-        if _message_in(request).get("method") == _CALL:
-            self._has_begun = False
+        self._has_called = self._has_called or _message_in(request).get("method") == _CALL
 
     async def _look_at(self, response: Any) -> None:
         """Check the type and the length of an answer before the package reads it."""
@@ -321,18 +340,19 @@ class HttpLink:
         if response.request.method != "POST":
             return
         self._failed, message = None, _message_in(response.request)
-        if message.get("method") == _CALL and response.is_success:
-            self._has_begun = True
         if kind == EVENT_STREAM and response.is_success:
             return
         body = (await response.aread()).decode("utf-8", "replace")
         if len(body) > MAX_BODY_BYTES:
             self._failed = who.unreadable(_TOO_LONG, "", status, _ADDRESS)
             raise TooMuchOutput
-        if kind == "application/json" and _is_message(body):
+        answer = _message(body) if kind == "application/json" else None
+        # An error without an id is that of the HTTP server, not the answer to a message.
+        if answer is not None and (response.is_success or getattr(answer, "id", None) is not None):
             return
         if not response.is_success:
-            self._failed = who.refused(status, headers, body)
+            is_call = message.get("method") == _CALL
+            self._failed = who.refused(status, headers, body, may_act=is_call)
         elif is_page(body):
             self._failed = who.sent_page(body, status)
         elif body or {"id", "method"} <= message.keys():
@@ -348,9 +368,10 @@ class HttpLink:
             return self._failed
         # The server may have run a tool: a retry would run it again.
         if isinstance(raised, TimeoutError):
-            return who.timed_out(timeout_s, retryable=not self._has_begun)
+            return who.timed_out(timeout_s, retryable=not self._has_called)
         if isinstance(raised, httpx2.TransportError):
-            return who.unreachable(self._server.endpoint, raised, has_begun=self._has_begun)
+            at = self._server.endpoint
+            return who.unreachable(at, raised, retryable=not self._has_called)
         message = f"{who.title} {_words(who, raised)}"
         return who.failed(message, _ADDRESS)
 
@@ -361,14 +382,13 @@ def _message_in(request: Any) -> Mapping[str, Any]:
     return message
 
 
-def _is_message(body: str) -> bool:
+def _message(body: str) -> Any | None:
     from mcp_types import jsonrpc_message_adapter
 
     try:
-        jsonrpc_message_adapter.validate_json(body, by_name=False)
+        return jsonrpc_message_adapter.validate_json(body, by_name=False)
     except ValueError:
-        return False
-    return True
+        return None
 
 
 def _words(who: Who, raised: BaseException) -> str:
@@ -379,4 +399,7 @@ def _words(who: Who, raised: BaseException) -> str:
     message = who.quote(str(raised)) or type(raised).__name__
     if not isinstance(raised, MCPError):
         return f"sent something that is not an MCP response: {message}"
-    return f"{'sent no answer' if raised.code == CONNECTION_CLOSED else 'refused'}: {message}"
+    if not _is_of_package(raised):
+        return f"refused: {message}"
+    was_cut = raised.code == CONNECTION_CLOSED
+    return f"sent {'no answer' if was_cut else 'an answer that cannot be used'}: {message}"

@@ -144,7 +144,7 @@ class AssistantsAgent(ServedAgent):
             async with asyncio.timeout(request.timeout_s):
                 reply = await self._answered(request, assistant)
         except TimeoutError:
-            error = self._who.timed_out(request.timeout_s)
+            error = self._who.timed_out(request.timeout_s, retryable=True)
         except AgentFailure as failed:
             error = failed.error
         except UnreadableReply as unreadable:
@@ -277,7 +277,9 @@ class AssistantsAgent(ServedAgent):
         method, content = "GET", None
         if body is not None:
             method, content = "POST", ascii_json(body)
-        return parse_object((await self.ask(method, url, content, _LONGEST_S)).text)
+        # Only runs act; `send` decides about errors once there is a thread.
+        answer = await self.ask(method, url, content, _LONGEST_S, may_act=False)
+        return parse_object(answer.text)
 
     async def _list(self, at: str, **query: Any) -> list[dict[str, Any]]:
         """Return the objects of a list; raises `UnreadableReply` if it has a second page."""

@@ -198,7 +198,7 @@ class PythonAgent:
             if _is_cancelled(raised):
                 raise
             if isinstance(raised, TimeoutError) and deadline.expired():
-                return Err(self._who.timed_out(request.timeout_s, retryable=False))
+                return Err(self._who.timed_out(request.timeout_s))
             return Err(_crashed(self._who, raised, self._folders))
         finally:
             MESSAGE_HEADERS.reset(headers)

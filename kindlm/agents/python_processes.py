@@ -125,7 +125,7 @@ class WorkerProcess:
                 line = await self._program.read_line()
         except TimeoutError:
             assert timeout_s is not None
-            return Err(who.timed_out(timeout_s, retryable=False))
+            return Err(who.timed_out(timeout_s))
         if line is None or not self._program.lines.is_line_ended:
             return Err(await self._ended(who))
         try:

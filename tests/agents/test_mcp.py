@@ -67,8 +67,8 @@ BARE = """
     def page(cursor):
         tools = [{"name": f"{cursor}{n}", "inputSchema": O} for n in range(300)]
         return {"result": {"tools": tools, "nextCursor": cursor + "+"}}
-    def refused(text):
-        return {"error": {"code": -32602, "message": text}}
+    def refused(text, code=-32602):
+        return {"error": {"code": code, "message": text}}
     for line in sys.stdin:
         request = json.loads(line)
         if "id" in request:
@@ -145,9 +145,10 @@ def test_a_list_that_cannot_be_used_is_an_error(server, failure, tools, said):
     assert said in asyncio.run(listed()).message
 
 
-def test_a_call_that_the_server_refuses_is_answered(server, ask, success):
+@pytest.mark.parametrize("code", [-32602, -32000, -32700])
+def test_a_call_that_the_server_refuses_is_answered(server, ask, success, code):
     async def talk():
-        async with server(bare('refused("order_id is missing")')) as agent:
+        async with server(bare(f'refused("order_id is missing", {code})')) as agent:
             return success(await agent.send(ask(CALL)))
 
     reply = asyncio.run(talk())
@@ -241,7 +242,7 @@ async def served(shop):
     try:
         yield f"http://127.0.0.1:{port}/mcp"
     finally:
-        http.should_exit = True
+        http.should_exit = http.force_exit = True  # handlers may hang
         await serving
 
 
@@ -280,10 +281,14 @@ def shop_answering(call):
     from starlette.responses import JSONResponse
     from starlette.routing import Route
 
+    methods = []
+
     async def answer(request):
         message = await request.json()
+        methods.append(message.get("method"))
         if message.get("method") in ("tools/call", None):
-            return call(message)
+            answered = call(message)
+            return await answered if asyncio.iscoroutine(answered) else answered
         if message["method"] != "initialize":
             error = {"code": -32601, "message": "Method not found"}
             return JSONResponse({"jsonrpc": "2.0", "id": message.get("id"), "error": error})
@@ -295,34 +300,124 @@ def shop_answering(call):
         return JSONResponse({"jsonrpc": "2.0", "id": message["id"], "result": result})
 
     app = Starlette(routes=[Route("/mcp", answer, methods=["POST"])])
-    return SimpleNamespace(streamable_http_app=lambda: app)
+    return SimpleNamespace(streamable_http_app=lambda: app, methods=methods)
 
 
-def test_a_call_that_an_address_began_to_answer_is_not_repeated(make, ask, failure):
+@pytest.fixture
+def call_at_address(make, ask):
+    """Return a function that calls a tool of `shop_answering`, and returns the result."""
+
+    def call_at_address(answer, hangs=None):
+        async def talk():
+            async with served(shop_answering(answer)) as url:
+                target = AgentTarget("shop", "mcp", url, options=options_of("mcp", {}))
+                async with make(target) as agent, time_passes_after(hangs):
+                    return await agent.send(ask('{"tool": "refund"}', timeout_s=600))
+
+        return asyncio.run(talk())
+
+    return call_at_address
+
+
+def refusal(message, code, number=None):
+    error = {"code": code, "message": "sold out"}
+    return {"jsonrpc": "2.0", "id": number or message["id"], "error": error}
+
+
+@pytest.mark.parametrize("form", ["json", "stream", "status"])
+@pytest.mark.parametrize("code", [-32602, -32000, -32700])
+def test_a_call_that_an_address_refuses_is_answered(call_at_address, success, form, code):
+    from starlette.responses import JSONResponse, Response
+
+    def call(message):
+        refused = refusal(message, code)
+        if form == "stream":
+            text = f"data: {json.dumps(refused)}\n\n"
+            return Response(text, media_type="text/event-stream")
+        return JSONResponse(refused, 400 if form == "status" else 200)
+
+    reply = success(call_at_address(call))
+    assert (reply.text, reply.tool_uses[0].response) == ("sold out", {"error": "sold out"})
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_a_call_that_an_address_may_have_run_is_not_repeated(call_at_address, failure, begins):
     from starlette.responses import StreamingResponse
 
-    begun = asyncio.Event()
+    is_called = asyncio.Event()
 
     async def pieces():
         yield ": the tool runs\n\n"
-        begun.set()
+        is_called.set()
         await asyncio.Event().wait()
 
-    def call(message):
+    async def call(message):
+        if not begins:
+            is_called.set()
+            await asyncio.Event().wait()
         return StreamingResponse(pieces(), media_type="text/event-stream")
 
-    async def talk():
-        async with served(shop_answering(call)) as url:
-            target = AgentTarget("shop", "mcp", url, options=options_of("mcp", {}))
-            async with make(target) as agent, time_passes_after(begun.is_set):
-                return failure(await agent.send(ask('{"tool": "refund"}', timeout_s=600)))
-
-    error = asyncio.run(talk())
+    error = failure(call_at_address(call, is_called.is_set))
     assert error.code is ErrorCode.PROVIDER_TIMEOUT
     assert not error.details["retryable"]
 
 
-def test_an_answer_to_a_request_of_an_address_needs_no_answer(make, ask, success):
+@pytest.mark.parametrize(
+    ("body", "kind", "status", "code", "said"),
+    [
+        (": no more\n\n", "text/event-stream", 200, "API_ERROR", "sent no answer: SSE stream"),
+        ("data: {\n\n", "text/event-stream", 200, "API_ERROR", "cannot be used: Failed to parse"),
+        (None, "application/json", 200, "NETWORK_ERROR", "No answer from agent 'shop'"),
+        ("broken", "text/plain", 502, "API_ERROR", "returned 502: broken"),
+        (refusal({}, -32000, "null"), "application/json", 400, "API_ERROR", "returned 400: sold"),
+    ],
+)
+def test_a_call_without_an_answer_from_an_address_is_an_error(
+    call_at_address, failure, body, kind, status, code, said
+):
+    from starlette.responses import Response, StreamingResponse
+
+    async def cut():
+        yield "{"
+        raise ConnectionError
+
+    def call(message):
+        if body is None:
+            return StreamingResponse(cut(), media_type=kind)
+        text = body if isinstance(body, str) else json.dumps(body).replace('"null"', "null")
+        return Response(text, status, media_type=kind)
+
+    error = failure(call_at_address(call))
+    assert (error.code, error.details["retryable"]) == (ErrorCode[f"PROVIDER_{code}"], False)
+    assert said in error.message
+
+
+def test_a_call_that_an_address_did_not_run_is_repeated_in_its_session(make, ask, success, failure):
+    from starlette.responses import JSONResponse, Response
+
+    busy, shop = [429, 503], None
+
+    def call(message):
+        if busy:
+            return Response("busy", busy.pop())
+        result = {"content": [{"type": "text", "text": "refunded"}]}
+        return JSONResponse({"jsonrpc": "2.0", "id": message["id"], "result": result})
+
+    async def talk():
+        async with served(shop) as url:
+            target = AgentTarget("shop", "mcp", url, options=options_of("mcp", {}))
+            async with make(target) as agent:
+                for _ in range(2):
+                    error = failure(await agent.send(ask('{"tool": "refund"}')))
+                    assert error.details["retryable"]
+                return success(await agent.send(ask('{"tool": "refund"}')))
+
+    shop = shop_answering(call)
+    assert asyncio.run(talk()).text == "refunded"
+    assert shop.methods.count("initialize") == 1
+
+
+def test_an_answer_to_a_request_of_an_address_needs_no_answer(call_at_address, success):
     from starlette.responses import Response, StreamingResponse
 
     answered = asyncio.Event()
@@ -341,13 +436,7 @@ def test_an_answer_to_a_request_of_an_address_needs_no_answer(make, ask, success
         answered.set()
         return Response(status_code=202)
 
-    async def talk():
-        async with served(shop_answering(call)) as url:
-            target = AgentTarget("shop", "mcp", url, options=options_of("mcp", {}))
-            async with make(target) as agent:
-                return success(await agent.send(ask('{"tool": "refund"}', timeout_s=600)))
-
-    assert "sold out" in asyncio.run(talk()).text
+    assert "sold out" in success(call_at_address(call)).text
 
 
 @pytest.mark.parametrize(
