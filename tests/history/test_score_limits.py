@@ -121,6 +121,36 @@ def test_a_limit_that_the_run_before_breaks_too_is_not_newly_broken(
     assert test.change is Change.UNCHANGED
 
 
+def test_a_stricter_limit_for_the_same_conversations_is_another_expectation(
+    history: Any, make: Any
+) -> None:
+    recorded(history, make, ScoreLimits(0.5), [0.7], "before")
+    after = history.run("after", mode="rescored", source_run="before")
+    after.suite(tests=[make.planned(score_limits=MEAN)])
+    after.execution(assertions=(scored(make, 0.7),), source="before-1.1")
+    after.finish()
+    diff = compare_runs(history.reader(), "before", "after", DiffOptions())
+    (test,) = diff.tests
+    assert (test.change, test.strength) == (Change.REGRESSED, Strength.EXPECTATIONS)
+    assert diff.fails
+
+
+def test_the_score_of_a_judge_breaks_no_limit_of_the_weighted_score(
+    history: Any, make: Any
+) -> None:
+    for run, judged in (("before", 0.9), ("after", 0.5)):
+        writer = history.run(run)
+        writer.suite(tests=[make.planned(score_limits=MEAN)])
+        writer.execution(
+            assertions=(make.passed("judge", "polite", score=judged), scored(make, 0.9))
+        )
+        writer.finish()
+    (test,) = compare_runs(history.reader(), "before", "after", DiffOptions()).tests
+    assert test.pair.broken_limits is None
+    assert test.after is not None
+    assert test.after.status is Status.PASSED
+
+
 def test_one_score_says_nothing_of_the_spread() -> None:
     scores = LimitedScores(ScoreLimits(max_std_dev=0.0), (0.4,))
     assert scores.std_dev is None

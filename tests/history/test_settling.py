@@ -33,6 +33,7 @@ from kindlm.history.statistics.pass_rates import (
     Looks,
     Settlement,
     _cleared,
+    large_drop,
     pass_rate_drop,
     settlements,
     together,
@@ -223,10 +224,13 @@ def test_what_a_test_has_come_to(looks: Looks, expected: Settlement) -> None:
 @pytest.mark.parametrize(
     ("added", "expected"), [(30, Settlement.UNDECIDED), (50, Settlement.EXHAUSTED)]
 )
-def test_a_test_of_two_sides_is_exhausted_once_both_are(added: int, expected: Settlement) -> None:
+@pytest.mark.parametrize("both", [True, False])
+def test_a_test_of_two_sides_is_exhausted_once_both_are(
+    added: int, expected: Settlement, both: bool
+) -> None:
     looks = _looks((9, 10), (7, 10), (42, 60))
     before = [Counts(added * 4 // 5, added)]
-    assert settlements([looks], 0.01, [before], both=True) == [expected]
+    assert settlements([looks], 0.01, [before], both=both) == [expected]
 
 
 def test_flaky_tests_beside_it_make_confirming_harder() -> None:
@@ -309,6 +313,17 @@ def test_looks_are_taken_when_both_sides_have_equally_many_more() -> None:
         (Counts(3, 3), Counts(8, 8), Counts(13, 13)),
     )
     assert together(after, []).grown == (Counts(3, 3),)
+
+
+def test_the_last_repeats_of_both_sides_are_looked_at_too() -> None:
+    after = Looks(Counts(3, 3), tuple(Counts(2, n) for n in range(3, 54)), MOST_ADDED)
+    looks = together(after, [Counts(1, 1)] * MOST_ADDED)
+    assert (looks.grown[-1], looks.after[-1]) == (Counts(53, 53), Counts(2, 53))
+
+
+def test_a_large_drop_of_a_test_that_seldom_passes_is_half_of_its_rate() -> None:
+    assert large_drop(Counts(9, 9)) == pytest.approx((0.975, 0.675))
+    assert large_drop(Counts(1, 4)) == pytest.approx((0.35, 0.175))
 
 
 @pytest.mark.parametrize("n", [1, 5])

@@ -339,9 +339,10 @@ class ModelChange(NamedTuple):
 
 def compare_figures(tests: Iterable[TestDiff]) -> Iterator[Figure]:
     """Yield the figures that were measured on both sides of tests that ran there."""
-    sides = [(each.before, each.after) for each in tests if each.compared]
+    # Without repeats, a side has no means.
+    sides = [(each.before.means, each.after.means) for each in tests if each.before and each.after]
     for name in ("judge", "score", "drift", "latency", "tokens", "cost"):
-        both = ((old.means.get(name), new.means.get(name)) for old, new in sides if old and new)
+        both = ((old.get(name), new.get(name)) for old, new in sides)
         pairs = [(old, new) for old, new in both if old is not None and new is not None]
         if pairs:
             olds, news = zip(*pairs, strict=True)

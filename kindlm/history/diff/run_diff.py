@@ -122,12 +122,11 @@ class RunDiff:
     @cached_property
     def evidence(self) -> RunEvidence[QualifiedName]:
         """The evidence for the changes; all tests are judged together."""
-        asked = filter(self._is_wanted, self.pairs) if self.options.test else None
         return judge_pair(
             self.pairs,
             fail_on=self.options.fail_on,
             regression_threshold=self.options.regression_threshold,
-            asked=None if asked is None else frozenset(asked),
+            asked=frozenset(filter(self._is_wanted, self.pairs)),
         )
 
     @cached_property

@@ -59,6 +59,7 @@ def test_what_most_repeats_do_stands_for_the_test() -> None:
     found, alike = usual([sample("a"), sample("ab"), sample("ab", output="other"), sample("ab")])
     assert found is not None
     assert (found.id, alike) == (sample("ab").id, 3)
+    assert usual([sample("a")]) == (sample("a"), 1)
     assert usual([]) == (None, 0)
 
 
@@ -66,6 +67,10 @@ def test_other_tools_are_another_behaviour_even_if_the_test_passes() -> None:
     assert compare([sample("ab")], [sample("ba")]).tools
     assert compare([sample("ab")] * 3, [sample("b")] * 3).any
     assert not compare([sample("ab")] * 3, [sample("ab")] * 3).any
+
+
+def test_a_side_without_repeats_has_no_behaviour() -> None:
+    assert compare([sample("a", fails="x")], []) == BehaviourChange()
 
 
 def test_an_agent_that_does_now_this_now_that_has_not_changed() -> None:

@@ -15,6 +15,7 @@ from recorded_history import History, Make
 from kindlm.history.diff.details import Edit
 from kindlm.history.diff.evidence_values import Change, FailOn, Kind, Strength, TestDiff, Verdict
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
+from kindlm.history.statistics import mean_interval
 from kindlm.outcome import Outcome
 from kindlm.reports.diff.parts import changed_checks, check_text, measures
 from kindlm.reports.diff.phrases import headline_of, needs_text, next_step, notes_of, rate_text
@@ -495,6 +496,7 @@ def test_another_model_of_the_same_target_is_told(history: History) -> None:
     assert [tuple(change) for change in diff.models] == [
         ("gpt", ("m", "m-2026-01"), ("m", "m-2026-11"))
     ]
+    assert compare_runs(history.reader(), "before", "before", DiffOptions()).models == ()
     said = "gpt answered as another model: m, m-2026-01 → m, m-2026-11."
     assert said in list(notes_of(diff))
     by_name = {test.key.name: dict(measures(test)) for test in diff.tests}
@@ -508,6 +510,7 @@ def test_numbers_of_the_runs_as_a_whole(history: History) -> None:
     figures = {figure.name: figure for figure in compared(history).figures}
     # Each test counts once, however often it was repeated.
     assert (figures["latency"].before, figures["latency"].after) == (200, 350)
+    assert figures["latency"].interval == mean_interval([100, 200])
 
 
 @pytest.mark.parametrize("fail_on", [FailOn.DEFAULT, FailOn.NEVER])

@@ -154,3 +154,73 @@ def test_drift_is_what_a_score_lacks_to_one(history: History) -> None:
     assert [side and side.means["drift"] for side in (test.before, test.after)] == pytest.approx(
         [0.1, 0.6]
     )
+
+
+def test_a_check_that_does_not_grade_has_no_score_beside_one_of_its_kind_that_does(
+    history: History,
+) -> None:
+    def checked(tone: float, *, valid: bool) -> dict[str, Any]:
+        second = Make.passed if valid else Make.failed
+        return {
+            "assertions": (
+                Make.passed("python", "tone", score=tone),
+                second("python", "valid", score=float(valid)),
+            )
+        }
+
+    test = diff_of(history, checked(0.7, valid=True), checked(0.7, valid=False))
+    assert [side and list(side.scores) for side in (test.before, test.after)] == [
+        ["python tone"],
+        ["python tone"],
+    ]
+    assert test.evidence.dropped_scores == ()
+
+
+def test_a_kind_that_grades_in_one_run_is_compared_by_its_scores(history: History) -> None:
+    before, after = ({"assertions": (Make.passed("python", "it", score=s),)} for s in (1.0, 0.4))
+    assert diff_of(history, before, after).evidence.dropped_scores == ("python it",)
+
+
+def test_scores_are_shown_weighted_first_then_of_judges(history: History) -> None:
+    kinds = ("python", "it"), ("judge", "tone"), ("weighted_score", "weighted score")
+    graded = {"assertions": tuple(Make.passed(*kind, score=0.5) for kind in kinds)}
+    test = diff_of(history, graded, graded)
+    assert test.after is not None
+    assert list(test.after.scores) == ["weighted score", "tone", "python it"]
+
+
+def test_an_execution_without_an_answer_has_no_latency(history: History) -> None:
+    usual = {"assertions": (Make.passed(),)}
+    unanswered = {
+        "error": ("PROVIDER_TIMEOUT", 203, "Too slow.", None), "output": None, "latency_ms": 0.0
+    }  # fmt: skip
+    record_run(history, "before", {"it": [usual] * 2})
+    record_run(history, "after", {"it": [usual, unanswered]})
+    figures = {figure.name: figure for figure in compared(history).figures}
+    assert (figures["latency"].before, figures["latency"].after) == (120, 120)
+
+
+def test_the_tokens_of_prompts_and_answers_count_together(history: History) -> None:
+    diff_of(history, {"tokens": (100, 20)}, {"tokens": (150, 30)})
+    figures = {figure.name: figure for figure in compared(history).figures}
+    assert (figures["tokens"].before, figures["tokens"].after) == (120, 180)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (
+            {"assertions": (Make.failed(code="TOOL_NOT_CALLED"),)},
+            {"assertions": (Make.failed(code="TOOL_ARGS_MISMATCH"),)},
+        ),
+        (
+            {"error": ("ENGINE_MAX_TURNS", 401, "10 model calls", None)},
+            {"error": ("PROVIDER_TIMEOUT", 203, "Too slow.", None)},
+        ),
+    ],
+)
+def test_another_reason_to_fail_is_other_behaviour(
+    history: History, before: dict[str, Any], after: dict[str, Any]
+) -> None:
+    test = diff_of(history, before, after)
+    assert (test.kind, test.behaviour.failures) == (Kind.OTHER_BEHAVIOUR, True)

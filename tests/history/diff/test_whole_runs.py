@@ -1,0 +1,86 @@
+"""What is said of two runs as a whole, and which tests of them count."""
+
+from __future__ import annotations
+
+import pytest
+from compared_runs import compared, record_run
+from recorded_history import History, Make
+
+from kindlm.history.diff.evidence_values import FailOn, Kind, Verdict
+from kindlm.history.diff.run_diff import DiffOptions, compare_runs
+from kindlm.reports.diff.phrases import headline_of
+
+
+def test_only_tests_without_a_result_in_a_stopped_run_before_are_not_comparable(
+    history: History,
+) -> None:
+    tests = {"a": "+++", "b": "+++", "c": "+++", "never": ""}
+    record_run(history, "before", {**tests, "c": ""}, finish=False).interrupt()
+    record_run(history, "after", tests)
+    diff = compared(history)
+    assert diff.not_comparable == 1
+    assert "1 test could not be compared" in headline_of(diff).reasons[-1]
+
+
+def test_a_test_that_a_whole_run_before_did_not_select_is_no_gap_of_it(history: History) -> None:
+    record_run(history, "before", {"a": "", "b": "+"}, unselected=("a",))
+    record_run(history, "after", {"a": "+", "b": "+"})
+    assert compared(history).not_comparable == 0
+
+
+def test_a_stopped_run_with_nothing_to_compare_is_incomplete(history: History) -> None:
+    record_run(history, "before", {"a": "+"})
+    record_run(history, "after", {"a": ""}, finish=False).interrupt()
+    diff = compared(history)
+    assert (diff.compared, diff.verdict, diff.fails) == (0, Verdict.INCOMPLETE, True)
+
+
+def test_conversations_that_are_the_same_are_known_without_their_texts(history: History) -> None:
+    record_run(history, "before", {"a": "+++"})
+    again = [
+        {"assertions": (Make.passed(),), "source": f"before-{number}.1", "output": "secret"}
+        for number in (1, 2, 3)
+    ]
+    record_run(history, "after", {"a": again}, mode="rescored", source_run="before")
+    history.erase("run/before")
+    (test,) = compared(history).tests
+    assert (test.kind, test.behaviour.erased) == (Kind.UNCHANGED, False)
+    assert not compared(history, fail_on=FailOn.BEHAVIOUR).fails
+
+
+@pytest.mark.parametrize(
+    ("config", "kind"), [("0" * 12, Kind.UNCHANGED), ("1" * 12, Kind.OTHER_CHECKS)]
+)
+def test_one_label_that_differs_is_another_check_only_if_the_suite_does(
+    history: History, config: str, kind: Kind
+) -> None:
+    for run, label, config_hash in (("before", "order 1", "0" * 12), ("after", "order 2", config)):
+        writer = history.run(run)
+        writer.suite(tests=[Make.planned("a")], config_hash=config_hash)
+        writer.execution("a", assertions=(Make.passed(label=label),))
+        writer.finish()
+    (test,) = compared(history).tests
+    assert test.kind is kind
+
+
+def test_repeats_that_were_added_to_both_runs_count_on_their_sides(history: History) -> None:
+    record_run(history, "before", {"a": "++++"})
+    record_run(history, "after", {"a": "+---"})
+    record_run(history, "more", {"a": "+-"}, mode="settled", source_run="before")
+    record_run(history, "most", {"a": "++++"}, mode="settled", source_run="after")
+    (test,) = compared(history).tests
+    assert (test.added_before, test.added) == ((1, 2), (4, 4))
+    assert test.pass_rates == pytest.approx((5 / 6, 5 / 8))
+
+
+def test_suites_are_named_only_if_there_are_several(history: History) -> None:
+    for run in ("before", "after"):
+        record_run(history, run, {"a": "+"})
+    assert not compared(history).has_several_suites
+    for run in ("first", "second"):
+        writer = history.run(run)
+        for ordinal, suite in enumerate(("one", "two")):
+            writer.suite(suite, tests=[Make.planned("a")])
+            writer.execution("a", suite=ordinal, assertions=(Make.passed(),))
+        writer.finish()
+    assert compare_runs(history.reader(), "first", "second", DiffOptions()).has_several_suites
