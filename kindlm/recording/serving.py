@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import field
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
@@ -60,24 +61,17 @@ async def serve_suites(
     If a stop is requested meanwhile, the remaining programs are not started. A program that ends by
     itself stops the run, since its service has become unreliable.
     """
-    ended: list[KindlmError] = []
-
-    def lost(error: KindlmError) -> None:
-        ended.append(error)
-        tell(error)
-        stop.abort(f"{error.message} {error.hint or ''}".rstrip())
-
-    places = request.places
-    canary = canary_of(_source(reader, run if request.derived is None else request.derived.run))
+    places, derived = request.places, request.derived
+    canary = canary_of(_original(reader, run if derived is None else derived.run))
     suites = {places.ordinal(s.path, at): s for at, s in enumerate(request.suites)}
     skipped = {
         places.ordinal(each.path, at): each for at, each in enumerate(request.skipped, len(suites))
     }
     plan = partial(make_plan, selection=request.selection, places=places)
     async with AsyncExitStack() as stack:
+        serving = _Serving(request, canary, stop, reader, tell, variables_for, stack)
         for planned in plan(list(suites.values())).suites:
-            serving = _serve(planned, request, canary, reader, stack, tell, lost, variables_for)
-            served = await _unless_stopped(serving, stop)
+            served = await _unless_stopped(serving.serve(planned), stop)
             if isinstance(served, Err):
                 suite = planned.suite
                 tests = sum(len(case.targets) for case in suite.cases)
@@ -86,64 +80,73 @@ async def serve_suites(
                 suites[planned.ordinal] = served.value
         whole = plan(list(suites.values()), missing=skipped)
         # A derived run has the executions of its source.
-        repeats = None if request.derived is None else request.derived.repeats
+        repeats = None if derived is None else derived.repeats
         work = whole if repeats is None else plan_repeats(whole, repeats)
-        yield Served(whole, work, skipped, ended)
+        yield Served(whole, work, skipped, serving.ended)
 
 
-def _source(db: sqlite3.Connection, run: str) -> str:
+def _original(db: sqlite3.Connection, run: str) -> str:
     """Return the original run of a replay, which may be a replay of a replay."""
     sources = sources_of(db, run)
     return next((source for source, mode in sources.items() if mode != "replayed"), run)
 
 
-async def _serve(
-    planned: PlannedSuite,
-    request: RunRequest,
-    canary: str,
-    reader: sqlite3.Connection,
-    stack: AsyncExitStack,
-    tell: Tell,
-    lost: Callable[[KindlmError], None],
-    variables_for: Callable[[Suite], Mapping[str, str]],
-) -> Result[Suite]:
-    """Fill in recorded answers, the environment and the ports of services."""
-    suite, derived = planned.suite, request.derived
-    has_cassettes = any(tool.cassette for case in suite.cases for tool in case.tools)
-    if has_cassettes and (derived is None or derived.mode == "replayed"):
-        from kindlm.recording.recorded_sources import with_recorded_answers
+@dataclass(eq=False, slots=True)
+class _Serving:
+    """Prepares one suite after the other. Programs that it starts are ended with the `stack`."""
 
-        filled = with_recorded_answers(planned, reader, tell)
-        if isinstance(filled, Err):
-            return filled
-        suite = filled.value
-    wanted = suite if derived is None else replace(suite, services=_called(suite, derived))
-    services = bind_services(wanted, environ=request.environ)
-    if isinstance(services, Err):
-        return services
-    for_agents = {**request.environ, **variables_for(suite)}
+    request: RunRequest
+    canary: str
+    stop: Stop
+    reader: sqlite3.Connection
+    tell: Tell
+    variables_for: Callable[[Suite], Mapping[str, str]]
+    stack: AsyncExitStack
+    ended: list[KindlmError] = field(default_factory=list)
 
-    def environ(service: Service) -> Mapping[str, str]:
+    async def serve(self, planned: PlannedSuite) -> Result[Suite]:
+        """Fill in recorded answers, the environment, the ports of services, and listed tools."""
+        suite, request, derived = planned.suite, self.request, self.request.derived
+        has_cassettes = any(tool.cassette for case in suite.cases for tool in case.tools)
+        if has_cassettes and (derived is None or derived.mode == "replayed"):
+            from kindlm.recording.recorded_sources import with_recorded_answers
+
+            filled = with_recorded_answers(planned, self.reader, self.tell)
+            if isinstance(filled, Err):
+                return filled
+            suite = filled.value
+        wanted = suite if derived is None else replace(suite, services=_called(suite, derived))
+        services = bind_services(wanted, environ=request.environ)
+        if isinstance(services, Err):
+            return services
+        starting = start_services(services.value, partial(self._environ, suite), self._lost)
+        ports = await self.stack.enter_async_context(starting)
+        if isinstance(ports, Err):
+            return ports
+        bound = bind_suite(
+            suite,
+            environ=request.environ,
+            ports=ports.value,
+            selected={case.case.name: case.targets for case in planned.cases if case.selected},
+            # A program that is not called needs no address.
+            required=derived is None,
+            canary=self.canary,
+        )
+        if isinstance(bound, Err) or all(it.adapter != "mcp" for it in suite.all_agents()):
+            return bound
+        return await _with_listed_tools(bound.value, planned, request, self.reader)
+
+    def _environ(self, suite: Suite, service: Service) -> Mapping[str, str]:
+        environ, providers = self.request.environ, suite.providers.values()
         # The gateway's upstream must not call models through the gateway: calls would never end.
-        urls = (each.base_url or "" for each in suite.providers.values())
-        return request.environ if _is_in(service, urls) else for_agents
+        is_upstream = _is_in(service, (each.base_url or "" for each in providers))
+        return environ if is_upstream else {**environ, **self.variables_for(suite)}
 
-    starting = start_services(services.value, environ, lost)
-    ports = await stack.enter_async_context(starting)
-    if isinstance(ports, Err):
-        return ports
-    bound = bind_suite(
-        suite,
-        environ=request.environ,
-        ports=ports.value,
-        selected={case.case.name: case.targets for case in planned.cases if case.selected},
-        # A program that is not called needs no address.
-        required=derived is None,
-        canary=canary,
-    )
-    if isinstance(bound, Err) or all(it.adapter != "mcp" for it in suite.all_agents()):
-        return bound
-    return await _with_listed_tools(bound.value, planned, request, reader)
+    def _lost(self, error: KindlmError) -> None:
+        """Stop the run: a program has ended by itself."""
+        self.ended.append(error)
+        self.tell(error)
+        self.stop.abort(f"{error.message} {error.hint or ''}".rstrip())
 
 
 def _called(suite: Suite, derived: Derived) -> tuple[Service, ...]:
@@ -191,8 +194,7 @@ async def _with_listed_tools(
         tested |= {each.id: each for each in agents if each is not None and each.adapter == "mcp"}
     derived, found = request.derived, dict[str, Result[ListedTools]]()
     if derived is not None:
-        then = listed_in(db, derived.run, suite)
-        found = {each.server: Ok(each) for each in then}
+        found = {each.server: Ok(each) for each in listed_in(db, derived.run, suite)}
     else:
         servers = {**{name: suite.agents[name] for name in used}, **tested}
         asked = (_list_tools(suite, server, request) for server in servers.values())
