@@ -72,6 +72,11 @@ class ModelCall:
         """The provider, as the path begins."""
         return self.path.partition("/")[0]
 
+    @property
+    def latency_ms(self) -> float:
+        """The time since it began."""
+        return (time.perf_counter() - self.begun) * 1000
+
 
 @dataclass(eq=False, slots=True)
 class _Use:
@@ -250,57 +255,65 @@ class SeenConversation:
         if call.is_over:
             return
         call.is_over = True
-        latency_ms = (time.perf_counter() - call.begun) * 1000
         answer, problem = read or _read(call.path, got)
-        raw = None if got.body is None else scrub(got.body)
+        if problem is None:
+            self._record_response(call, got, answer)
+        else:
+            self._record_failure(call, got, answer, problem)
+
+    def _record_failure(
+        self, call: ModelCall, got: ReceivedAnswer, answer: WireAnswer, problem: str
+    ) -> None:
+        if got.status < 400 and got.status:
+            self.lose(f"A model answer is incomplete: {problem}")
         model = bounded(scrub(answer.model)) if answer.model else None
-        if problem is not None:
-            if got.status < 400 and got.status:
-                self.lose(f"A model answer is incomplete: {problem}")
-            usage, cost = answer.usage, Cost()
-            if usage != Usage() and got.recorded is None:
-                cost = self.desk.price(call.provider, model or call.model, usage)
-                self.desk.spend(model or call.model, cost)
-            source = None if cost.usd is None else cost.source
-            if got.status < 400 and got.is_sent and call.path not in _FREE:
-                # An answer that was cut off may not report all its tokens.
-                charged = (Usage(), Cost()) if answer.error is None else (usage, cost)
-                self._usage.append((call.number, *charged))
-                if charged[1].usd is None and got.recorded is None:
-                    source = CostSource.UNKNOWN
-                    self.desk.spend(model or call.model, Cost())
-            if got.hint:
-                why = bounded(scrub(problem)).rstrip(".")
-                self._trouble = f"Its call to {call.path} failed: {why}. {got.hint}."
-            code = _CODES.get(got.status, ErrorCode.PROVIDER_API_ERROR)
-            self.desk.record(
-                ProviderFailed(
-                    call=call.number,
-                    error_code=code.name,
-                    error_number=code.value,
-                    status=got.status or None,
-                    message=scrub(problem),
-                    raw=raw,
-                    latency_ms=round(latency_ms, 3),
-                    model=model,
-                    input_tokens=usage.input_tokens,
-                    output_tokens=usage.output_tokens,
-                    cost_usd=cost.usd,
-                    cost_source=source,
-                )
+        usage, cost = answer.usage, Cost()
+        if usage != Usage() and got.recorded is None:
+            cost = self.desk.price(call.provider, model or call.model, usage)
+            self.desk.spend(model or call.model, cost)
+        source = None if cost.usd is None else cost.source
+        if got.status < 400 and got.is_sent and call.path not in _FREE:
+            # An answer that was cut off may not report all its tokens.
+            charged = (Usage(), Cost()) if answer.error is None else (usage, cost)
+            self._usage.append((call.number, *charged))
+            if charged[1].usd is None and got.recorded is None:
+                source = CostSource.UNKNOWN
+                self.desk.spend(model or call.model, Cost())
+        if got.hint:
+            why = bounded(scrub(problem)).rstrip(".")
+            self._trouble = f"Its call to {call.path} failed: {why}. {got.hint}."
+        code = _CODES.get(got.status, ErrorCode.PROVIDER_API_ERROR)
+        self.desk.record(
+            ProviderFailed(
+                call=call.number,
+                error_code=code.name,
+                error_number=code.value,
+                status=got.status or None,
+                message=scrub(problem),
+                raw=None if got.body is None else scrub(got.body),
+                latency_ms=round(call.latency_ms, 3),
+                model=model,
+                input_tokens=usage.input_tokens,
+                output_tokens=usage.output_tokens,
+                cost_usd=cost.usd,
+                cost_source=source,
             )
-            return
+        )
+
+    def _record_response(self, call: ModelCall, got: ReceivedAnswer, answer: WireAnswer) -> None:
         call.answer, self._trouble = answer, None
+        model = bounded(scrub(answer.model)) if answer.model else None
         cost = now = Cost(0.0, CostSource.COMPUTED)
         if call.path not in _FREE:
             cost = now = self.desk.price(call.provider, model or call.model, answer.usage)
-        if got.recorded is not None:
+        then, latency_ms = got.recorded, call.latency_ms
+        failed: Sequence[tuple[Usage, Cost]] = ()
+        if then is not None:
             # The agent costs what was paid then; nothing is spent now.
-            cost, now = replace(cost, usd=got.recorded.cost_usd), Cost(0.0, CostSource.COMPUTED)
-            latency_ms = got.recorded.latency_ms
+            cost, now = replace(cost, usd=then.cost_usd), Cost(0.0, CostSource.COMPUTED)
+            failed, latency_ms = then.failed, then.latency_ms
         self.desk.spend(model or call.model, now)
         self._usage.append((call.number, answer.usage, cost))
-        failed = () if got.recorded is None else got.recorded.failed
         self._usage += ((call.number, *charged) for charged in failed)
         known = [each.usd for _, each in failed if each.usd is not None]
         self._model = model or self._model
@@ -321,11 +334,11 @@ class SeenConversation:
                 latency_ms=round(latency_ms, 3),
                 cost_usd=now.usd,
                 cost_source=cost.source,
-                recorded_in=got.recorded.id if got.recorded else None,
-                cost_then_usd=got.recorded.cost_usd if got.recorded else None,
+                recorded_in=then.id if then else None,
+                cost_then_usd=then.cost_usd if then else None,
                 failed_then_usd=sum(known) if known else None,
                 unknown_then=len(failed) - len(known) or None,
-                raw=raw,
+                raw=None if got.body is None else scrub(got.body),
                 tool_calls=tuple(map(ToolCall.storable, answer.tool_calls)),
                 finish_reason=answer.finish_reason,
                 content_type=got.content_type,
