@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from kindlm.checks.guardrails import CANARY
 from kindlm.dataclass import dataclass
@@ -43,6 +43,9 @@ TODO = "TODO: say what a right answer does."
 _MODEL_NAME = re.compile(r"[\w.:/@+-]+")
 _LONGEST_NAME = 60
 _LONGEST_ANSWER = 300
+
+_Prompts: TypeAlias = Mapping[str | None, str]
+"""The names of the suite's prompts by their system text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,54 +206,58 @@ _ABOUT_AGENTS = (
 
 
 def _test(
-    name: str,
-    recording: Recording,
-    target: Target,
-    prompts: Mapping[str | None, str],
-    *,
-    many: bool,
+    name: str, recording: Recording, target: Target, prompts: _Prompts, *, many: bool
 ) -> dict[Any, Any]:
     transcript = recording.transcript
     test: dict[Any, Any] = {"name": name}
     if recording.tags:
         test["tags"] = list(recording.tags)
-    first, *further = (turn.user for turn in transcript.turns)
-    system = None if target.is_agent else transcript.system
-    if not any(prompts) or CANARY_TOKEN.search(first):
-        user = literal(first)
-        test["input"] = {"system": literal(system), "user": user} if system else user
-    else:
-        test["prompt"] = prompts[system]
-        test["input"] = first
-    if further:
-        test["conversation"] = [{"user": literal(text)} for text in further]
-    written = [literal(first) if "prompt" not in test else "", *map(literal, further)]
-    if any("{{braces}}" in text for text in (*written, literal(system or ""))):
-        test["vars"] = dict(BRACES)
+    test |= _input(transcript, None if target.is_agent else transcript.system, prompts)
     if not target.is_agent:
         if many:
             test["models"] = [_model(recording)]
-        tools = list(_tools(recording.tools, transcript.tool_uses))
-        if tools:
+        if tools := list(_tools(recording.tools, transcript.tool_uses)):
             test |= {"tools": tools, "strictTools": True}
     if transcript.text.strip():
         test[Comment(f"The recorded answer: {_shortened(transcript.text, _LONGEST_ANSWER)}")] = None
-    if not _is_unfinished(recording, target):
-        test["expect"] = {"trajectory": _trajectory(transcript)}
-        return test
+    if _is_unfinished(recording, target):
+        return test | _to_finish(recording, target)
+    return test | {"expect": {"trajectory": _trajectory(transcript)}}
+
+
+def _input(transcript: Transcript, system: str | None, prompts: _Prompts) -> dict[Any, Any]:
+    """Return the keys with the messages of a test."""
+    first, *further = (turn.user for turn in transcript.turns)
+    is_prompted = any(prompts) and not CANARY_TOKEN.search(first)
+    written: dict[Any, Any] = {"input": literal(first)}
+    if is_prompted:
+        written = {"prompt": prompts[system], "input": first}
+    elif system:
+        written["input"] = {"system": literal(system), "user": literal(first)}
+    if further:
+        written["conversation"] = [{"user": literal(text)} for text in further]
+    if any("{{" in text for text in (*further, system or "", "" if is_prompted else first)):
+        written["vars"] = dict(BRACES)
+    return written
+
+
+def _to_finish(recording: Recording, target: Target) -> dict[Any, Any]:
+    """Return the keys of a test that is skipped until the user writes its criterion."""
     judge = {"criteria": TODO}
     if target.is_agent:
         judge["model"] = target.model or _model(recording) or "PROVIDER/MODEL"
+    expect: dict[Any, Any] = {"judge": [judge]}
     can_load = judge.get("model") != "PROVIDER/MODEL"
-    test[Comment("Write a criterion in place of TODO, then remove `skip`.")] = None
-    test["skip"] = True
-    test["expect"] = expect = {"judge": [judge]} if can_load else {}
+    test: dict[Any, Any] = {
+        Comment("Write a criterion in place of TODO, then remove `skip`."): None
+    }
+    test |= {"skip": True, "expect": expect if can_load else {}}
     if not can_load:
-        test[commented({"expect": {"judge": [judge]}})] = None
-    if transcript.tool_uses:
-        below: dict[Any, Any] = expect or test
+        test[commented({"expect": expect})] = None
+    if recording.transcript.tool_uses:
+        below = expect if can_load else test
         below[Comment("The recorded calls, which may be wrong:")] = None
-        below[commented({"trajectory": _trajectory(transcript)})] = None
+        below[commented({"trajectory": _trajectory(recording.transcript)})] = None
     return test
 
 

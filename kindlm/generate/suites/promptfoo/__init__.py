@@ -101,11 +101,9 @@ class _Reader:
         for entry in document.items("tests"):
             for part in self._tests_in(entry):
                 try:
-                    case = self._case(part, default)
+                    self._add(self._case(part, default))
                 except LeftOutError as error:
                     self._lose(part, error)
-                else:
-                    self._add(case)
         head = self._targets.sections()
         if not self._targets.found:
             head |= {Comment("Set the address of your agent here, or `models`."): None}
@@ -156,30 +154,28 @@ class _Reader:
         except LeftOutError as error:
             self._suite.leave_out(part, error)
 
-    def _add(self, case: _Case) -> None:
+    def _hold(self, case: _Case) -> str:
+        """Return why a test has to be skipped because of its settings; an empty text if not."""
         hold = ""
         for key, part in case.settings.items():
             name, value = key.removeprefix("options."), part.value
             if name in _LOSES and key != "options.provider" and value:
-                self._lose(case.part, LeftOutError(f"`{key}`", "Write its effect into the test"))
-                return
+                raise LeftOutError(f"`{key}`", "Write its effect into the test")
             if name in _HOLDS and value is not None:
                 self._suite.leave_out(part, f"`{key}`", "kindlm demands all checks of a test")
                 hold = f"`{name}` changes what its checks mean"
             elif key not in _READ_OF_TESTS and name not in _LOSES:
                 self._suite.leave_out(part, f"`{key}` of a test")
-        kept = self._suite.take()
-        number = self._suite.tests + 1
-        name = case.part.text("description") or f"test {number}"
-        try:
-            values = {
-                name: [file_value(each.value, self._files) for each in items]
-                for name, part in case.variables.items()
-                for items in [part.items() or [part]]
-            }
-        except LeftOutError as error:
-            self._lose(case.part, error)
-            return
+        return hold
+
+    def _add(self, case: _Case) -> None:
+        """Add a test for each combination of the values of its variables."""
+        hold, kept = self._hold(case), self._suite.take()
+        title = case.part.text("description") or f"test {self._suite.tests + 1}"
+        values = {
+            name: [file_value(each.value, self._files) for each in part.items() or [part]]
+            for name, part in case.variables.items()
+        }
         several = [name for name, found in values.items() if len(found) > 1]
         combinations = math.prod(map(len, values.values()))
         self._suite.tests += max(combinations - MAX_TESTS - 1, 0)
@@ -187,10 +183,9 @@ class _Reader:
             variables = dict(zip(values, chosen, strict=True))
             shown = ", ".join(excerpt_of(variables[name]) for name in several)
             self._suite.current = dict(kept)
+            name = f"{title} ({shown})" if shown else title
             try:
-                self._add_one(
-                    case, f"{name} ({shown})" if shown else name, Variables(variables), hold
-                )
+                self._add_one(case, name, Variables(variables), hold)
             except LeftOutError as error:
                 self._lose(case.part, error)
 
