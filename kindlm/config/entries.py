@@ -66,7 +66,8 @@ def read_provider(path: Path, written: Raw, reporter: Reporter) -> tuple[Raw, Pr
         _report_unknown_provider(path, type_, reporter)
         common -= set() if type_ is None else {"type"}
     else:
-        options, foreign = _options(Provider, kind, str(wire), path, written, common, reporter)
+        given = {key: written[key] for key in written if key not in common}
+        options, foreign = _options(Provider, kind, str(wire), path, given, reporter)
         if name in own_names(Provider) and wire != name:
             reporter.error(
                 (*path, "type"),
@@ -150,7 +151,8 @@ def read_agent(path: Path, written: Raw, reporter: Reporter) -> tuple[Raw, Adapt
             value=adapter,
         )
         return rest, None
-    options, foreign = _options(Adapter, kind, str(adapter), path, written, common, reporter)
+    given = {key: written[key] for key in written if key not in common}
+    options, foreign = _options(Adapter, kind, str(adapter), path, given, reporter)
     if kind is None and in_package:
         return rest, None
     if kind is not None and not kind.takes_headers and "headers" in written:
@@ -219,29 +221,23 @@ def _kind(base: type[K], name: object) -> tuple[type[K] | None, bool]:
 
 
 def _options(
-    base: type[K],
-    kind: type[K] | None,
-    name: str,
-    path: Path,
-    written: Raw,
-    common: Collection[str],
-    reporter: Reporter,
+    base: type[K], kind: type[K] | None, name: str, path: Path, given: Raw, reporter: Reporter
 ) -> tuple[K | None, dict[str, list[str]]]:
-    """Return the options in an entry, and its keys that are options of other kinds only.
+    """Return the options of an entry, and its keys that are options of other kinds only.
 
-    Of each such key, the second value holds the names of those kinds. The options are None after
-    an error was reported. If the kind is unknown, only keys that no kind has are reported.
+    `given` are the keys that are not common to all kinds. Of each key of other kinds, the second
+    value holds the names of those kinds. The options are None after an error was reported. If the
+    kind is unknown, only keys that no kind has are reported.
     """
     spelled = reporter.spelling.key
     if (kind is None or not is_own(kind)) and name in installed(base.group):
-        given = {key: it for key, it in written.items() if key not in common}
         also_known = sorted(set(map(spelled, base.reserved)))
         return _fit_of_package(base, name, path, given, reporter, also_known), {}
     known = [] if kind is None else [spelled(key) for key in keys_of(kind)]
     foreign: dict[str, list[str]] = {}
     fits = kind is not None
-    for key in written:
-        if key in known or key in common:
+    for key in given:
+        if key in known:
             continue
         every = all_own(base)
         owners = [each for each, it in every.items() if key in map(spelled, keys_of(it))]
@@ -258,8 +254,8 @@ def _options(
             foreign[key] = owners
     if kind is None:
         return None, {}
-    given = {key: value for key, value in written.items() if key in known}
-    options = fit(kind, given, reporter, at=path)
+    own_keys = {key: value for key, value in given.items() if key in known}
+    options = fit(kind, own_keys, reporter, at=path)
     return options if fits else None, foreign
 
 
