@@ -15,10 +15,8 @@ from kindlm.errors import ErrorCode, KindlmError
 from kindlm.projections import PROJECTIONS
 from kindlm_store import (
     ProjectionError,
-    first_difference,
     open_reader,
     projection_errors,
-    recomputed,
     schema_problems,
 )
 from kindlm_store.projecting import problem_of, read_states
@@ -121,6 +119,9 @@ def changed_tables(database: Path, runs: Iterable[str]) -> list[str]:
 
 
 def _changed(stored: sqlite3.Connection, run: str) -> Iterator[str]:
+    # Most commands only ask for `read_model_problem`.
+    from kindlm_store.recomputing import first_difference, recomputed
+
     try:
         with recomputed(stored, PROJECTIONS, f"run/{run}", _JOURNALS) as computed:
             for projection in PROJECTIONS:

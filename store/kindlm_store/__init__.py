@@ -1,7 +1,7 @@
 """An append-only, hash-chained event store on SQLite.
 
-Programs that only record do not load `erasing`, `merging`, `salvage` and `verification`: import
-these modules by name.
+Programs that only record do not load `erasing`, `merging`, `recomputing`, `salvage` and
+`verification`: import these modules by name.
 """
 
 from kindlm_store.database import open_reader, unreadable_wal
@@ -12,10 +12,8 @@ from kindlm_store.projecting import (
     Fold,
     Projection,
     behind_the_log,
-    first_difference,
     on,
     projection_errors,
-    recomputed,
 )
 from kindlm_store.reading import Head, RecordedEvent
 from kindlm_store.redaction import REDACTED, Redactor
@@ -68,13 +66,11 @@ __all__ = [
     "Ticket",
     "WriteFailedError",
     "behind_the_log",
-    "first_difference",
     "holder",
     "is_held",
     "on",
     "open_reader",
     "projection_errors",
-    "recomputed",
     "schema_problems",
     "unreadable_wal",
     "utc_now",

@@ -207,7 +207,7 @@ class EventLog:
         if forks.count != self._forks:
             raise StoreClosedError(FORKED)
 
-    def rebuild(self, *, progress: Progress | None = None) -> None:
+    def rebuild(self, *, progress: Progress = lambda _done, _last: None) -> None:
         """Fold all projections again from the first event, and make missing views.
 
         Readers see the old tables until the new ones replace them, and other processes go on

@@ -15,10 +15,9 @@ import re
 import sqlite3
 from collections import defaultdict
 from collections.abc import Callable
-from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 from kindlm_store.append import insert_rows
 from kindlm_store.database import begin_immediate, immediate, roll_back
@@ -27,10 +26,11 @@ from kindlm_store.reading import last_position
 from kindlm_store.store_errors import ProjectionError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
 Progress = Callable[[int, int], None]
+"""Called with the position that a rebuild has reached, and the last one."""
 
 _PIECE = 5_000
 """The most events of a batch."""
@@ -286,9 +286,9 @@ class Projector:
                 for projection in outdated if is_empty else ():
                     self._replace(projection, 0, None, is_folded=False)
             if not is_empty:
-                self._refold(outdated, None)
+                self._refold(outdated, lambda _done, _last: None)
 
-    def rebuild(self, path: Path, progress: Progress | None = None) -> None:
+    def rebuild(self, path: Path, progress: Progress) -> None:
         """Fold all projections again, from the first event.
 
         Batches are folded into temporary tables, while other processes append. One transaction
@@ -307,14 +307,19 @@ class Projector:
             self._refold(self.projections, progress)
 
     def advance(
-        self, projections: Sequence[Projection], after: int, until: int
+        self,
+        projections: Sequence[Projection],
+        after: int,
+        until: int,
+        failed: Mapping[str, tuple[int, str]] = MappingProxyType({}),
     ) -> dict[str, tuple[int, str]]:
         """Fold the events after one position, up to and including another, in batches.
 
         Returns:
-            The projections that failed, by name, with the position they reached and the error.
+            The projections that failed, now or before, by name, with the position they reached and
+            the error.
         """
-        failed: dict[str, tuple[int, str]] = {}
+        failed = dict(failed)
         while after < until:
             end = self._end_of_piece(after, until)
             sound = [each for each in projections if each.name not in failed]
@@ -412,7 +417,7 @@ class Projector:
             if p.name not in states or states[p.name].version < p.version
         ]
 
-    def _refold(self, projections: Sequence[Projection], progress: Progress | None) -> None:
+    def _refold(self, projections: Sequence[Projection], progress: Progress) -> None:
         if not projections:
             return
         db = self._connection
@@ -424,25 +429,18 @@ class Projector:
                 for sql in projection.tables.values():
                     db.execute(sql.replace("CREATE TABLE", "CREATE TEMP TABLE", 1))
             failed: dict[str, tuple[int, str]] = {}
-            after = 0
-            while True:
-                end = last_position(db)
-                until = self._end_of_piece(after, end)
-                finished = until == end
-                if finished:
-                    begin_immediate(db)  # from here on, no other process appends
-                    until = end = last_position(db)
-                sound = [each for each in projections if each.name not in failed]
-                failed |= self.advance(sound, after, until)
-                if finished:
-                    for projection in projections:
-                        self._replace(projection, *failed.get(projection.name, (until, None)))
-                    db.execute("COMMIT")
-                after = until
-                if progress is not None:
-                    progress(until, end)
-                if finished:
-                    return
+            after, end = 0, last_position(db)
+            while (until := self._end_of_piece(after, end)) < end:
+                failed = self.advance(projections, after, until, failed)
+                progress(until, end)
+                after, end = until, last_position(db)
+            begin_immediate(db)  # from here on, no other process appends
+            end = last_position(db)
+            failed = self.advance(projections, after, end, failed)
+            for projection in projections:
+                self._replace(projection, *failed.get(projection.name, (end, None)))
+            db.execute("COMMIT")
+            progress(end, end)
         finally:
             roll_back(db)
             db.execute("PRAGMA temp_store = MEMORY")
@@ -490,90 +488,3 @@ class Projector:
                 json.dumps(list(projection.views)),
             ),
         )
-
-
-@contextmanager
-def recomputed(
-    connection: sqlite3.Connection,
-    projections: Sequence[Projection],
-    stream: str,
-    beside: Collection[str],
-) -> Iterator[sqlite3.Connection]:
-    """Fold projections from some events into a temporary database.
-
-    Hashes cover events, but not tables. Comparing tables with the result shows whether someone
-    changed them.
-
-    Args:
-        connection: A connection to the log; a transaction makes it read one snapshot.
-        projections: The projections to fold.
-        stream: The stream whose events are folded.
-        beside: Types of events that are folded from all streams.
-
-    Raises:
-        ProjectionError: The events cannot be folded.
-    """
-    marks = ",".join("?" * len(beside))
-    copied = {
-        "streams (id INTEGER PRIMARY KEY, name)": ("SELECT id, name FROM streams", ()),
-        "event_types (id INTEGER PRIMARY KEY, name)": ("SELECT id, name FROM event_types", ()),
-        "events (seq INTEGER PRIMARY KEY, id, stream, version, type, schema, at, subject, data)": (
-            f"""
-            SELECT seq, id, stream, version, type, schema, at, subject, data FROM events
-             WHERE seq IN (
-                     SELECT seq FROM events
-                      WHERE stream = (SELECT id FROM streams WHERE name = ?)
-                     UNION SELECT seq FROM events
-                      WHERE type IN (SELECT id FROM event_types WHERE name IN ({marks})))
-             ORDER BY seq
-            """,  # noqa: S608
-            (stream, *beside),
-        ),
-    }
-    with closing(sqlite3.connect("", isolation_level=None)) as apart:
-        apart.execute("PRAGMA synchronous = OFF")
-        apart.execute("BEGIN")
-        for table, (select, parameters) in copied.items():
-            apart.execute(f"CREATE TABLE {table}")
-            rows = connection.execute(select, parameters)
-            rows.row_factory = None
-            places = ",".join("?" * len(rows.description))
-            name = table.split()[0]
-            apart.executemany(f"INSERT INTO {name} VALUES ({places})", rows)  # noqa: S608
-        for projection in projections:
-            for sql in projection.tables.values():
-                apart.execute(sql)
-        projector = Projector(apart, projections)
-        for failed, (_, problem) in projector.advance(projections, 0, last_position(apart)).items():
-            raise ProjectionError(failed, problem)
-        apart.execute("COMMIT")
-        yield apart
-
-
-def first_difference(
-    stored: sqlite3.Connection,
-    computed: sqlite3.Connection,
-    table: str,
-    where: str,
-    parameters: Mapping[str, Any],
-) -> str | None:
-    """Return the key of the first row of a table that differs; None if all rows are equal.
-
-    `where`, in SQL, selects the rows to compare.
-    """
-    # The key first. The last value of a column's row is its place in the key, or 0.
-    described = computed.execute(f"PRAGMA table_info({quoted(table)})").fetchall()
-    width = sum(place > 0 for *_, place in described)
-    names = [quoted(name) for _, name, *_ in sorted(described, key=lambda c: c[5] or 999)]
-    columns, key = ", ".join(names), ", ".join(names[:width])
-    query = f"SELECT {columns} FROM {quoted(table)} WHERE {where} ORDER BY {key}"  # noqa: S608
-    cursors = [database.cursor() for database in (stored, computed)]
-    for cursor in cursors:
-        cursor.row_factory = None
-    rows = zip_longest(*(cursor.execute(query, parameters) for cursor in cursors))
-    for has, should in rows:
-        if has != should:
-            # If only one database has the row, the smaller key is that of the row.
-            keys = [tuple(map(str, row[:width])) for row in (has, should) if row is not None]
-            return ", ".join(min(keys))
-    return None
