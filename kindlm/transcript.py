@@ -181,7 +181,7 @@ class ToolCall:
         )
 
     @classmethod
-    def told(cls, call_id: str, name: str, arguments: Any) -> Self:
+    def parse(cls, call_id: str, name: str, arguments: Any) -> Self:
         """Return a call with arguments as a model or agent reports them: a JSON value or its text.
 
         None and "" stand for no arguments, as with some servers.

@@ -85,7 +85,7 @@ def printed_reply(raw: str, latency_ms: float = 0.0) -> AgentReply:
             call_id = report.get("id")
             if not call_id:
                 call_id, numbered = f"cmd_tc_{numbered}", numbered + 1
-            call = ToolCall.told(call_id, report["name"], report.get("arguments"))
+            call = ToolCall.parse(call_id, report["name"], report.get("arguments"))
             uses.append(ToolUse(call, report.get("response"), AGENT_RULE))
     text = "\n".join(lines).strip("\r\n")
     reports_tools = bool(uses) or value is not ABSENT

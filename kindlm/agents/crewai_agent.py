@@ -157,7 +157,7 @@ def _use(entry: Mapping[str, Any], name: str, default_id: str) -> ToolUse:
     if isinstance(status, str) and status.lower() not in _DONE and not entry.get("error"):
         entry = {**entry, "error": f"the crew says that its status is {status}"}
     output = tool_answer(entry, _RESULTS)
-    call = ToolCall.told(first_text(entry.get("id")) or default_id, name, arguments)
+    call = ToolCall.parse(first_text(entry.get("id")) or default_id, name, arguments)
     return ToolUse(call, output, AGENT_RULE)
 
 

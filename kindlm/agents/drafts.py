@@ -130,7 +130,7 @@ class ReportedCall:
         arguments = self.arguments
         if arguments is None and self.written:
             arguments = "".join(self.written)
-        return ToolUse(ToolCall.told(call_id, self.name, arguments), self.response, AGENT_RULE)
+        return ToolUse(ToolCall.parse(call_id, self.name, arguments), self.response, AGENT_RULE)
 
 
 class ReportedCalls:

@@ -339,15 +339,15 @@ def _tool_use(step: Json, call: Json, simulated: Mapping[str, ToolUse], place: s
             tool_call = read_tool_use({**call, "id": call_id}).call
             response = details.get("output")
         case "code_interpreter":
-            tool_call = ToolCall.told(call_id, name, {"input": details.get("input")})
+            tool_call = ToolCall.parse(call_id, name, {"input": details.get("input")})
             response = _code_output(details.get("outputs"))
         case "file_search" | "retrieval":
             options = details.get("ranking_options")
             arguments = {"ranking_options": options} if options else {}
-            tool_call = ToolCall.told(call_id, name, arguments)
+            tool_call = ToolCall.parse(call_id, name, arguments)
             response = details.get("results")
         case _:
-            tool_call, response = ToolCall.told(call_id, name, {}), value
+            tool_call, response = ToolCall.parse(call_id, name, {}), value
     failure = lookup(step, "last_error.message")
     if response is None and isinstance(failure, str):
         response = {"error": failure}

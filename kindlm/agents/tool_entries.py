@@ -504,7 +504,7 @@ def read_tool_use(entry: Mapping[str, Any]) -> ToolUse:
     if arguments is ABSENT:
         arguments = _first(entry, _ARGUMENTS)
     call_id = first_text(*map(entry.get, _IDS)) or ""
-    call = ToolCall.told(call_id, name or UNNAMED, None if arguments is ABSENT else arguments)
+    call = ToolCall.parse(call_id, name or UNNAMED, None if arguments is ABSENT else arguments)
     return ToolUse(call, tool_answer(entry), AGENT_RULE)
 
 

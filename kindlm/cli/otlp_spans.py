@@ -209,7 +209,7 @@ class _Attempt:
                 if (opened := self.tools.pop(event.index, None)) is not None:
                     called = opened.sent
                     assert isinstance(called, ToolCalled)
-                    call = ToolCall.told(called.call_id, called.name, called.arguments)
+                    call = ToolCall.parse(called.call_id, called.name, called.arguments)
                     use = ToolUse(call, event.response, event.rule, tuple(event.problems))
                     self._used(opened, use)
             case AssertionEvaluated():

@@ -200,7 +200,7 @@ def record_run(
                 )
                 show([lost])
             elif log.failure:
-                keep_unwritten(log, run, shown_path(request.database), lambda error: show([error]))
+                show([keep_unwritten(log, run, shown_path(request.database))])
         if log.failure:
             return
         for name, problem in log.projection_errors().items():
@@ -249,9 +249,9 @@ class Watching:
         if self.fail_fast and finished.status in (Status.FAILED, Status.ERRORED):
             self.stop.wind_down(_FAIL_FAST)
 
-    def tell(self, item: KindlmError | Diagnostic) -> None:
+    def show_problem(self, problem: KindlmError | Diagnostic) -> None:
         """Show an error or a warning."""
-        show([item])
+        show([problem])
 
 
 def end_now(message: str, code: int = 1) -> NoReturn:
@@ -270,7 +270,7 @@ def show_diagnostics(loaded: Loaded, options: TestOptions) -> None:
     """Show errors and warnings about the files, and files without tests."""
     show(found for found in loaded.diagnostics if found.severity == "error" or options.warnings)
     if loaded.ignored and options.warnings:
-        note(loaded.told_of_ignored)
+        note(loaded.ignored_message)
     is_judged = any(suite.front_end == "evalview" for suite in loaded.suites)
     if options.compat and options.warnings and not is_judged:
         note("--compat judges EvalView test cases, and there are none here.")

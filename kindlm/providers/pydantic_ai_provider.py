@@ -149,7 +149,7 @@ class PydanticAiClient:
         latency_ms = (time.perf_counter() - started) * 1000
         text = "".join(part.content for part in response.parts if part.part_kind == "text")
         calls = [
-            ToolCall.told(part.tool_call_id, part.tool_name, part.args or {})
+            ToolCall.parse(part.tool_call_id, part.tool_name, part.args or {})
             for part in response.parts
             if part.part_kind == "tool-call"
         ]

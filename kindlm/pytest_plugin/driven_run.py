@@ -240,9 +240,9 @@ class DrivenRun:
         """Store a finished execution."""
         self._running.append(finished)
 
-    def tell(self, item: KindlmError | Diagnostic) -> None:
+    def show_problem(self, problem: KindlmError | Diagnostic) -> None:
         """Store an error or warning for the end of the session."""
-        self.problems.append(item.error if isinstance(item, Diagnostic) else item)
+        self.problems.append(problem.error if isinstance(problem, Diagnostic) else problem)
 
     def _main(self) -> None:
         started = time.monotonic()
@@ -261,7 +261,7 @@ class DrivenRun:
                     if log.failure:
                         self.failure = log.failure
                         shown = str(self._request.database)
-                        keep_unwritten(log, self.run, shown, self.problems.append)
+                        self.problems.append(keep_unwritten(log, self.run, shown))
         except BaseException as error:  # noqa: BLE001 - the other thread reports it
             self.failure = error
         finally:

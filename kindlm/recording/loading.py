@@ -53,7 +53,7 @@ class Loaded:
     unnamed: frozenset[tuple[str, str]] = frozenset()
 
     @property
-    def told_of_ignored(self) -> str:
+    def ignored_message(self) -> str:
         """A message about files that look like tests but are ignored."""
         return (
             f"Ignored: {', '.join(map(str, self.ignored))}. A suite in a folder needs `kindlm: 1`"

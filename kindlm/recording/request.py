@@ -132,5 +132,5 @@ class Watcher(Protocol):
     def finished(self, finished: Finished) -> None:
         """Show the end of an execution, after it is on disk."""
 
-    def tell(self, item: KindlmError | Diagnostic) -> None:
+    def show_problem(self, problem: KindlmError | Diagnostic) -> None:
         """Show an error or warning at once, such as an empty cassette."""

@@ -26,7 +26,7 @@ from kindlm.wording import shown
 
 T = TypeVar("T")
 
-Tell: TypeAlias = Callable[[KindlmError | Diagnostic], None]
+ShowProblem: TypeAlias = Callable[[KindlmError | Diagnostic], None]
 """Shows an error or a warning while a run goes on."""
 
 
@@ -50,7 +50,7 @@ async def serve_suites(
     run: str,
     stop: Stop,
     reader: sqlite3.Connection,
-    tell: Tell,
+    show_problem: ShowProblem,
     variables_for: Callable[[Suite], Mapping[str, str]],
 ) -> AsyncIterator[Served]:
     """Start the programs of the suites. Yield the suites that are ready, and those that are not.
@@ -69,7 +69,7 @@ async def serve_suites(
     }
     plan = partial(make_plan, selection=request.selection, places=places)
     async with AsyncExitStack() as stack:
-        serving = _Serving(request, canary, stop, reader, tell, variables_for, stack)
+        serving = _Serving(request, canary, stop, reader, show_problem, variables_for, stack)
         for planned in plan(list(suites.values())).suites:
             served = await _unless_stopped(serving.serve(planned), stop)
             if isinstance(served, Err):
@@ -99,7 +99,7 @@ class _Serving:
     canary: str
     stop: Stop
     reader: sqlite3.Connection
-    tell: Tell
+    show_problem: ShowProblem
     variables_for: Callable[[Suite], Mapping[str, str]]
     stack: AsyncExitStack
     ended: list[KindlmError] = field(default_factory=list)
@@ -111,7 +111,7 @@ class _Serving:
         if has_cassettes and (derived is None or derived.mode == "replayed"):
             from kindlm.recording.recorded_sources import with_recorded_answers
 
-            filled = with_recorded_answers(planned, self.reader, self.tell)
+            filled = with_recorded_answers(planned, self.reader, self.show_problem)
             if isinstance(filled, Err):
                 return filled
             suite = filled.value
@@ -145,7 +145,7 @@ class _Serving:
     def _lost(self, error: KindlmError) -> None:
         """Stop the run: a program has ended by itself."""
         self.ended.append(error)
-        self.tell(error)
+        self.show_problem(error)
         self.stop.abort(f"{error.message} {error.hint or ''}".rstrip())
 
 

@@ -95,10 +95,10 @@ class _Session:
 
     async def run_all(self) -> bool:
         """Start the programs of the suites and run the plan; return whether all of it is done."""
-        request, tell = self.request, self.watcher.tell
+        request, show_problem = self.request, self.watcher.show_problem
         if request.derived is None:
             for warning in unsandboxed(request.suites, request.environ):
-                tell(warning)
+                show_problem(warning)
         derived = request.derived
         replayed = None
         if derived is not None and derived.mode == "replayed" and _uses_gateway(request.suites):
@@ -113,7 +113,7 @@ class _Session:
                 self.run,
                 self.stop,
                 self.reader,
-                tell,
+                show_problem,
                 partial(_variables_for, gateway, traces),
             ) as served,
             _agents_of(request) as agents,
@@ -154,7 +154,7 @@ class _Session:
         # A run that was finished meanwhile takes no events, and calls no model.
         await self.recorder.durable()
         if lost is not None:
-            self.watcher.tell(lost.error)
+            self.watcher.show_problem(lost.error)
             self.stop.abort(f"suite {lost.name!r} cannot go on: {lost.error.message}")
 
     async def _run_once(self, plan: Plan, ports: Ports) -> bool:
@@ -327,7 +327,7 @@ class _Session:
 
     def _warn(self, place: str, code: ErrorCode, message: str, hint: str) -> None:
         error = KindlmError(code, message, hint)
-        self.watcher.tell(Diagnostic(error, "warning", place))
+        self.watcher.show_problem(Diagnostic(error, "warning", place))
 
     def _ports(
         self,

@@ -11,7 +11,7 @@ import shlex
 import sqlite3
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -29,10 +29,8 @@ COULD_NOT_BE_WRITTEN = "the history could not be written"
 _HEADER_BYTES = 1_000_000
 
 
-def keep_unwritten(
-    log: EventLog, run: str, shown: str, tell: Callable[[KindlmError], None]
-) -> None:
-    """Write the events that the log could not take into a recovery file, and report that.
+def keep_unwritten(log: EventLog, run: str, shown: str) -> KindlmError:
+    """Write the events that the log could not take into a recovery file; return the error.
 
     The file is beside the database, or in the folder for temporary files if the disk is full. The
     caller must hold back signals until then. `shown` is the database as the user names it.
@@ -57,7 +55,7 @@ def keep_unwritten(
                     refused.append(f"{folder} ({error.strerror or error})")
         except StoreError as error:
             why = f", since the history cannot be read ({error})"
-    tell(_failed(log, appends, kept, f" in {' or '.join(refused)}" if refused else why, shown))
+    return _failed(log, appends, kept, f" in {' or '.join(refused)}" if refused else why, shown)
 
 
 def find_unwritten(database: Path, run: str, reader: sqlite3.Connection) -> Path | None:

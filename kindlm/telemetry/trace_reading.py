@@ -219,7 +219,7 @@ class _Slot:
         response = _first(self.group, dialects.result)
         if response is None:
             response = results.get(self.id)
-        call = ToolCall.told(self.id, self.name, self.arguments)
+        call = ToolCall.parse(self.id, self.name, self.arguments)
         return ToolUse(call.storable(), storable_json(response))
 
 

@@ -145,7 +145,7 @@ def _tool_call(block: Mapping[str, Any]) -> ToolCall:
     call_id, name = block.get("id"), block.get("name")
     if not isinstance(call_id, str) or not isinstance(name, str):
         raise UnreadableReply("a tool call in it has no id or no name")
-    return ToolCall.told(call_id, name, block.get("input"))
+    return ToolCall.parse(call_id, name, block.get("input"))
 
 
 def _result(block: Mapping[str, Any]) -> Any:

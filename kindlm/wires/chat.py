@@ -218,7 +218,7 @@ def function_calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
         call_id = call.get("id")
         known = isinstance(call_id, str) and call_id
         calls.append(
-            ToolCall.told(call_id if known else f"call_{index}", name, function.get("arguments"))
+            ToolCall.parse(call_id if known else f"call_{index}", name, function.get("arguments"))
         )
     return tuple(calls)
 

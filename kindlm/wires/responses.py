@@ -195,7 +195,7 @@ def _call(item: Mapping[str, Any]) -> ToolCall | None:
     name = item.get("name") if kind in _NAMELESS else kind.removesuffix("_call")
     if not isinstance(call_id, str) or not isinstance(name, str):
         raise UnreadableReply("a tool call in it has no id or no name")
-    return ToolCall.told(call_id, name, _arguments(item))
+    return ToolCall.parse(call_id, name, _arguments(item))
 
 
 def _arguments(item: Mapping[str, Any]) -> Any:

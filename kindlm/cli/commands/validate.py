@@ -60,7 +60,7 @@ def validate_command(
     else:
         show(diagnostics)
         if loaded.ignored:
-            note(loaded.told_of_ignored)
+            note(loaded.ignored_message)
         found = [count(errors, "error")] if errors else []
         found += [count(warnings, "warning")] if warnings else []
         problems = ", ".join(found) or "no problems"

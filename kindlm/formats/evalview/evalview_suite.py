@@ -133,7 +133,7 @@ def _case(
 
 def _contexts(case: CaseConfig) -> tuple[Mapping[str, Any] | None, ...]:
     """Return the context of each message. The first turn has that of `input` by default."""
-    common = {"tools": told_tools(case)} if case.tools else {}
+    common = {"tools": written_tools(case)} if case.tools else {}
     first = case.input.context if case.input else None
     written = [turn.context for turn in case.turns or ()] or [first]
     if written[0] is None:
@@ -379,6 +379,6 @@ def compile_tools(case: CaseConfig) -> tuple[SimulatedTool, ...]:
     return tuple(tools)
 
 
-def told_tools(case: CaseConfig) -> list[dict[str, Any]]:
+def written_tools(case: CaseConfig) -> list[dict[str, Any]]:
     """Return the definitions of tools as written, for the context of an agent."""
     return [tool.model_dump(exclude_unset=True) for tool in case.tools or ()]

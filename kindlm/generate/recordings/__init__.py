@@ -284,7 +284,7 @@ def _turns(talk: Sequence[Said], steps: Sequence[tuple[int, Step]]) -> tuple[Tur
         if said.role == "user" and said.text.strip():
             turns.append(Turn(said.text))
         elif said.role == "assistant" and turns:
-            calls = [ToolCall.told(each.id, each.name, each.arguments) for each in said.calls]
+            calls = [ToolCall.parse(each.id, each.name, each.arguments) for each in said.calls]
             uses = [
                 ToolUse(call.storable(), storable_json(results.get(call.id)))
                 for call in calls
