@@ -108,3 +108,15 @@ def test_the_history_here_does_where_the_server_is_away(
     before, after, err = compared(capsys, "mine")
     assert (before, after) == ("m0here", "mine")
     assert "The newest run in the history here is compared." in err
+
+
+def test_a_run_is_pulled_by_the_beginning_of_its_id(team: History, capsys: Any) -> None:
+    record(team, "k3f9", PASSES, "main")
+    record(team, "k3f9x2ab", PASSES, "main")
+    record(team, "k3f8x2ab", PASSES, "main")
+    for named, pulled in (("k3f9x", "k3f9x2ab"), ("k3f9", "k3f9"), ("k3f8x2ab", "k3f8x2ab")):
+        assert run(["pull", named]) == 0
+        assert f"See it with: kindlm show {pulled}\n" in capsys.readouterr().err
+    for named, why in (("k3", "matches several runs"), ("", "404"), ("k3f9x2abc", "404")):
+        assert run(["pull", named]) == 1
+        assert why in capsys.readouterr().err

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import shlex
+from http import HTTPStatus
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from kindlm.cli.console import fail, note, or_fail, refuse, show
 from kindlm.cli.history import db_option, merged_besides, project_here
 from kindlm.cli.options import DATABASE, INSECURE, SERVER, argument, option
-from kindlm.errors import Err, KindlmError, not_there
-from kindlm.wording import count, printable
+from kindlm.errors import Err, KindlmError, Ok, Result, misuse, not_there
+from kindlm.wording import count, first_of, printable
+
+if TYPE_CHECKING:
+    from kindlm.team.client import HistoryClient
+    from kindlm.team.protocol import PushAnswer
 
 _SHOWN = 3
 
@@ -20,7 +26,9 @@ _LISTED = 1_000
 
 
 def pull_command(
-    runs: list[str] | None = argument("RUN", "Ids of runs on the server.", default=None),
+    runs: list[str] | None = argument(
+        "RUN", "Ids of runs on the server, or their first characters.", default=None
+    ),
     branch: str | None = option("--branch NAME", "The newest runs of a git branch instead."),
     group: str | None = option("--group ID", "All shards of a group instead."),
     limit: int = option("--limit N", "How many runs of the branch.", default=1, min=1, max=_LISTED),
@@ -34,7 +42,6 @@ def pull_command(
     Labels, reviews and baselines are pulled, too. It is safe to repeat.
     """
     from kindlm.cli.history_server import configured_upload, history_server
-    from kindlm.team.pulling import pull_run
 
     if [bool(runs), branch is not None, group is not None].count(True) != 1:
         hint = "kindlm pull RUN, kindlm pull --branch main, or kindlm pull --group nightly-42"
@@ -53,8 +60,8 @@ def pull_command(
             what = f"The server has no run of {branch or group!r} that this token may read."
             hint = "Push one: kindlm push. Or use a token that is for its project."
             fail([not_there(what, hint)])
-        for run in wanted:
-            answer = pull_run(client, project.database, run)
+        for named in wanted:
+            run, answer = _pulled(client, project.database, named, of_project)
             if isinstance(answer, Err):
                 failed.append(answer.error)
                 continue
@@ -66,3 +73,24 @@ def pull_command(
     if failed:
         show(failed)
         raise typer.Exit(1)
+
+
+def _pulled(
+    client: HistoryClient, database: Path, named: str, of_project: str | None
+) -> tuple[str, Result[PushAnswer]]:
+    """Pull a run by its id, or by the beginning of its id; return the id, too."""
+    from kindlm.team.pulling import pull_run
+
+    answer = pull_run(client, database, named)
+    if isinstance(answer, Ok) or answer.error.details.get("status") != HTTPStatus.NOT_FOUND:
+        return named, answer
+    listed = client.runs(of_project, limit=_LISTED)
+    if isinstance(listed, Err):
+        return named, listed
+    starting = [row.run for row in listed.value if named and row.run.startswith(named)]
+    if len(starting) == 1:
+        return starting[0], pull_run(client, database, starting[0])
+    if starting:
+        message = f"{named!r} matches several runs of the server: {first_of(starting, _SHOWN)}."
+        answer = Err(misuse(message, "Type more characters of the run's id."))
+    return named, answer
