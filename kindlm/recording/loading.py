@@ -22,7 +22,7 @@ from kindlm.formats.discovery import (
 )
 from kindlm.garbage import put_off
 from kindlm.guard import guard
-from kindlm.recording.project import project_name, run_environment
+from kindlm.recording.project import configuration_file, project_name, run_environment
 from kindlm.recording.request import SkippedSuite
 from kindlm.recording.secrets import remember_secrets
 from kindlm.recording.suite_secrets import short_secrets, suite_secrets
@@ -107,6 +107,8 @@ def load_paths(
         for wrong in (*item.diagnostics, *_warnings(item, environ, is_run=is_run)):
             # Folders may share a configuration, and its problems.
             diagnostics.setdefault((str(wrong.error.where), wrong.error.message), wrong)
+    for wrong in _project_warnings(root, environ):
+        diagnostics.setdefault((str(wrong.error.where), wrong.error.message), wrong)
     return Ok(
         Loaded(
             suites=suites,
@@ -284,6 +286,20 @@ def _warnings(
                 details={"reason": "no_embedder"},
             )
             yield Diagnostic(error, "warning", "expect")
+
+
+def _project_warnings(root: Path, environ: Mapping[str, str]) -> Iterator[Diagnostic]:
+    """Yield the mistakes in kindlm.toml as warnings; to scenarios, they are errors.
+
+    Other tests need only some of its keys, and none of the variables of its agent.
+    """
+    if not configuration_file(root).is_file():
+        return
+    from kindlm.scenarios.configuration import load_configuration
+
+    for found in load_configuration(root, environ).diagnostics:
+        if found.error.details.get("reason") != "missing_environment":
+            yield replace(found, severity="warning")
 
 
 def _distinct(loaded: Iterable[LoadedSuite]) -> list[LoadedSuite]:

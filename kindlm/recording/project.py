@@ -252,6 +252,8 @@ def _text(root: Path, key: str) -> str | None:
 
 
 def _filled(text: str, place: str, root: Path) -> Result[str]:
+    if "\0" in text:
+        return _invalid(root, f"{place} has a NUL character.", "Remove it")
     environ = run_environment([root], os.environ)
     unset = unset_in(text, environ)
     if not unset:

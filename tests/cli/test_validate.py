@@ -244,3 +244,32 @@ def test_a_suite_above_is_named_where_there_is_none_here(
         outcome = kindlm(command)
         assert outcome.code == 1
         assert str(Path("..", "..", "kindlm.yaml")) in outcome.err
+
+
+def test_mistakes_in_kindlm_toml_are_warned_of_without_scenarios(kindlm: Any, here: Path) -> None:
+    """Otherwise a misspelt `path` of the history would have no effect, and no one would know."""
+    write(here / "kindlm.yaml")
+    misspelt = (
+        'exit_code = "pytest"\n[store]\npth = "x.db"\n[agent]\nname = "shop"\ntype = "http"\n'
+        'url = "http://127.0.0.1:9/"\n'
+    )
+    write(here / "kindlm.toml", misspelt)
+    for command in (("validate",), ("test", "--dry-run")):
+        outcome = kindlm(*command)
+        assert outcome.code == 0
+        assert '! Unknown key "exit_code"\n  Did you mean "exit_codes"?' in outcome.err
+        assert '! Unknown key "pth" in store\n  Did you mean "path"?' in outcome.err
+    # These tests do not need the agent of scenarios.
+    write(here / "kindlm.toml", '[agent]\ntype = "http"\nurl = "${env.NOT_SET_HERE}"\n')
+    assert kindlm("validate").err == ""
+
+
+@pytest.mark.parametrize("key", ["[store]\npath", '[report]\nformats = ["json"]\noutput_dir'])
+def test_no_file_has_a_nul_character_in_its_name(kindlm: Any, here: Path, key: str) -> None:
+    write(here / "kindlm.yaml")
+    write(here / "kindlm.toml", f'{key} = "a\\u0000b"\n')
+    outcome = kindlm("test")
+    assert outcome.code == 1
+    assert "has a NUL character" in outcome.err
+    write(here / "kindlm.toml", 'tests = "a\\u0000b"\n')
+    assert "tests has a NUL character" in kindlm("validate").err
