@@ -155,6 +155,8 @@ class _Misfits:
             self._missing_key(path, place, given)
         else:
             message, hint = _describe(kind, given, context, details["msg"])
+            if given is None and kind != "refused":
+                message, hint = self._null(kind, path, place)
             if kind in _SHAPES and given is not None:
                 shown = _example(self.model, place)
                 hint = f"For example: `{shown}`" if shown else None
@@ -162,6 +164,14 @@ class _Misfits:
                     hint = _IN_MODELS
             message = f"{self.reporter.place(path)} {message}"
             self.reporter.error(path, message, hint, secret=context.get("secret", False))
+
+    def _null(self, kind: str, path: Path, place: Path) -> tuple[str, str]:
+        if kind == "string_type" and self.reporter.is_written(path):
+            return "must be a text, but is null", 'For the word null, write it in quotes: "null"'
+        last = place[-1] if place else None
+        is_required = last in _schema_at(self.model, place[:-1]).get("required", ())
+        what = "entry" if isinstance(last, int) else "key"
+        return "is empty", "Write a value" + ("" if is_required else f", or remove the {what}")
 
     def _written(self, keys: Iterable[str | int]) -> list[str]:
         return [self.spelled.get(str(key), str(key)) for key in keys]
@@ -277,8 +287,6 @@ def _describe(kind: str, given: Any, context: dict[str, Any], text: str) -> tupl
         return context.get("message", text), context.get("hint")
     if kind in ("value_error", "assertion_error"):
         return f"is refused: {printable(str(context.get('error', text)))}", None
-    if given is None:
-        return "is empty", "Write a value, or remove the key"
     if kind in _EXPECTED:
         whole = kind == "int_type" and isinstance(given, float) and given.is_integer()
         is_what = f"the number {given!r}" if whole else kind_of(given)
@@ -346,6 +354,11 @@ def _known_keys(model: type[BaseModel], path: Path) -> list[str]:
 
 def _properties(model: type[BaseModel], path: Path) -> dict[str, Any]:
     """Return the JSON Schemas of the keys that a model has at a path."""
+    found: dict[str, Any] = _schema_at(model, path).get("properties", {})
+    return found
+
+
+def _schema_at(model: type[BaseModel], path: Path) -> dict[str, Any]:
     schema = _json_schema(model)
     place = schema
     for part in path:
@@ -354,8 +367,7 @@ def _properties(model: type[BaseModel], path: Path) -> dict[str, Any]:
             place = place.get("items", {})
         else:
             place = place.get("properties", {}).get(part) or place.get("additionalProperties") or {}
-    found: dict[str, Any] = _resolve(place, schema).get("properties", {})
-    return found
+    return _resolve(place, schema)
 
 
 @cache

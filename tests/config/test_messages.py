@@ -167,7 +167,7 @@ upload: {apiUrl: cloud}
     Write true or false: `yes` is a string here
 15:20 102 tests[0].tools[0].name must not be empty
 15:40 102 tests[0].tools[1] is empty
-    Write a value, or remove the key
+    Write a value, or remove the entry
 16:22 102 gates.passRateMin must be at most 1, but is 95
     It is a share from 0 to 1: write 0.95 for 95 %
 16:38 102 gates.costMaxUsd must be more than 0, but is 0
@@ -180,6 +180,26 @@ upload: {apiUrl: cloud}
     Write a full URL, such as https://api.example.com/v1
 15:35 102 The key "then" is missing in tests[0].tools[0].responses
     Add `then:` or `fault:` or `sequence:`
+""")
+
+
+def test_null_is_reported_as_it_is_written(load: Any, minimal: str) -> None:
+    """A person may be called Null; what is required cannot be removed."""
+    loaded = load(
+        minimal + "    models: [null]\n    vars: {a: ~, b: }\n  - {name: null, expect: }\n"
+    )
+    assert shown(loaded) == snapshot("""\
+
+11:14 102 tests[0].models[0] must be a text, but is null
+    For the word null, write it in quotes: "null"
+12:15 102 tests[0].vars.a must be a text, but is null
+    For the word null, write it in quotes: "null"
+12:18 102 tests[0].vars.b is empty
+    Write a value, or remove the key
+13:12 102 tests[1].name must be a text, but is null
+    For the word null, write it in quotes: "null"
+13:18 102 tests[1].expect is empty
+    Write a value
 """)
 
 
