@@ -251,7 +251,7 @@ def _wrong_with(found: Any, group: str) -> str | None:
     if getattr(found, work) is getattr(base, work):
         return f"has no method `{work}`"
     if base is Check and not isinstance(getattr(found, "demands", None), Demands):
-        return "has `demands` that is no kindlm.plugins.Demands"
+        return "has `demands` that is not a kindlm.plugins.Demands"
     if not issubclass(found, Section):
         return None
     # YAML cannot express a field without a JSON Schema, for which pydantic raises.

@@ -306,7 +306,7 @@ class AssistantsAgent(ServedAgent):
 def _id(created: Json) -> str:
     found = first_text(created.get("id"))
     if found is None:
-        raise UnreadableReply("what was made has no `id`")
+        raise UnreadableReply("the created object has no `id`")
     return found
 
 

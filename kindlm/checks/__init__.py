@@ -58,7 +58,7 @@ class CheckRunner:
         try:
             if turn is not None:
                 if turn > len(transcript.turns):
-                    nothing = skipped("The conversation did not come to this message.")
+                    nothing = skipped("The conversation did not reach this message.")
                     return _placed(expectation, transcript, nothing)
                 context, seen = replace(context, turn=turn), transcript.prefix(turn)
                 if expectation.since > 1:

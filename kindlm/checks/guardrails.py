@@ -54,7 +54,7 @@ class KeywordsAllow(ContainsAny):
     code = "KEYWORD_MISSING"
     sarif = Rule(
         "keyword-missing",
-        "None of the demanded words in the answer",
+        "None of the required words in the answer",
         "The final text contains none of the words of guardrails.keywords.allow.",
         "Read the execution with kindlm show; tell the agent what it has to say.",
     )

@@ -114,7 +114,7 @@ class ToolCall(ExpectedCall, CheckSection):
     sarif = Rule(
         "forbidden-tool",
         "A forbidden tool was called",
-        "A tool was called of which toolCalls says shouldNotCall.",
+        "A tool was called that toolCalls forbids by shouldNotCall.",
         "Read the execution with kindlm show; take the tool away where it must not be called,"
         " or tell the agent when not to call it.",
         kind="tool_not_called",

@@ -92,7 +92,7 @@ def write_wanted(
 
 
 def check_folders(suites: Iterable[Suite], root: Path) -> None:
-    """End the command if the `outputDir` of a suite leads out of the project."""
+    """End the command if the `outputDir` of a suite is outside the project."""
     for suite in suites:
         folder = suite.document_folder
         if folder is not None and (outside := _leads_out(root, suite.path, folder)) is not None:
@@ -108,7 +108,7 @@ def _leads_out(root: Path, suite: str, folder: str) -> KindlmError | None:
         return None  # writing the document reports it
     return KindlmError(
         ErrorCode.CONFIG_FILE_REF_ERROR,
-        f"compliance.outputDir of {suite} leads out of the project: {shown(folder)}.",
+        f"compliance.outputDir of {suite} is outside the project: {shown(folder)}.",
         f"Name a folder below {root}.",
         where=SourceLocation(str(root / suite)),
     )

@@ -229,7 +229,7 @@ def _assertions(execution: ForeignExecution) -> Iterator[AssertionEvaluated]:
                 code,
                 Outcome.FAILED,
                 failure_code=code if code in codes() else None,
-                message="The file that was imported says no more.",
+                message="The imported file has no further details.",
             ),
         )
     if execution.score is not None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 RESTORE = "Restore it from a backup; kindlm history backup makes them."
 
-_NAME_ANOTHER = "Name a history of kindlm with --db, or one that is not there yet."
+_NAME_ANOTHER = "Name a history of kindlm with --db, or a file that does not exist yet."
 
 _NO_TABLE = re.compile(r"no such table: (?:main\.)?(\w+)")
 """SQLite's message about a missing table or view."""
@@ -80,7 +80,7 @@ def _not_opened(error: OpenError) -> KindlmError:
         first, *rest = error.problems
         removed = repair_hint(first, error.path)
         if first.state == "foreign":
-            removed = f"Remove it: {removed}. Tables may have changed by it: kindlm history rebuild"
+            removed = f"Remove it: {removed}. It may have changed tables: kindlm history rebuild"
         more = "; kindlm history verify names the others" if rest else ""
         message = f"Nothing is written into the history: it {error.reason}."
         return broken(message, f"{removed}{more}", where=where)

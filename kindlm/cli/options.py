@@ -142,14 +142,14 @@ NO_PROGRESS = flag("--no-progress", "Hide progress.")
 def _positive(limit: float | None) -> float | None:
     if limit is not None and limit <= 0:
         raise typer.BadParameter(
-            f"{limit:g} allows no call at all. Write a sum above 0, or leave it out."
+            f"{limit:g} allows no call at all. Write an amount above 0, or leave it out."
         )
     return limit
 
 
 MAX_COST = option(
     "--max-cost USD",
-    "Stop the run when it cost more, or an unknown sum.",
+    "Stop the run when it costs more, or an unknown amount.",
     callback=_positive,
 )
 """The cost limit of all commands but `kindlm test`, whose limit may be 0, for `--cache`."""
@@ -249,7 +249,7 @@ class TestOptions:
     )
     fail_fast: bool = flag("--fail-fast -x", "Stop after the first failure.")
     max_cost_usd: float | None = option(
-        "--max-cost USD", "Stop the run when it cost more, or an unknown sum.", min=0
+        "--max-cost USD", "Stop the run when it costs more, or an unknown amount.", min=0
     )
     max_time_s: float | None = option("--max-time SECONDS", "Stop the run after this time.", min=0)
     max_rpm: float | None = option(

@@ -63,7 +63,9 @@ def parse_reporters(values: Sequence[str], output: Path | None) -> list[Reporter
         refuse(what, f"Give the others a file: --reporter {names[-1]}=FILE")
     if output not in (None, STDOUT):
         if not without_file:
-            what = f"--output {output} has no report to take: each --reporter names a file already."
+            what = (
+                f"--output {output} has no report to write: each --reporter names a file already."
+            )
             refuse(what, "Leave --output out, or leave the file of one --reporter out.")
         reporters[without_file[0]] = replace(reporters[without_file[0]], file=output)
     return or_fail(distinct(reporters))
@@ -116,7 +118,7 @@ def spare(
             return Err(misuse(what, "Name a file in it."))
         what = "the history" if is_history(file, database) else kept.get(os.path.realpath(file), "")
         if what:
-            what = f"The {name} report would be written over {what}: {file}."
+            what = f"The {name} report would overwrite {what}: {file}."
             return Err(misuse(what, "Name another file."))
     return Ok(None)
 

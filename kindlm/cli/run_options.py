@@ -124,7 +124,7 @@ def _gated(suites: tuple[Suite, ...], options: TestOptions) -> tuple[Suite, ...]
     if not 0 <= rate <= 1:
         refuse(
             f"--gate {options.gate!r} is not a pass rate.",
-            "Write percent or a fraction: --gate 95, --gate 0.95",
+            "Write a percentage or a fraction: --gate 95, --gate 0.95",
         )
     if options.warnings:
         note(f"--gate {options.gate}: at least {percent(rate)} of executions must pass.")
@@ -201,15 +201,15 @@ def _check_options(options: TestOptions) -> None:
     }
     for name, (given, hint) in others.items():
         if given:
-            refuse(f"{name} does not go with --workers.", hint)
+            refuse(f"{name} cannot be combined with --workers.", hint)
 
 
 def require_no_selection(options: TestOptions) -> None:
     """End the command if options would change the tests of the resumed run."""
     if wrong := [option_name(name) for name in _NOT_RESUMED if getattr(options, name)]:
         refuse(
-            f"--resume goes on with what the run began with; it does not take {', '.join(wrong)}.",
-            "Leave that out, or begin a new run without --resume.",
+            f"--resume continues with the options of the run; it does not take {', '.join(wrong)}.",
+            "Leave them out, or start a new run without --resume.",
         )
 
 
@@ -241,7 +241,7 @@ def parse_shard(text: str) -> tuple[int, int]:
     if not (is_shard and 1 <= int(index) <= int(shards) <= MAX_SHARDS):
         refuse(
             f"--shard {text!r} is not a shard.",
-            f"Write which of how many this is, from 1, and at most {MAX_SHARDS:,}: --shard 2/4",
+            f"Write its number and the number of shards, at most {MAX_SHARDS:,}: --shard 2/4",
         )
     return int(index), int(shards)
 

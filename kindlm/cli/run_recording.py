@@ -343,7 +343,7 @@ def stop_on_signals(stop: Stop, held: HeldSignals) -> Iterator[None]:
             stop.request(name)
             # After SIGHUP, the terminal is gone.
             with suppress(OSError):
-                note(f"{name}: finishing what is in flight; once more ends it at once.")
+                note(f"{name}: finishing running executions; {name} again ends them at once.")
         else:
             stop.at_once.set()
 

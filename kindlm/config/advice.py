@@ -345,7 +345,7 @@ def _warn_of_addresses(config: KindlmConfig, reporter: Reporter) -> None:
             elif agent.endpoint and "{{serve." not in agent.endpoint:
                 reporter.warning(
                     ("agents", index, key),
-                    f'The agent "{agent.id}" is not started by kindlm, so that it does not get the'
+                    f'The agent "{agent.id}" is not started by kindlm, so it does not get the'
                     f" address of {what}",
                     "Start it with `serve`, and write {{serve.NAME.port}} into its `endpoint`",
                     reason=f"unreachable_{key}",

@@ -232,7 +232,7 @@ def _check_values(
                 hint = "To require absence, write `NAME: { $absent: true }`"
             elif not may_be_absent:
                 message = f"$absent has no meaning in {reporter.place(path)}"
-                hint = "It can stand in `whenState` only"
+                hint = "It is allowed only in `whenState`"
             else:
                 continue
             reporter.error((*place, "$absent"), message, hint, reason="absent", at_key=True)
@@ -240,7 +240,7 @@ def _check_values(
             reporter.error(
                 place,
                 f"{found[0]} has no value in {reporter.place(path)}",
-                "Arguments and state can stand in `then` and `setState` of responses only",
+                "Arguments and state are allowed only in `then` and `setState` of responses",
                 reason="unknown_placeholder",
                 value=found[0],
             )

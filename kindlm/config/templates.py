@@ -146,7 +146,7 @@ def check_deferred(
                 path,
                 f"{{{{{name}}}}} has no value here: variables of tests do not reach "
                 f"{reporter.place(path)}",
-                "Only {{env.NAME}} and {{serve.NAME.port}} can stand here",
+                "Only {{env.NAME}} and {{serve.NAME.port}} are allowed here",
                 reason="unknown_placeholder",
                 value=name,
             )

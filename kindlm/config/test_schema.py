@@ -222,7 +222,7 @@ class TestConfig(Section):
         if self.input is not None:
             # `absent_keys` has moved a usable input into `prompts` or `vars`.
             raise refuse(
-                "`input` does not go with what else the test says",
+                "`input` cannot be combined with the other messages of the test",
                 "Write the messages into `conversation`, or `{{input}}` into the prompt and a text"
                 " here",
                 key="input",

@@ -52,7 +52,7 @@ _PER_CENT = 100
 _PERCENTAGE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,3})?)[ \t]*%")
 _MAX_VALUE = 60
 
-_IN_MODELS = "Models that are tested stand in `models`, such as `models: [openai/gpt-4o]`"
+_IN_MODELS = "Tested models belong in `models`, such as `models: [openai/gpt-4o]`"
 _FIRST_TEST = "Add `tests:` with a first test. In another folder, kindlm init writes a suite"
 
 

@@ -72,7 +72,7 @@ def require_known_form(recorded: RecordedEvent) -> None:
         message = f"{recorded.type} is in a newer form than this kindlm knows: update it"
         raise ValueError(message)
     if event.OF_ATTEMPT and not _ATTEMPT.fullmatch(recorded.subject or ""):
-        message = f"{recorded.type} is about nothing that there can be: {recorded.subject!r}"
+        message = f"{recorded.type} has an impossible subject: {recorded.subject!r}"
         raise ValueError(message)
     data = recorded.data
     for key, number in _numbers(data):

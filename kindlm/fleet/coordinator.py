@@ -65,9 +65,9 @@ _AT_ONCE_S = 10.0
 _SIGNALS = frozenset({"Ctrl-C", "SIGTERM", "SIGHUP"})
 """Recorded reasons of an interruption that ended only one worker, and not the whole run."""
 
-_NOT_KEPT = "the history takes nothing that workers push"
+_NOT_KEPT = "the history cannot store what workers push"
 
-_SILENT_END = "a worker ended before it began, and said nothing: is there room for temporary files?"
+_SILENT_END = "a worker ended before it began, without output: is there room for temporary files?"
 
 _OUTPUT_LINES = 5
 
@@ -368,7 +368,7 @@ class Coordinator:
                 return ShardEnd(None, f"{type(error).__name__}: {error}")
         heard = self._shards[shard].heard
         if heard is not None and self._clock() - heard > SILENT_S:
-            return ShardEnd(None, f"its worker was not heard of for {SILENT_S:.0f} s")
+            return ShardEnd(None, f"its worker was silent for {SILENT_S:.0f} s")
         return None
 
     def _must_run_again(self, number: int, end: ShardEnd, db: sqlite3.Connection) -> bool:

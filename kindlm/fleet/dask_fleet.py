@@ -111,7 +111,7 @@ def _client(address: str) -> Result[Client]:
     for name in ("distributed", "distributed.client", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"})
-    hint = f"Is it there? Start one with: dask scheduler --port {urlsplit(address).port}"
+    hint = f"Is it running? Start one with: dask scheduler --port {urlsplit(address).port}"
     try:
         security = Security().get_connection_args("client")
         if address.startswith("tls:") and security["ssl_context"] is None:

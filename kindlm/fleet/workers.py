@@ -233,7 +233,7 @@ def run_shard(shard: ShardJob, *, started: _Started = lambda _: None) -> ShardEn
             if isinstance(claimed, Err):
                 return ShardEnd(None, claimed.error.message)
             if claimed.value["lease"] is None:
-                return ShardEnd(None, "the shard is not to be run any more")
+                return ShardEnd(None, "the shard must not run any more")
             for run in claimed.value["bring"]:
                 if isinstance(pulled := pull_run(client, database, run, trusted=True), Err):
                     return ShardEnd(None, pulled.error.message)

@@ -273,8 +273,8 @@ def _executions(key: str, entry: _Entry, warnings: list[str]) -> Iterator[Foreig
         if abs(passed / repeats - entry.pass_rate) > _ROUNDING:
             passed = int(entry.pass_rate * repeats)
             warnings.append(
-                f"{key}: a share of {entry.pass_rate:g} of {count(repeats, 'repeat')} is no whole"
-                f" number: {passed} count as passed."
+                f"{key}: a share of {entry.pass_rate:g} of {count(repeats, 'repeat')} is not a"
+                f" whole number: {passed} count as passed."
             )
     for repeat in range(repeats):
         good = None if passed is None else repeat < passed

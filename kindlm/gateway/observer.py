@@ -33,7 +33,7 @@ _NOT_ASSIGNED = (
 )
 
 _BLOCKS = (
-    "The agent called a model in a way that blocks the event loop, so that the call cannot go"
+    "The agent called a model in a way that blocks the event loop, so the call cannot go"
     " through the gateway. Await an asynchronous client, or write the agent as a function that is"
     " not `async`."
 )

@@ -170,7 +170,7 @@ class BaselineChecks:
                 return KindlmError(
                     ErrorCode.BASELINE_CORRUPT,
                     f"The baseline, run {run}, was changed after it was recorded: {changed}.",
-                    f"Look: kindlm history verify {run}. Choose another run: kindlm baseline set"
+                    f"See: kindlm history verify {run}. Choose another run: kindlm baseline set"
                     " RUN",
                 )
         return None

@@ -29,7 +29,7 @@ _HEAD = 4
 
 _BODY_NOT_SHOWN = "[not shown: it holds personal data]"
 
-_NOT_SHOWN = "[not shown: it may repeat personal data, and the text that would tell was erased]"
+_NOT_SHOWN = "[not shown: it may repeat personal data, and the text that would show it was erased]"
 
 
 def source_text(source: str, attempt: AttemptView) -> str | None:

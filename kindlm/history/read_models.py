@@ -130,7 +130,7 @@ def _changed(stored: sqlite3.Connection, run: str) -> Iterator[str]:
                     place = first_difference(stored, computed, table, where, {"run": run})
                     if place is not None:
                         yield (
-                            f"table {table} is not what the events of run {run} give,"
+                            f"table {table} is not what the events of run {run} say,"
                             f" first at {place}"
                         )
     except (ProjectionError, sqlite3.Error) as error:

@@ -103,7 +103,7 @@ class _PendingTest:
         self._cut = KindlmError(
             ErrorCode.ASSERTION_EVAL_ERROR,
             f"pytest ended the scenario: {why}",
-            "What it had checked until then is shown.",
+            "The report shows what it checked before that.",
         )
         for task in self._running:
             task.cancel()
@@ -285,7 +285,7 @@ class DrivenRun:
             part = parts.pop((test.path, test.name), None)
             if part is None:
                 again = (
-                    "it ran already in this session, and what came of it is recorded: kindlm show "
+                    "it ran already in this session, and its result is recorded: kindlm show "
                     f"{self.run}; to repeat it, write @scenario(repeats=…)"
                 )
                 test.ended(Ran(error=lost.get(test.path), reason=again))

@@ -29,7 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--kindlm-repeat",
         type=int,
         metavar="N",
-        help="how often each scenario is run, instead of what it says itself",
+        help="how often to run each scenario, instead of its `repeats`",
     )
     group.addoption(
         "--kindlm-max-cost",

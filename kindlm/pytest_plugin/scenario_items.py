@@ -363,7 +363,7 @@ def _finish_item(live: DrivenRun, ran: Ran, options: SessionOptions) -> None:
     if ran.error is not None:
         pytest.fail(error_text(ran.error), pytrace=False)
     if not ran.complete:
-        pytest.fail(f"It did not run to its end: {ran.reason}", pytrace=False)
+        pytest.fail(f"It did not finish: {ran.reason}", pytrace=False)
     if ran.status is Status.SKIPPED:
         pytest.skip("none of it ran")
     if ran.status is not Status.PASSED:

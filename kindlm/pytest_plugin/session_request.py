@@ -78,7 +78,9 @@ def read_options(config: pytest.Config) -> SessionOptions:
     if repeat is not None and not 1 <= repeat <= MAX_REPEAT:
         raise pytest.UsageError(f"--kindlm-repeat {repeat}: write a number from 1 to {MAX_REPEAT}")
     if max_cost is not None and not (math.isfinite(max_cost) and max_cost > 0):
-        raise pytest.UsageError(f"--kindlm-max-cost {max_cost} is no limit: write a number above 0")
+        raise pytest.UsageError(
+            f"--kindlm-max-cost {max_cost} is not a limit: write a number above 0"
+        )
     named = config.getoption("--kindlm-db")
     sent: dict[str, Any] = getattr(config, "workerinput", {}).get("kindlm", {})
     if sent:

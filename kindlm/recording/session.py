@@ -155,7 +155,7 @@ class _Session:
         await self.recorder.durable()
         if lost is not None:
             self.watcher.show_problem(lost.error)
-            self.stop.abort(f"suite {lost.name!r} cannot go on: {lost.error.message}")
+            self.stop.abort(f"suite {lost.name!r} cannot continue: {lost.error.message}")
 
     async def _run_once(self, plan: Plan, ports: Ports) -> bool:
         """Run a plan that is known from the start; return whether all of it is done."""

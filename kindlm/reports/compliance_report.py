@@ -82,10 +82,10 @@ def _sealed(text: str, facts: Mapping[str, Any], above: str) -> Document:
         way_out = "Restore it from a backup" if events else "Run `kindlm history rebuild`"
         warning = (
             "**NOT AS RECORDED.** The history that this document was read from was changed: it is"
-            f" no evidence. {way_out}. Then make the document again.\n\n{changes}\n"
+            f" not evidence. {way_out}. Then make the document again.\n\n{changes}\n"
         )
         changed = broken(
-            "The compliance report is no evidence: the history that it was read from was changed.",
+            "The compliance report is not evidence: the history that it was read from was changed.",
             f"{way_out}. See what was changed: kindlm history verify",
         )
     content = _BLANKS.sub("\n\n", warning + text).strip() + "\n\n"

@@ -291,7 +291,7 @@ def without_trial(name: str, where: SourceLocation) -> KindlmError:
 
 def _no_scenario(test: _Test) -> KindlmError:
     return misuse(
-        f"{test.name} takes a trial and is not run: it is no scenario",
+        f"{test.name} takes a trial and is not run: it is not a scenario",
         'Write @scenario("what it is about") above it.',
         test.where,
         "no_scenario",

@@ -49,7 +49,7 @@ _CODES = {
 _HINTS = {
     403: "Ask the owner of the server to raise the quota of the token.",
     404: "Check the name of the run, and whether the token is for its project.",
-    409: "The run went on in two histories: keep both, and push the other one to another server.",
+    409: "The run continued in two histories: keep both, and push the other one to another server.",
     413: "An event of the run is larger than the server takes.",
     422: "Check the history: kindlm history verify. Or update kindlm, here or on the server.",
     429: "Wait a while, then run it again. What has arrived is not sent again.",
@@ -254,7 +254,7 @@ class HistoryClient:
             # A body compressed twice can grow a million times.
             encoding = response.headers.get("content-encoding", "identity")
             if encoding.strip().lower() not in ("identity", "gzip"):
-                raise _UnusableError("its answer is packed in a way that was not asked for")
+                raise _UnusableError("its answer has an encoding that was not requested")
             total = 0
             async for piece in response.aiter_bytes():
                 total += into.write(piece)

@@ -297,7 +297,7 @@ class HistoryApi:
         self._tokens.count_push(grant)
         encoding = request.headers.get(b"content-encoding", b"identity").decode("latin-1").lower()
         if encoding not in ("gzip", "identity"):
-            raise ApiError(422, "The body is neither gzip nor as it is: no other encoding is read.")
+            raise ApiError(422, "The body is neither plain nor gzip: no other encoding is read.")
         loop = asyncio.get_running_loop()
         with SpooledTemporaryFile(_IN_MEMORY) as file:
             await _receive_body(request.receive, request.headers, file, self._longest_body)

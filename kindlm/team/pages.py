@@ -151,7 +151,7 @@ class Pages:
         if request.path == "/":
             return _redirect(START_PAGE)
         if request.method not in _READS and not request.path.startswith(f"{PREFIX}/"):
-            return _refused(403, "The pages of a history only read.")
+            return _refused(403, "These pages are read-only.")
         return None
 
     def _to_login(self, request: Request) -> Response:

@@ -18,7 +18,7 @@ from kindlm.team.protocol import ApiError, PushAnswer
 from kindlm_store import Append, OpenError
 
 _HINTS = {
-    409: "It went on in both histories: pull it into another one (--db).",
+    409: "It continued in both histories: pull it into another one (--db).",
     422: "Nothing of it was taken. Check the server's history: kindlm history verify",
 }
 

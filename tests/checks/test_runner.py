@@ -70,7 +70,7 @@ TALK = Transcript(turns=(Turn("a", (Step("one"),)), Turn("b", (Step("two"),))))
 def test_what_is_expected_of_an_answer_that_never_came_is_not_asked_of_another_one() -> None:
     result = run(LastText(), TALK, turn=3)
     assert result.outcome is Outcome.SKIPPED
-    assert "did not come to this message" in result.message
+    assert "did not reach this message" in result.message
 
 
 @pytest.mark.parametrize(("turn", "text"), [(None, "two"), (1, "one"), (2, "two")])

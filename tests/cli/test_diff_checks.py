@@ -44,7 +44,7 @@ def test_an_expectation_that_was_taken_away_is_named_at_its_test(
     record(contains=["good"], repeats=repeats)
     done = kindlm("diff")
     assert done.code == 0
-    assert "Same result, other checks" in done.out
+    assert "Same result, different checks" in done.out
     assert f"greets · fake  passed {repeats}/{repeats}  unchanged" in done.out
     assert "test definition changed: expect" in done.out
     assert f"{repeats}/{repeats} → not checked" in done.out

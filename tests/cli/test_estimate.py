@@ -96,7 +96,7 @@ def test_what_an_agent_spends_is_not_known() -> None:
     ("target", "checks", "tokens"),
     [
         ("shop", (), "  unknown"),
-        ("shop", ({"criteria": "x", "minScore": 1},), ", and what is not known"),
+        ("shop", ({"criteria": "x", "minScore": 1},), ", plus an unknown amount"),
         ("gpt", (), "about 10 in, at most 10 out"),
     ],
 )

@@ -40,7 +40,7 @@ def test_a_report_is_not_written_over_the_suite(kindlm):
     for file in ("./x/../kindlm.yaml", "link.yaml"):
         outcome = kindlm("test", "--reporter", f"json={file}")
         assert outcome.code == 1
-        assert "would be written over a suite" in outcome.err
+        assert "would overwrite a suite" in outcome.err
     assert Path("kindlm.yaml").read_bytes() == suite
     assert not Path(".kindlm/kindlm.db").exists()
 
@@ -54,13 +54,13 @@ def test_a_report_is_not_written_over_what_a_suite_is_made_of(kindlm):
     for option in (("--reporter", "junit=t.md"), ("--pdf", "t.md")):
         outcome = kindlm("test", *option)
         assert outcome.code == 1
-        assert "would be written over a file that a suite refers to" in outcome.err
+        assert "would overwrite a file that a suite refers to" in outcome.err
     assert kindlm("test").code == 0
     before = suite.read_bytes()
     for option in ("-o", "--pdf"):
         outcome = kindlm("report", "--format", "compliance", option, "kindlm.yaml")
         assert outcome.code == 1
-        assert "would be written over a suite" in outcome.err
+        assert "would overwrite a suite" in outcome.err
     assert suite.read_bytes() == before
     assert Path("t.md").read_text() == "Mine."
 
@@ -74,7 +74,7 @@ def test_no_report_is_written_over_the_history(kindlm, beside):
     for command in ("test", "report"):
         outcome = kindlm(command, "-o", history)
         assert outcome.code == 1
-        assert "would be written over the history" in outcome.err
+        assert "would overwrite the history" in outcome.err
     assert kindlm("verify").code == 0
 
 

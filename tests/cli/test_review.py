@@ -138,7 +138,7 @@ class TestRecording:
             (("latest", "1", "maybe"), "maybe"),
             (("latest", "1"), "Write RUN, EXECUTION, and pass or fail"),
             (("latest", "1", "pass", "--suite", "support"), "require --agreement"),
-            (("latest", "1", "--agreement"), "does not go with EXECUTION"),
+            (("latest", "1", "--agreement"), "cannot be combined with EXECUTION"),
         ):
             outcome = review(*arguments)
             assert (outcome.code, outcome.out) == (1, "")

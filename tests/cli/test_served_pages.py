@@ -18,7 +18,7 @@ import pytest
         (("--keep", "9999-01-01"), "--keep '9999-01-01' is in the future."),
         (("--keep", "6m"), "--keep 180d for 6 months"),
         (("--keep", "0d"), "To keep all: no --keep"),
-        (("--trust-header", "X User"), "'X User' is no header."),
+        (("--trust-header", "X User"), "'X User' is not a header."),
         (("--host", "0.0.0.0", "--port", "0"), "kindlm token create"),
     ],
 )

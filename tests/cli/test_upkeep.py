@@ -70,7 +70,7 @@ def test_a_changed_event_is_found_and_its_place_is_reported(kindlm: Any, recorde
     assert "problem" in outcome.out.splitlines()[-1]
     # From these, tables would be computed that say what was never recorded.
     of_run = kindlm("verify", "k3f", "--db", recorded.path)
-    assert "NOT what its events give: restore the history from a backup\n" in of_run.out
+    assert "NOT what its events say: restore the history from a backup\n" in of_run.out
     assert "history rebuild" not in outcome.out + of_run.out
 
 
@@ -96,7 +96,7 @@ def test_a_run_whose_tables_were_changed_is_reported_from_its_events(
     kindlm: Any, recorded: Any
 ) -> None:
     verify = ("verify", "k3f", "--db", recorded.path)
-    assert "✓ tables of run k3f9x2ab: what its events give\n" in kindlm(*verify).out
+    assert "✓ tables of run k3f9x2ab: what its events say\n" in kindlm(*verify).out
     with closing(sqlite3.connect(recorded.path, isolation_level=None)) as connection:
         connection.execute("UPDATE executions SET status = 'passed'")
 
@@ -105,17 +105,16 @@ def test_a_run_whose_tables_were_changed_is_reported_from_its_events(
     assert "1 stream, 8 events" in outcome.out
     assert "all as recorded\n" in outcome.out
     assert (
-        "✗ tables of run k3f9x2ab: NOT what its events give: kindlm history rebuild\n"
-        in outcome.out
+        "✗ tables of run k3f9x2ab: NOT what its events say: kindlm history rebuild\n" in outcome.out
     )
-    assert "table executions is not what the events of run k3f9x2ab give" in outcome.out
+    assert "table executions is not what the events of run k3f9x2ab say" in outcome.out
     # The run is passed now, as its tables say, and the document no evidence of that.
     report = ("report", "--db", recorded.path, "--format")
     assert kindlm(*report, "json").code == 0
     document = kindlm(*report, "compliance")
     assert document.code == 1
     assert document.out.startswith("**NOT AS RECORDED.**")
-    assert "is no evidence" in document.err
+    assert "is not evidence" in document.err
     assert kindlm("rebuild", "--db", recorded.path).code == 0
     assert kindlm(*verify).code == 0
 

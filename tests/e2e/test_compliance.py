@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -138,7 +139,7 @@ def test_a_folder_outside_of_the_project_is_refused_before_anything_is_called(
     workspace.suite(server.url, compliance={"enabled": True, "outputDir": folder})
     done = workspace.run("test")
     assert done.returncode == 1
-    assert "leads out of the project" in done.stderr
+    assert "is outside the project" in done.stderr
     assert not server.requests
     assert not (workspace.root.parent / "out").exists()
 
@@ -236,7 +237,7 @@ def test_a_pdf_takes_the_place_of_nothing_else(
     ):
         done = workspace.run(*command)
         assert done.returncode == 1, command
-        assert "would be written" in done.stderr or "is a folder" in done.stderr
+        assert re.search("would (overwrite|be written)|is a folder", done.stderr), command
     assert suite.read_bytes() == kept
     assert files(workspace) == []
     assert len(workspace.query("SELECT id FROM runs")) == 1

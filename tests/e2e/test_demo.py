@@ -40,6 +40,6 @@ def test_it_leaves_a_folder_with_other_things_alone(workspace):
     mine.write_text("mine", encoding="utf-8")
     done = workspace.run("demo", ".")
     assert done.returncode == 1
-    assert "holds something else" in done.stderr
+    assert "holds other files" in done.stderr
     assert mine.read_text("utf-8") == "mine"
     assert sorted(path.name for path in workspace.root.iterdir()) == ["agent.yaml"]

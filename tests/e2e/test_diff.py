@@ -106,7 +106,7 @@ def test_behaviour_that_changed_in_a_test_that_still_passes(workspace: Any) -> N
     record(workspace, OTHERWISE)
     done = workspace.run("diff")
     assert done.returncode == 0
-    assert "Other behaviour, neither better nor worse" in done.stdout
+    assert "Different behaviour, neither better nor worse" in done.stdout
     assert 'fields  added "all"' in done.stdout
     assert workspace.run("diff", "--fail-on", "behaviour").returncode == 1
     assert workspace.run("diff", "--fail-on", "any").returncode == 0
@@ -157,7 +157,7 @@ def test_the_history_is_not_written_over(workspace: Any) -> None:
     record(workspace, GOOD)
     done = workspace.run("diff", "-o", ".kindlm/kindlm.db")
     assert done.returncode == 1
-    assert "over the history" in done.stderr
+    assert "would overwrite the history" in done.stderr
     assert workspace.run("runs").returncode == 0
 
 

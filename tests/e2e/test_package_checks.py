@@ -122,7 +122,7 @@ def test_demands_are_one_of_those_there_are(shop: Shop) -> None:
     shop.write(TOO_LONG)
     done = shop.workspace.run("validate")
     assert done.returncode == 1
-    assert "has `demands` that is no kindlm.plugins.Demands" in done.stderr
+    assert "has `demands` that is not a kindlm.plugins.Demands" in done.stderr
 
 
 def test_no_answer_explains_that_a_limit_is_exceeded(shop: Shop) -> None:

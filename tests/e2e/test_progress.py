@@ -39,14 +39,14 @@ def test_the_line_says_whom_the_oldest_execution_waits_for_and_fits(
         assert cell_len(line) < width
     os.close(slave)
     process.send_signal(signal.SIGINT)
-    while "once more ends it" not in shown:
+    while "again ends them" not in shown:
         shown += os.read(master, 65536).decode(errors="replace")
     process.send_signal(signal.SIGINT)
     process.wait(60)
     os.close(master)
     assert "\x1b[31mcharge" not in shown
     # The line was erased for the message.
-    assert re.search(r"\r\x1b\[2KCtrl-C: [^\r\n]* once more ends it", shown)
+    assert re.search(r"\r\x1b\[2KCtrl-C: [^\r\n]* again ends them", shown)
 
 
 def _set_width(terminal: int, width: int) -> None:

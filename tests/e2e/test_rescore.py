@@ -565,9 +565,9 @@ def test_what_cannot_be_rescored_is_reported(workspace: Workspace, server: Loopb
     write_orders(workspace, server, 1)
     run = workspace.report()["run"]["id"]
     assert "There is no run 'nope'" in told("nope")
-    assert "--all does not go with RUN" in told(run, "--all")
+    assert "--all cannot be combined with RUN" in told(run, "--all")
     assert "--since is for many runs" in told("--since", "1d")
-    assert "--resume does not go with RUN" in told(run, "--resume", "x")
+    assert "--resume cannot be combined with RUN" in told(run, "--resume", "x")
     other = workspace.root / "other.yaml"
     text = (workspace.root / "kindlm.yaml").read_text()
     other.write_text(text.replace("name: orders", "name: others"), encoding="utf-8")

@@ -158,7 +158,7 @@ def test_a_command_that_ends_without_a_word_is_no_empty_refusal(history: History
 
     coordinator, _, stop, _ = carry_out(history, [ends])
     assert coordinator.refusal is None
-    assert "ended before it began, and said nothing" in (stop.reason or "")
+    assert "ended before it began, without output" in (stop.reason or "")
 
 
 def test_a_worker_that_was_heard_of_has_begun_even_if_it_pushed_no_events(
@@ -330,7 +330,7 @@ def test_what_cannot_be_kept_is_not_paid_for(history: History) -> None:
     assert coordinator.claim(1) == {"lease": None}
     assert stop.aborted
     assert str(coordinator.failure) == "no space left"
-    assert coordinator.undone == {1: "the history takes nothing that workers push"}
+    assert coordinator.undone == {1: "the history cannot store what workers push"}
 
 
 def test_warnings_of_workers_are_shown_once(history: History) -> None:

@@ -263,7 +263,7 @@ def test_ctrl_c_ends_all_workers_and_says_how_to_go_on(
     with beside(interrupt):
         run = workspace.run("test", "--workers", "2", "--run-group", "g3")
     assert run.returncode == 1
-    assert "Ctrl-C: finishing what is in flight" in run.stderr
+    assert "Ctrl-C: finishing running executions" in run.stderr
     assert "Next: kindlm test --resume g3" in run.stdout
     assert len(forks) == 2
     assert all(fork.poll() is not None for fork in forks)
@@ -286,7 +286,7 @@ def test_a_group_that_has_spent_its_money_says_that_it_needs_more(
     ("options", "message"),
     [
         (["--workers", "0"], "--workers '0' is"),
-        (["--workers", "2", "--failed"], "--failed does not go with --workers"),
+        (["--workers", "2", "--failed"], "--failed cannot be combined with --workers"),
     ],
 )
 def test_what_workers_cannot_do_is_refused_before_any_call(
@@ -365,7 +365,7 @@ def test_a_suite_that_is_changed_meanwhile_stops_the_run_before_other_calls_are_
     with beside(change):
         run = workspace.run("test", "--workers", "1", "--run-group", "g6", "-j", "1")
     assert run.returncode == 1
-    assert "The suites are not as they were when this run began" in run.stderr
+    assert "The suites have changed since this run began" in run.stderr
     assert set(asked(server)) == {("k0", "agent")}
     suite.write_text(as_it_was)
     resumed = workspace.run("test", "--resume", "g6")

@@ -73,7 +73,7 @@ def test_what_an_agent_does_as_a_tool_is_unseen(server):
 
     agent = _agent(name="front", tools=[AgentTool(_agent())])
     (reply,) = Talk(agent).say("Hello")
-    assert "an agent is a tool" in (reply.unseen or "")
+    assert "one agent is used as a tool" in (reply.unseen or "")
 
     async def events(text):
         return await InMemoryRunner(agent).run_debug(text, quiet=True)
@@ -82,7 +82,7 @@ def test_what_an_agent_does_as_a_tool_is_unseen(server):
     server.use_script({"rules": [{"when": {"notCalled": "desk"}, "reply": asks}, *SCRIPT["rules"]]})
     (reply,) = Talk(events).say("Which order?")
     assert [use.call.name for use in reply.tool_uses] == ["desk"]
-    assert "an agent that is a tool" in (reply.unseen or "")
+    assert "an agent used as a tool" in (reply.unseen or "")
 
 
 def test_tools_of_agents_below_are_seen(server):

@@ -201,7 +201,7 @@ def test_the_system_prompt_is_read(project: Project) -> None:
         (("--provider", "antropic", "--model", "m"), 'Did you mean "anthropic"?'),
         (("--agent", "http://user:secret-word@127.0.0.1/"), "holds a secret"),
         (("--agent", "shop.agent:graph"), 'type = "python"'),
-        (("--failed",), "it goes with --from-run"),
+        (("--failed",), "it requires --from-run"),
     ],
 )
 def test_what_cannot_be_meant_is_reported_before_anything_is_called(

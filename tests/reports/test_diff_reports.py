@@ -186,7 +186,7 @@ def test_a_check_that_is_not_made_any_more_is_named_in_every_form(
         assert (kept["after"]["of"], gone["before"]["of"], gone["after"]["of"]) == (3, 3, 0)
         assert gone["label"] == f"{HOSTILE}gone"
         return
-    assert "same result, other checks" in text.casefold()
+    assert "same result, different checks" in text.casefold()
     assert "1 test checks something else with the same result" in text
     assert text.count("3/3 → not checked") == 1
 

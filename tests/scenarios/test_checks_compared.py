@@ -77,7 +77,7 @@ def test_a_check_that_was_removed_or_added_is_named(
     )
     run(["diff"])
     shown = capsys.readouterr().out
-    assert "Same result, other checks" in shown
+    assert "Same result, different checks" in shown
     line = "3/3 → not checked" if before else "not checked → 3/3"
     assert f"· not_contains overdue  {line}" in shown
     after = project.rows("SELECT id FROM runs ORDER BY started_at DESC")[0][0]

@@ -240,7 +240,7 @@ def test_signal_handlers_of_a_scenario_end_with_it(project: Project) -> None:
     finally:
         process.kill()
     assert process.returncode == 1
-    assert "SIGTERM: finishing what is in flight" in stderr, stdout + stderr
+    assert "SIGTERM: finishing running executions" in stderr, stdout + stderr
     assert project.statuses()["test_handles"] == "failed"
 
 

@@ -146,7 +146,7 @@ def signal_twice(process: Started, number: int) -> None:
     """Send a run the signal, and once more when it was taken note of: at once, both may be one."""
     assert process.stderr is not None
     process.send_signal(number)
-    while "once more ends it" not in process.stderr.readline():
+    while "again ends them" not in process.stderr.readline():
         assert process.poll() is None
     process.send_signal(number)
 

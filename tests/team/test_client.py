@@ -198,7 +198,7 @@ def test_a_packed_answer_is_unpacked_once() -> None:
     damaged = (200, b"x" * 100, {"content-encoding": "gzip"})
     with answering(twice, more, damaged) as server:
         client = HistoryClient(server.url, TOKEN, patience_s=0)
-        assert "packed in a way that was not asked for" in failure(client.runs()).message
+        assert "has an encoding that was not requested" in failure(client.runs()).message
         assert client.runs() == Ok([])
         assert "cannot be reached" in failure(client.runs()).message
         client.close()

@@ -91,7 +91,7 @@ STATUSES: Final = (
     ),
 )
 CALLS: Final = (
-    Departure("every call that is not there any more is told", lambda case: vanished(case) != 0),
+    Departure("every call that no longer exists is told", lambda case: vanished(case) != 0),
 )
 CODES: Final = (
     Departure(

@@ -20,12 +20,12 @@ from kindlm.plugins import AgentReply, AgentRequest, Framework, Usage
 _PACKAGE = "google.adk"
 _USER = "kindlm"
 _INNER = (
-    "an agent is a tool of another one, and ADK does not show which tools it called. Make it "
+    "one agent is used as a tool by another, and ADK does not show which tools it called. Make it "
     "one of the `sub_agents`, or use `telemetry: otlp`"
 )
 _MAY_BE_INNER = (
-    "a call with nothing but a `request` may be of an agent that is a tool, and the events of ADK "
-    "do not show which tools it called. Give kindlm the agent itself"
+    "a call with nothing but a `request` may be a call of an agent used as a tool, and the events "
+    "of ADK do not show which tools it called. Give kindlm the agent itself"
 )
 
 

@@ -30,8 +30,8 @@ _INSIDE_CODE = (
     "the agent itself, with the executor `local`"
 )
 _MANAGED = (
-    "a call with a `task` may be of a managed agent, and results of smolagents do not show which "
-    "tools it called. Give kindlm the agent itself"
+    "a call with a `task` may be a call of a managed agent, and results of smolagents do not show "
+    "which tools it called. Give kindlm the agent itself"
 )
 _LIMIT = "the agent reached its step limit (`max_steps`)"
 

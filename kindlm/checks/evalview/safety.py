@@ -313,7 +313,7 @@ class NoPii(Check):
         "Personal data in the answer",
         "The final text holds an e-mail address, a phone number, a US social security number, a"
         " credit card or a street address.",
-        "Read the execution with kindlm show; keep the data out of what tools answer, or tell"
+        "Read the execution with kindlm show; keep the data out of tool results, or tell"
         " the agent not to repeat it.",
     )
 

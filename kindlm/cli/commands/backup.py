@@ -95,6 +95,6 @@ def _is_there(file: Path) -> KindlmError:
 
 def _unlike(what: str, source: Path) -> KindlmError:
     return broken(
-        f"No backup was made: the history is not as it was recorded: {what}.",
+        f"No backup was made: the history differs from what was recorded: {what}.",
         f"See what is wrong: kindlm history verify. {salvage_hint(source)}",
     )

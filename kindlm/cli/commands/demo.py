@@ -79,7 +79,7 @@ def _write_files(folder: Path) -> None:
         return
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         refuse(
-            f"The folder {folder} holds something else already.",
+            f"The folder {folder} already holds other files.",
             "Name another one: kindlm demo FOLDER",
         )
     create_project(folder, "agent", overwrite=False)
@@ -116,7 +116,7 @@ def _record(folder: Path, label: str, page: Page) -> str:
         if view.is_recorded and view.info.ended == "finished":
             return run
     page.blank()
-    page.line("The run did not finish, and the story ends here: kindlm demo tells it anew.")
+    page.line("The run did not finish, so the demo ends here. Start it again: kindlm demo")
     raise typer.Exit(1)
 
 

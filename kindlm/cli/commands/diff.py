@@ -98,7 +98,7 @@ def diff_command(
     history = existing_history(db)
     output = None if output == STDOUT else output
     if output is not None and is_history(output, history.database):
-        refuse(f"The comparison would be written over the history: {output}.", "Name another file.")
+        refuse(f"The comparison would overwrite the history: {output}.", "Name another file.")
     threshold = or_fail(regression_threshold(history.root))
     options = DiffOptions(FailOn(fail_on), test, regression_threshold=threshold)
     shown = report_options(db, verbose=verbose)

@@ -116,7 +116,7 @@ def _require_events(db: sqlite3.Connection, run: str, after: int) -> None:
     query = "SELECT version FROM streams WHERE name = ?"
     (version,) = db.execute(query, (f"run/{run}",)).fetchone()
     if after > version:
-        there = f"Run {run} has {count(version, 'event')}, so that there is no version {after:,}."
+        there = f"Run {run} has {count(version, 'event')}, so there is no version {after:,}."
         refuse(there, f"Name a version up to {version:,}, or leave out --after.")
 
 

@@ -95,7 +95,7 @@ def gen_command(options: GenOptions) -> int:
     is_recorded = options.from_trace is not None or options.from_run is not None
     if not is_recorded and (options.failed or options.keep_personal_data):
         name = "--failed" if options.failed else "--keep-personal-data"
-        raise typer.BadParameter("it goes with --from-run or --from-trace", param_hint=name)
+        raise typer.BadParameter("it requires --from-run or --from-trace", param_hint=name)
     asks_model = options.from_ is None and not is_recorded
     if asks_model and options.count > MOST_PLANNED:
         raise typer.BadParameter(f"a model plans at most {MOST_PLANNED}", param_hint="--count")

@@ -217,12 +217,14 @@ def _report(
         for path, scenario in generated.files.items():
             title = one_line(scenario.title)
             sys.stdout.write(f"{_shown(folder / path)}  {scenario.category}: {title}\n")
-        sys.stdout.write(f"{_shown(folder / generated.profile)}  what the agent was taken for\n")
+        sys.stdout.write(
+            f"{_shown(folder / generated.profile)}  what kindlm understood of the agent\n"
+        )
         for line in generated.left_out:
             note(f"Left out: {line}")
         missing = options.count - len(generated.files)
         if missing > 0:
-            note(f"The plan held {count(missing, 'test')} fewer than were asked for.")
+            note(f"The plan held {count(missing, 'test')} fewer than requested.")
         note(f"Recorded as run {run}{_cost(view)}.")
     return 0
 
@@ -291,7 +293,7 @@ def write_attacks(options: GenOptions, source: str) -> int:
     for why, number in found.left_out.items():
         note(f"Left out: {count(number, 'attack')} {why}.")
     if not attacks:
-        refuse(f"{source} has no attack that a test can make.", "Choose another name.")
+        refuse(f"{source} has no attack that can become a test.", "Choose another name.")
     if target.is_agent and any(attack.tools for attack in attacks):
         hint = "Pass --provider and --model in place of --agent."
         refuse(f"The attacks of {source} need simulated tools, as models have.", hint)

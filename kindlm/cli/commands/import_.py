@@ -159,11 +159,11 @@ def _import_export(opened: BinaryIO, file: Path, database: Path) -> _Imported:
 def _refused(file: Path, error: RefusedError) -> KindlmError:
     hints = {
         "going on": "Wait until it has ended, then import again.",
-        "apart": "It went on in both histories: import the file into another one (--db). Delete it"
-        " if it holds what could not be written here.",
+        "apart": "It continued in both histories: import the file into another one (--db). Delete"
+        " it if it holds what could not be written here.",
         "behind": "The file only holds later ones: name the history with the others (--db), or"
         " import those first.",
-        "unsound": "The file is not as it was written: export the run again.",
+        "unsound": "The file was changed after it was written: export the run again.",
     }
     reason = str(error).replace("/", " ", 1)
     return broken(f"Nothing of {file} was imported: {reason}.", hints[error.kind])

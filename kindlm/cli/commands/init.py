@@ -111,7 +111,7 @@ def _init_scenarios(folder: Path, agent: str | None, *, force: bool) -> None:
         if key is not None:
             key = ask("Which environment variable holds the key", key, _variable)
         if agent is None:
-            agent = ask("URL of your agent (none: a small one comes along)", "", _url) or None
+            agent = ask("URL of your agent (none: use a small bundled one)", "", _url) or None
     settings = {"provider": provider, "model": model, "api_key_env": key}
     lines = [f"{name} = {quoted(value)}" for name, value in settings.items() if value is not None]
     values = {"__LLM__": "\n".join(lines)}

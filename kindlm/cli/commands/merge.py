@@ -121,7 +121,7 @@ def _explained(merged: _Merged, refusal: RefusedError) -> KindlmError:
         "going on": "Merge it again when it has ended.",
         "apart": "It was copied, and resumed in both histories. Both stay as they are; to look at"
         f" the other one: kindlm show {refusal.stream.removeprefix('run/')} --db {file}",
-        "unsound": "All that is not named here was merged. "
+        "unsound": "Everything else was merged. "
         + (
             _BACKUP
             if merged.is_damaged

@@ -131,10 +131,10 @@ def _matcher(pattern: str) -> Callable[[str], bool]:
     except PatternError as error:
         fail([_unusable(pattern, error)])
     if matches_all:
-        what = f"{pattern!r} matches the empty text, so that it" if pattern else "is empty: it"
+        what = f"{pattern!r} matches the empty text, so it" if pattern else "is empty: it"
         refuse(
             f"--matching {what} would erase every text.",
-            "Write a pattern of what is to go, such as 'jane\\.roe@example\\.com'. To erase by run"
+            "Write a pattern of what to erase, such as 'jane\\.roe@example\\.com'. To erase by run"
             " or age: --run ID, --older-than 90d",
         )
     return matches

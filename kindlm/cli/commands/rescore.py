@@ -73,4 +73,4 @@ def _check_options(options: RescoreOptions) -> None:
     else:
         return
     if given := [name for name, value in others.items() if value]:
-        refuse(f"{option} does not go with {', '.join(given)}.", hint)
+        refuse(f"{option} cannot be combined with {', '.join(given)}.", hint)

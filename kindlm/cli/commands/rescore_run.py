@@ -138,13 +138,13 @@ def _rescoring_of(
     if lacking is not None:
         parts.append(lacking.why)
     if new := len(only - then):
-        parts.append(f"{count(new, 'new test')} without anything recorded")
+        parts.append(f"{count(new, 'new test')} without a recording")
     if gone := len(then - defined):
-        parts.append(f"{count(gone, 'test')} that is not there any more left out")
+        parts.append(f"{count(gone, 'removed test')} left out")
     if reworded:
         parts.append(
-            f"the prompt of {count(reworded, 'test')} has changed since, and what was said"
-            " is the answer to the earlier one"
+            f"the prompt of {count(reworded, 'test')} has changed since: the recorded answers"
+            " are to the earlier prompt"
         )
     again = replace(
         request,

@@ -50,7 +50,7 @@ def review_command(
         from kindlm.reports.terminal.agreement import agreement_json, write_agreement
 
         if execution is not None or verdict is not None or text is not None:
-            refuse("--agreement does not go with EXECUTION, a verdict or --note.", _USAGE)
+            refuse("--agreement cannot be combined with EXECUTION, a verdict or --note.", _USAGE)
         start = None if since is None else parse_since(since)
         with open_history(db) as reader:
             chosen = None if run is None else named_run(reader, run)

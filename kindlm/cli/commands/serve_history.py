@@ -61,7 +61,7 @@ def serve_history_command(
     from kindlm.team.team_server import make_app, serve
 
     if trust_header is not None and not _HEADER.fullmatch(trust_header):
-        refuse(f"{trust_header!r} is no header.", "Name one: --trust-header X-Forwarded-User")
+        refuse(f"{trust_header!r} is not a header.", "Name one: --trust-header X-Forwarded-User")
     if keep is not None:
         before = parse_erased_before(keep, "--keep")
         if before > parse_since("1d"):

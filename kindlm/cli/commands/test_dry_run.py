@@ -94,14 +94,14 @@ def _write_suite(planned: PlannedSuite, page: Page) -> Estimate:
 
 
 def _write_totals(total: Estimate, page: Page) -> None:
-    judges = f", {count(total.judge_calls, 'call')} of judges" if total.judge_calls else ""
+    judges = f", {count(total.judge_calls, 'call')} to judges" if total.judge_calls else ""
     tokens = f"about {total.input_tokens:,} in, at most {total.output_tokens:,} out"
     if total.unforeseen:
-        tokens = f"{tokens}, and what is not known" if total.input_tokens else "unknown"
+        tokens = f"{tokens}, plus an unknown amount" if total.input_tokens else "unknown"
     page.blank()
     page.fields(
         [
-            ("Calls", f"at least {count(total.calls, 'call')} of what is tested{judges}"),
+            ("Calls", f"at least {count(total.calls, 'call')} to tested targets{judges}"),
             ("Tokens", tokens),
             ("Cost", _cost(total)),
         ]
@@ -116,14 +116,14 @@ def _write_totals(total: Estimate, page: Page) -> None:
         page.line(f"No price is known for: {names}. Models can be priced under `prices`.")
     if total.unforeseen:
         names = ", ".join(one_line(name) for name in sorted(total.unforeseen))
-        page.line(f"What these spend is known once they ran: {names}.")
+        page.line(f"The cost of these is known only after they run: {names}.")
 
 
 def _cost(estimate: Estimate) -> str:
     if not (estimate.unpriced or estimate.unforeseen):
         return f"about {money(estimate.cost_usd)}"
     return (
-        f"about {money(estimate.cost_usd)} and what is not known"
+        f"about {money(estimate.cost_usd)} plus an unknown amount"
         if estimate.cost_usd
         else "unknown"
     )

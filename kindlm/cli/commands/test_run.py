@@ -76,7 +76,7 @@ def run_tests(options: TestOptions) -> int:
     show_diagnostics(loaded, options)
     if server_environ().get(SUITES) not in (None, suites_hash(loaded.suites)):
         refuse(
-            "The suites are not as they were when this run began.",
+            "The suites have changed since this run began.",
             "Undo the changes and finish the group with --resume GROUP, or run the tests anew.",
         )
     request = make_request(loaded, project, options, unfinished)
@@ -123,7 +123,7 @@ def _check_options(options: TestOptions) -> None:
     if options.max_cost_usd == 0 and not (options.cache or options.dry_run):
         refuse(
             "--max-cost 0 allows no call at all.",
-            "Write a sum above 0, or leave it out; to see what a run may cost: --dry-run",
+            "Write an amount above 0, or leave it out; to see what a run may cost: --dry-run",
         )
     if options.texts and not options.push:
         refuse("--texts requires --push.", "Add --push.")
@@ -142,7 +142,9 @@ def _refuse_nothing(request: RunRequest, shard: str | None, paths: Sequence[Path
     hint += " tests."
     if not any(suite.cases for suite in request.suites):
         why = f"there are no tests in {', '.join(suite.path for suite in request.suites)}"
-        hint = "Write one: a function test_… under @scenario. What skips itself has none."
+        hint = (
+            "Write one: a function test_… under @scenario. A file that skips itself has no tests."
+        )
     elif request.selection.only == frozenset():
         why = "no test is known to have failed when it last ran"
         hint = f"Run all of them: {shlex.join(['kindlm', 'test', *map(str, paths)])}"

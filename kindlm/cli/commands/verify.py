@@ -147,7 +147,7 @@ def _report_file(connection: sqlite3.Connection, path: Path) -> bool:
         state = {
             "foreign": "was not made by kindlm",
             "changed": "is not the one that kindlm made",
-            "missing": "is not there any more",
+            "missing": "no longer exists",
         }[problem.state]
         wrong.append(f"the {name} {state}: {repair_hint(problem, path)}")
     wrong += [
@@ -168,10 +168,10 @@ def _report_tables(path: Path, run: str, *, intact: bool) -> bool:
     If the events are not `intact`, a rebuild would only copy their changes into the tables.
     """
     changed = changed_tables(path, [run])
-    state = "what its events give"
+    state = "what its events say"
     if changed:
         remedy = "kindlm history rebuild" if intact else "restore the history from a backup"
-        state = f"NOT what its events give: {remedy}"
+        state = f"NOT what its events say: {remedy}"
     _report_part(not changed, f"tables of run {one_line(run)}: {state}", changed)
     return not changed
 

@@ -63,7 +63,7 @@ def _check_adapter(adapter: str, path: Path, reporter: Reporter) -> bool:
         return True
     message, hint = f'Unknown adapter "{adapter}"', hint_for(name, _SERVED, "Known adapters")
     if name in UNSERVED:
-        message = f'The adapter "{adapter}" is not served'
+        message = f'The adapter "{adapter}" is not supported'
         hint = f"Supported: {', '.join(_SERVED)}; put the agent behind one of them, such as http"
     code = ErrorCode.PROVIDER_NOT_FOUND
     reporter.error(path, message, hint, reason="unknown_adapter", code=code, value=adapter)

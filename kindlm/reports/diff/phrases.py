@@ -263,8 +263,8 @@ LOOKS: dict[Kind, Look] = {
     Kind.REMOVED: Look("Removed", "✗", "red", listed=True),
     Kind.SUSPECTED: Look("Suspected", "?", "yellow"),
     Kind.NEW_FAILING: Look("Added, not passing", "!", "yellow"),
-    Kind.OTHER_BEHAVIOUR: Look("Other behaviour, neither better nor worse", "~", "yellow"),
-    Kind.OTHER_CHECKS: Look("Same result, other checks", "~", "yellow"),
+    Kind.OTHER_BEHAVIOUR: Look("Different behaviour, neither better nor worse", "~", "yellow"),
+    Kind.OTHER_CHECKS: Look("Same result, different checks", "~", "yellow"),
     Kind.ERASED: Look(
         "Same result; behaviour cannot be compared, texts were erased or withheld",
         "?",
@@ -273,7 +273,7 @@ LOOKS: dict[Kind, Look] = {
     ),
     Kind.IMPROVED: Look("Improved", "↑", "green"),
     Kind.ADDED: Look("Added", "+", "green", listed=True),
-    Kind.OTHER_WORDS: Look("Same behaviour, other words", "=", "dim", listed=True),
+    Kind.OTHER_WORDS: Look("Same behaviour, different words", "=", "dim", listed=True),
     Kind.NOT_RUN: Look("Not run", "-", "dim", listed=True),
     Kind.UNCHANGED: Look("Unchanged", "=", "dim", listed=True),
 }
@@ -322,7 +322,7 @@ def _reasons(diff: RunDiff) -> Iterator[str]:
         yield f"{count(number, 'new test')} not passing"
     if number := kinds.get(Kind.OTHER_BEHAVIOUR):
         verb = "behaves" if number == 1 else "behave"
-        yield f"{count(number, 'test')} {verb} otherwise, neither better nor worse"
+        yield f"{count(number, 'test')} {verb} differently, neither better nor worse"
     if other := diff.kinds.get(Kind.OTHER_CHECKS):
         verb = "checks" if len(other) == 1 else "check"
         erased = sum(test.behaviour.erased for test in other)

@@ -155,7 +155,7 @@ def _next_step(settled: Settled) -> tuple[str, str]:
     if Settlement.BEFORE_TOO_SMALL in standings and not is_open and not settled.confirmed:
         return f"kindlm settle {pair} --both FOLDER", "with BEFORE's suites and agent"
     if is_open and not settled.confirmed:
-        return f"kindlm settle {pair}{settled.options}", "go on; what was added counts"
+        return f"kindlm settle {pair}{settled.options}", "continue; added repeats count"
     return f"kindlm diff {pair}", "the comparison, with the added repeats"
 
 

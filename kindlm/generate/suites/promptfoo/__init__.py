@@ -162,7 +162,7 @@ class _Reader:
             if name in _LOSES and key != "options.provider" and value:
                 raise LeftOutError(f"`{key}`", "Write its effect into the test")
             if name in _HOLDS and value is not None:
-                self._suite.leave_out(part, f"`{key}`", "kindlm demands all checks of a test")
+                self._suite.leave_out(part, f"`{key}`", "kindlm requires all checks of a test")
                 hold = f"`{name}` changes what its checks mean"
             elif key not in _READ_OF_TESTS and name not in _LOSES:
                 self._suite.leave_out(part, f"`{key}` of a test")
@@ -198,7 +198,7 @@ class _Reader:
         if threshold is not None and threshold.value is not None:
             graded = "judge" in checks.others or "similarTo" in checks.output
             if graded or type(threshold.value) not in (int, float) or threshold.value < 1:
-                instead = "kindlm demands all checks of a test"
+                instead = "kindlm requires all checks of a test"
                 self._suite.leave_out(threshold, "`threshold`", instead)
                 hold = "`threshold` changes what its checks mean"
         if not self._prompts:

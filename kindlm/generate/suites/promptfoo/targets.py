@@ -271,7 +271,7 @@ def _target(identifier: str, name: str, options: Part, tools: list[dict[str, Any
 
 def _environment(name: str) -> str:
     if not name.startswith("env."):
-        raise LeftOutError(f"{{{{{name}}}}}", "Only variables of the environment can stand here")
+        raise LeftOutError(f"{{{{{name}}}}}", "Only variables of the environment are allowed here")
     return f"{{{{{name}}}}}"
 
 
