@@ -6,20 +6,32 @@
 | `tool`, `function` | `content`, as the result of the call with the `tool_call_id` |
 | `human`, `user` | `content`: the messages after the one that was sent are the answer |
 | `system`, `developer`, `remove` | nothing |
+
+A user message with tool results is no message of the user. An item of OpenAI's responses has no
+role: its type says whether it is a tool call or a result.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kindlm.agents.drafts import ReportedCalls
 from kindlm.agents.reply_parts import MAX_MESSAGES, compact_json, first_text, lookup, refuse_more
 from kindlm.agents.reply_reading import read_counts, read_model, summed
-from kindlm.agents.tool_entries import failed_tool, listed_calls, reported_calls, together
+from kindlm.agents.tool_entries import (
+    failed_tool,
+    hidden_calls,
+    is_item,
+    listed_calls,
+    reported_calls,
+    results_of_parts,
+    together,
+)
 from kindlm.dataclass import dataclass, replace
-from kindlm.transcript import UNNAMED, Role, ToolCall, ToolUse, Usage
+from kindlm.same_calls import KnownCalls
+from kindlm.transcript import UNNAMED, Role, ToolUse, Usage
 from kindlm.wires import content_text
 
 _SPEAKERS = {
@@ -34,6 +46,11 @@ _SPEAKERS = {
     "remove": Role.SYSTEM,
 }
 _INVALID = "invalid_tool_calls"
+_READ_KEYS = frozenset(
+    {"tool_calls", "tool_call_chunks", _INVALID, "additional_kwargs", "response_metadata"}
+)
+"""The keys of a message that kindlm reads, or that repeat others."""
+
 _USAGES = ("usage_metadata", "usage", "response_metadata.token_usage", "response_metadata.usage")
 
 
@@ -41,14 +58,16 @@ _USAGES = ("usage_metadata", "usage", "response_metadata.token_usage", "response
 class ChatMessage:
     """One message; a call without an id has an empty one.
 
-    `answers` is the id of the call whose `response` a tool message has. The speaker of messages
-    that are not part of the conversation is `Role.SYSTEM`.
+    `hidden` is the place of a possible call that kindlm does not read. `answers` is the id of the
+    call whose `response` a tool message has. The speaker of messages that are not part of the
+    conversation is `Role.SYSTEM`.
     """
 
     speaker: Role
     text: str
     id: str | None = None
-    calls: tuple[ToolCall, ...] = ()
+    uses: tuple[ToolUse, ...] = ()
+    hidden: str | None = None
     answers: str | None = None
     name: str | None = None
     response: Any = None
@@ -73,7 +92,7 @@ def read_messages(value: Any) -> tuple[ChatMessage, ...]:
     """
     found = value if isinstance(value, list) else [value]
     refuse_more(len(found), MAX_MESSAGES, "messages")
-    messages = [_read(message) for message in found if isinstance(message, dict)]
+    messages = (each for message in found if isinstance(message, dict) for each in _read(message))
     return tuple(message for message in messages if message.speaker is not Role.SYSTEM)
 
 
@@ -124,8 +143,8 @@ class Merging:
     def _add(self, messages: Iterable[ChatMessage], seen: Counter[tuple[object, ...]]) -> None:
         for message in messages:
             calls = tuple(
-                (call.id, call.name, call.malformed or compact_json(call.arguments))
-                for call in message.calls
+                (use.call.id, use.call.name, use.call.malformed or compact_json(use.call.arguments))
+                for use in message.uses
             )
             content = (message.speaker, message.text, calls, message.answers)
             key = (message.id,) if message.id else (*content, seen[content])
@@ -148,8 +167,8 @@ def summarize(messages: Iterable[ChatMessage]) -> MessagesSummary:
     calls, usages = ReportedCalls(), list[Usage]()
     models: dict[str, None] = {}
     for message in messages:
-        for call in message.calls:
-            calls.add(call.name, call.id or None, call.malformed or call.arguments)
+        for use in message.uses:
+            calls.add_use(use)
         if message.speaker is Role.TOOL:
             call_id, name = message.answers, message.name
             answered = calls.find(None, name) if call_id is None else calls.by_id(call_id)
@@ -162,10 +181,27 @@ def summarize(messages: Iterable[ChatMessage]) -> MessagesSummary:
     return MessagesSummary(calls.uses_as_reported, summed(usages), tuple(models))
 
 
-def _read(value: Mapping[str, Any]) -> ChatMessage:
+def _read(value: Mapping[str, Any]) -> Iterator[ChatMessage]:
+    """Yield a message; each tool result of a message that is not a tool's becomes one."""
     names = (value.get("type"), value.get("role"))
     known = (_SPEAKERS[name] for name in names if isinstance(name, str) and name in _SPEAKERS)
     speaker = next(known, Role.ASSISTANT)
+    if speaker in (Role.TOOL, Role.SYSTEM):
+        yield _message(speaker, value)
+        return
+    if speaker is Role.ASSISTANT and "role" not in value and is_item(value):
+        # The SDK of OpenAI's agents gives all items the same `id`.
+        value = {"id": value.get("call_id", value.get("id")), "content": [value]}
+    message = _message(speaker, value)
+    own = {use.call.id for use in message.uses}
+    results = {key: each for key, each in results_of_parts(value).items() if key not in own}
+    for call_id, result in results.items():
+        yield ChatMessage(Role.TOOL, content_text(result), answers=call_id, response=result)
+    if not results or message.uses or (message.text and speaker is Role.ASSISTANT):
+        yield message
+
+
+def _message(speaker: Role, value: Mapping[str, Any]) -> ChatMessage:
     content = value.get("content")
     is_content = isinstance(content, str | list | None)
     text = content_text(content) if is_content else compact_json(content)
@@ -184,18 +220,21 @@ def _read(value: Mapping[str, Any]) -> ChatMessage:
     if speaker is not Role.ASSISTANT:
         return ChatMessage(speaker, text, message_id)
     usages = (read_counts(lookup(value, path)) for path in _USAGES)
+    uses = _uses(value)
+    rest = {key: part for key, part in value.items() if key not in _READ_KEYS}
     return ChatMessage(
         speaker,
         text,
         message_id,
-        _calls(value),
+        uses,
+        hidden_calls(rest, KnownCalls(use.call for use in uses), read=uses),
         usage=next((usage for usage in usages if usage != Usage()), Usage()),
         model=read_model(value.get("response_metadata")) or read_model(value),
     )
 
 
-def _calls(value: Mapping[str, Any]) -> tuple[ToolCall, ...]:
+def _uses(value: Mapping[str, Any]) -> tuple[ToolUse, ...]:
     """Return the calls of a message, including those whose arguments are not JSON."""
     more = reported_calls(value.get("additional_kwargs"), None)
     invalid = listed_calls(lookup(value, _INVALID), _INVALID)
-    return tuple(use.call for use in together(reported_calls(value, None), more, invalid))
+    return tuple(together(reported_calls(value, None), more, invalid))

@@ -223,7 +223,13 @@ class GraphDraft(Draft):
         self.text = self.text if text is None else text
 
     def _hidden(self, rest: Mapping[str, Any], uses: Sequence[ToolUse]) -> str | None:
-        """Return where calls may be that kindlm did not read, in `rest` or in changes of nodes."""
+        """Return where calls may be that kindlm did not read.
+
+        They may be in messages, in `rest`, or in changes of nodes.
+        """
+        for message in self.merging.messages:
+            if message.hidden is not None:
+                return message.hidden
         earlier = summarize(read_messages(self.about.get("messages", []))).tool_uses
         here = (use.call for use in (*uses, *self.sent.seen))
         known = KnownCalls(here, (use.call for use in earlier))

@@ -148,7 +148,7 @@ def reported_calls(value: Any, path: str | None) -> list[ToolUse]:
     results = dict[str, Any]()
     for holder, place in holders:
         lists += _listed(holder, place)
-        results |= _results(holder)
+        results |= results_of_parts(holder)
     return [
         replace(use, response=results.get(use.call.id)) if use.response is None else use
         for use in together(*lists)
@@ -378,7 +378,7 @@ def _is_call(part: Any) -> bool:
     return is_of_tool(part) or part["type"].endswith("_call")
 
 
-def _results(holder: Any) -> dict[str, Any]:
+def results_of_parts(holder: Any) -> dict[str, Any]:
     """Return the tool results among the parts of an object, by call id."""
     results = {}
     for key in _PARTS if isinstance(holder, dict) else ():
@@ -387,6 +387,11 @@ def _results(holder: Any) -> dict[str, Any]:
                 result = part.get("output", part.get("content"))
                 results[call_id] = failed_tool(result) if part.get("is_error") is True else result
     return results
+
+
+def is_item(value: Mapping[str, Any]) -> bool:
+    """Return whether an object is a tool call or a tool result, and no message with parts."""
+    return _is_call(value) or (_is_part(value) and _id_of_call(value) is not None)
 
 
 def _id_of_call(part: Mapping[str, Any]) -> str | None:
