@@ -299,6 +299,43 @@ def test_tools_that_openai_runs_for_an_unknown_fee_are_known(
     assert answer.usage.extras.unpriced
 
 
+@pytest.mark.parametrize("lacks", ["call_id", "name"])
+def test_a_call_of_a_response_without_an_id_or_a_name_is_no_answer(lacks: str) -> None:
+    call = {"type": "function_call", "call_id": "c1", "name": "refund", "arguments": "{}"}
+    del call[lacks]
+    answer = read_answer("responses", "", json.dumps(response(call, said("Hi"))))
+    assert answer.error == "a tool call in it has no id or no name"
+
+
+def test_only_messages_of_a_response_are_its_text() -> None:
+    thought = {"type": "reasoning_text", "text": "Hm."}
+    item = {"type": "reasoning", "id": "rs_1", "content": [thought]}
+    assert read_answer("responses", "", json.dumps(response(item, said("Hi")))).text == "Hi"
+
+
+def test_a_call_whose_output_stands_beside_it_was_run_by_openai() -> None:
+    call = {"type": "shell_call", "call_id": "c1", "action": {"commands": ["ls"]}}
+    output = {"type": "shell_call_output", "call_id": "c1", "output": [{"stdout": "a"}]}
+    own = {"type": "custom_tool_call", "call_id": "c2", "name": "run", "input": "SELECT 1"}
+    answer = read_answer("responses", "", json.dumps(response(call, output, own)))
+    assert answer.hosted == {"c1": [{"stdout": "a"}]}
+    assert answer.own_calls == (ToolCall("c2", "run", {"input": "SELECT 1"}),)
+
+
+def test_calls_that_openai_ran_have_their_arguments_and_results() -> None:
+    ran = {"type": "code_interpreter_call", "id": "ci_1", "status": "completed"}
+    ran |= {"code": "1 + 1", "container_id": "cn_1", "outputs": [{"type": "logs", "logs": "2"}]}
+    failed = {"type": "mcp_call", "id": "mcp_1", "name": "look", "arguments": "{}"}
+    failed |= {"error": "gone", "output": None}
+    answer = read_answer("responses", "", json.dumps(response(ran, failed, {"type": "message"})))
+    assert [(call.name, call.arguments) for call in answer.tool_calls] == [
+        ("code_interpreter", {"code": "1 + 1", "container_id": "cn_1"}),
+        ("look", {}),
+    ]
+    results = {"ci_1": [{"type": "logs", "logs": "2"}], "mcp_1": {"error": "gone"}}
+    assert answer.hosted == results
+
+
 @pytest.mark.parametrize(
     ("names", "unpriced"),
     [
@@ -636,6 +673,25 @@ def test_a_request_has_messages_results_and_tools(wire: Wire) -> None:
     assert request.continues == REQUESTS[wire].get("previous_response_id")
 
 
+def test_a_request_of_openai_responses_may_be_a_text() -> None:
+    assert read_request("responses", {"model": "m", "input": "Refund 7"}).messages == (HELLO,)
+
+
+def test_calls_in_a_request_belong_to_the_message_of_the_assistant_before_them() -> None:
+    items = [{"role": "assistant", "content": "Wait."}, _ITEM, {"role": "user", "content": "Hi"}]
+    assert read_request("responses", {"input": items}).messages == (
+        Message(Role.ASSISTANT, "Wait.", (ToolCall("c1", "refund", {}),)),
+        Message(Role.USER, "Hi"),
+    )
+
+
+@pytest.mark.parametrize("wire", ["chat", "anthropic"])
+def test_a_part_of_a_request_without_a_text_is_its_type(wire: Wire) -> None:
+    parts = [{"type": "text", "text": "Look: "}, {"type": "image", "source": {}}]
+    request = read_request(wire, {"messages": [{"role": "user", "content": parts}]})
+    assert [message.text for message in request.messages] == ["Look: [image]"]
+
+
 @pytest.mark.parametrize("depth", [1, 100_000])
 def test_a_request_that_is_nested_too_deeply_has_no_messages(depth: int) -> None:
     nested: list[Any] = []
@@ -681,6 +737,15 @@ _END = {
         ("chat", [{"choices": [{"delta": {}, "finish_reason": "tool_calls"}]}], False),
         ("responses", [{"type": "response.output_item.done", "item": _ITEM}, _END], True),
         ("responses", [{"type": "response.output_item.added", "item": _ITEM}, _END], False),
+        (
+            "responses",
+            [
+                {"type": "response.output_item.added", "item": _ITEM},
+                {"type": "response.output_item.done", "item": _ITEM},
+                _END,
+            ],
+            True,
+        ),
         (
             "anthropic",
             [
