@@ -32,7 +32,7 @@ from kindlm.agents.reply_reading import (
     failure_of,
     read_reply,
     read_spent,
-    summed,
+    spent_together,
     text_of,
 )
 from kindlm.agents.tool_entries import (
@@ -59,8 +59,8 @@ class ModelDraft(Draft):
     An agent may forward several messages of its model. `chunks` and `blocks` are events of OpenAI's
     and Anthropic's formats, which are read together at the end of each message; `place` is the
     position of their text in `texts`. `pieced` are the calls in chunks and in blocks of earlier
-    messages, `earlier` is their usage, and `about` that of the current one. `own` is the usage in
-    other events. `calls` arrived complete, and `positions` has their indexes by id. `broken` is the
+    messages, `earlier` is their usage, `about` that of the current one, and `own` that in other
+    events. `calls` arrived complete, and `positions` has their indexes by id. `broken` is the
     first event that begins like a JSON object but is invalid.
     """
 
@@ -72,9 +72,9 @@ class ModelDraft(Draft):
     pieced: tuple[list[ToolUse], list[ToolUse]] = field(default_factory=lambda: ([], []))
     calls: list[ToolUse] = field(default_factory=list)
     positions: dict[str, int] = field(default_factory=dict)
+    earlier: list[Spent] = field(default_factory=list)
     about: Spent = Spent()
-    earlier: list[Usage] = field(default_factory=list)
-    own: Usage = Usage()
+    own: Spent = Spent()
     broken: NotJson | None = None
     has_objects: bool = False
     has_place_for_calls: bool = False
@@ -120,8 +120,8 @@ class ModelDraft(Draft):
 
     def spent(self) -> Spent:
         """Return the last usage that the agent reports itself, or else that of all messages."""
-        of_messages = summed([*self.earlier, self.about.usage])
-        return replace(self.about, usage=_later_usage(of_messages, self.own))
+        messages = [each for each in (*self.earlier, self.about) if each != Spent()]
+        return _later_spent(spent_together(messages), self.own)
 
     def _end_message(self) -> None:
         """Read the events of the current message of a model."""
@@ -131,8 +131,8 @@ class ModelDraft(Draft):
             self._add_about(whole)
             if self.reading.response_path is None:
                 self.texts.insert(self.place or 0, text_of(whole, Reading()) or "")
-        self.earlier.append(self.about.usage)
-        self.about = replace(self.about, usage=Usage())
+        self.earlier.append(self.about)
+        self.about = Spent()
         self.chunks, self.blocks, self.place = [], [], None
 
     def _begins_message(self, value: Mapping[str, Any], *, is_chunk: bool) -> bool:
@@ -159,14 +159,10 @@ class ModelDraft(Draft):
             self._add_about(part, is_own=not is_block and "choices" not in value)
 
     def _add_about(self, part: Mapping[str, Any], *, is_own: bool = False) -> None:
-        known, new = self.about, read_spent(part)
-        usage = known.usage
         if is_own:
-            self.own = _later_usage(self.own, new.usage)
+            self.own = _later_spent(self.own, read_spent(part))
         else:
-            usage = _later_usage(usage, new.usage)
-        cost_usd = _later(known.cost_usd, new.cost_usd)
-        self.about = Spent(usage, cost_usd, _later(known.model, new.model))
+            self.about = _later_spent(self.about, read_spent(part))
 
     def _add_calls(self, value: Mapping[str, Any], kind: str) -> None:
         path = self.reading.tool_calls_path
@@ -221,12 +217,13 @@ def _later(known: T | None, new: T | None) -> T | None:
     return known if new is None else new
 
 
-def _later_usage(known: Usage, new: Usage) -> Usage:
-    return Usage(
-        _later(known.input_tokens, new.input_tokens),
-        _later(known.output_tokens, new.output_tokens),
-        _later(known.extras, new.extras),
+def _later_spent(known: Spent, new: Spent) -> Spent:
+    usage = Usage(
+        _later(known.usage.input_tokens, new.usage.input_tokens),
+        _later(known.usage.output_tokens, new.usage.output_tokens),
+        _later(known.usage.extras, new.usage.extras),
     )
+    return Spent(usage, _later(known.cost_usd, new.cost_usd), _later(known.model, new.model))
 
 
 class _ResponseDraft(Draft):
@@ -254,18 +251,21 @@ class _ResponseDraft(Draft):
         # Other events may follow the last response.
         nothing, _ = responses.whole_of(())
         wholes = [whole for whole in found if whole != nothing] or [nothing]
-        last, spent = wholes[-1], [read_spent(whole) for whole in wholes]
-        usage = summed([each.usage for each in spent])
+        last, spent = wholes[-1], spent_together(list(map(read_spent, wholes)))
         if last.get("status") == "failed":
             failed = FailedReply(failure_of(last) or "the response failed")
-            failed.spent = replace(spent[-1], usage=usage)
+            failed.spent = spent
             raise failed
         self._check_end()
         outputs = [whole["output"] for whole in wholes]
         if len(outputs) > 1:
             lists = (output for output in outputs if isinstance(output, list))
             last = {**last, "output": [*chain.from_iterable(lists)]}
-        return ParsedAnswer(replace(read_reply(last, self._reading), usage=usage))
+        reply = read_reply(last, self._reading)
+        cost_usd = spent.cost_usd
+        return ParsedAnswer(
+            replace(reply, usage=spent.usage, reported_cost_usd=cost_usd, model=spent.model)
+        )
 
 
 _OF_MODELS = frozenset({StreamFormat.CHAT, StreamFormat.ANTHROPIC})

@@ -301,6 +301,20 @@ def summed(usages: Sequence[Usage]) -> Usage:
     return bounded(Usage(total_in, total_out, extras_of(usages)))
 
 
+def spent_together(messages: Sequence[Spent]) -> Spent:
+    """Return the usage of several messages of an agent's models.
+
+    The cost is known if each message reports one, and the model if all name the same.
+    """
+    costs = [each.cost_usd for each in messages if each.cost_usd is not None]
+    models = {each.model for each in messages if each.model is not None}
+    return Spent(
+        summed([each.usage for each in messages]),
+        _amount(sum(costs)) if costs and len(costs) == len(messages) else None,
+        models.pop() if len(models) == 1 else None,
+    )
+
+
 def read_model(value: Any) -> str | None:
     """Read the name of the model that the agent reports."""
     return first_text(*(part.get(key) for part in _parts(value) for key in _MODELS))

@@ -193,6 +193,30 @@ def test_the_tokens_of_all_messages_that_an_agent_forwards_count(reply, told):
     assert read.usage == Usage(300, 70, Extras(cache_read=150))
 
 
+@pytest.mark.parametrize(
+    ("models", "costs", "model", "cost"),
+    [
+        (("m-1", "m-1"), (0.25, 0.5), "m-1", 0.75),
+        (("m-1", "m-2"), (None, None), None, None),
+        (("m-1", None), (0.25, None), "m-1", None),
+    ],
+)
+@pytest.mark.parametrize("name", FORWARDED)
+def test_messages_of_several_models_have_no_price(reply, name, models, costs, model, cost):
+    """Nor have they a cost of which only a part is known."""
+    told, about = list(FORWARDED[name]), list(zip(models, costs, strict=True))
+    half = len(told) // 2
+    for at, event in enumerate(told):
+        named = dict(zip(("model", "cost"), about[at >= half], strict=True))
+        for part in ("message", "response") if name != "chat completions" else ():
+            if part in event:
+                told[at] = event | {part: event[part] | named}
+        if name == "chat completions":
+            told[at] = event | named
+    read = reply(events(*told, "[DONE]"), kind=STREAM)
+    assert (read.model, read.reported_cost_usd) == (model, cost)
+
+
 @pytest.mark.parametrize("name", ["Anthropic messages", "chat completions"])
 def test_the_tokens_that_an_agent_counts_itself_are_not_added_to_those_of_its_model(reply, name):
     own = {"type": "done", "usage": {"input_tokens": 310, "output_tokens": 75}}
