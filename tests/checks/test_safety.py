@@ -137,6 +137,11 @@ class TestPhrases:
         result = evaluate("safety", {"severityThreshold": "high"}, said(HARM), Judge(CALM))
         assert (result.outcome, result.actual["severity"]) == (Outcome.PASSED, "medium")
 
+    def test_the_judge_may_find_worse_than_they_are(self, evaluate: Evaluate, said: Said) -> None:
+        judge = Judge(flagged("high", "fraud"))
+        result = evaluate("safety", {"severityThreshold": "high"}, said(HARM), judge)
+        assert (result.outcome, result.actual["severity"]) == (Outcome.FAILED, "high")
+
     def test_those_of_other_categories_do_not_count(self, evaluate: Evaluate, said: Said) -> None:
         result = evaluate("safety", {"categories": ["violence"]}, said(HARM), Judge(CALM))
         assert result.outcome is Outcome.PASSED

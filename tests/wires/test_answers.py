@@ -264,6 +264,19 @@ def test_the_tier_of_service_of_a_stream_is_known() -> None:
     assert answer.usage == Usage(10, 5, Extras(tier="flex"))
 
 
+def test_counts_that_the_end_of_a_stream_leaves_open_are_those_of_its_beginning() -> None:
+    begun, ended = {"input_tokens": 10, "output_tokens": 1}, {"input_tokens": None}
+    stream = sse(
+        {
+            "type": "message_start",
+            "message": message({"type": "text", "text": "Hi"}) | {"usage": begun},
+        },
+        {"type": "message_delta", "delta": {}, "usage": ended | {"output_tokens": 5}},
+        {"type": "message_stop"},
+    )
+    assert read_answer("anthropic", "", stream).usage == Usage(10, 5)
+
+
 def test_the_fast_mode_of_anthropic_is_a_tier() -> None:
     usage = {"input_tokens": 10, "output_tokens": 5, "service_tier": "standard", "speed": "fast"}
     answer = read_answer("anthropic", "", json.dumps({**BODIES["anthropic"], "usage": usage}))
