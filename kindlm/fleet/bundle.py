@@ -12,11 +12,9 @@ import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 
-import kindlm
 from kindlm.errors import Err, Ok, Result, misuse
 from kindlm.recording.loading import Loaded
-from kindlm.recording.watched_files import Tree, WatchedFiles, watched_files
-from kindlm.user_modules import import_root
+from kindlm.recording.watched_files import is_installed, watched_files
 
 MOST_BYTES = 50_000_000
 MOST_FILES = 4_000
@@ -25,24 +23,16 @@ MOST_FILES = 4_000
 def make_bundle(loaded: Loaded, root: Path) -> Result[bytes]:
     """Pack what a run of these suites needs; return an error if a file is outside the project.
 
-    A bundle holds the files that `kindlm watch` watches. For tests in Python, it also holds all
-    Python files in and below the folder that they are imported from.
+    A bundle holds the files that `kindlm watch` watches.
     """
-    in_python = (file for file in (*loaded.files, *loaded.referenced) if file.suffix == ".py")
-    modules = frozenset(
-        Tree(import_root(file), ".py")
-        for file in map(Path.resolve, in_python)
-        if not _is_installed(file)
-    )
-    needed = watched_files((), loaded, root).joined(WatchedFiles(trees=modules))
-    return pack(sorted(needed.stamps()), root)
+    return pack(sorted(watched_files((), loaded, root).stamps()), root)
 
 
 def pack(files: Iterable[Path], root: Path) -> Result[bytes]:
     """Pack files below `root`; return an error if one is elsewhere, or if they are too large."""
     found: dict[str, Path] = {}
     for path in files:
-        if path.is_dir() or _is_environment(path) or _is_installed(path):
+        if path.is_dir() or _is_environment(path) or is_installed(path):
             continue
         name = _name_in(path, root)
         if name is None or not name.isprintable():
@@ -92,9 +82,3 @@ def _name_in(path: Path, root: Path) -> str | None:
 
 def _is_environment(path: Path) -> bool:
     return path.name == ".env" or path.name.startswith(".env.") or path.suffix == ".env"
-
-
-def _is_installed(path: Path) -> bool:
-    """Return whether a file belongs to an installed package, which workers have, too."""
-    is_kindlms = path.is_relative_to(Path(kindlm.__file__).parent)
-    return is_kindlms or "site-packages" in path.parts

@@ -4,25 +4,29 @@ It compares only modification times, sizes and inodes, so a file that an editor 
 changed. A missing file may appear later.
 
 What a program loads is unknown without running it. For an agent's command, the file that it names
-counts, with all files of the same kind in and below its folder. For a Python agent, and a program
-that is named as a module, all Python files in and below the folder of the module count.
+counts, with all files of the same kind in and below its folder. For a Python agent, a program that
+is named as a module, tests in Python, and what these import from the project, all Python files in
+and below the folder of the module count.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice, takewhile
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
+import kindlm
 from kindlm.dataclass import dataclass
 from kindlm.formats.discovery import files_by_folder, is_skipped
 from kindlm.formats.recognition import SUFFIXES
 from kindlm.recording.loading import Loaded
 from kindlm.recording.project import configuration_file
 from kindlm.suite import Suite
+from kindlm.user_modules import import_root
 
 _MAX_TREE_FILES = 5_000
 """The limit of watched files in one tree."""
@@ -114,7 +118,9 @@ def watched_files(paths: Sequence[Path], loaded: Loaded, root: Path) -> WatchedF
     files |= {each for each in made_of if isinstance(each, Path)}
     return WatchedFiles(
         files=frozenset(path.absolute() for path in files),
-        trees=frozenset(each for each in made_of if isinstance(each, Tree)),
+        trees=frozenset(each for each in made_of if isinstance(each, Tree)).union(
+            _imported(loaded, root)
+        ),
         places=frozenset(
             Tree(path.absolute(), suffix) for path in paths if path.is_dir() for suffix in SUFFIXES
         ),
@@ -172,11 +178,12 @@ def _made_of(suite: Suite, root: Path) -> Iterator[Path | Tree]:
         name, colon, _ = word.partition(":")
         if (colon or before == "-m") and _has_module(folder, name):
             yield Tree(folder, ".py")
-    for agent in suite.agents.values():
-        if agent.adapter != "python":
-            continue
-        from kindlm.agents.python_agent import Python
+    agents = [agent for agent in suite.all_agents() if agent.adapter == "python"]
+    if not agents:
+        return
+    from kindlm.agents.python_agent import Python
 
+    for agent in agents:
         path = agent.options.path if isinstance(agent.options, Python) else "."
         here = root / (agent.directory or ".")
         module = agent.endpoint.partition(":")[0]
@@ -184,6 +191,27 @@ def _made_of(suite: Suite, root: Path) -> Iterator[Path | Tree]:
         found = next((folder for folder in places if _has_module(folder, module)), None)
         if found is not None and _is_inside(found, (root, here)):
             yield Tree(found, ".py")
+
+
+def _imported(loaded: Loaded, root: Path) -> Iterator[Tree]:
+    """Yield the folders that tests in Python are imported from, and those of what they import.
+
+    The latter are the folders of the project from which this process has loaded modules.
+    """
+    files = {file.resolve() for file in (*loaded.files, *loaded.referenced) if file.suffix == ".py"}
+    own = [file for file in files if not is_installed(file)]
+    if not own:
+        return
+    yield from (Tree(import_root(file), ".py") for file in own)
+    modules = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+    folders = {Path(os.path.realpath(file)).parent for file in modules if file}
+    yield from (Tree(folder, ".py") for folder in folders if _is_inside(folder, (root,)))
+
+
+def is_installed(path: Path) -> bool:
+    """Return whether a file belongs to kindlm or to another installed package."""
+    is_kindlms = path.is_relative_to(Path(kindlm.__file__).parent)
+    return is_kindlms or "site-packages" in path.parts
 
 
 def _has_module(folder: Path, name: str) -> bool:

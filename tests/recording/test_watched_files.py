@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,52 @@ def test_the_folder_matters_that_a_python_agent_is_imported_from(
         tmp_path / "kindlm.yaml", agents=[agent], prompts={"ask": {"user": "?"}}, tests=[test]
     )
     assert mattering(tmp_path, file) == {"kindlm.yaml", *expected}
+
+
+def test_so_does_that_of_the_agent_of_scenarios(tmp_path: Path) -> None:
+    write(tmp_path, *AGENT)
+    table = '[agent]\ntype = "python"\nurl = "main:reply"\npath = "agent"\n'
+    (tmp_path / "kindlm.toml").write_text(table, "utf-8")
+    file = tmp_path / "asks.yaml"
+    file.write_text("name: asks\nturns: [says: Hi]\nassertions: [contains: Hi]\n", "utf-8")
+    assert mattering(tmp_path, file) == {
+        *("kindlm.toml", "asks.yaml", "agent/main.py", "agent/tools/lookup.py")
+    }
+
+
+SCENARIO = """
+from kindlm import scenario
+from shop_of_watch import reply
+
+@scenario("asks", agent=reply)
+async def test_asks(t): ...
+"""
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_what_scenarios_in_python_import_from_the_project_matters(
+    tmp_path: Path, beside: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = "tests" if beside else "src"
+    write(tmp_path, f"{folder}/later.py", f"{folder}/notes.txt", "other/main.py")
+    (tmp_path / folder / "shop_of_watch.py").write_text("def reply(message): ...\n", "utf-8")
+    file = tmp_path / "tests" / "test_asks.py"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(SCENARIO, "utf-8")
+    monkeypatch.setattr("sys.path", [*sys.path, str(tmp_path / folder)])
+    try:
+        assert mattering(tmp_path, file) == {
+            *("tests/test_asks.py", f"{folder}/later.py", f"{folder}/shop_of_watch.py")
+        }
+    finally:
+        sys.modules.pop("shop_of_watch", None)
+
+
+def test_a_file_beside_scenarios_matters_though_it_cannot_be_imported(tmp_path: Path) -> None:
+    file = tmp_path / "test_asks.py"
+    file.write_text(SCENARIO, "utf-8")
+    (tmp_path / "shop_of_watch.py").write_text("def", "utf-8")
+    assert mattering(tmp_path, file) == {"test_asks.py", "shop_of_watch.py"}
 
 
 def test_what_is_installed_hidden_or_outside_of_the_project_does_not_matter(
