@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from io import StringIO
 from typing import Any
 
@@ -12,6 +14,7 @@ from recorded_history import History, Make
 
 from kindlm.history.diff.call_changes import CallEdit
 from kindlm.history.diff.config import Suite
+from kindlm.history.diff.details import Edit
 from kindlm.history.diff.evidence_values import FailOn, Kind, TestDiff
 from kindlm.history.diff.samples import (
     Attempts,
@@ -147,6 +150,29 @@ def test_a_run_whose_source_is_not_here_may_hold_last_attempts(
     assert attempts_to_compare(history.reader(), ["before"], ["after"]) is attempts
 
 
+@pytest.mark.parametrize(
+    ("source", "words"), [(None, [" help", " not"]), ("gone", [" help", " retry"])]
+)
+def test_the_attempt_that_counts_is_shown(
+    history: History, source: str | None, words: list[str]
+) -> None:
+    mode = {"mode": "rescored", "source_run": source} if source else {}
+    before = history.run("before", **mode)
+    after = history.run("after")
+    for run in (before, after):
+        run.suite(tests=[Make.planned("it")])
+    before.execution("it", output="I do help now.", assertions=(Make.passed(),))
+    after.execution("it", output="I do not now.", assertions=(Make.failed(),), retried=True)
+    passed = (Make.passed(),)
+    after.execution("it", number=1, attempt=2, output="I do retry now.", assertions=passed)
+    before.finish()
+    after.finish()
+    diff = compared(history)
+    (test,) = diff.tests
+    segments = diff.details(test).words["output"].segments
+    assert [text for edit, text in segments if edit is not Edit.KEPT] == words
+
+
 def test_drift_is_what_a_score_lacks_to_one(history: History) -> None:
     scores = {"before": 0.9, "after": 0.4}
     before, after = ({"assertions": (Make.passed("drift", score=scores[run]),)} for run in scores)
@@ -224,3 +250,20 @@ def test_another_reason_to_fail_is_other_behaviour(
 ) -> None:
     test = diff_of(history, before, after)
     assert (test.kind, test.behaviour.failures) == (Kind.OTHER_BEHAVIOUR, True)
+
+
+def test_tokens_that_were_not_reported_are_no_figure(history: History) -> None:
+    diff_of(history, {"tokens": (None, None)}, {"tokens": (None, None)})
+    assert "tokens" not in {figure.name for figure in compared(history).figures}
+
+
+def test_erased_arguments_cannot_be_compared(history: History) -> None:
+    calls = {"tools": (("lookup", {"id": "secret"}, None),)}
+    test = diff_of(history, calls, calls)
+    assert test.kind is Kind.UNCHANGED
+    with closing(sqlite3.connect(history.path)) as db, db:
+        db.execute(
+            "UPDATE contents SET salt = NULL, digest = NULL, body = NULL WHERE body LIKE '%secret%'"
+        )
+    (test,) = compared(history).tests
+    assert test.kind is Kind.ERASED

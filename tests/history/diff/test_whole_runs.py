@@ -6,8 +6,9 @@ import pytest
 from compared_runs import compared, record_run
 from recorded_history import History, Make
 
-from kindlm.history.diff.evidence_values import FailOn, Kind, Verdict
+from kindlm.history.diff.evidence_values import Change, FailOn, Kind, Verdict
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
+from kindlm.history.groups import group_of
 from kindlm.reports.diff.phrases import headline_of
 
 
@@ -84,3 +85,18 @@ def test_suites_are_named_only_if_there_are_several(history: History) -> None:
             writer.execution("a", suite=ordinal, assertions=(Make.passed(),))
         writer.finish()
     assert compare_runs(history.reader(), "first", "second", DiffOptions()).has_several_suites
+
+
+def test_shards_are_compared_with_a_run_of_all_their_tests(history: History) -> None:
+    tests = {"a": "+++", "b": "+++", "c": "+++"}
+    record_run(history, "before", tests)
+    for number, own in enumerate(({"b": "---"}, {"a": "+++", "c": "+++"}), start=1):
+        shard = {"shard": f"{number}/2", "group": "g"}
+        record_run(history, f"part{number}", dict.fromkeys(tests, "") | own, **shard)
+    group = group_of(history.reader(), ("part1", "part2"))
+    diff = compare_runs(history.reader(), "before", group, DiffOptions())
+    assert [(test.key.name, test.change) for test in diff.tests] == [
+        ("a", Change.UNCHANGED),
+        ("b", Change.REGRESSED),
+        ("c", Change.UNCHANGED),
+    ]
