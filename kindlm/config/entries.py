@@ -18,7 +18,7 @@ from kindlm.config.diagnostics import Reporter
 from kindlm.config.expect import EXPECT_KEYS
 from kindlm.config.schema import KindlmConfig
 from kindlm.config.target_schema import AgentConfig
-from kindlm.config.validation import describe_choice, fit, keys_of
+from kindlm.config.validation import describe_choice, fit, keys_of, place_of
 from kindlm.document import Path, Raw, expectations, items, section, texts
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok
 from kindlm.packages import (
@@ -247,6 +247,7 @@ def _options(
             reporter.unknown_key(
                 (*path, key),
                 list(dict.fromkeys(map(spelled, all_keys))),
+                elsewhere=place_of(KindlmConfig, (*path, key)) if path[0] in _LISTS else None,
                 more=reserved_name(hidden[0]).message if hidden else "",
             )
             fits = False
@@ -257,6 +258,10 @@ def _options(
     own_keys = {key: value for key, value in given.items() if key in known}
     options = fit(kind, own_keys, reporter, at=path)
     return options if fits else None, foreign
+
+
+_LISTS = ("agents", "providers")
+"""Where a suite has its entries; other files have none of its other settings."""
 
 
 def flat_keys(base: type[Provider | Adapter], kinds: Iterable[type[Section]]) -> list[str]:

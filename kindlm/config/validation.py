@@ -213,7 +213,7 @@ class _Misfits:
         elsewhere, more = None, ""
         # In the formats of other programs, a key is more often misspelt than misplaced.
         if model is KindlmConfig or (self.tolerant and meant_by(str(place[-1]), known) is None):
-            elsewhere = _elsewhere(model, place)
+            elsewhere = place_of(model, place)
         if path[-2:-1] == ("expect",) and model is KindlmConfig:
             of_packages = [check for check in installed(Check.group) if check not in kinds()]
             known, more = [*known, *of_packages], provided(Check.group, kinds())
@@ -239,8 +239,11 @@ _SHORT = {
 """Examples of the keys that most files begin with, in short forms."""
 
 
-def _elsewhere(model: type[BaseModel], place: Path) -> str | None:
-    """Return the hint where an unknown key, or our word for it, can stand: below or above."""
+def place_of(model: type[BaseModel], place: Path) -> str | None:
+    """Return the hint where an unknown key, or our word for it, can stand.
+
+    That is below, above or, for settings of all tests, in `defaults`.
+    """
     above, names = place[:-1], (str(place[-1]), *words_for(str(place[-1])))
     found: list[Path] = []
     todo: list[Path] = [()]
@@ -262,7 +265,9 @@ def _elsewhere(model: type[BaseModel], place: Path) -> str | None:
             if name in _known_keys(model, above[:length]):
                 beside = f"in {dotted(above[:length])}" if length else "at the top of the file"
                 return f"Write `{name}:` {beside}, beside `{above[length]}`"
-    return None
+    settings = _known_keys(model, ("defaults",))
+    of_all = next((name for name in names if name in settings), None)
+    return of_all and f"Write `{of_all}:` in `defaults`: it is for all tests"
 
 
 def _example(model: type[BaseModel], place: Path) -> str | None:

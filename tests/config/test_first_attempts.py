@@ -93,6 +93,17 @@ tests:
 ==
 agent:
   url: http://localhost:8000/chat
+  retries: 3
+tests:
+  - name: order
+    concurrency: 2
+    input: Where is my order A1?
+    expect: {output: {contains: A1}}
+#> Write `retries:` in `defaults`: it is for all tests
+#> Write `concurrency:` in `defaults`: it is for all tests
+==
+agent:
+  url: http://localhost:8000/chat
   timeout: 30
 judge: gpt-4o-mini
 runs: 3
