@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
 from pydantic import Field, model_validator
@@ -199,22 +199,21 @@ def undecided_for_a_name(
     uses: Sequence[ToolUse],
     *,
     arguments: Any = None,
-    spelling: Callable[[str], str] = str,
     allowed: int = 0,
 ) -> CheckResult | None:
     """Return an undecided result if too many calls may be to a tool although their names differ.
 
     Up to `allowed` such calls are fine. Named calls count only if they have the `arguments`; None
-    allows any. `spelling` removes further differences between names.
+    allows any.
     """
-    wanted = spelling(plain_name(tool))
+    wanted = normalised(plain_name(tool))
     doubtful = [
         (index, use.call)
         for index, use in enumerate(uses)
         if use.call.name == UNNAMED
         or (
             use.call.name != tool
-            and wanted in {spelling(name) for name in _readings(use.call.name)}
+            and wanted in {normalised(name) for name in _readings(use.call.name)}
             and (
                 arguments is None
                 or use.call.malformed is not None
@@ -231,9 +230,9 @@ def undecided_for_a_name(
         made, wanted = json.dumps(excerpt(call.name)), json.dumps(excerpt(tool))
         message = (
             f"Call {index} is named {made}, which differs from {wanted} only in a prefix, case, "
-            "spaces around it, or characters that Unicode treats as the same or that are "
-            "invisible. If they are one tool, let the agent report the name as the test has it; "
-            "if not, rename one of them."
+            "`_`, `-`, spaces around it, or characters that Unicode treats as the same or that "
+            "are invisible. If they are one tool, let the agent report the name as the test has "
+            "it; if not, rename one of them."
         )
     elif call.id == UNREAD_LINES:
         message = (

@@ -132,6 +132,7 @@ LOOK_ALIKES = [
     "refund\ufe0f",
     "\u202erefund\u202c",
     "refund\u0007",
+    "re-fund",
     "\uff52\uff45\uff46\uff55\uff4e\uff44",
     "\U0001d42b\U0001d41e\U0001d41f\U0001d42e\U0001d427\U0001d41d",
 ]
@@ -214,9 +215,7 @@ def test_the_message_shows_invisible_characters(evaluate: Evaluate, said: Said, 
     assert 'Call 0 is named "refu\\u200bnd", which differs from "refund" only' in result.message
 
 
-@pytest.mark.parametrize(
-    "name", ["re-fund", "re fund", "refunds", "r\u0435fund"]
-)  # a Cyrillic letter
+@pytest.mark.parametrize("name", ["re fund", "refunds", "r\u0435fund"])  # a Cyrillic letter
 def test_other_names_are_no_doubt(evaluate: Evaluate, said: Said, used: Used, name: str) -> None:
     result = evaluate("tool_not_called", {"tool": "refund"}, said("done", used(name)))
     assert result.outcome is Outcome.PASSED

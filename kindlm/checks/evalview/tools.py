@@ -87,7 +87,7 @@ class ForbiddenTool(Check):
             (index, use) for index, use in enumerate(uses) if normalised(use.call.name) == wanted
         ]
         if not calls:
-            return undecided_for_a_name(self.tool, uses, spelling=normalised) or passed()
+            return undecided_for_a_name(self.tool, uses) or passed()
         index, use = calls[0]
         return failed(
             "TOOL_CALL_UNEXPECTED",
