@@ -20,12 +20,8 @@ from aiohttp.abc import AbstractCookieJar
 UNREACHABLE = (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError)
 """The exceptions of a client without a complete response."""
 
-NOT_CONNECTED = (httpx.ConnectError, httpx.ProxyError)
-"""The exceptions of a client that sent nothing, since it reached no server."""
-
 _CONNECTIONS = 1000  # as in the clients of SDKs
-# Many servers close an idle connection after 5 s. A request sent at that moment would be lost, and
-# a message to an agent is not sent again.
+# Many servers close an idle connection after 5 s. A request sent at that moment would be lost.
 _KEPT_ALIVE_S = 4.0
 _MOST_OF_A_HEADER_BYTES = 65_536
 

@@ -110,10 +110,7 @@ class Who:
         return misuse(f"{self.title}: {message}", hint)
 
     def timed_out(self, timeout_s: float, *, retryable: bool = False) -> KindlmError:
-        """Return the error of an exchange that exceeded its time limit.
-
-        It is `retryable` if the exchange cannot have made the agent act.
-        """
+        """Return the error of an exchange that exceeded its time limit."""
         return self.failed(
             f"{self.title} did not answer within {timeout_s * 1000:.0f} ms",
             "Raise `timeoutMs` of the agent or of the defaults (in EvalView cases "
@@ -125,10 +122,7 @@ class Who:
     def unreachable(
         self, endpoint: str, error: BaseException, *, retryable: bool, has_begun: bool = False
     ) -> KindlmError:
-        """Return the error of an exchange without an answer; `has_begun` is for one that broke off.
-
-        It is `retryable` if the agent did not get the request.
-        """
+        """Return the error of an exchange without an answer, or with one that broke off."""
         parts = urlsplit(endpoint)
         # Without credentials, which may be before the host or in the query.
         address = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
@@ -170,11 +164,11 @@ class Who:
         return self.unreadable("it sent an HTML page", body, status, _A_PAGE_CAME)
 
     def refused(
-        self, status: int, headers: Mapping[str, str], body: str, *, may_act: bool = True
+        self, status: int, headers: Mapping[str, str], body: str, *, is_call: bool = False
     ) -> KindlmError:
         """Return the error of an unsuccessful HTTP status.
 
-        `headers` must ignore the case of names. For `may_act`, see `is_retryable`.
+        `headers` must ignore the case of names. For `is_call`, see `is_retryable`.
         """
         quoted = self.quote(error_text(read_json(body), body))
         wait = retry_after(headers, datetime.now(UTC))
@@ -200,17 +194,17 @@ class Who:
             code=code,
             status=status,
             retry_after=wait,
-            retryable=is_retryable(status, may_act=may_act) and not _shows_calls(body),
+            retryable=is_retryable(status, is_call=is_call) and not _shows_calls(body),
             body=body,
         )
 
 
-def is_retryable(status: int, *, may_act: bool) -> bool:
+def is_retryable(status: int, *, is_call: bool = False) -> bool:
     """Return whether a request with this unsuccessful status may be sent again.
 
-    Without `may_act`, the request cannot have made the agent act.
+    A tool call (`is_call`) may only if the server did not handle it.
     """
-    return status in _NOT_HANDLED or (status >= 500 and not may_act)
+    return status in _NOT_HANDLED or (status >= 500 and not is_call)
 
 
 def _shows_calls(body: str) -> bool:

@@ -154,7 +154,7 @@ class ThreadAgent(ServedAgent):
         body = {"metadata": {"conversation_id": request.conversation}}
         # The headers carry a trace, and the creation of a thread is not part of the answer.
         bare = replace(request, headers={})
-        answer = await self.post(body, bare, f"{self._base}/threads", may_act=False)
+        answer = await self.post(body, bare, f"{self._base}/threads")
         try:
             thread = first_text(lookup(parse_json(answer.text), "thread_id"))
         except ValueError:

@@ -352,7 +352,7 @@ class HttpLink:
             return
         if not response.is_success:
             is_call = message.get("method") == _CALL
-            self._failed = who.refused(status, headers, body, may_act=is_call)
+            self._failed = who.refused(status, headers, body, is_call=is_call)
         elif is_page(body):
             self._failed = who.sent_page(body, status)
         elif body or {"id", "method"} <= message.keys():

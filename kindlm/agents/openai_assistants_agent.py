@@ -277,9 +277,7 @@ class AssistantsAgent(ServedAgent):
         method, content = "GET", None
         if body is not None:
             method, content = "POST", ascii_json(body)
-        # Only runs act; `send` decides about errors once there is a thread.
-        answer = await self.ask(method, url, content, _LONGEST_S, may_act=False)
-        return parse_object(answer.text)
+        return parse_object((await self.ask(method, url, content, _LONGEST_S)).text)
 
     async def _list(self, at: str, **query: Any) -> list[dict[str, Any]]:
         """Return the objects of a list; raises `UnreadableReply` if it has a second page."""

@@ -193,19 +193,12 @@ class HttpConversation:
         await self._stack.aclose()
 
     async def post(
-        self,
-        body: Any,
-        request: AgentRequest,
-        url: str | None = None,
-        *,
-        spent_s: float = 0.0,
-        may_act: bool = True,
+        self, body: Any, request: AgentRequest, url: str | None = None, *, spent_s: float = 0.0
     ) -> HttpReply:
         """Post JSON with the headers of a message to the endpoint, or to `url`; see `ask`."""
         url, content = url or self._target.endpoint, ascii_json(body)
-        timeout_s, headers = request.timeout_s, request.headers
         return await self.ask(
-            "POST", url, content, timeout_s, headers, spent_s=spent_s, may_act=may_act
+            "POST", url, content, request.timeout_s, request.headers, spent_s=spent_s
         )
 
     async def ask(
@@ -217,18 +210,16 @@ class HttpConversation:
         headers: Mapping[str, str] = MappingProxyType({}),
         *,
         spent_s: float = 0.0,
-        may_act: bool = True,
     ) -> HttpReply:
         """Send a request, and return the answer.
 
-        `spent_s` is the part of `timeout_s` that earlier requests for the same message took. An
-        agent that `may_act` on the request is not asked again if it may have got the request.
+        `spent_s` is the part of `timeout_s` that earlier requests for the same message took.
 
         Raises:
             AgentFailure: the status is not 2xx, the answer is an HTML page or larger than
                 `MAX_BODY_BYTES`, or the whole exchange took longer than `timeout_s`.
         """
-        from kindlm.http_client import NOT_CONNECTED, UNREACHABLE
+        from kindlm.http_client import UNREACHABLE
 
         who = self._target.who
         has_begun = False
@@ -236,19 +227,18 @@ class HttpConversation:
         started = time.perf_counter()
         try:
             async with asyncio.timeout(timeout_s - spent_s), exchange as response:
+                # An agent that has begun to answer may have called tools: kindlm does not retry.
                 has_begun = 200 <= response.status_code < 300
-                answer = await _read(response, who, may_act=may_act)
+                answer = await _read(response, who)
         except TimeoutError as error:
-            raise AgentFailure(who.timed_out(timeout_s, retryable=not may_act)) from error
+            raise AgentFailure(who.timed_out(timeout_s, retryable=not has_begun)) from error
         except UNREACHABLE as error:
-            retryable = not may_act or isinstance(error, NOT_CONNECTED)
             at = self._target.endpoint
-            failure = who.unreachable(at, error, retryable=retryable, has_begun=has_begun)
+            failure = who.unreachable(at, error, retryable=not has_begun, has_begun=has_begun)
             raise AgentFailure(failure) from error
         latency_ms = (time.perf_counter() - started) * 1000
         if not 200 <= answer.status < 300:
-            status, fields, text = answer.status, answer.headers, answer.text
-            raise AgentFailure(who.refused(status, fields, text, may_act=may_act))
+            raise AgentFailure(who.refused(answer.status, answer.headers, answer.text))
         is_markup = answer.kind in _PAGES and answer.text.lstrip("\ufeff \t\r\n").startswith("<")
         if is_markup or is_page(answer.text):
             raise AgentFailure(who.sent_page(answer.text, answer.status))
@@ -287,7 +277,7 @@ class HttpConversation:
                 await response.aclose()
 
 
-async def _read(response: httpx.Response, who: Who, *, may_act: bool) -> HttpReply:
+async def _read(response: httpx.Response, who: Who) -> HttpReply:
     """Read an answer to its end.
 
     A compressed answer is an error: it could grow far beyond `MAX_BODY_BYTES`.
@@ -297,8 +287,8 @@ async def _read(response: httpx.Response, who: Who, *, may_act: bool) -> HttpRep
         status = response.status_code
         message = f"{who.title} returned {status} with a compressed body ({encoding})"
         hint = "Turn compression off in the agent, or in the proxy before it"
-        retryable = is_retryable(status, may_act=may_act)
-        raise AgentFailure(who.failed(message, hint, status=status, retryable=retryable))
+        failure = who.failed(message, hint, status=status, retryable=is_retryable(status))
+        raise AgentFailure(failure)
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     size, pieces, tail = 0, list[str](), "\n"
     async for piece in response.aiter_text():

@@ -626,24 +626,18 @@ class TestFailures:
         assert said in error.message
         assert not error.details["retryable"]
 
-    @pytest.mark.parametrize("begun", [True, False])
+    @pytest.mark.parametrize(("begun", "retryable"), [(True, False), (False, True)])
     @pytest.mark.parametrize("answers", [1, 2])
-    def test_an_agent_that_does_not_answer_in_time(self, talk, http, ask, failure, answers, begun):
+    def test_an_agent_that_does_not_answer_in_time(
+        self, talk, http, ask, failure, answers, begun, retryable
+    ):
         head = b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n" if begun else b""
         slow = [http(THREAD), head][2 - answers :]
         (got,), _ = talk(*slow, mode="cloud", requests=[ask(timeout_s=0.2)])
         error = failure(got)
         assert error.code is ErrorCode.PROVIDER_TIMEOUT
         assert "200 ms" in error.message
-        # The creation of a thread makes no agent act.
-        assert error.details["retryable"] is (answers == 1)
-
-    def test_a_thread_is_asked_for_again_and_a_run_is_not(self, talk, http, ask, failure):
-        broken = http("Bad Gateway", status=502)
-        (got,), _ = talk(broken, mode="cloud")
-        assert failure(got).details["retryable"]
-        (got,), _ = talk(http(THREAD), broken, mode="cloud")
-        assert not failure(got).details["retryable"]
+        assert error.details["retryable"] is retryable
 
 
 def test_calls_beside_the_answer_are_read(talk, http, success):

@@ -261,7 +261,7 @@ def test_calls_of_an_agent_that_fails_are_paid_for_all_the_same(run):
 FAILS_FIRST = SERVES.replace(
     "self.send_response(200)",
     """tries.append(1)
-        self.send_response(503 if len(tries) == 1 else 200)
+        self.send_response(500 if len(tries) == 1 else 200)
         self.send_header("retry-after", "0")""",
 ).replace("class Handler", "tries = []\n\nclass Handler")
 
