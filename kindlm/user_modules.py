@@ -59,7 +59,7 @@ def import_file(file: Path) -> Result[ModuleType | SkippedFile]:
             line = error.lineno
         if is_of_pytest(error, "Skipped") and getattr(error, "allow_module_level", False):
             return Ok(SkippedFile(str(error) or "no reason", line))
-        return Err(_not_imported(SourceLocation(str(shown), line), error))
+        return Err(_not_imported(SourceLocation(str(shown), line), error, folder))
     finally:
         new = set(sys.modules) - before
         _brought[file] = {module for module in new if _is_in_folder(module, folder)}
@@ -143,15 +143,55 @@ def _is_from_elsewhere(name: str, folder: Path) -> bool:
     return origin is not None and not Path(origin).resolve().is_relative_to(folder)
 
 
-def _not_imported(where: SourceLocation, error: BaseException) -> KindlmError:
+def _not_imported(where: SourceLocation, error: BaseException, folder: Path) -> KindlmError:
     return KindlmError(
         ErrorCode.CONFIG_PARSE_ERROR,
         f"The file cannot be imported: {type(error).__name__}: {words_of(error)}",
-        "Fix it: its tests did not run.",
+        way_to_module(error, folder) or "Fix it: its tests did not run.",
         where,
         {"reason": "import"},
         trace="".join(traceback.format_exception(error)),
     )
+
+
+_INSTALLED_AS = {
+    "agents": "openai-agents",
+    "anthropic": "anthropic",
+    "autogen_agentchat": "autogen-agentchat",
+    "autogen_ext": "autogen-ext",
+    "crewai": "crewai",
+    "dotenv": "python-dotenv",
+    "fastapi": "fastapi",
+    "google.adk": "google-adk",
+    "httpx": "httpx",
+    "langchain": "langchain",
+    "langchain_core": "langchain-core",
+    "langchain_openai": "langchain-openai",
+    "langgraph": "langgraph",
+    "llama_index": "llama-index",
+    "mcp": "mcp",
+    "openai": "openai",
+    "pydantic_ai": "pydantic-ai",
+    "pytest": "pytest",
+    "requests": "requests",
+    "smolagents": "smolagents",
+    "yaml": "pyyaml",
+}
+"""The packages of modules that tests and agents often import."""
+
+
+def way_to_module(error: BaseException, folder: Path) -> str | None:
+    """Return how to install a missing module, or where it was looked for; None for other errors.
+
+    `folder` is the one that the user's modules are imported from.
+    """
+    if not isinstance(error, ModuleNotFoundError) or not error.name:
+        return None
+    parts = error.name.split(".")
+    for name in (".".join(parts[:2]), parts[0]):
+        if name in _INSTALLED_AS:
+            return f"Install it where kindlm is installed: pip install {_INSTALLED_AS[name]}"
+    return f"It is neither in {folder} nor installed for {sys.executable}"
 
 
 def import_root(file: Path) -> Path:

@@ -71,7 +71,7 @@ from kindlm.ports import Agent, AgentReply, AgentRequest, ConversationSpoilt
 from kindlm.section import Text
 from kindlm.suite import AgentTarget
 from kindlm.trace_context import MESSAGE_HEADERS
-from kindlm.user_modules import is_of_pytest, user_trace
+from kindlm.user_modules import is_of_pytest, user_trace, way_to_module
 from kindlm.values import refuse
 
 _log = logging.getLogger(__name__)
@@ -137,7 +137,7 @@ def python_agent(target: AgentTarget, root: Path) -> PythonAgent:
         failure = who.failed(
             f"{who.title}: {target.endpoint} could not be imported: {type(raised).__name__}: "
             f"{who.quote(words_of(raised))}{_at(raised, (folder,))}",
-            f"Check its `endpoint`; it is imported from {folder}",
+            way_to_module(raised, folder) or f"Check its `endpoint`; it is imported from {folder}",
             code=ErrorCode.CONFIG_VALIDATION_ERROR,
             trace=user_trace(raised, _is_of_user),
         )

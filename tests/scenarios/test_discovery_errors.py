@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from pytest_project import run_inside
 from scenario_files import ONE, told_by_test
@@ -10,7 +12,8 @@ from scenario_project import Project
 LOST = "class Lost(Exception):\n    def __str__(self): return self.order\n"
 BAD = [
     ("\ndef test_x(:\n", 3, "SyntaxError"),
-    ("\nimport no_such_module\n", 3, "no_such_module"),
+    ("\nimport no_such_module\n", 3, f"nor installed for {sys.executable}"),
+    ("\nimport autogen_ext.models.no_such\n", 3, "kindlm is installed: pip install autogen-ext"),
     ("raise SystemExit(3)\n", 2, "SystemExit"),
     ('@scenario("  ")\ndef test_x(t): ...\n', 2, "A scenario needs a name"),
     ("@scenario\ndef test_x(t): ...\n", 2, "Write @scenario("),
