@@ -56,7 +56,8 @@ class TestOutcome:
         assert told["toolCalls"] == [
             {"name": "shop", "arguments": {"id": 1}, "response": {"price": 5}}
         ]
-        assert [one["claim"] for one in told["claims"]] == [one["claim"] for one in THREE["claims"]]
+        asked = enumerate((one["claim"] for one in THREE["claims"]), start=1)
+        assert told["claims"] == [{"number": number, "claim": claim} for number, claim in asked]
 
     def test_those_that_are_not_are_shown_in_the_output(
         self, evaluate: Evaluate, said: Said
@@ -169,6 +170,8 @@ class TestUnknown:
     ) -> None:
         judge = Judge(THREE, verdicts(False, False, None), verdicts(), verdicts())
         assert evaluate("hallucination", PARAMS, said(TEXT), judge).outcome is Outcome.FAILED
+        judge = Judge(THREE, verdicts(True, True, None), verdicts(), verdicts())
+        assert evaluate("hallucination", PARAMS, said(TEXT), judge).outcome is Outcome.PASSED
 
     @pytest.mark.parametrize(
         "planted", [{"claims": []}, {"claims": [], "remark": "Small talk."}, claims("is blue")]
@@ -214,6 +217,22 @@ class TestSigns:
         assert self.LONG[: result.evidence[0].end] == "According to"
         with_tool = said(self.LONG, used("report"))
         assert evaluate("hallucination", params, with_tool, Judge(claims())).actual["issues"] == []
+
+    def test_a_sign_and_a_claim_count_together(
+        self, evaluate: Evaluate, said: Said, used: Used
+    ) -> None:
+        judge = Judge(THREE, verdicts(False, True, True))
+        failing = used("pay", {}, {"error": "down"})
+        result = evaluate("hallucination", PARAMS, said(TEXT, failing), judge)
+        assert (result.outcome, result.actual["confidence"]) == (Outcome.PASSED, 0.75)
+
+    def test_a_failure_in_any_turn_counts_for_the_whole_conversation(
+        self, evaluate: Evaluate, used: Used
+    ) -> None:
+        failing = used("pay", {}, {"error": "down"})
+        turns = (Turn("Pay.", (Step("Well.", (failing,)),)), Turn("And?", (Step("Paid."),)))
+        result = evaluate("hallucination", PARAMS, Transcript(turns=turns), Judge(claims()))
+        assert "call 0" in result.actual["issues"][0]
 
     @pytest.mark.parametrize("response", [{"error": "down"}, {"success": False}, {"ok": False}])
     def test_a_failure_that_is_kept_quiet(
