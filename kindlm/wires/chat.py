@@ -142,8 +142,9 @@ def _missing_parts(
     """Return the parts of a whole message in a stream that the pieces before it do not have."""
     missing = {key: value for key, value in whole.items() if not joined.get(key)}
     listed, known = whole.get("tool_calls"), {call["id"] for call in calls}
-    if calls and isinstance(listed, list):
+    if calls:
         missing.pop("function_call", None)
+    if calls and isinstance(listed, list):
         missing["tool_calls"] = [
             call for call in objects(listed) if text_or_none(call.get("id")) not in known
         ]

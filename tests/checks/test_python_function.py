@@ -90,6 +90,7 @@ def test_it_cannot_change_what_others_see() -> None:
     | st.just(10**400)
     | st.builds(object)
 )
+@example(0)
 @example(0.6)
 @example(1)
 @example(1.5)

@@ -693,7 +693,7 @@ def test_a_request_of_openai_responses_may_be_a_text() -> None:
 def test_calls_in_a_request_belong_to_the_message_of_the_assistant_before_them() -> None:
     items = [{"role": "assistant", "content": "Wait."}, _ITEM, {"role": "user", "content": "Hi"}]
     assert read_request("responses", {"input": items}).messages == (
-        Message(Role.ASSISTANT, "Wait.", (ToolCall("c1", "refund", {}),)),
+        Message(Role.ASSISTANT, "Wait.", (ToolCall("c1", "refund", {"order": 7}),)),
         Message(Role.USER, "Hi"),
     )
 
@@ -725,8 +725,10 @@ def test_a_failed_tool_of_anthropic_has_an_error() -> None:
     assert request.tool_results == {"c1": {"error": "gone"}}
 
 
-_CALL = {"id": "c1", "type": "function", "function": {"name": "refund", "arguments": "{}"}}
-_ITEM = {"type": "function_call", "id": "f1", "call_id": "c1", "name": "refund", "arguments": "{}"}
+_ARGUMENTS = '{"order": 7}'
+_FUNCTION = {"name": "refund", "arguments": _ARGUMENTS}
+_CALL = {"id": "c1", "type": "function", "function": _FUNCTION}
+_ITEM = {"type": "function_call", "id": "f1", "call_id": "c1"} | _FUNCTION
 _SAYS = {"type": "message", "content": [{"type": "output_text", "text": "ok"}]}
 _WHOLE = {"role": "assistant", "content": None, "tool_calls": [_CALL]}
 _END = {
@@ -748,6 +750,31 @@ _END = {
             True,
         ),
         ("chat", [{"choices": [{"delta": {}, "finish_reason": "tool_calls"}]}], False),
+        # The older form of calls, in pieces and then whole.
+        (
+            "chat",
+            [
+                {"choices": [{"delta": {"function_call": {"name": "refund", "arguments": ""}}}]},
+                {"choices": [{"delta": {"function_call": {"arguments": _ARGUMENTS}}}]},
+                {"choices": [{"finish_reason": "function_call"}]},
+            ],
+            True,
+        ),
+        (
+            "chat",
+            [
+                {"choices": [{"delta": {"function_call": _FUNCTION}}]},
+                {
+                    "choices": [
+                        {
+                            "message": {"content": None, "function_call": _FUNCTION},
+                            "finish_reason": "function_call",
+                        }
+                    ]
+                },
+            ],
+            True,
+        ),
         ("responses", [{"type": "response.output_item.done", "item": _ITEM}, _END], True),
         ("responses", [{"type": "response.output_item.added", "item": _ITEM}, _END], False),
         (
@@ -775,5 +802,36 @@ def test_a_call_that_a_stream_tells_of_is_read_or_the_answer_is_not_whole(
 ) -> None:
     body = "".join(f"data: {json.dumps(event)}\n\n" for event in events)
     answer = read_answer(wire, "text/event-stream", body)
-    assert [(call.name, call.arguments) for call in answer.tool_calls] == [("refund", {})] * is_read
+    expected = [("refund", {"order": 7})] if is_read else []
+    assert [(call.name, call.arguments) for call in answer.tool_calls] == expected
     assert answer.complete is is_read
+
+
+def test_a_text_that_a_stream_repeats_whole_counts_once() -> None:
+    pieces = [{"choices": [{"delta": {"content": text}}]} for text in ("Refun", "ded.")]
+    whole = {"choices": [{"message": {"content": "Refunded."}, "finish_reason": "stop"}]}
+    assert read_answer("chat", "", sse(*pieces, whole, "[DONE]")).text == "Refunded."
+
+
+def test_a_stream_of_completions_may_end_without_a_finish_reason() -> None:
+    piece = {"choices": [{"delta": {"content": "Hi"}}]}
+    ends = (["[DONE]"], [{"choices": []}])
+    complete = [read_answer("chat", "", sse(piece, *end)).complete for end in ends]
+    assert complete == [True, False]
+
+
+def test_a_broken_event_is_no_answer_unless_the_stream_ends_in_it() -> None:
+    piece = {"choices": [{"delta": {"content": "Hi"}}]}
+    broken, end = '{"choices": [{"delta": {"tool', {"choices": [{"finish_reason": "stop"}]}
+    within = read_answer("chat", "", sse(piece, broken, end, "[DONE]"))
+    at_the_end = read_answer("chat", "", sse(piece, broken))
+    assert (within.text, within.complete) == ("", False)
+    assert within.error is not None
+    assert "not valid JSON" in within.error
+    assert (at_the_end.text, at_the_end.error, at_the_end.complete) == ("Hi", None, False)
+
+
+def test_a_stream_that_ends_with_a_failure_has_its_tokens() -> None:
+    failed = response() | {"status": "failed", "error": {"message": "gone"}}
+    answer = read_answer("responses", "", sse({"type": "response.failed", "response": failed}))
+    assert (answer.error, answer.usage.input_tokens) == ("gone", 12)
