@@ -139,6 +139,23 @@ def test_no_escape_sequence_of_a_history_that_was_brought_in_reaches_a_terminal(
     assert text.count("\\x1b[2J") >= 4 + 2 + 2
 
 
+@pytest.mark.parametrize("form", ["terminal", "markdown", "html"])
+def test_a_change_in_the_middle_of_a_long_prompt_is_shown(
+    history: History, form: DiffFormat
+) -> None:
+    rule = "Be polite to customers, and never promise what you cannot keep.\n"
+    for run, verb in (("before", "apologise"), ("after", "refund")):
+        writer = history.run(run)
+        prompt = {"prompts": {"ask": {"system": f"{rule * 3}First {verb}.\n{rule * 3}"}}}
+        writer.suite(
+            "s", tests=[Make.planned("a")], config_hash=run, config=json.dumps({"config": prompt})
+        )
+        writer.execution("a")
+        writer.finish()
+    text = " ".join(html.unescape(written(compared(history), form)).split())
+    assert "keep.\\nFirst[- apologise-]{+ refund+}.\\nBe polite" in text
+
+
 @pytest.mark.parametrize("attack", ["hostile", "hostile_checks"])
 def test_markdown_shows_what_models_wrote_only_as_code(
     attack: str, request: pytest.FixtureRequest

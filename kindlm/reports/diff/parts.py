@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from kindlm.history.diff.call_changes import CallChange, CallEdit, ChangedValue
 from kindlm.history.diff.config import SuiteConfig
-from kindlm.history.diff.details import CheckChange, Edit, Segment, WordDiff
+from kindlm.history.diff.details import CheckChange, Edit, Segment, WordDiff, diff_words
 from kindlm.history.diff.evidence_values import Kind, Strength, TestDiff
 from kindlm.history.diff.run_diff import DiffOptions, RunDiff
 from kindlm.history.diff.samples import SCORED
@@ -128,12 +128,22 @@ def marked(edit: Edit, text: str) -> str:
 
 
 def change_text(change: ChangedValue) -> str:
-    """Return how an argument or a setting changed: `49.99 → 60.0`, `added "now"`, `removed 3`."""
+    """Return how an argument or a setting changed: `49.99 → 60.0`, `added "now"`, `removed 3`.
+
+    Of a long text, only the changes are shown, with some context.
+    """
     if change.before is ABSENT:
         return f"added {json_shown(change.after, _VALUE)}"
     before = json_shown(change.before, _VALUE)
     if change.after is ABSENT:
         return f"removed {before}"
+    both = (change.before, change.after)
+    if all(isinstance(value, str) for value in both) and max(map(len, both)) > _VALUE:
+        # Of long texts, such as prompts, the beginnings are mostly the same.
+        words = diff_words(*both)
+        if any(edit is not Edit.KEPT for edit, _ in words.segments):
+            parts = (marked(*segment) for segment in excerpt(words, 3 * _VALUE))
+            return "".join(parts).replace("\n", "\\n")
     return f"{before} → {json_shown(change.after, _VALUE)}"
 
 
