@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from kindlm.history.diff.evidence import judge_pair, settle
+from kindlm.history.diff.evidence import SCORES_LEVEL, judge_pair, settle
 from kindlm.history.diff.evidence_values import (
     MOST_ADDED,
     Change,
@@ -18,7 +18,7 @@ from kindlm.history.diff.evidence_values import (
     Verdict,
 )
 from kindlm.history.statistics.pass_rates import Settlement
-from kindlm.history.statistics.tables import Counts
+from kindlm.history.statistics.tables import Counts, score_repeats_needed
 from kindlm.outcome import Status
 
 
@@ -216,6 +216,30 @@ def test_a_drop_of_scores_counts_from_the_threshold_on(
     assert not found.fails
 
 
+def test_a_rise_of_scores_counts_from_the_threshold_on() -> None:
+    low = _side(3, 3, (0.8, 0.8, 0.8))
+    for after, change in ((0.85, Change.UNCHANGED), (0.9, Change.IMPROVED)):
+        found = judge_pair({"it": TestPair(low, _side(3, 3, (after,) * 3))})
+        assert found.tests["it"].change is change
+
+
+def test_scores_of_the_same_conversations_are_no_matter_of_chance() -> None:
+    high, low = _side(5, 5, (0.9,) * 5), _side(5, 5, (0.5,) * 5)
+    found = judge_pair({"it": TestPair(high, low, same_conversations=True)})
+    assert found.tests["it"].strength is Strength.EXPECTATIONS
+    back = judge_pair({"it": TestPair(low, high, same_conversations=True)})
+    assert back.tests["it"].strength is Strength.EXPECTATIONS
+
+
+def test_suspected_scores_say_how_many_repeats_would_settle_them() -> None:
+    before, after = (0.9, 0.8, 0.9), (0.8, 0.7, 0.75)
+    evidence = judge_pair({"it": TestPair(_side(3, 3, before), _side(3, 3, after))}).tests["it"]
+    assert evidence.strength is Strength.SUSPECTED
+    assert evidence.repeats_to_settle == score_repeats_needed(before, after, SCORES_LEVEL)
+    back = judge_pair({"it": TestPair(_side(3, 3, after), _side(3, 3, before))}).tests["it"]
+    assert (back.change, back.repeats_to_settle) == (Change.IMPROVED, evidence.repeats_to_settle)
+
+
 def test_the_threshold_can_be_chosen() -> None:
     pair = TestPair(_side(3, 3, (0.9, 0.9, 0.9)), _side(3, 3, (0.8, 0.8, 0.8)))
     assert judge_pair({"it": pair}, regression_threshold=0.2).verdict is Verdict.UNCHANGED
@@ -252,6 +276,17 @@ def test_added_repeats_clear_a_suspicion() -> None:
     assert not found.fails
 
 
+def test_repeats_added_to_a_test_clear_no_other_one() -> None:
+    fell = _pair((50, 50), (49, 50))
+    assert settle({"it": fell})["it"] is Settlement.CLEARED
+    found = judge_pair({"it": fell, "other": _pair((5, 5), (4, 5), (5, 5))}).tests["it"]
+    assert (found.change, found.strength, found.settlement) == (
+        Change.REGRESSED,
+        Strength.SUSPECTED,
+        None,
+    )
+
+
 def test_added_repeats_may_leave_it_open() -> None:
     evidence = _judge(_pair((5, 5), (3, 5), (3, 5))).tests["it"]
     assert (evidence.change, evidence.strength) == (Change.REGRESSED, Strength.SUSPECTED)
@@ -282,6 +317,7 @@ def test_repeats_beyond_the_planned_ones_are_not_looked_at() -> None:
 
 def test_only_tests_that_fell_are_settled() -> None:
     tests = {"fell": _pair((5, 5), (3, 5)), "rose": _pair((1, 5), (4, 5)), **_STABLE}
+    tests["gone"] = TestPair(_side(5, 5), None)
     assert set(settle(tests)) == {"fell"}
 
 
@@ -304,5 +340,11 @@ def test_a_repeat_that_errors_in_place_of_failing_makes_nothing_better() -> None
 
 def test_scores_of_a_branch_that_few_repeats_take_are_compared_as_they_are() -> None:
     before = Side(Counts(3, 3), Status.PASSED, scores={"tone": (1.0,)})
-    after = Side(Counts(3, 3), Status.PASSED, scores={"tone": (0.2,)})
+    after = Side(Counts(3, 3), Status.PASSED, scores={"tone": (0.5,)})
     assert _judge(TestPair(before, after)).tests["it"].dropped_scores == ("tone",)
+
+
+def test_a_repeat_that_errors_after_its_score_counts_with_that_score() -> None:
+    errored = Side(Counts(2, 3), Status.ERRORED, scores={"mean": (1.0, 1.0, 0.4)}, errored=1)
+    after = Side(Counts(3, 3), Status.PASSED, scores={"mean": (0.7, 0.7, 0.7)})
+    assert _judge(TestPair(errored, after)).tests["it"].dropped_scores == ("mean",)

@@ -28,7 +28,14 @@ from kindlm.history.diff.evidence_values import (
 )
 from kindlm.history.diff.power import chance_to_settle
 from kindlm.history.diff.samples import Attempts
-from kindlm.history.settling import AddedRepeats, Suspect, read_added, share_out, suspects
+from kindlm.history.settling import (
+    AddedRepeats,
+    Suspect,
+    read_added,
+    share_out,
+    share_out_both,
+    suspects,
+)
 from kindlm.history.statistics.pass_rates import (
     Looks,
     Settlement,
@@ -166,6 +173,37 @@ def test_repeats_are_shared_out_evenly_within_every_limit(
     for test, number in wanted.items():
         if shares.get(test, 0) < number:
             assert max(shares.values(), default=0) <= shares.get(test, 0) + 1
+
+
+def suspect(name: str, before: int, after: int, standing: Settlement) -> Suspect:
+    """Return a suspect with so many added repeats on each side."""
+    once = (Counts(1, 1),)
+    rate = CheckPair(Counts(5, 5), Counts(3, 5), once * after, once * before)
+    return Suspect(key(name), rate, standing)
+
+
+def test_both_sides_get_the_repeats_until_their_next_common_look() -> None:
+    open_ = Settlement.UNDECIDED
+    found = [
+        suspect("new", 0, 0, open_),
+        suspect("one side", 0, 7, open_),
+        suspect("cut off", 8, 10, open_),
+        suspect("behind", 12, 7, open_),
+        suspect("nearly full", 48, 50, open_),
+        suspect("full", 50, 50, open_),
+        suspect("decided", 0, 0, Settlement.CLEARED),
+    ]
+    before, after = share_out_both(found, 100)
+    assert {test.name: number for test, number in before.items()} == {
+        "new": 5, "one side": 5, "cut off": 2, "nearly full": 2
+    }  # fmt: skip
+    assert {test.name: number for test, number in after.items()} == {"new": 5, "behind": 3}
+
+
+def test_each_side_gets_at_most_its_part_of_the_budget() -> None:
+    found = [suspect(name, 0, 0, Settlement.UNDECIDED) for name in "ab"]
+    for shares in share_out_both(found, 3):
+        assert shares == {key("a"): 2, key("b"): 1}
 
 
 _STABLE = Looks(Counts(5, 5), (Counts(5, 5),), 50)

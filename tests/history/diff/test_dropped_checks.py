@@ -10,7 +10,9 @@ import pytest
 from compared_runs import compared, record_run
 from recorded_history import History, Make
 
+from kindlm.history.diff.evidence import RATES_LEVEL
 from kindlm.history.diff.evidence_values import Change, Kind, Strength, TestDiff
+from kindlm.history.statistics.pass_rates import repeats_needed
 from kindlm.outcome import Outcome
 from kindlm.reports.diff.phrases import headline_of
 
@@ -63,6 +65,29 @@ def test_a_check_that_fails_now_is_a_regression_of_a_test_that_failed_before(
     assert headline_of(diff).word == "REGRESSED"
     told = {each.label: each.evidence for each in diff.details(test).checks}
     assert told == {"never": None, "works": found}
+
+
+def test_a_check_that_passes_now_improves_no_test_that_still_fails(history: History) -> None:
+    after = repeats(never="-----", works="+++++")
+    test = diff_of(history, repeats(never="-----", works="-----"), after)
+    assert (test.change, test.kind) == (Change.UNCHANGED, Kind.OTHER_BEHAVIOUR)
+
+
+def test_a_suspected_check_says_how_many_repeats_would_settle_it(history: History) -> None:
+    before = repeats(never="-----", once="+++++", more="+++++")
+    test = diff_of(history, before, repeats(never="-----", once="-++++", more="---++"))
+    assert test.strength is Strength.SUSPECTED
+    assert test.evidence.repeats_to_settle == repeats_needed(1.0, 0.4, RATES_LEVEL)
+
+
+def test_the_surest_check_comes_first(history: History) -> None:
+    before = repeats(never="-----", once="+++++", always="+++++")
+    test = diff_of(history, before, repeats(never="-----", once="-++++", always="-----"))
+    found = {check.label: each.strength for check, each in test.evidence.dropped_checks.items()}
+    assert list(found.items()) == [
+        ("always", Strength.CONFIRMED),
+        ("once", Strength.SUSPECTED),
+    ]
 
 
 @pytest.mark.parametrize(
