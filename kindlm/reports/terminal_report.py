@@ -113,7 +113,7 @@ def _write_suite(
     # The passed gates of the suite's file. The verdict names failed gates.
     shown = [f"{g.name} {comparison(g)}" for g in suite.gates if g.written and g.passed]
     if shown:
-        page.line(("gates  ", "dim"), " · ".join(shown), indent=2, hang=7)
+        page.packed(("gates  ", "dim"), shown, " · ", indent=2, hang=7)
     for gate in suite.gates:
         # The message says why a gate has no value.
         if gate.actual is None and (gate.written or not gate.passed):
@@ -238,7 +238,8 @@ def _write_verdict(view: RunView, page: Page, *, in_one_line: bool = False) -> N
     verdict, summary = facts.verdict_of(view), view.summary
     color = "bold green" if verdict.passed else "bold red"
     counts = summary.executions
-    shown = [", ".join(one_line(reason, 500) for reason in verdict.reasons)]
+    *reasons, last = (one_line(reason, 500) for reason in verdict.reasons)
+    shown = [last]
     if counts.tested:
         end = "" if verdict.passed else " passed"
         shown.append(f"{counts.passed:,} of {count(counts.tested, 'execution')}{end}")
@@ -264,9 +265,10 @@ def _write_verdict(view: RunView, page: Page, *, in_one_line: bool = False) -> N
     label = f" {one_line(view.info.label)}" if view.info.label else ""
     shown.append(f"{'run' if view.group is None else 'group'} {one_line(view.id)}{label}")
     if in_one_line:
-        page.unbroken((f"{verdict.word}: ", color), page.BETWEEN.join(shown))
+        line = ", ".join([*reasons, page.BETWEEN.join(shown)])
+        page.unbroken((f"{verdict.word}: ", color), line)
     else:
-        page.packed((f"{verdict.word}: ", color), shown)
+        page.packed((f"{verdict.word}: ", color), [*(f"{each}," for each in reasons), *shown])
 
 
 def _write_next(view: RunView, page: Page, options: ReportOptions) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from itertools import count
 from typing import Any
@@ -64,11 +65,11 @@ def test_a_run_with_a_bit_of_everything(varied: Any, write: Any) -> None:
 ~ greets · claude is flaky: 50 % of 2 passed (95 % interval 9.5 % to 90.5 %);
   pass@2 100 %, pass^2 0 %
 
-FAILED: 2 tests failed, 1 test errored, 1 suite could not be run, gate
-  passRateMin 0.38 < 0.95, gate judgeAvgMin 0.71 < 0.80, gate costMaxUsd no
-  value, needs ≤ $1.00
-  3 of 8 executions passed  ·  judges 0.71
-  $0.0080 and unknown for 3 calls of gpt  ·  1.5 s  ·  run k3f9x2ab nightly
+FAILED: 2 tests failed, 1 test errored, 1 suite could not be run,
+  gate passRateMin 0.38 < 0.95, gate judgeAvgMin 0.71 < 0.80,
+  gate costMaxUsd no value, needs ≤ $1.00  ·  3 of 8 executions passed
+  judges 0.71  ·  $0.0080 and unknown for 3 calls of gpt  ·  1.5 s
+  run k3f9x2ab nightly
 Next: kindlm test --failed
 """)
 
@@ -227,6 +228,27 @@ def test_lines_fit_the_width(varied: Any, write: Any, width: int) -> None:
     for line in write(varied, "terminal", width=width).splitlines():
         assert cell_len(line) <= width
         assert line == line.rstrip()
+
+
+@pytest.mark.parametrize("width", range(60, 90, 5))
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"passRateMin": 0.9, "judgeAvgMin": 0.8, "costMaxUsd": 1.0, "latencyMaxMs": 900},
+        {"judgeAvgMin": 0.99, "costMaxUsd": 0.0001, "latencyMaxMs": 20},
+    ],
+    ids=["hold", "fail"],
+)
+def test_no_line_ends_between_a_gate_and_its_limit(
+    history: Any, make: Any, write: Any, width: int, limits: dict[str, float]
+) -> None:
+    run = history.run()
+    run.suite(tests=[make.planned()], gates=limits)
+    run.execution(judge="0.9", assertions=(make.passed("judge", score=0.9, threshold=0.5),))
+    text = write(run.finish(), "terminal", width=width)
+
+    for gate in limits:
+        assert re.search(rf"{gate} \S+( ms)? [<>≤≥] \S", line_with(text, gate))
 
 
 def test_a_long_name_has_a_line_of_its_own(history: Any, make: Any, write: Any) -> None:

@@ -108,16 +108,27 @@ class Page:
     BETWEEN = "  ·  "
     """Separates facts in one line."""
 
-    def packed(self, head: Part, facts: Sequence[str]) -> None:
-        """Write facts after one another; a fact that does not fit begins a new line."""
+    def packed(
+        self,
+        head: Part,
+        facts: Sequence[str],
+        between: str = BETWEEN,
+        indent: int = 0,
+        hang: int = 2,
+    ) -> None:
+        """Write facts after one another; a fact that does not fit begins a new line.
+
+        After a fact with a comma at its end, a space replaces `between`.
+        """
         line = Text.assemble(head, facts[0])
         for fact in facts[1:]:
-            if line.cell_len + cell_len(self.BETWEEN + fact) > self.width:
-                self.line(line, hang=2)
-                line = Text(f"  {fact}")
+            gap = " " if line.plain.endswith(",") else between
+            if indent + line.cell_len + cell_len(gap + fact) > self.width:
+                self.line(line, indent=indent, hang=hang)
+                line = Text(" " * hang + fact)
             else:
-                line.append(self.BETWEEN + fact)
-        self.line(line, hang=2)
+                line.append(gap + fact)
+        self.line(line, indent=indent, hang=hang)
 
     def row(self, name: str, text: str, indent: int = 0, width: int = 10, end: str = "") -> bool:
         """Write a name and a text beside it; return whether `end` fitted at the right margin."""
