@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 from kindlm.dataclass import dataclass
 from kindlm.engine.pace import Callee, Pace
 from kindlm.engine.stop import Budget, Stop
-from kindlm.errors import Err, Ok, Result, broken
+from kindlm.errors import Err, Ok, Result, SourceLocation, broken
 from kindlm.events.execution_events import AgentSent, ProviderPaced, ProviderRequested
 from kindlm.plan import Earlier, Execution, Plan
 from kindlm.ports import (
@@ -114,7 +114,8 @@ class LiveRun:
     `in_flight` holds the running executions by id, each with its current call. `earlier` is what
     earlier sessions of the run did. `unpriced` is called for each model without a known price,
     whose calls count against no cost limit. `held_up` is called for each provider or agent that
-    asks for a long pause, with the seconds.
+    asks for a long pause, with the seconds. `checked_late` is called for a check that a scenario
+    made after its end.
     """
 
     def __init__(
@@ -127,6 +128,7 @@ class LiveRun:
         earlier: Earlier = Earlier(),  # noqa: B008 - a value
         unpriced: Callable[[str], None] = lambda _: None,
         held_up: Callable[[str, float], None] = lambda _name, _seconds: None,
+        checked_late: Callable[[SourceLocation], None] = lambda _: None,
     ) -> None:
         self.ports = ports
         self.stop = stop
@@ -135,6 +137,7 @@ class LiveRun:
         self.earlier = earlier
         self.max_rpm = limits.max_rpm
         self._held_up = held_up
+        self.checked_late = checked_late
         costs = {
             planned.ordinal: gate.threshold
             for planned in plan.suites

@@ -40,6 +40,7 @@ class ScriptedTrial:
         self._labels: Counter[tuple[str, str]] = Counter()
         self._checks: set[asyncio.Task[CheckResult]] = set()
         self._over: asyncio.Future[None] | None = None
+        self._ended_itself = False
 
     @property
     def turns(self) -> int:
@@ -108,6 +109,7 @@ class ScriptedTrial:
             while self._checks:
                 # Checks run in parallel with the script.
                 await asyncio.wait(self._checks)
+            self._ended_itself = True
             # A script that cancels itself, and ends before the cancellation arrives, has no result.
             return _cancelled_itself() if task.cancelled() else task.result()
         finally:
@@ -127,8 +129,11 @@ class ScriptedTrial:
     def _next(self, expectation: Expectation) -> tuple[int, Expectation]:
         """Return the position of the next check, and the check with a unique label.
 
-        Labels distinguish checks of one kind where runs are compared.
+        Labels distinguish checks of one kind where runs are compared. A check after the end of a
+        script that was not cut off is reported, and not recorded.
         """
+        if self._ended_itself and expectation.where is not None:
+            self._calls.run.checked_late(expectation.where)
         self._require_running()
         label = expectation.label
         self._labels[expectation.kind, label] += 1

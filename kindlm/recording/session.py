@@ -10,7 +10,8 @@ import sqlite3
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, closing
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kindlm.bounds import MAX_RETRY_AFTER_S
@@ -20,7 +21,7 @@ from kindlm.dataclass import dataclass, replace
 from kindlm.engine.resources import LiveRun, Ports
 from kindlm.engine.runner import run_plan
 from kindlm.engine.stop import Stop, SystemClock
-from kindlm.errors import ErrorCode, KindlmError, Result
+from kindlm.errors import ErrorCode, KindlmError, Result, SourceLocation
 from kindlm.events.run import DealtTest, RunAborted, RunExtended, RunInterrupted
 from kindlm.history.baselines import RecordedBaselines
 from kindlm.plan import Earlier, Plan, numbered, undealt
@@ -34,7 +35,7 @@ from kindlm.recording.serving import Served, serve_suites, unsandboxed
 from kindlm.recording.session_events import finish_run, run_resumed, session_started
 from kindlm.recording.suite_secrets import suite_secrets
 from kindlm.suite import AgentTarget, Command, Suite
-from kindlm.wording import count, shown
+from kindlm.wording import count, shown, shown_path
 from kindlm_store import EventLog, Redactor, StreamLock
 
 if TYPE_CHECKING:
@@ -239,6 +240,7 @@ class _Session:
             earlier=earlier,
             unpriced=self._unpriced,
             held_up=self._held_up,
+            checked_late=cache(self._checked_late),  # once for each line
         )
         self.watcher.started(run)
         shown = self.recorder.shown
@@ -270,6 +272,15 @@ class _Session:
             "Add the price to `prices` in kindlm.yaml, in dollars for a million tokens, 0 if it"
             " costs nothing; for cases of EvalView to `model` in .evalview/config.yaml. In"
             " scenarios, let the agent report its `cost`.",
+        )
+
+    def _checked_late(self, where: SourceLocation) -> None:
+        place = SourceLocation(shown_path(Path(where.file)), where.line)
+        self._warn(
+            "checks",
+            ErrorCode.ASSERTION_EVAL_ERROR,
+            f"The check in {place} ran after its scenario had ended: it is not recorded.",
+            "Let the scenario wait for it: await the task, or check in the scenario itself.",
         )
 
     def warn_of_limit(self) -> None:

@@ -72,7 +72,7 @@ class FunctionThread:
             )
         if self._is_over:
             work.close()
-            raise TrialOver
+            raise TrialOver("the scenario has ended: nothing can be sent or checked any more")
         try:
             return asyncio.run_coroutine_threadsafe(tracked(), self._loop).result()
         except BaseException:

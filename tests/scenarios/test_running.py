@@ -339,12 +339,14 @@ async def test_it(t: Trial) -> None:
     assert code == 0
 
 
-def test_what_is_left_behind_records_nothing_more(project: Project) -> None:
+def test_what_is_left_behind_records_nothing_more(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
     project.test(
         tests="""
 import asyncio
 
-@scenario("x")
+@scenario("x", repeats=2)
 async def test_it(t: Trial) -> None:
     reply = await t.agent.send("hi")
     t.check(reply).contains("hi")
@@ -371,6 +373,8 @@ async def test_other(t: Trial) -> None:
     )
     assert last == finished
     assert "late" not in project.agent.said
+    # A check is not lost without a word; its line is named once.
+    assert capsys.readouterr().err.count(":12 ran after its scenario had ended") == 1
 
 
 def test_a_judge_that_hangs_is_cut_off_with_its_trial(project: Project) -> None:
