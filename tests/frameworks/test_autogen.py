@@ -95,6 +95,18 @@ def test_a_function_may_return_a_result_or_yield_messages(server):
     assert reply.usage.input_tokens is None
 
 
+@pytest.mark.parametrize("kept", ["TextMessage", "TextMessage TaskResult"])
+def test_messages_that_a_function_leaves_out_are_no_proof_of_no_calls(server, kept):
+    async def some(text):
+        async for message in _agent().run_stream(task=text):
+            if type(message).__name__ in kept:
+                yield message
+
+    (reply,) = Talk(some).say("Where is A1?")
+    assert reply.text == "A1 is shipped."
+    assert bool(reply.tool_uses) == bool(reply.reports_tools) == ("TaskResult" in kept)
+
+
 def test_a_system_text_that_is_not_passed_on_has_a_warning(server):
     (reply,) = Talk(_agent(), system="Be short.").say("Hello")
     assert "the system prompt was not sent" in reply.warnings[0]

@@ -66,6 +66,20 @@ def test_a_function_may_yield_events_streamed_or_not(server):
         assert reply.text == "A1 is shipped."
         check_lookup(reply, "A1")
 
+    async def last(text):
+        return [each async for each in events(text, StreamingMode.NONE)][-1]
+
+    (reply,) = Talk(last).say("Where is A1?")
+    assert (reply.text, reply.tool_uses, reply.reports_tools) == ("A1 is shipped.", (), None)
+
+
+def test_an_agent_that_waits_for_a_confirmation_has_a_warning(server):
+    from google.adk.tools import FunctionTool
+
+    asks = FunctionTool(lookup_order, require_confirmation=True)
+    (reply,) = Talk(_agent(tools=[asks])).say("Where is A1?")
+    assert "waits for a confirmation" in reply.warnings[0]
+
 
 def test_what_an_agent_does_as_a_tool_is_unseen(server):
     from google.adk.runners import InMemoryRunner

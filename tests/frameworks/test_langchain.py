@@ -77,6 +77,20 @@ def test_a_function_may_yield_what_a_graph_streams(server, mode):
     check_lookup(reply, "A1", has_usage=mode != "messages")
 
 
+@pytest.mark.parametrize("mode", ["updates", "values"])
+def test_the_last_piece_of_a_stream_is_no_proof_of_no_calls(server, mode):
+    graph = _agent()
+
+    async def last(text):
+        async for piece in graph.astream({"messages": [("user", text)]}, stream_mode=mode):
+            kept = piece
+        yield kept
+
+    (reply,) = Talk(last).say("Where is A1?")
+    assert reply.text == "A1 is shipped."
+    assert bool(reply.tool_uses) == bool(reply.reports_tools) == (mode == "values")
+
+
 def test_a_model_is_an_agent_that_shows_no_calls_but_its_own(server):
     from langchain_openai import ChatOpenAI
 

@@ -100,3 +100,32 @@ def test_a_function_may_return_a_result_a_streamed_one_or_its_events(server):
         first, second = Talk(function).say("Where is A1?", "Where is A2?")
         assert (first.text, second.text) == ("A1 is shipped.", "A2 is shipped.")
         check_lookup(first, "A1", has_usage=function is sync)
+
+
+@pytest.mark.parametrize("kept", ["run_item_stream_event", "raw_response_event"])
+def test_events_that_a_function_leaves_out_are_no_proof_of_no_calls(server, kept):
+    from agents import Runner
+
+    def is_kept(event):
+        return event.type == kept and getattr(event, "name", "") in ("", "message_output_created")
+
+    async def some(text):
+        async for event in Runner.run_streamed(_agent(), text).stream_events():
+            if is_kept(event):
+                yield event
+
+    (reply,) = Talk(some).say("Where is A1?")
+    assert reply.text == "A1 is shipped."
+    names = [use.call.name for use in reply.tool_uses]
+    if kept == "raw_response_event":
+        assert names == ["lookup_order"]
+    else:
+        assert (names, reply.reports_tools) == ([], None)
+
+
+def test_an_agent_that_waits_for_an_approval_has_a_warning(server):
+    from agents import function_tool
+
+    asks = function_tool(lookup_order, needs_approval=True)
+    (reply,) = Talk(_agent(tools=[asks])).say("Where is A1?")
+    assert "waits for an approval" in reply.warnings[0]

@@ -65,6 +65,16 @@ def test_a_function_may_return_or_yield_what_a_run_gives(server):
     assert (reply.text, reply.reports_tools) == ("A1 is shipped.", None)
 
 
+def test_an_agent_that_waits_for_an_approval_has_a_warning(server):
+    from pydantic_ai import DeferredToolRequests, Tool
+
+    asks = Tool(lookup_order, requires_approval=True)
+    (reply,) = Talk(_agent(tools=[asks], output_type=[str, DeferredToolRequests])).say(
+        "Where is A1?"
+    )
+    assert "waits for an approval" in reply.warnings[0]
+
+
 def test_an_agent_that_runs_inside_of_a_tool_hides_its_calls(server):
     inner = _agent()
 

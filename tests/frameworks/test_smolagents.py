@@ -104,6 +104,12 @@ def test_a_function_may_return_a_result_or_yield_steps(server):
         assert reply.text == "A1: shipped"
         check_lookup(reply, "A1")
 
+    def last(text):
+        yield list(steps(text))[-1]
+
+    (reply,) = Talk(last).say("Where is A1?")
+    assert (reply.text, reply.tool_uses, reply.reports_tools) == ("A1: shipped", (), None)
+
 
 def test_tools_that_code_calls_are_seen(server):
     code = "<code>\nfinal_answer(lookup_order('A1')['state'])\n</code>"

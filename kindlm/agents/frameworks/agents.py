@@ -3,7 +3,8 @@
 kindlm calls `Runner.run`. `to_input_list` carries the conversation over, and the next message goes
 to the agent that answered last. A function may return the result of a run, streamed or not, or
 yield the events of a streamed run. A handoff counts as a tool call, as it does for the model. An
-agent that is called as a tool has its own run, which no result shows.
+agent that is called as a tool has its own run, which no result shows. Events without a call show
+that there was none if they begin with the first event of a run: a function may leave events out.
 """
 
 from __future__ import annotations
@@ -17,9 +18,12 @@ from kindlm.agents.frameworks import as_json, is_a
 from kindlm.agents.http_request import all_messages
 from kindlm.agents.reply_parts import compact_json
 from kindlm.agents.reply_reading import read_model
+from kindlm.agents.tool_entries import parts_text, reported_calls
 from kindlm.plugins import AgentReply, AgentRequest, Framework, Usage
+from kindlm.same_calls import merged_uses, with_ids
 
 _PACKAGE = "agents"
+_WAITS = "the agent waits for an approval of a tool call: the answer is incomplete"
 
 
 class OpenAIAgents(Framework):
@@ -70,7 +74,7 @@ def _of_result(result: Any) -> AgentReply:
         usage=Usage(usage.input_tokens, usage.output_tokens) if is_known else Usage(),
         model=model if isinstance(model, str) else getattr(model, "model", None),
         reports_tools=not hidden,
-        warnings=hidden,
+        warnings=(*hidden, _WAITS) if result.interruptions else hidden,
     )
 
 
@@ -89,15 +93,17 @@ def _of_events(events: Sequence[Any]) -> AgentReply:
         if item.type == "message_output_item"
     ]
     hidden = _hidden(items)
+    asked = (use for it in ended for use in reported_calls({"output": as_json(it.output)}, None))
+    is_whole = any(is_a(event, _PACKAGE, "AgentUpdatedStreamEvent") for event in events)
     usages = [it.usage for it in ended if it.usage is not None]
     usage = Usage(sum(it.input_tokens for it in usages), sum(it.output_tokens for it in usages))
     return AgentReply(
-        text=texts[-1] if texts else "",
+        text=texts[-1] if texts else (parts_text(as_json(ended[-1])) or "") if ended else "",
         raw=_raw(items),
-        tool_uses=_calls(items).uses,
+        tool_uses=with_ids(merged_uses(_calls(items).uses, list(asked))),
         usage=usage if usages else Usage(),
         model=read_model(as_json(ended[-1])) if ended else None,
-        reports_tools=not hidden,
+        reports_tools=False if hidden else is_whole or None,
         warnings=hidden,
     )
 

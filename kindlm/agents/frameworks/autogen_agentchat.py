@@ -60,15 +60,24 @@ class AutoGen(Framework):
         return messages
 
     async def read(self, result: Any, _sent: str) -> AgentReply | None:
-        """Return the reply in the messages or the result of a task."""
-        if isinstance(result, list):
-            messages = [each for each in result if is_a(each, _PACKAGE, "BaseMessage")]
-            if messages:
-                return replace(_reply(messages), model=self._model)
-            result = result[-1] if result else None
-        if is_a(result, _PACKAGE, "Response"):
-            return _reply([*(result.inner_messages or ()), result.chat_message])
-        return _reply(result.messages) if is_a(result, _PACKAGE, "TaskResult") else None
+        """Return the reply in the messages or the result of a task.
+
+        A stream may have more messages than its result, and a function may leave some out.
+        """
+        held = result if isinstance(result, list) else [result]
+        messages = [each for each in held if is_a(each, _PACKAGE, "BaseMessage")]
+        whole = _whole(held[-1]) if held else None
+        if messages and (whole is None or len(_kept(messages)) >= len(whole)):
+            shows_all = None if whole is None else True
+            return replace(_reply(messages), model=self._model, reports_tools=shows_all)
+        return None if whole is None else _reply(whole)
+
+
+def _whole(result: Any) -> Sequence[Any] | None:
+    """Return the messages of the result of a task; None for anything else."""
+    if is_a(result, _PACKAGE, "Response"):
+        return [*(result.inner_messages or ()), result.chat_message]
+    return list(result.messages) if is_a(result, _PACKAGE, "TaskResult") else None
 
 
 def _model(agent: Any) -> str | None:
@@ -79,7 +88,7 @@ def _model(agent: Any) -> str | None:
 
 
 def _reply(messages: Sequence[Any]) -> AgentReply:
-    kept = [each for each in messages if each.type != "ModelClientStreamingChunkEvent"]
+    kept = _kept(messages)
     texts = [each.to_text() for each in kept if is_a(each, _PACKAGE, "BaseChatMessage")]
     counts = [each.models_usage for each in kept if each.models_usage is not None]
     return AgentReply(
@@ -90,6 +99,11 @@ def _reply(messages: Sequence[Any]) -> AgentReply:
         usage=total([Usage(it.prompt_tokens or None, it.completion_tokens) for it in counts]),
         reports_tools=True,
     )
+
+
+def _kept(messages: Sequence[Any]) -> list[Any]:
+    """Return messages without the pieces of streamed ones."""
+    return [each for each in messages if each.type != "ModelClientStreamingChunkEvent"]
 
 
 def _calls(messages: Sequence[Any]) -> ReportedCalls:

@@ -1,7 +1,8 @@
 """Google's Agent Development Kit: agents, apps and runners, and the events of their runs.
 
 An agent runs in an `InMemoryRunner`. Each conversation is a session, which carries the conversation
-over.
+over. Events that a function returns may be only the last ones, so they do not show that there was
+no call.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from kindlm.agents.frameworks import as_json, is_a, total
 from kindlm.agents.http_request import last_user_text
 from kindlm.agents.reply_parts import compact_json
 from kindlm.agents.reply_reading import FailedReply
-from kindlm.plugins import AgentReply, AgentRequest, Framework, Usage
+from kindlm.plugins import AgentReply, AgentRequest, Framework, ToolUse, Usage
 
 _PACKAGE = "google.adk"
 _USER = "kindlm"
@@ -23,6 +24,7 @@ _INNER = (
     "one agent is used as a tool by another, and ADK does not show which tools it called. Make it "
     "one of the `sub_agents`, or use `telemetry: otlp`"
 )
+_WAITS = "the agent waits for a confirmation or a credential: the answer is incomplete"
 _MAY_BE_INNER = (
     "a call with nothing but a `request` may be a call of an agent used as a tool, and the events "
     "of ADK do not show which tools it called. Give kindlm the agent itself"
@@ -85,8 +87,9 @@ class GoogleADK(Framework):
             tool_uses=uses,
             usage=total([_usage(counts) for counts in usages]),
             model=models[-1] if models else None,
-            reports_tools=True,
+            reports_tools=self._runner is not None or bool(uses) or None,
             unseen=unseen,
+            warnings=(_WAITS,) if any(map(_is_asking, uses)) else (),
         )
 
 
@@ -104,6 +107,11 @@ def _agent_tools(agent: Any) -> Iterator[Any]:
     yield from (tool for tool in getattr(agent, "tools", ()) if is_a(tool, _PACKAGE, "AgentTool"))
     for inner in getattr(agent, "sub_agents", ()):
         yield from _agent_tools(inner)
+
+
+def _is_asking(use: ToolUse) -> bool:
+    """Return whether a call is ADK's own request for a confirmation or a credential."""
+    return use.call.name.startswith("adk_request_") and use.response is None
 
 
 def _text(events: Sequence[Any]) -> str:

@@ -10,7 +10,7 @@
 kindlm calls `ainvoke` with a callback handler, which observes all tools and models that run, also
 in graphs within tools or nodes. If a model of LangChain answered, the messages after the one that
 was sent show all tool calls. Without the sent message, earlier messages may be missing, and with
-them tool calls.
+them tool calls. The same holds for a state or a stream without any message of the user.
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ class LangChain(Framework):
         reply = self._read(result, sent)
         observed, self._observed = self._observed, None
         if observed is None:
-            if reply is None or _is_answered(result):
+            if reply is None or (_is_answered(result) and _is_whole(result)):
                 return reply
-            return replace(reply, reports_tools=None)
+            return replace(reply, reports_tools=bool(reply.tool_uses) or None)
         if reply is None and isinstance(result, str):
             reply = AgentReply(result, raw=result)
         return None if reply is None else observed.added_to(reply)
@@ -175,6 +175,20 @@ def _is_answered(value: Any) -> bool:
         return bool(value.response_metadata or value.usage_metadata or has_run)
     held = value.values() if isinstance(value, dict) else value
     return isinstance(value, dict | list | tuple) and any(map(_is_answered, held))
+
+
+def _is_whole(result: Any) -> bool:
+    """Return whether a state, or one in a stream, has a message of the user.
+
+    For messages without a state, `_read` decides.
+    """
+    pieces = result if isinstance(result, list) else [result]
+    if all(map(_is_message, pieces)):
+        return True
+    states = [
+        piece["messages"] for piece in pieces if isinstance(piece, dict) and "messages" in piece
+    ]
+    return any(is_a(it, _PACKAGE, "HumanMessage") for state in states for it in state)
 
 
 def _as_updates(pieces: list[Any]) -> Iterator[Any]:

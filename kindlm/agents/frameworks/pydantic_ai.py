@@ -22,6 +22,7 @@ from kindlm.wires import extras_from
 
 _PACKAGE = "pydantic_ai"
 _HIDDEN = "kindlm does not see the tool calls of agents that run inside tools"
+_WAITS = "the agent waits for an approval or a result of a tool call: the answer is incomplete"
 _CALLS = ("tool-call", "builtin-tool-call", "native-tool-call")
 _RETURNS = ("tool-return", "builtin-tool-return", "native-tool-return")
 
@@ -81,6 +82,7 @@ def _reply(messages: Sequence[Any], output: Any, result: Any) -> AgentReply:
         counted = result.usage() if inspect.ismethod(result.usage) else result.usage
         usage, requests = _usage(counted), counted.requests
     hidden = requests > len(usages)
+    waits = is_a(output, _PACKAGE, "DeferredToolRequests")
     if output is not None:
         answer = output if isinstance(output, str) else compact_json(as_json(output))
     return AgentReply(
@@ -90,7 +92,7 @@ def _reply(messages: Sequence[Any], output: Any, result: Any) -> AgentReply:
         usage=usage if usage.total else Usage(),  # 0 of both if the model reports none
         model=model,
         reports_tools=None if result is None else not hidden,
-        warnings=(_HIDDEN,) if hidden else (),
+        warnings=tuple(warning for warning, holds in ((_HIDDEN, hidden), (_WAITS, waits)) if holds),
     )
 
 

@@ -189,7 +189,8 @@ def _reply(steps: Sequence[Mapping[str, Any]], output: Any) -> AgentReply:
         raw=compact_json(list(map(as_json, short))),
         tool_uses=uses,
         usage=total([read_counts(each) for each in counts]),
-        reports_tools=True,
+        # A function may leave out the steps of a streamed run.
+        reports_tools=True if steps else None,
         unseen=unseen,
     )
 
