@@ -158,25 +158,19 @@ MAX_COST = option(
 def parse_since(text: str, now: datetime | None = None, option: str = "--since") -> str:
     """Return the point in time of an option such as `--since`, in UTC, in the format of events.
 
-    The text is an age before `now` (`30d`, `12h`, `2w`, `90m`), or a date or time in the past.
-    Without a time zone, it is local.
+    The text is an age before `now` (`30d`, `12h`, `2w`, `90m`), or a date or time. Without a time
+    zone, it is local.
     """
-    now = now or datetime.now(UTC)
     age = _AGE.fullmatch(text)
     try:
         if age:
-            moment = now - timedelta(**{_UNITS[age[2]]: int(age[1])})
+            moment = (now or datetime.now(UTC)) - timedelta(**{_UNITS[age[2]]: int(age[1])})
         else:
             moment = datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError):
         refuse(
             f"{option} {text!r} is not an age or a date.",
             f"Write an age or a date: {option} 30d, {option} 12h, {option} 2026-01-31",
-        )
-    if moment > now:
-        refuse(
-            f"{option} {text!r} is in the future.",
-            f"Write an age or a date in the past: {option} 30d, {option} {now:%Y-%m-%d}",
         )
     # strftime writes years before 1000 with fewer digits, which would sort behind later years.
     return f"{moment.replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
@@ -185,7 +179,7 @@ def parse_since(text: str, now: datetime | None = None, option: str = "--since")
 def parse_erased_before(text: str, option: str) -> str:
     """Return the point in time before which content is erased, as `parse_since` does.
 
-    `3m` is refused: it is three minutes, and who writes it may mean months.
+    A time in the future would erase everything. `3m` is three minutes, but may be meant as months.
     """
     age = _AGE.fullmatch(text)
     if age and age[2] == "m":
@@ -194,7 +188,13 @@ def parse_erased_before(text: str, option: str) -> str:
             f"Write hours, days or weeks: {option} {int(age[1]) * 30}d for"
             f" {count(int(age[1]), 'month')}",
         )
-    return parse_since(text, option=option)
+    before, now = parse_since(text, option=option), parse_since("0m")
+    if before > now:
+        refuse(
+            f"{option} {text!r} is in the future.",
+            f"Write an age or a date in the past: {option} 30d, {option} {now[:10]}",
+        )
+    return before
 
 
 @command_options

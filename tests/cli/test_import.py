@@ -51,7 +51,7 @@ def unwritten(database: Path, *appends: Append) -> Path:
         log._writer.call(lambda db: db.execute("PRAGMA query_only = ON")).result()
         with pytest.raises(WriteFailedError):
             log.submit(*appends).result()
-        keep_unwritten(log, "k3f9x2ab", str(database), told.append)
+        told.append(keep_unwritten(log, "k3f9x2ab", str(database)))
     (error,) = told
     command = (error.hint or "").partition("kindlm history import")[2]
     return Path(shlex.split(command)[0])
@@ -132,7 +132,7 @@ def test_an_end_is_noted_that_the_history_has(kindlm: Any, database: Path) -> No
         log._writer.call(lambda db: db.execute("PRAGMA query_only = ON")).result()
         with pytest.raises(WriteFailedError):
             log.append(JOURNAL, [noted])
-        keep_unwritten(log, "another", "history.db", lambda _: None)
+        keep_unwritten(log, "another", "history.db")
     (file,) = database.parent.glob("unwritten-another-*.jsonl")
     assert kindlm("import", file, "--db", database).code == 0
     with EventLog.open(database) as log:
@@ -151,7 +151,7 @@ def test_of_a_history_that_cannot_be_read_any_more_the_ends_are_known(
             log.append(RUN, answers[1:])
         log._reader.close()
         log._reader = sqlite3.connect(":memory:")
-        keep_unwritten(log, "k3f9x2ab", "history.db", lambda _: None)
+        keep_unwritten(log, "k3f9x2ab", "history.db")
     (file,) = database.parent.glob("unwritten-*")
     assert kindlm("import", file, "--db", database).code == 0
     kinds = [event[2] for event in events_in(database)]
@@ -166,7 +166,7 @@ def test_what_follows_an_end_that_cannot_be_read_is_said_to_be_lost(database: Pa
             log.append(RUN, [new_event(ANSWER, subject="1.1")])
         log._reader.close()
         log._reader = sqlite3.connect(":memory:")
-        keep_unwritten(log, "k3f9x2ab", "history.db", told.append)
+        told.append(keep_unwritten(log, "k3f9x2ab", "history.db"))
     (error,) = told
     assert "are lost: no file could be written, since the history cannot be read" in error.message
     assert not list(database.parent.glob("unwritten-*"))
@@ -241,7 +241,10 @@ def test_an_event_that_is_recorded_elsewhere_is_refused(kindlm: Any, database: P
 
 FORMS: list[tuple[NewEvent, str]] = [
     (NewEvent("run.interrupted", {"reason": "x"}, schema=3), "newer form"),
-    (NewEvent("provider.responded", {"call": 1}, subject="the weather"), "about nothing"),
+    (
+        NewEvent("provider.responded", {"call": 1}, subject="the weather"),
+        "has an impossible subject",
+    ),
     (NewEvent("provider.responded", {"call": "one"}, subject="1.1"), "call"),
     (NewEvent("run.finished", {"duration_ms": 1e300}), "too large"),
 ]
