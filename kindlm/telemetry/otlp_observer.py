@@ -25,7 +25,7 @@ from kindlm.telemetry import dialects
 from kindlm.telemetry.dialects import Kind
 from kindlm.telemetry.receiver import receiving, take_own_spans, watch_own_spans
 from kindlm.telemetry.spans import Span
-from kindlm.telemetry.trace_reading import in_order, read_trace
+from kindlm.telemetry.trace_reading import LIMITS, in_order, read_trace, why_cut
 from kindlm.trace_context import trace_id
 from kindlm.transcript import Cost, Usage, sum_of
 from kindlm.wording import count
@@ -96,6 +96,7 @@ class OtlpObserver:
             "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
             "OTEL_BSP_SCHEDULE_DELAY": "100",
             "OTEL_TRACES_SAMPLER": "parentbased_always_on",
+            **LIMITS,
         }
 
     def take(self, spans: Sequence[Span], place: str) -> None:
@@ -237,7 +238,7 @@ class TracedConversation:
         reading = await asyncio.to_thread(read_trace, spans)
         if spans:
             self.desk.record(_event(self.call, spans))
-        lost = incomplete or self._unknown_calls() or self._unread_requests()
+        lost = incomplete or self._unknown_calls() or self._unread_requests() or why_cut(spans)
         calls = reading.model_calls
         price = self.desk.price
         spent = [(c.usage, price(c.provider, c.model, c.usage)) for c in calls]

@@ -132,6 +132,8 @@ def _read(span: Any) -> Span:
         [(event.name, _pairs(event.attributes)) for event in span.events],
         (span.status.status_code.name == "ERROR", span.status.description or ""),
         span.kind.name in ("CLIENT", "PRODUCER"),
+        is_cut=any((span.dropped_attributes, span.dropped_events))
+        or any(event.dropped_attributes for event in span.events),
     )
 
 

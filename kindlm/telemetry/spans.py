@@ -36,7 +36,8 @@ class Span:
 
     `is_outgoing` means that it is a request to another service. `events` has the attributes of the
     span's events by name. `size` is roughly its bytes. `has_local_parent` means that the parent is
-    known to be a span of the same process.
+    known to be a span of the same process. `is_cut` means that attributes or events were dropped,
+    since there were too many.
     """
 
     trace: str
@@ -53,6 +54,7 @@ class Span:
     is_outgoing: bool = False
     size: int = 0
     has_local_parent: bool = False
+    is_cut: bool = False
 
 
 class NoProtobuf(Exception):  # noqa: N818 - it names what is missing
@@ -145,20 +147,20 @@ def _spans_with_scope(request: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _span_of_json(span: Any, scope: Any) -> Span:
-    status = span.get("status") or {}
+    status, events = span.get("status") or {}, span.get("events") or ()
+    dropped = [each.get("droppedAttributesCount") for each in (span, *events)]
+    dropped.append(span.get("droppedEventsCount"))
     return span_of(
         (span["traceId"], span["spanId"], span.get("parentSpanId") or ""),
         span.get("name", ""),
         scope,
         (_whole(span["startTimeUnixNano"]), _whole(span["endTimeUnixNano"])),
         _of_json(span.get("attributes")),
-        [
-            (event.get("name", ""), _of_json(event.get("attributes")))
-            for event in span.get("events") or ()
-        ],
+        [(event.get("name", ""), _of_json(event.get("attributes"))) for event in events],
         (status.get("code") in (_ERROR, "STATUS_CODE_ERROR"), status.get("message") or ""),
         span.get("kind") in _OUTGOING,
         _whole(span.get("flags") or 0) & _ORIGIN == _LOCAL,
+        any(_whole(number or 0) for number in dropped),
     )
 
 
@@ -179,6 +181,7 @@ def span_of(
     status: tuple[bool, Any],
     is_outgoing: bool,
     has_local_parent: bool = False,
+    is_cut: bool = False,
 ) -> Span:
     """Return a span; `ids` are the ids of its trace, itself, and its parent.
 
@@ -200,8 +203,8 @@ def span_of(
     for event, more in events:
         named.setdefault(str(event), []).append(dict(more))
     size = 500 + _size(values) + _size(named)
-    named_by = (trace, span, parent, name, scope)
-    return Span(*named_by, *times, values, named, *status, is_outgoing, size, has_local_parent)
+    content = (*times, values, named, *status, is_outgoing, size, has_local_parent, is_cut)
+    return Span(trace, span, parent, name, scope, *content)
 
 
 def _is_id(text: str, length: int) -> bool:

@@ -23,6 +23,9 @@ from kindlm.wording import shown
 MAX_CALLS = 1000
 """The limit of calls for one message."""
 
+LIMITS = {"OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "10000", "OTEL_SPAN_EVENT_COUNT_LIMIT": "10000"}
+"""Variables of an agent that let its spans hold long conversations; by default 128 attributes."""
+
 
 @dataclass(frozen=True, slots=True)
 class TracedCall:
@@ -66,7 +69,23 @@ def read_trace(spans: Sequence[Span]) -> TraceReading:
         for key, value in dialects.results_asked(span).items()
     }
     uses = tuple(slot.use(results) for slot in slots)
-    return TraceReading(uses, tuple(map(_model_call, chats)), _missing(chats, tools, slots, silent))
+    missing = why_cut(spans) or _missing(chats, tools, slots, silent)
+    return TraceReading(uses, tuple(map(_model_call, chats)), missing)
+
+
+def why_cut(spans: Iterable[Span]) -> str | None:
+    """Return that a span lacks attributes or events, with the remedy; None if all are whole.
+
+    The lost attributes may be those that give the kind of the span: SDKs drop the oldest.
+    """
+    cut = next((span for span in spans if span.is_cut), None)
+    if cut is None:
+        return None
+    return (
+        f"The span {shown(cut.name)} had more attributes or events than its SDK keeps, so calls may"
+        f" be missing. Set {' and '.join(f'{name}={most}' for name, most in LIMITS.items())} where"
+        " the agent starts."
+    )
 
 
 def in_order(spans: Iterable[Span]) -> list[Span]:

@@ -263,6 +263,21 @@ def test_an_agent_may_report_no_tool_calls(reply, body, options, names):
             },
             Usage(9, 4, Extras(cache_read=7, cache_written=1)),
         ),
+        (
+            {
+                "usage": {
+                    "input_tokens": 30,
+                    "output_tokens": 4,
+                    "input_token_details": {
+                        "cache_read": 7,
+                        "cache_creation": 1,
+                        "ephemeral_5m_input_tokens": 5,
+                        "ephemeral_1h_input_tokens": 2,
+                    },
+                }
+            },
+            Usage(30, 4, Extras(cache_read=7, cache_written=8, written_1h=2)),
+        ),
         ({"usage": {"input": 5}, "service_tier": "flex"}, Usage(5, None, Extras(tier="flex"))),
         ({"service_tier": "flex"}, Usage(None, None)),
     ],

@@ -198,6 +198,10 @@ def test_an_agent_in_the_process_of_the_test_needs_no_exporter(workspace):
     assert done.returncode == 0, done.stdout
     assert "3 tests passed" in done.stdout
     assert "kindlm did not start" not in done.stderr
+    # The oldest attribute is dropped: that the span is of a tool.
+    done = workspace.run_apart("test", "tests", OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT="2")
+    assert done.returncode == 1
+    assert "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT=10000" in " ".join(done.stdout.split())
 
 
 TESTS_HERE = """

@@ -233,6 +233,18 @@ def test_two_spans_with_the_same_id_leave_a_conversation_undecided(bench):
     assert "Two spans of the trace have the same id" in (bench.seen(conversation).missing or "")
 
 
+def test_a_span_with_dropped_attributes_leaves_a_conversation_undecided(bench):
+    """The kind of the span may be among them, so that it does not look like a call."""
+    conversation = bench.open()
+    sent = bench.begin(conversation)
+    cut = otlp_span(3, parent=1) | {"droppedAttributesCount": 2}
+    bench.arrive(conversation.trace, around(1, sent), otlp_span(2, CHAT, parent=1), cut)
+    found = bench.seen(conversation)
+    assert 'The span "span 3" had more attributes' in (found.missing or "")
+    assert "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT=10000" in (found.missing or "")
+    assert (found.usage, found.cost) == (Usage(), Cost())
+
+
 AGENT = {"gen_ai.operation.name": "invoke_agent"}
 NOT_AROUND = {
     "a tool": [otlp_span(1, TOOL)],

@@ -451,6 +451,20 @@ def test_what_spans_do_not_say_is_missing_with_the_way_out(spans_of, spans, why)
 
 
 @pytest.mark.parametrize(
+    "dropped",
+    [
+        {"droppedAttributesCount": 1},
+        {"droppedEventsCount": 1},
+        {"events": [{"name": "e", "droppedAttributesCount": 1}]},
+    ],
+)
+def test_calls_may_be_missing_if_a_span_had_too_much_to_keep(spans_of, dropped):
+    chat = otlp_span(1, {"gen_ai.operation.name": "chat", "ai.response.text": "Hi"})
+    assert read_trace(spans_of(chat)).missing is None
+    assert "OTEL_SPAN_EVENT_COUNT_LIMIT" in (read_trace(spans_of(chat | dropped)).missing or "")
+
+
+@pytest.mark.parametrize(
     "part",
     [
         {"toolUse": {"toolUseId": "c1", "name": "lookup", "input": ARGUMENTS}},
