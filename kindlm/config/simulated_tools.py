@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
@@ -11,10 +11,11 @@ from pydantic import Discriminator, Field, Tag
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.files import ReferencedFiles, report_schema
 from kindlm.config.json_schemas import schema_fault, warn_of_misspelt
-from kindlm.document import Path, Raw, expectations, items, texts, walk
+from kindlm.document import Path, Raw, expectations, items, section, texts, walk
 from kindlm.errors import Ok, checked
 from kindlm.json_schema import UndecidableSchemaError, schema_issues
 from kindlm.section import Count, Extension, Maybe, Section, Text, Words, as_value
+from kindlm.suggestions import hint_for
 from kindlm.suite import TOOL_PLACEHOLDER, Fault, ServerTools, SimulatedTool, ToolAnswer
 from kindlm.values import MAPPING, OTHER
 
@@ -128,12 +129,65 @@ _MAX_LISTED = 3
 
 def check_tools(path: Path, test: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
     """Report errors in simulated tools, and results that violate the schema of their tool."""
+    parameters: dict[str, list[str]] = {}
     for place, tool in items(test, "tools"):
         _check_tool((*path, *place), tool, reporter, files)
+        if (known := _parameters_of(tool)) is not None:
+            parameters[str(tool.get("name"))] = known
+            for at, answer in items(tool, "responses"):
+                _warn_of_arguments((*path, *place, *at, "when"), answer, known, reporter)
     for place, expect in expectations(test):
         for inner, call in (*items(expect, "toolCalls"), *items(expect, "trajectory", "calls")):
             matcher = (*path, *place, *inner, "argsMatch")
             _check_values(matcher, call.get("argsMatch"), reporter)
+            if (known := parameters.get(str(call.get("tool")))) is not None:
+                _warn_of_arguments(matcher, call, known, reporter)
+    _warn_of_state(path, test, reporter)
+
+
+def _parameters_of(tool: Raw) -> list[str] | None:
+    """Return the names of a tool's parameters; None if its schema may allow others."""
+    schema = section(tool, "parameters")
+    names = section(schema, "properties")
+    others = ("$ref", "allOf", "anyOf", "oneOf", "if", "patternProperties")
+    is_open = schema.get("additionalProperties") not in (None, False)
+    if not names or is_open or not schema.keys().isdisjoint(others):
+        return None
+    return list(names)
+
+
+def _warn_of_arguments(path: Path, holder: Raw, known: Iterable[str], reporter: Reporter) -> None:
+    """Report arguments in the last key of `path` that the tool has no parameter for."""
+    for name in section(holder, str(path[-1])):
+        if name not in known:
+            reporter.warning(
+                (*path, name),
+                f'The tool has no parameter "{name}", so that this matches hardly any call',
+                hint_for(name, known, "Its parameters"),
+                reason="unknown_argument",
+                value=name,
+            )
+
+
+def _warn_of_state(path: Path, test: Raw, reporter: Reporter) -> None:
+    """Report states that responses wait for, and that no response sets."""
+    answers = [
+        ((*path, *at, *place), answer)
+        for at, tool in items(test, "tools")
+        for place, answer in items(tool, "responses")
+    ]
+    replies = [reply for _, it in answers for reply in (it, *(r for _, r in items(it, "sequence")))]
+    known = list(dict.fromkeys(name for it in replies for name in section(it, "setState")))
+    for place, answer in answers:
+        for name, wanted in section(answer, "whenState").items():
+            if name not in known and wanted != _ABSENT:
+                reporter.warning(
+                    (*place, "whenState", name),
+                    f'No response of this test sets the state "{name}", so this never matches',
+                    hint_for(name, known, "States that are set"),
+                    reason="unknown_state",
+                    value=name,
+                )
 
 
 def _check_tool(path: Path, tool: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
@@ -174,6 +228,11 @@ def _check_parameters(path: Path, tool: Raw, reporter: Reporter) -> None:
     else:
         name = f'the parameters of the tool "{tool.get("name")}"'
         warn_of_misspelt(path, parameters, name, reporter)
+        for key in ("responses", "defaultResponse", "resultSchema", "cassette"):
+            if key in parameters:
+                message = f'"{key}" in {name} is not a keyword of JSON Schema and is ignored'
+                hint = f"Write `{key}:` beside `parameters`"
+                reporter.warning((*path, key), message, hint, reason="schema_keyword", value=key)
 
 
 def _check_answer(path: Path, answer: Raw, reporter: Reporter) -> None:

@@ -287,8 +287,9 @@ def warn_of_placeholders(
                     reason="not_expanded",
                 )
         raw_test = raw["tests"][index]
+        known = {*test.vars, *_columns(test.vars_from, files)}
         for place, text in texts(raw_test.get("expect"), (*path, "expect")):
-            found = [name for name in names_in(text) if name in test.vars or is_deferred(name)]
+            found = [name for name in names_in(text) if name in known or is_deferred(name)]
             if found:
                 reporter.warning(
                     place,
@@ -300,6 +301,13 @@ def warn_of_placeholders(
             for key in ("responses", "defaultResponse"):
                 for place, text in texts(tool.get(key), (*path, *at, key)):
                     _warn_of_answer(place, text, reporter)
+
+
+def _columns(file: str | None, files: ReferencedFiles) -> Iterator[str]:
+    """Yield the columns of a file of rows."""
+    rows = None if file is None else files.rows(file)
+    if isinstance(rows, Ok):
+        yield from {name for row in rows.value.rows for name in row.values}
 
 
 def _warn_of_near_misses(path: Path, text: str, reporter: Reporter) -> None:

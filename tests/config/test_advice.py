@@ -69,6 +69,30 @@ def test_each_suspicion_is_reported_alone(
     assert warnings(load(minimal.replace(*change))) == [(path, reason)]
 
 
+@pytest.mark.parametrize(
+    ("call", "tool", "path", "reason"),
+    [
+        ("{orderid: 1}", "", "expect.toolCalls[0].argsMatch.orderid", "unknown_argument"),
+        ("{id: 1}", ", responses: [{when: {i: 1}, then: 1}]", "tools[0].responses[0].when.i", "unknown_argument"),
+        ("{x: 1}", ", parameters: {patternProperties: {x: {}}}", None, None),
+        ("{x: 1}", ", parameters: {properties: {y: {}}, additionalProperties: {}}", None, None),
+        ("{x: 1}", ", parameters: {type: object, cassette: a}", "tools[0].parameters.cassette", "schema_keyword"),
+        ("{id: 1}", ", responses: [{then: 1, whenState: {b: 1}}]", "tools[0].responses[0].whenState.b", "unknown_state"),
+        ("{id: 1}", ", responses: [{then: 1, whenState: {b: 1}}, {sequence: [{then: 1, setState: {b: 1}}]}]", None, None),
+        ("{id: 1}", ", responses: [{then: 1, whenState: {b: {$absent: true}}}]", None, None),
+    ],
+)  # fmt: skip
+def test_names_that_no_tool_has_are_reported(
+    load: Any, minimal: str, call: str, tool: str, path: str | None, reason: str | None
+) -> None:
+    parameters = (
+        "" if "parameters" in tool else ", parameters: {properties: {id: {}, order_id: {}}}"
+    )
+    expect = f"[hello]}}, toolCalls: [{{tool: a, argsMatch: {call}}}]}}"
+    text = minimal.replace("[hello]}}", f"{expect}\n    tools: [{{name: a{parameters}{tool}}}]")
+    assert warnings(load(text)) == ([(f"tests[0].{path}", reason)] if path else [])
+
+
 def test_a_model_that_no_test_names_is_unused(load: Any, minimal: str) -> None:
     text = minimal.replace("gpt-4o}]", "gpt-4o}, {id: two, provider: openai, model: x}]")
     assert warnings(load(text)) == []

@@ -213,3 +213,10 @@ def test_any_text_gives_rows_or_problems(name: str, text: str) -> None:
         assert 1 <= problem.line <= text.count("\n") + text.count("\r") + 2
         assert problem.message
         assert problem.hint
+
+
+def test_a_column_is_no_placeholder_in_a_check(load_rows: Any) -> None:
+    """Otherwise, a check that no answer has the text of a column would never fail."""
+    loaded = load_rows("r.csv", "message,answer\nHi,hello\n", hello="'{{answer}}'")
+    (found,) = loaded.diagnostics
+    assert (found.severity, found.error.details["reason"]) == ("warning", "not_expanded")

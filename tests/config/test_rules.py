@@ -79,7 +79,7 @@ def test_what_a_tool_cannot_answer(load_tool: Any, tool: str, path: str, reason:
         "responses: [{when: {a: 1}, then: null, setState: {a: '{{state.b.c[0]}}'}}]",
         "responses: [{whenState: {a: {b: {$absent: true}}}, fault: timeout, setState: {a: 1}}]",
         "responses: [{when: {a: 1, b: 1}, then: 1}, {when: {a: 1}, then: 2}]",
-        "responses: [{when: {a: 1}, whenState: {b: 1}, then: 1}, {when: {a: 1}, then: 2}]",
+        "responses: [{when: {a: 1}, whenState: {b: 1}, then: 1}, {when: {a: 1}, then: 2, setState: {b: 1}}]",
         "responses: [{when: {a: 1}, then: 1}, {when: {a: true}, then: 2}, {when: {a: '1'}, then: 3}]",
         "parameters: {type: object}, defaultResponse: 1",
     ],
@@ -102,7 +102,7 @@ def test_valid_tools_load_without_errors(load_tool: Any, tool: str) -> None:
             "unreachable",
         ),
         (
-            "responses: [{when: {a: {b: 1}}, then: 1}, {when: {a: {b: 1.0}}, whenState: {c: 1}, then: 2}]",
+            "responses: [{when: {a: {b: 1}}, then: 1}, {when: {a: {b: 1.0}}, whenState: {c: 1}, then: 2, setState: {c: 1}}]",
             "responses[1]",
             "unreachable",
         ),
