@@ -6,7 +6,7 @@ Exceptions are for bugs. Codes and numbers are those of the KindLM error specifi
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from enum import IntEnum
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -136,12 +136,16 @@ def unanswered(
     return KindlmError(code, message, hint, details=known | details, trace=trace)
 
 
-def words_of(error: BaseException) -> str:
-    """Return the message of an error; as in a traceback, if its own `__str__` fails."""
+def error_text(error: BaseException, quote: Callable[[str], str] = str) -> str:
+    """Return the class of an error and its message, `ValueError: no`, as a traceback shows them.
+
+    `quote` makes the message fit to be shown.
+    """
     try:
-        return str(error)
+        message = str(error)
     except Exception:  # noqa: BLE001 - users' code
-        return "<exception str() failed>"
+        message = "<exception str() failed>"
+    return f"{type(error).__name__}: {quote(message)}" if message else type(error).__name__
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 
 from kindlm.dataclass import dataclass
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, words_of
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, error_text
 from kindlm.guard import guard
 
 _brought: dict[Path, set[str]] = {}
@@ -146,7 +146,7 @@ def _is_from_elsewhere(name: str, folder: Path) -> bool:
 def _not_imported(where: SourceLocation, error: BaseException, folder: Path) -> KindlmError:
     return KindlmError(
         ErrorCode.CONFIG_PARSE_ERROR,
-        f"The file cannot be imported: {type(error).__name__}: {words_of(error)}",
+        f"The file cannot be imported: {error_text(error)}",
         way_to_module(error, folder) or "Fix it: its tests did not run.",
         where,
         {"reason": "import"},

@@ -65,7 +65,7 @@ from kindlm.agents.user_code import (
 )
 from kindlm.bounds import MAX_COUNTED
 from kindlm.dataclass import replace
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, words_of
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, error_text
 from kindlm.plugins import Adapter, Framework
 from kindlm.ports import Agent, AgentReply, AgentRequest, ConversationSpoilt
 from kindlm.section import Text
@@ -135,8 +135,8 @@ def python_agent(target: AgentTarget, root: Path) -> PythonAgent:
         raise AgentFailure(failure) from foreign
     except (Exception, SystemExit) as raised:
         failure = who.failed(
-            f"{who.title}: {target.endpoint} could not be imported: {type(raised).__name__}: "
-            f"{who.quote(words_of(raised))}{_at(raised, (folder,))}",
+            f"{who.title}: {target.endpoint} could not be imported: "
+            f"{error_text(raised, who.quote)}{_at(raised, (folder,))}",
             way_to_module(raised, folder) or f"Check its `endpoint`; it is imported from {folder}",
             code=ErrorCode.CONFIG_VALIDATION_ERROR,
             trace=user_trace(raised, _is_of_user),
@@ -315,8 +315,7 @@ def _is_cancelled(raised: BaseException) -> bool:
 def _crashed(who: Who, raised: BaseException, folders: Sequence[Path]) -> KindlmError:
     is_of_loop = isinstance(raised, RuntimeError) and "event loop" in str(raised).lower()
     return who.failed(
-        f"{who.title} raised {type(raised).__name__}: {who.quote(words_of(raised))}"
-        f"{_at(raised, folders)}",
+        f"{who.title} raised {error_text(raised, who.quote)}{_at(raised, folders)}",
         _ONE_LOOP if is_of_loop else "See the traceback with --verbose",
         trace=user_trace(raised, _is_of_user),
     )

@@ -38,7 +38,7 @@ from kindlm.checks.base import (
 from kindlm.checks.call_matching import why_unknown, written_arguments
 from kindlm.checks.limits import why_cost_unknown
 from kindlm.dataclass import dataclass, replace
-from kindlm.errors import Err, Ok, words_of
+from kindlm.errors import Err, Ok, error_text
 from kindlm.guard import guard
 from kindlm.outcome import CheckResult, Demands, Outcome
 from kindlm.ports import CheckContext
@@ -220,8 +220,7 @@ class PythonFunction(CheckSection, AskingCheck):
             reason = str(error).strip() or line or "an assertion does not hold"
             return failed("CUSTOM_CHECK_FAILED", f"{where}: {reason}")
         trace = "".join(traceback.format_exception(error))
-        message = f"{where} {type(error).__name__}: {words_of(error)}"
-        return undecided(f"The function crashed: {message.rstrip(': ')}", trace=trace)
+        return undecided(f"The function crashed: {where} {error_text(error)}", trace=trace)
 
 
 def _frame(error: BaseException, file: Path) -> tuple[str, str]:

@@ -21,7 +21,17 @@ import typer
 
 from kindlm.cli.ending import USAGE
 from kindlm.dataclass import replace
-from kindlm.errors import DOCS, Err, ErrorCode, KindlmError, Result, SourceLocation, broken, misuse
+from kindlm.errors import (
+    DOCS,
+    Err,
+    ErrorCode,
+    KindlmError,
+    Result,
+    SourceLocation,
+    broken,
+    error_text,
+    misuse,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -356,7 +366,7 @@ def report_crash(error: Exception) -> int:
     if problem is None:
         again = "" if is_verbose() else "Run it again with --verbose to see where. "
         problem = broken(
-            f"kindlm itself failed: {type(error).__name__}: {error}".rstrip(": "),
+            f"kindlm itself failed: {error_text(error)}",
             f"{again}If another program changed the history: kindlm history rebuild",
             crash=error,
         )

@@ -30,7 +30,7 @@ from kindlm.engine.talk import (
     Talk,
     first_messages,
 )
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, broken
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, broken, error_text
 from kindlm.events.execution_events import AssertionEvaluated, ExecutionFinished, ExecutionStarted
 from kindlm.guard import guard
 from kindlm.outcome import NOTHING_CHECKED, CheckResult, Outcome, Status, execution_status
@@ -471,7 +471,7 @@ class _Attempt:
 
 def _crashed(crash: Exception) -> KindlmError:
     return broken(
-        f"kindlm itself failed: {type(crash).__name__}: {crash}",
+        f"kindlm itself failed: {error_text(crash)}",
         "This is a bug. Run again with --verbose and report the traceback.",
         crash=crash,
     )

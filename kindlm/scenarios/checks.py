@@ -41,7 +41,7 @@ from kindlm.checks.output import (
 from kindlm.checks.output_schema import Schema
 from kindlm.checks.tool_calls import ToolCall
 from kindlm.dataclass import dataclass, replace
-from kindlm.errors import SourceLocation, words_of
+from kindlm.errors import SourceLocation, error_text
 from kindlm.json_schema import SchemaIssue, has_no_rule
 from kindlm.outcome import CheckResult, Outcome
 from kindlm.ports import Stage
@@ -486,6 +486,6 @@ def _raised(name: str, error: BaseException) -> CheckResult:
     if isinstance(error, AssertionError):
         message = str(error) or f"The check {shown(name)} failed"
         return verdict("custom", name, passed=False, message=message)
-    message = f"The check raised {type(error).__name__}: {shown(words_of(error))}"
+    message = f"The check raised {error_text(error, shown)}"
     result = base.undecided(message, trace="".join(traceback.format_exception(error)))
     return replace(result, kind="custom", label=name)

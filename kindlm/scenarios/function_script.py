@@ -14,7 +14,7 @@ from typing import Any
 
 from kindlm.checks.user_code import in_a_thread
 from kindlm.dataclass import dataclass
-from kindlm.errors import ErrorCode, KindlmError, SourceLocation, words_of
+from kindlm.errors import ErrorCode, KindlmError, SourceLocation, error_text
 from kindlm.guard import guard
 from kindlm.ports import Stage
 from kindlm.scenarios.checks import RequirementFailed, verdict
@@ -108,8 +108,7 @@ class FunctionScript:
             )
         return KindlmError(
             ErrorCode.ASSERTION_EVAL_ERROR,
-            f"The scenario raised {type(error).__name__}:"
-            f" {sentence(words_of(error), _MOST_OF_PYTEST)} ({place}).",
+            f"The scenario raised {sentence(error_text(error), _MOST_OF_PYTEST)} ({place}).",
             "Fix the test; the report shows what it checked before that.",
             trace=user_trace(error, str(self.file).__eq__),
         )

@@ -218,6 +218,12 @@ def test_an_error_without_a_readable_message_is_the_agents(module, talk, failure
     assert "raised Lost: <exception str() failed>" in failure(result).message
 
 
+def test_an_error_without_a_message_is_named_by_its_class(module, talk, failure):
+    name = module("def agent(message): raise TimeoutError")
+    (result,) = talk(f"{name}:agent")
+    assert failure(result).message.startswith("Agent 'mine' raised TimeoutError (")
+
+
 @pytest.mark.parametrize("value", ["None", "object()", "float('nan')"])
 def test_what_is_no_answer_is_an_error(module, talk, failure, value):
     (result,) = talk(f"{module(f'def agent(message): return {value}')}:agent")

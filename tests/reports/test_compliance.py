@@ -138,7 +138,7 @@ def test_tables_that_were_changed_make_it_no_evidence(
     assert "NOT AS RECORDED" not in before
     assert "Made from recorded events alone" in before
     assert document.startswith("**NOT AS RECORDED.**")
-    assert "table executions is not what the events of run aaaa2222 give" in document
+    assert "table executions is not what the events of run aaaa2222 say" in document
     assert "Made from recorded events alone" not in document
     # The warning is among what the hash covers.
     content, _, below = document.rpartition(SEPARATOR)

@@ -312,6 +312,17 @@ async def test_it(t: Trial) -> None:
     assert "raised Lost: <exception str() failed> (tests/test_it.py:8)" in error_of(project)
 
 
+def test_an_error_without_a_message_is_named_by_its_class(project: Project) -> None:
+    project.test(
+        tests="""
+@scenario("x")
+async def test_it(t: Trial) -> None:
+    raise NotImplementedError
+"""
+    )
+    assert "raised NotImplementedError (tests/test_it.py:4)" in error_of(project)
+
+
 @pytest.mark.parametrize("kind", ["async def", "def"])
 @pytest.mark.parametrize("error", ["GeneratorExit", "asyncio.CancelledError"])
 def test_an_error_that_is_no_exception_ends_its_scenario_alone(
