@@ -507,6 +507,81 @@ def test_of_two_spans_of_a_model_each_may_tell_of_another_call(spans_of, ids):
     assert sorted(names) == ["delete", "lookup", "lookup", "refund"]
 
 
+def asks(*calls, **more):
+    """Return the attributes of a model call that asks for tool calls: (id, name, arguments)."""
+    parts = [
+        {"type": "tool_call", "id": call_id, "name": name, "arguments": arguments}
+        for call_id, name, arguments in calls
+    ]
+    said = json.dumps([{"role": "assistant", "parts": parts}])
+    return {"gen_ai.operation.name": "chat", "gen_ai.output.messages": said} | more
+
+
+ANSWERS = {"gen_ai.operation.name": "chat", "ai.response.text": "Sent."}
+
+
+@pytest.mark.parametrize(("between", "calls"), [({}, 1), ({"traceloop.span.kind": "agent"}, 2)])
+def test_a_model_below_another_agent_is_called_once_more(spans_of, between, calls):
+    spans = spans_of(
+        otlp_span(1, ANSWERS, times=(0, 1000)),
+        otlp_span(2, between, parent=1),
+        otlp_span(3, ANSWERS, parent=2),
+    )
+    assert len(read_trace(spans).model_calls) == calls
+
+
+def test_a_span_without_messages_is_of_the_same_model_call_as_one_with_them(spans_of):
+    tokens = {"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": 5}
+    spans = [
+        *spans_of(otlp_span(1, asks(("c1", "lookup", ARGUMENTS)), times=(0, 9)), scope="framework"),
+        *spans_of(otlp_span(2, tokens, times=(1, 8)), scope="sdk"),
+    ]
+    reading = read_trace(spans)
+    assert [call.usage.input_tokens for call in reading.model_calls] == [5]
+    assert uses_of(reading) == [("lookup", ARGUMENTS, None)]
+
+
+@pytest.mark.parametrize(("name", "names"), [("lookup", ["lookup"]), ("pay", ["lookup", "pay"])])
+def test_a_call_that_two_answers_of_models_repeat_is_one_if_id_and_name_are(spans_of, name, names):
+    """Some models number their calls anew in each answer."""
+    chats = [asks(("c1", each, ARGUMENTS)) for each in ("lookup", name)]
+    reading = read_trace(spans_of(*(otlp_span(at, each) for at, each in enumerate(chats, 1))))
+    assert [use.call.name for use in reading.tool_uses] == names
+
+
+def test_two_spans_may_write_the_arguments_of_a_call_in_other_ways(spans_of):
+    chats = [asks(("c1", "lookup", written)) for written in (ARGUMENTS, "{'order_id': 'A1'}")]
+    spans = [
+        *spans_of(otlp_span(1, chats[1], times=(0, 1000)), scope="framework"),
+        *spans_of(otlp_span(2, chats[0], parent=1), scope="sdk"),
+    ]
+    assert uses_of(read_trace(spans)) == [("lookup", ARGUMENTS, None)]
+
+
+def test_a_span_of_a_tool_is_the_call_with_its_arguments(spans_of):
+    calls = [("c1", "lookup", {"order_id": "A1"}), ("c2", "lookup", {"order_id": "B2"})]
+    tools = [
+        TOOLS["genai as values"]
+        | {"gen_ai.tool.call.arguments": {"order_id": order}, "gen_ai.tool.call.result": order}
+        for order in ("B2", "A1")
+    ]
+    spans = [otlp_span(at, each) for at, each in enumerate([asks(*calls), *tools], 1)]
+    reading = read_trace(spans_of(*spans))
+    assert uses_of(reading) == [
+        ("lookup", {"order_id": "A1"}, "A1"),
+        ("lookup", {"order_id": "B2"}, "B2"),
+    ]
+
+
+def test_calls_are_missing_if_one_of_two_spans_says_that_the_model_made_some(spans_of):
+    ended = {"gen_ai.operation.name": "chat", "gen_ai.response.finish_reasons": ["tool_calls"]}
+    spans = [
+        *spans_of(otlp_span(1, ANSWERS, times=(0, 1000)), scope="framework"),
+        *spans_of(otlp_span(2, ended, parent=1), scope="sdk"),
+    ]
+    assert "the model's answer" in (read_trace(spans).missing or "")
+
+
 def test_whatever_stands_in_attributes_is_read_without_harm(spans_of, monkeypatch):
     parts = [{"type": ["x"], "role": {}, "id": [1], "name": {}, "function": 3, "arguments": 1}]
     odd = [
