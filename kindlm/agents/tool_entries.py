@@ -55,6 +55,9 @@ _PAIRS = ("intermediate_steps", "intermediateSteps")
 _MAYBE = ("actions", "invocations", "calls", "tool_results", "toolResults")
 """Keys of lists that may contain tool calls."""
 
+_READ_IF_NAMED = (*_MAYBE, *_PAIRS)
+"""Keys of lists that kindlm reads only if each entry has a name."""
+
 _HOLDERS = ("message", "data", "metadata", "meta", "trace")
 """Objects of a reply that may have such keys, like the reply itself."""
 
@@ -179,10 +182,6 @@ def hidden_calls(
             result of one of them, with its id, is not hidden.
     """
     with_id = KnownCalls((), earlier=(use.call for use in read))
-    if isinstance(value, dict):
-        unread = (key for key in (*_MAYBE, *_PAIRS) if _holds_unread_calls(key, value.get(key)))
-        if (key := next(unread, None)) is not None:
-            return key
     waiting = [("", value)]
     while waiting:
         path, part = waiting.pop()
@@ -195,6 +194,8 @@ def hidden_calls(
                 place = f"{path}.{key}".lstrip(".")
                 folded = key.replace("_", "").replace("-", "").lower()
                 if place in _READ_PLACES:
+                    if key in _READ_IF_NAMED and _holds_unread_calls(key, item):
+                        return place
                     continue
                 if folded in _OF_CALLS and item and isinstance(item, list | dict):
                     if all(_is_known(entry, known) for entry in _entries(item)):
@@ -340,7 +341,7 @@ def _listed(part: Any, place: str) -> Iterator[list[ToolUse]]:
         yield listed_calls([part[key]] if part.get(key) else None, place + key)
     for key in _USED:
         yield listed_calls(_used(part.get(key)), place + key)
-    for key in (*_MAYBE, *_PAIRS):
+    for key in _READ_IF_NAMED:
         yield _named_calls(part.get(key)) or []
     for key in _PARTS:
         parts = part.get(key)

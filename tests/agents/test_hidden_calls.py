@@ -402,3 +402,28 @@ def test_a_path_at_which_there_is_nothing_hides_no_calls(
     assert (
         any("correct `toolCallsPath: data.calls`" in each for each in reply.warnings) is is_unread
     )
+
+
+@pytest.mark.parametrize("holder", ["", "message", "data", "metadata", "meta", "trace"])
+@pytest.mark.parametrize(
+    ("key", "entries"),
+    [
+        ("calls", [{"tool": "refund"}, {"at": 1}]),
+        ("calls", [{"arguments": {"id": 7}}]),
+        ("invocations", {"tool": "refund"}),
+        ("toolResults", [{"tool": "refund"}, "paid"]),
+        ("intermediate_steps", [{"tool": "refund"}, {"at": 1}]),
+        ("actions", [{"tool": "refund"}, {"label": "Yes"}]),
+    ],
+)
+def test_a_list_that_may_hold_calls_is_not_read_if_an_entry_has_no_name(
+    holder: str, key: str, entries: Any
+) -> None:
+    told = {key: entries}
+    value = {"text": "Done.", "tool_calls": [PAY]} | ({holder: told} if holder else told)
+    assert_hidden(read_reply(value, Reading()), f"{holder}.{key}".lstrip("."))
+
+
+def test_actions_of_a_user_are_no_calls() -> None:
+    value = {"text": "Done.", "tool_calls": [PAY], "data": {"actions": [{"label": "Yes"}]}}
+    assert_all_is_read(read_reply(value, Reading()))
