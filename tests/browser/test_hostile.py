@@ -103,6 +103,17 @@ def test_long_names_leave_all_columns_of_the_runs_in_sight(visit: Visit, address
     assert wide == inner
 
 
+def test_long_names_leave_outcomes_in_one_line(visit: Visit, address: str) -> None:
+    page = visit.open(f"{address}diff?before=aaaa2222&after=bbbb3333")
+    outcome = page.get_by_role("cell", name="failed 0/1", exact=True).first
+    lines = """(it) => {
+      const text = document.createRange();
+      text.selectNodeContents(it);
+      return text.getClientRects().length;
+    }"""
+    assert outcome.evaluate(lines) == 1
+
+
 def test_500_tool_calls_and_texts_of_a_megabyte_are_read(visit: Visit, address: str) -> None:
     page = visit.open(f"{address}execution/bbbb3333-2")
     talk = page.get_by_role("region", name="Conversation")

@@ -63,6 +63,15 @@ def test_it_is_accessible_and_fits_light_and_dark_wide_and_narrow(
     visit.assert_looks_well(name)
 
 
+def test_a_chart_alone_is_as_wide_as_beside_another(visit: Visit, address: str) -> None:
+    page = visit.open(f"{address}runs")
+    charts = page.locator("figure.chart")
+    expect(charts).to_have_count(2)
+    wide = charts.first.bounding_box()
+    charts.last.evaluate("it => it.remove()")
+    assert charts.first.bounding_box() == wide
+
+
 def test_all_of_it_is_reached_by_tab_and_the_first_leads_past_the_header(
     visit: Visit, where: str
 ) -> None:

@@ -400,6 +400,8 @@ def test_the_reason_of_a_template_that_fails_is_one_sentence(writer: Any, make: 
         '{"config": {"compliance": {"metadata": {"systemName": [{}], "operator": 7.5}}}}',
         '{"config": {"compliance": {"metadata": {"riskLevel": "\\ud800", "systemName": false}}}}',
         '{"config": {"compliance": {"framework": "custom"}}, "reportTemplate": 7}',
+        '["no", "object"]',
+        "no JSON",
     ],
 )
 def test_a_configuration_of_any_origin_is_read(

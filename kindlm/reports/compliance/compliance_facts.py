@@ -5,7 +5,6 @@ The same history gives the same facts, whenever the report is made.
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
@@ -26,6 +25,7 @@ from kindlm.reports import facts
 from kindlm.reports.diff.phrases import headline_of
 from kindlm.reports.figures import comparison
 from kindlm.spelling import fields_of
+from kindlm.strict_json import read_json
 from kindlm.wording import count
 from kindlm_store import REDACTED
 from kindlm_store.verification import verify_file
@@ -157,7 +157,9 @@ def _config(
     row = db.execute(_CONFIG, (suite.id,)).fetchone()
     if row is not None and row[0] in (None, REDACTED):
         return {}, "erased" if row[1] is None else "withheld"
-    return (json.loads(row[0]) if row else {}), None
+    # The texts of a run that was pushed or imported are those of its sender.
+    config = read_json(row[0]) if row else None
+    return (config if isinstance(config, dict) else {}), None
 
 
 def _stated(value: Any) -> Any:
