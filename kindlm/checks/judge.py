@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Iterator, Mapping
-from functools import cache
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, partial
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
@@ -201,31 +201,32 @@ class Judge(CheckSection, AskingCheck):
         The judge never learns the limit. A pass without a judgement is repeated once. The check is
         undecided unless more than half of the passes give a score.
         """
-        scale, highest, several = self._scale, self._scale or 1, self.passes > 1
-        criteria, rubric = self.asked
-        asked = judgement(scale, is_ready=self.ready is not None)
         if self.ready is not None and not transcript.text.strip():
             message = "The answer is empty, so it meets no ready criterion."
             code, least = "JUDGE_BELOW_THRESHOLD", self.min_score
             return failed(code, message, expected=least, actual=0.0, threshold=least)
-
-        def data() -> dict[str, Any]:
-            members = {
-                "criteria": criteria,
-                "rubric": rubric,
-                "transcript": conversation(transcript),
-            }
-            if self.ready is None:
-                return members
-            return members | {"instructions": transcript.system, "context": self.context}
-
+        asked = judgement(self._scale, is_ready=self.ready is not None)
+        data = partial(self._data, transcript)
         judging, found = Judging(context, texts_of(transcript)), list[tuple[float | None, str]]()
         for _ in range(self.passes):
             try:
                 score, why = await judging.ask(asked, data, answered("score"), self.model)
-                found.append((score / highest, why))
+                found.append((score / (self._scale or 1), why))
             except JudgeError as error:
                 found.append((None, str(error)))
+        return self._result(found)
+
+    def _data(self, transcript: Transcript) -> dict[str, Any]:
+        """Return the data for the judge."""
+        criteria, rubric = self.asked
+        data = {"criteria": criteria, "rubric": rubric, "transcript": conversation(transcript)}
+        if self.ready is None:
+            return data
+        return data | {"instructions": transcript.system, "context": self.context}
+
+    def _result(self, found: Sequence[tuple[float | None, str]]) -> CheckResult:
+        """Return the result of all passes: the score and the reasoning, or why there is none."""
+        scale, highest, several = self._scale, self._scale or 1, self.passes > 1
         judgements = [(score, why) for score, why in found if score is not None]
         listed: Any = {"passes": [_recorded(*each) for each in found]} if several else None
         threshold, lost = self.min_score, self.passes - len(judgements)

@@ -316,19 +316,19 @@ class _Attempt:
         """Return the conversation that fits the target: a model, a live agent, or a command."""
         if self._held is not None:
             return Ok(HeldTalk(self._held))
-        case, target, calls, ports = self._case, self._execution.target, self.calls, self._ports
-        model = self._suite.models.get(target)
+        case, model = self._case, self._suite.models.get(self._execution.target)
         if case.script is not None and case.agent is None and model is not None:
             return Ok(Talk())  # The script of a model test only asks questions.
         calls_servers = any(map(attrgetter("server"), case.tools))
         servers = ToolServers(self._server) if calls_servers else None
-        tools = Tools(self._simulated(servers), self._conversation.record, ports.clock)
+        simulated = self._simulated(servers)
+        tools = Tools(simulated, self._conversation.record, self._ports.clock)
         if case.script is None and case.command is None and model is not None:
             return Ok(
                 ModelTalk(
                     conversation=self._conversation,
                     case=case,
-                    calls=calls,
+                    calls=self.calls,
                     tools=tools,
                     messages=self._messages,
                     target=model,
@@ -336,8 +336,11 @@ class _Attempt:
                     servers=servers,
                 )
             )
-        if case.fault is not None:
-            return Err(case.fault)
+        return self._make_agent_talk(tools) if case.fault is None else Err(case.fault)
+
+    def _make_agent_talk(self, tools: Tools) -> Result[Talk]:
+        """Return a conversation with the agent or its recorded answers; observers observe it."""
+        case, target, calls, ports = self._case, self._execution.target, self.calls, self._ports
         agent_target = _agent(self._execution)
         assert agent_target is not None, "only agents are talked to"
         self._conversation.transcript = replace(

@@ -317,13 +317,13 @@ class AgentTalk(_LiveTalk):
         return await self._exchange(None)
 
     async def _exchange(self, context: Mapping[str, Any] | None) -> Result[tuple[Step, str | None]]:
-        calls, target, name = self.calls, self.target, self.name
+        calls, target = self.calls, self.target
         own = None if target is None else target.timeout_ms
         timeout_s = (calls.suite.timeout_ms if own is None else own) / 1000
         answer_tool = self.tools.answer if self.case.tools else None
         request = AgentRequest(self.conversation_id, self.messages, timeout_s, context, answer_tool)
         sent = AgentSent(
-            agent=name,
+            agent=self.name,
             adapter=target.adapter if target else "command",
             call=0,
             after=self.after,
@@ -336,6 +336,19 @@ class AgentTalk(_LiveTalk):
             self.error = result.error
             return result
         number, reply = result.value
+        answer = await self._record_reply(number, reply)
+        self.warnings.update(dict.fromkeys(answer.warnings))
+        if not answer.tool_calls and not answer.text.strip():
+            what = f"The agent {self.name} returned neither text nor a tool call."
+            self.error = _empty_response(what, "Look")
+            return Err(self.error)
+        self.messages = (*self.messages, Message(Role.ASSISTANT, answer.text))
+        self.new, self.after = (), number
+        raw = None if reply.raw is None else scrub(reply.raw)
+        return Ok((self.conversation.transcript.steps[-1], raw))
+
+    async def _record_reply(self, number: int, reply: AgentReply) -> AgentReplied:
+        """Record an answer of the agent, with what observers saw, and count its cost."""
         transcript, reports_tokens = self.conversation.transcript, reply.usage != Usage()
         reply, seen_cost = await with_what_was_seen(
             reply, self.observations, reports_tools=transcript.reports_tools
@@ -352,11 +365,11 @@ class AgentTalk(_LiveTalk):
         reported_usd, model, usage = reply.reported_cost_usd, reply.model, reply.usage
         cost = self._cost(reported_usd, model, usage, seen_cost, reports_tokens=reports_tokens)
         answer = AgentReplied(
-            **calls.answer_facts(
+            **self.calls.answer_facts(
                 number,
                 reply,
                 cost,
-                name,
+                self.name,
                 counted_usd=self.desk.spent_usd,
                 paid_before=before,
             ),
@@ -370,17 +383,7 @@ class AgentTalk(_LiveTalk):
         )
         self.desk.spent_usd, self.failed = 0.0, 0
         self.conversation.record(answer)
-        self.warnings.update(dict.fromkeys(answer.warnings))
-        if not answer.tool_calls and not answer.text.strip():
-            self.error = _empty_response(
-                f"The agent {name} returned neither text nor a tool call.",
-                "Look",
-            )
-            return Err(self.error)
-        self.messages = (*self.messages, Message(Role.ASSISTANT, answer.text))
-        self.new, self.after = (), number
-        raw = None if reply.raw is None else scrub(reply.raw)
-        return Ok((self.conversation.transcript.steps[-1], raw))
+        return answer
 
     async def _send(self, request: AgentRequest) -> Result[AgentReply]:
         # Kept, since a judge may call a model meanwhile.

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from enum import StrEnum
-from functools import lru_cache
+from functools import cache, partial
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -304,36 +304,16 @@ SELECT a.kind, a.label, sum(a.outcome = 'passed'), sum(a.outcome <> 'skipped'), 
         for rows in _of_repeats(diff.before, test, query)
     )
 
-    shown = [attempt for side in usual for attempt in side]
-    mask, evidence = mask_of(shown), test.evidence
-    known = {side[-1].execution.id: side for side in usual if side}
-
-    @lru_cache(maxsize=64)
-    def wrong(view: RunView, identity: str | None) -> dict[tuple[str, str], _Wrong]:
-        """Return the checks that an execution did not pass, with masked messages."""
-        read, both = known.get(identity or ""), mask
-        if read is None:
-            execution = view.execution(identity) if identity else None
-            if execution is None:
-                return {}
-            read = view.attempts(execution)
-            both = mask_of([*shown, *read])
-        return {
-            (assertion.kind, assertion.label): (
-                assertion.failure_code,
-                both.text(assertion.message) or None,
-            )
-            for assertion in reversed(attempts.of(read).assertions)
-            if assertion.is_wrong
-        }
-
+    mask, evidence = mask_of(attempt for side in usual for attempt in side), test.evidence
+    wrong = cache(partial(_wrong_checks, attempts, usual))
     # Of several checks with a label, the surest change counts, which comes first.
     keys = {(key.kind, key.label): key for key in reversed(evidence.dropped_checks)}
     changes = []
     for kind, label in dict.fromkeys([*new, *old]):
         was, now = (side.get((kind, label), CheckSide()) for side in (old, new))
-        sides = (wrong(view, side.failed) for view, side in ((diff.after, now), (diff.before, was)))
-        found = (each[kind, label] for each in sides if (kind, label) in each)
+        sides = (diff.after, now.failed), (diff.before, was.failed)
+        seen = (wrong(view, execution) for view, execution in sides if execution is not None)
+        found = (each[kind, label] for each in seen if (kind, label) in each)
         failure_code, message = next(found, (None, None))
         key = keys.get((kind, label))
         changes.append(
@@ -350,3 +330,20 @@ SELECT a.kind, a.label, sum(a.outcome = 'passed'), sum(a.outcome <> 'skipped'), 
             )
         )
     return tuple(changes)
+
+
+def _wrong_checks(
+    attempts: Attempts, usual: Sequence[Sequence[AttemptView]], view: RunView, identity: str
+) -> dict[tuple[str, str], _Wrong]:
+    """Return the checks that an execution did not pass, with masked messages."""
+    shown = [attempt for side in usual for attempt in side]
+    read = next((side for side in usual if side and side[-1].execution.id == identity), None)
+    if read is None:
+        execution = view.execution(identity)
+        read = view.attempts(execution) if execution else []
+    mask = mask_of([*shown, *read])
+    return {
+        (check.kind, check.label): (check.failure_code, mask.text(check.message) or None)
+        for check in (reversed(attempts.of(read).assertions) if read else ())
+        if check.is_wrong
+    }
