@@ -121,6 +121,6 @@ def impatient_patterns(monkeypatch: pytest.MonkeyPatch) -> None:
         "checks.output._PATTERN_S",
         "checks.pii._PATTERNS_S",
         "json_schema_keywords._PATTERN_SECONDS",
-        "recording.recorder._TEXT_S",
+        "recording.personal_data._TEXT_S",
     ):
         monkeypatch.setattr(f"kindlm.{name}", 0.1)

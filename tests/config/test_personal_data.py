@@ -11,7 +11,7 @@ from evaluated import evaluated
 from kindlm.config import LoadedSuite
 from kindlm.outcome import CheckResult, Outcome
 from kindlm.ports import CheckContext
-from kindlm.recording.recorder import PersonalData, patterns_of
+from kindlm.recording.personal_data import PersonalData, patterns_of
 from kindlm.transcript import Step, Transcript, Turn
 
 Load = Callable[..., LoadedSuite]

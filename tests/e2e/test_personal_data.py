@@ -91,7 +91,10 @@ def shown_on_a_terminal(workspace, *arguments):
     workspace.env = {name: value for name, value in workspace.env.items() if name != "CI"}
     workspace.env["TERM"] = "xterm"
     # Patterns that never come to an end are given up after a tenth of a second.
-    constants = {"kindlm.checks.pii._PATTERNS_S": 0.1, "kindlm.recording.recorder._TEXT_S": 0.1}
+    constants = {
+        "kindlm.checks.pii._PATTERNS_S": 0.1,
+        "kindlm.recording.personal_data._TEXT_S": 0.1,
+    }
     process = workspace.start(*arguments, stderr=theirs, constants=constants)
     os.close(theirs)
     written = b""

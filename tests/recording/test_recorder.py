@@ -31,7 +31,8 @@ from kindlm.events.execution_events import (
 from kindlm.guard import guard
 from kindlm.outcome import CheckResult, Outcome, Status
 from kindlm.plan import Plan, Selection, make_plan
-from kindlm.recording.recorder import PersonalData, RunRecorder, patterns_of
+from kindlm.recording.personal_data import PersonalData, patterns_of
+from kindlm.recording.recorder import RunRecorder
 from kindlm.suite import Case, Expectation, Prompt, Suite
 from kindlm_store import EventLog, Text
 
