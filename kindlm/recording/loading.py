@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,8 +75,8 @@ def load_paths(
 
     With `strict`, unknown keys are errors in all formats, and so are tests and checks that never
     fail, and files in a folder that look like tests but are not. With `compat`, EvalView cases pass
-    and fail as they do in EvalView.
-    `is_run` is False if recorded conversations are used; then, keys for agents may be missing.
+    and fail as they do in EvalView. `is_run` is False if recorded conversations are used; then,
+    keys for agents may be missing.
     """
     found = _found_in(paths)
     if isinstance(found, Err):
@@ -92,7 +93,7 @@ def load_paths(
             # Clients that agents create on import require a key, but do not use it.
             for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
                 os.environ.setdefault(name, "sk-kindlm-no-key")
-    loaded = _distinct(_load(held, root, environ, strict=strict, compat=compat, is_run=is_run))
+    loaded = _distinct(_Loader(root, environ, strict, compat, is_run).load(held))
     if strict:
         loaded = list(map(_strictly, loaded))
         for path in held.ignored:
@@ -103,12 +104,10 @@ def load_paths(
     # Messages quote the content of the files.
     remember_secrets(suite_secrets(environ, suites))
     diagnostics: dict[tuple[str, str], Diagnostic] = {}
-    for item in loaded:
-        for wrong in (*item.diagnostics, *_warnings(item, environ, is_run=is_run)):
-            # Folders may share a configuration, and its problems.
-            diagnostics.setdefault((str(wrong.error.where), wrong.error.message), wrong)
-    for wrong in _project_warnings(root, environ):
-        diagnostics.setdefault((str(wrong.error.where), wrong.error.message), wrong)
+    wrong = ((*item.diagnostics, *_warnings(item, environ, is_run=is_run)) for item in loaded)
+    for each in chain(*wrong, _project_warnings(root, environ)):
+        # Folders may share a configuration, and its problems.
+        diagnostics.setdefault((str(each.error.where), each.error.message), each)
     return Ok(
         Loaded(
             suites=suites,
@@ -167,69 +166,78 @@ def _folders(found: Sequence[Found], root: Path) -> list[Path]:
     return list(dict.fromkeys([*here, *above]))
 
 
-def _load(
-    held: Discovery,
-    root: Path,
-    environ: Mapping[str, str],
-    *,
-    strict: bool,
-    compat: bool,
-    is_run: bool,
-) -> Iterator[LoadedSuite]:
-    """Yield the suites of the files: one per kindlm.yaml, one per folder of EvalView cases.
+@dataclass(eq=False)
+class _Loader:
+    """Loads the suites of a project; front ends are imported only for files that they read."""
 
-    Front ends are imported only for files that they read.
-    """
-    folders: dict[Path, list[Path]] = {}
-    for item in held.found:
-        if item.front_end == "evalview":
-            folders.setdefault(item.path.parent.resolve(), []).append(item.path)
-    for path, error in held.unreadable.items():
-        # In a folder with cases, the suite of that folder reports the file.
-        if (named := folders.get(path.parent.resolve())) is not None:
-            named.append(path)
-        else:
-            yield _without_suite(path, error)
+    root: Path
+    environ: Mapping[str, str]
+    strict: bool
+    compat: bool
+    is_run: bool
 
-    project = cache(lambda: project_name(root))
+    @cached_property
+    def _project(self) -> str:
+        return project_name(self.root)
 
-    @cache
-    def cases() -> CaseSurroundings:
+    @cached_property
+    def _cases(self) -> CaseSurroundings:
         from kindlm.formats.evalview import Surroundings
 
-        return Surroundings(root, project(), environ, strict, compat, is_run)
+        of_project = self.root, self._project, self.environ
+        return Surroundings(*of_project, self.strict, self.compat, self.is_run)
 
-    @cache
-    def scenarios() -> ScenarioSurroundings:
+    @cached_property
+    def _scenarios(self) -> ScenarioSurroundings:
         from kindlm.scenarios.configuration import load_configuration
         from kindlm.scenarios.scenario_suite import Surroundings
 
-        return Surroundings(root, project(), environ, load_configuration(root, environ))
+        configuration = load_configuration(self.root, self.environ)
+        return Surroundings(self.root, self._project, self.environ, configuration)
 
-    for item in held.found:
-        if item.front_end == "kindlm" and item.suite is not None:
-            from kindlm.scenarios.packs import load_pack_suite
+    def load(self, held: Discovery) -> Iterator[LoadedSuite]:
+        """Yield the suites of the files: one per kindlm.yaml, one per folder of EvalView cases."""
+        folders: dict[Path, list[Path]] = {}
+        for item in held.found:
+            if item.front_end == "evalview":
+                folders.setdefault(item.path.parent.resolve(), []).append(item.path)
+        for path, error in held.unreadable.items():
+            # In a folder with cases, the suite of that folder reports the file.
+            if (named := folders.get(path.parent.resolve())) is not None:
+                named.append(path)
+            else:
+                yield _without_suite(path, error)
+        for item in held.found:
+            if item.front_end == "kindlm" and item.suite is not None:
+                from kindlm.scenarios.packs import load_pack_suite
 
-            yield load_pack_suite(item.path, item.suite, scenarios())
-        elif item.front_end == "kindlm":
-            yield load_suite(item.path, root=root, environ=environ, project=project)
-        elif item.front_end == "scenario":
-            from kindlm.scenarios.scenario_suite import load_scenarios
+                yield load_pack_suite(item.path, item.suite, self._scenarios)
+            elif item.front_end == "kindlm":
+                yield load_suite(
+                    item.path,
+                    root=self.root,
+                    environ=self.environ,
+                    project=lambda: self._project,
+                )
+            elif item.front_end == "scenario":
+                from kindlm.scenarios.scenario_suite import load_scenarios
 
-            yield load_scenarios(item.path, scenarios(), item.suite)
-        elif (named := folders.pop(item.path.parent.resolve(), None)) is not None:
-            from kindlm.formats.evalview import load_folder
+                yield load_scenarios(item.path, self._scenarios, item.suite)
+            elif (named := folders.pop(item.path.parent.resolve(), None)) is not None:
+                yield from self._load_folder(item.path.parent, named)
 
-            folder = item.path.parent
-            here = cases_in(folder)
-            # A folder is one suite, even if only some of its files are named. Links count as named.
-            reached = {os.path.realpath(path) for path in named}
-            asked = [path for path in here if os.path.realpath(path) in reached]
-            reached -= {os.path.realpath(path) for path in asked}
-            # Named files are cases whatever their names are.
-            others = [path for path in named if os.path.realpath(path) in reached]
-            chosen = {*asked, *others}
-            yield from load_folder(folder, [*here, *others], cases(), chosen)
+    def _load_folder(self, folder: Path, named: Sequence[Path]) -> list[LoadedSuite]:
+        """Load a folder of cases, which is one suite even if only some of its files are `named`."""
+        from kindlm.formats.evalview import load_folder
+
+        here = cases_in(folder)
+        # Links count as named.
+        reached = {os.path.realpath(path) for path in named}
+        asked = [path for path in here if os.path.realpath(path) in reached]
+        reached -= {os.path.realpath(path) for path in asked}
+        # Named files are cases whatever their names are.
+        others = [path for path in named if os.path.realpath(path) in reached]
+        return load_folder(folder, [*here, *others], self._cases, {*asked, *others})
 
 
 def _warnings(
