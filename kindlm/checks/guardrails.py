@@ -12,7 +12,6 @@ import hashlib
 import json
 import re
 import unicodedata
-from base64 import b64encode
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Literal
 
@@ -38,6 +37,7 @@ from kindlm.outcome import CheckResult, Demands
 from kindlm.ports import CheckContext
 from kindlm.section import Extension, Maybe
 from kindlm.transcript import CANARY_TOKEN, Transcript
+from kindlm_store.redaction import base64_forms
 
 CODES = {
     "KEYWORD_DENIED": "The output has a denied word.",
@@ -126,15 +126,8 @@ def leak_in(text: str, token: str) -> str | None:
     if token.encode().hex() in _BETWEEN.sub("", _HEX_MARK.sub("", folded)):
         return "in hexadecimal"
     packed = _BETWEEN.sub("", shown)
-    encoded = (each for form in (token, token.upper()) for each in _in_base64(form.encode()))
+    encoded = (each for form in (token, token.upper()) for each in base64_forms(form.encode()))
     return "in Base64" if any(each in packed for each in encoded) else None
-
-
-def _in_base64(data: bytes) -> Iterator[str]:
-    """Yield the Base64 of bytes at each offset in a text, without characters shared with others."""
-    for before in range(3):
-        first, last = -(-before * 8 // 6), (before + len(data)) * 8 // 6
-        yield b64encode(bytes(before) + data)[first:last].decode()
 
 
 def _evaluate(transcript: Transcript, texts: Iterator[tuple[str, str]]) -> CheckResult:

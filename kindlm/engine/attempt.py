@@ -297,7 +297,7 @@ class _Attempt:
                     return talk.error
                 async with talk.value as self._talk:
                     if script is None:
-                        await self._talk.hold()
+                        await self._talk.converse()
                     else:
                         error = await self._play(script)
                 error = self._talk.error or error

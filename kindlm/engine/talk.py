@@ -77,7 +77,7 @@ class Talk(AbstractAsyncContextManager["Talk"]):
     """A conversation, open while its context is. The base class has no target.
 
     `error` is the error that ended it. `warnings` are for the user: an answer that was cut off, a
-    parameter that was dropped. `hold` holds the whole conversation of a case. A script sends
+    parameter that was dropped. `converse` holds the whole conversation of a case. A script sends
     messages one by one with `say`.
     """
 
@@ -88,7 +88,7 @@ class Talk(AbstractAsyncContextManager["Talk"]):
     async def __aexit__(self, *exception: object) -> None:
         """Close the conversation."""
 
-    async def hold(self) -> None:
+    async def converse(self) -> None:
         """Hold the conversation to its end."""
 
     async def say(self, message: Message) -> Result[tuple[Step, str | None]]:
@@ -129,7 +129,7 @@ class HeldTalk(Talk):
         if self.conversation.transcript.turns and all(turn.steps for turn in turns):
             self.error = error
 
-    async def hold(self) -> None:
+    async def converse(self) -> None:
         """Take the conversation as it was recorded."""
         self.conversation.transcript, self.error = self._held.transcript, self._held.error
 
@@ -185,7 +185,7 @@ class _LiveTalk(Talk):
     new: tuple[Message, ...] = ()
     after: int = 0
 
-    async def hold(self) -> None:
+    async def converse(self) -> None:
         """Send the messages of the case; the first ones are recorded already."""
         case, contexts = self.case, iter(self.case.contexts)
         written = case.written.follow_ups if case.written else case.follow_ups

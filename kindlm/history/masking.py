@@ -19,6 +19,7 @@ from kindlm.history.rows import AttemptView, ToolCallView
 from kindlm.normal_form import meanings_of
 from kindlm.projections import GONE
 from kindlm.strict_json import read_json
+from kindlm_store.redaction import occurrences
 
 _ARGUMENTS = re.compile(r"tool\[(\d+)\]\.arguments")
 _EXCERPT = re.compile(r"([^*]+)\*+([^*]+)")
@@ -129,9 +130,9 @@ class Mask:
         text = _lower_same_length(text)
         is_cut = "…" in text
         for found, shown in self._known:
-            for start in _positions(found, text):
+            for start, _ in occurrences(text, found):
                 yield start, shown
-            for start in _positions(found[:_HEAD], text) if is_cut else ():
+            for start, _ in occurrences(text, found[:_HEAD]) if is_cut else ():
                 cut = text.find("…", start, start + len(found))
                 if cut >= start + _HEAD and found.startswith(text[start:cut]):
                     yield start, shown[: cut - start]
@@ -225,13 +226,6 @@ def mask_of(attempts: Iterable[AttemptView]) -> Mask:
         for form in _forms(text[start:end]):
             replacements[form] = _stretched(excerpt, len(form))
     return Mask(replacements, lost, is_whole=is_whole)
-
-
-def _positions(found: str, text: str) -> Iterator[int]:
-    start = text.find(found)
-    while start >= 0:
-        yield start
-        start = text.find(found, start + 1)
 
 
 def _lower_same_length(text: str) -> str:

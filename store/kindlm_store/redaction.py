@@ -141,7 +141,7 @@ class Redactor:
         """Find fixed forms, whole or cut."""
         spans: list[Span] = []
         for form, public in _candidates(self._by_head, text):
-            spans += merged(_occurrences(text, form))
+            spans += merged(occurrences(text, form))
             spans += _cut_occurrences(text, form, public + MIN_LENGTH)
         return spans
 
@@ -258,14 +258,14 @@ class Redactor:
                 continue
             for start, _ in _cut_occurrences(decoded, value, _public(value) + 2):
                 rest = decoded[start : start + len(value)]
-                if not escaped.isdisjoint(rest[: _common_length(rest, value)]):
+                if not escaped.isdisjoint(rest[: common_length(rest, value)]):
                     return True
         return False
 
     def _counts(self, text: str) -> list[int]:
         """Count how often the text contains each secret, in any fixed form."""
         places = (
-            sorted(span for form in family for span in _occurrences(text, form))
+            sorted(span for form in family for span in occurrences(text, form))
             for family in self._families
         )
         return [sum(1 for _ in merged(spans)) for spans in places]
@@ -299,8 +299,8 @@ def merged(spans: Iterable[Span]) -> Iterator[Span]:
         yield covered
 
 
-def _occurrences(text: str, form: str) -> Iterator[Span]:
-    """Yield the occurrences of a form, also where it overlaps itself."""
+def occurrences(text: str, form: str) -> Iterator[Span]:
+    """Yield the occurrences of a text in another, also where it overlaps itself."""
     at = text.find(form)
     while at >= 0:
         yield at, at + len(form)
@@ -309,14 +309,12 @@ def _occurrences(text: str, form: str) -> Iterator[Span]:
 
 def _cut_occurrences(text: str, form: str, least: int) -> Iterator[Span]:
     """Yield cut occurrences of a form with `least` characters or more."""
-    at = text.find(form[:least])
-    while at >= 0:
-        length = _common_length(text[at : at + len(form)], form)
+    for at, _ in occurrences(text, form[:least]):
+        length = common_length(text[at : at + len(form)], form)
         for end in range(at + length, at + least - 1, -1):
             if text[end : end + 1] in _BEHIND_A_CUT and (cut := _CUT.match(text, end)):
                 yield at, cut.start(1)
                 break
-        at = text.find(form[:least], at + 1)
 
 
 def _spell_beginning(strings: Iterable[str], value: str) -> bool:
@@ -336,11 +334,10 @@ def _spell_beginning(strings: Iterable[str], value: str) -> bool:
     return False
 
 
-def _common_length(one: str, other: str) -> int:
-    for length, (mine, yours) in enumerate(zip(one, other, strict=False)):
-        if mine != yours:
-            return length
-    return min(len(one), len(other))
+def common_length(one: Sequence[str], other: Sequence[str]) -> int:
+    """Return the length of the common beginning of two texts, or of two lists of words."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (mine, yours) in pairs if mine != yours), min(len(one), len(other)))
 
 
 def _spellings(secret: str) -> Iterator[str]:
@@ -369,17 +366,22 @@ def _public(value: str) -> int:
 
 
 def _encoded(value: str) -> Iterator[tuple[str, int]]:
-    """Yield hex and base64 of a value, each with the length of its public beginning.
-
-    Base64 encodes three bytes as four characters, so the value may begin at three offsets. The
-    first and the last character may also encode bits of other bytes, and are left out.
-    """
+    """Yield hex and base64 of a value, each with the length of its public beginning."""
     raw = value.encode("utf-8", "surrogatepass")
     public = _public(value)
     yield raw.hex(), 2 * public
     yield raw.hex().upper(), 2 * public
-    for before in range(3):
-        encoded = b64encode(bytes(before) + raw).decode()
-        form = encoded[-(-before * 8 // 6) : (before + len(raw)) * 8 // 6]
+    for form in base64_forms(raw):
         yield form, public * 4 // 3
         yield form.replace("+", "-").replace("/", "_"), public * 4 // 3
+
+
+def base64_forms(raw: bytes) -> Iterator[str]:
+    """Yield the base64 of bytes at each offset in a text.
+
+    Base64 encodes three bytes as four characters, so there are three offsets. The first and the
+    last character may also encode bits of other bytes, and are left out.
+    """
+    for before in range(3):
+        encoded = b64encode(bytes(before) + raw).decode()
+        yield encoded[-(-before * 8 // 6) : (before + len(raw)) * 8 // 6]

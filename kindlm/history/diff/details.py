@@ -28,6 +28,7 @@ from kindlm.history.masking import Mask, mask_of
 from kindlm.history.rows import AttemptView
 from kindlm.history.run_view import RunView
 from kindlm.projections import GONE
+from kindlm_store.redaction import common_length
 
 if TYPE_CHECKING:
     from kindlm.history.diff.run_diff import RunDiff
@@ -73,8 +74,8 @@ def diff_words(before: str, after: str) -> WordDiff:
     """Compare two texts; of very long ones, the first 20,000 characters."""
     old = _WORDS.findall(before[:_MOST_CHARACTERS])
     new = _WORDS.findall(after[:_MOST_CHARACTERS])
-    start = _common_length(old, new)
-    end = _common_length(old[start:][::-1], new[start:][::-1])
+    start = common_length(old, new)
+    end = common_length(old[start:][::-1], new[start:][::-1])
     # Blocks of equal words: position in both texts, and length. The words between were replaced.
     kept = [(0, 0, start)]
     inner_old, inner_new = old[start : len(old) - end], new[start : len(new) - end]
@@ -93,11 +94,6 @@ def diff_words(before: str, after: str) -> WordDiff:
         pieces.append((Edit.KEPT, old[was:x]))
     segments = tuple((edit, "".join(words)) for edit, words in pieces if words)
     return WordDiff(segments, max(len(before), len(after), _MOST_CHARACTERS) - _MOST_CHARACTERS)
-
-
-def _common_length(old: Sequence[str], new: Sequence[str]) -> int:
-    pairs = enumerate(zip(old, new, strict=False))
-    return next((at for at, (one, other) in pairs if one != other), min(len(old), len(new)))
 
 
 _MOST_SEQUENCES = 6
