@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -165,16 +166,23 @@ def default_paths(folder: Path) -> Result[tuple[Path, ...]]:
         return Ok((suite,) if beside is None else (suite, beside))
     if (folder / tests).exists():
         return Ok((folder / tests,))
+    hint = "Create a first suite: kindlm init"
     above = (parent / _DEFAULT_FILE for parent in folder.resolve().parents)
-    found = next((file for file in above if file.is_file()), None)
-    return Err(
-        not_there(
-            f"There is no {_DEFAULT_FILE} and no folder {tests}/ here.",
-            "Create a first suite: kindlm init"
-            if found is None
-            else f"Found one in a parent folder; name it: {os.path.relpath(found, folder)}",
-        )
-    )
+    if named := next(_tests_in(folder), None):
+        hint = f"Found {named}; name it, as in: kindlm test {shlex.quote(named)}"
+    elif found := next((file for file in above if file.is_file()), None):
+        hint = f"Found one in a parent folder; name it: {os.path.relpath(found, folder)}"
+    return Err(not_there(f"There is no {_DEFAULT_FILE} and no folder {tests}/ here.", hint))
+
+
+def _tests_in(folder: Path) -> Iterator[str]:
+    """Yield the names of files with tests that run only if they, or their folder, are named."""
+    if (folder / "kindlm.yml").is_file():
+        yield "kindlm.yml"
+    for pattern in ("test_*.py", "*_test.py"):
+        for file in sorted(folder.glob(pattern)):
+            if file.is_file() and b"kindlm" in file.read_bytes():
+                yield file.name
 
 
 def paths_from(root: Path, paths: Iterable[Path]) -> list[str]:

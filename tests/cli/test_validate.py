@@ -66,6 +66,17 @@ def test_nothing_to_validate_is_an_error(kindlm: Any) -> None:
     assert "kindlm init" in outcome.err
 
 
+@pytest.mark.parametrize("name", ["kindlm.yml", "test_shop.py", "shop_test.py"])
+@pytest.mark.parametrize("command", ["validate", "test"])
+def test_a_file_that_has_to_be_named_is_named(
+    kindlm: Any, here: Path, name: str, command: str
+) -> None:
+    (here / "test_other.py").write_text("import pytest\n")
+    (here / name).write_text("from kindlm import scenario\n")
+    outcome = kindlm(command)
+    assert (outcome.code, f"name it, as in: kindlm test {name}" in outcome.err) == (1, True)
+
+
 def test_what_only_looks_like_tests_is_an_error_where_that_is_asked_for(
     kindlm: Any, here: Path
 ) -> None:
