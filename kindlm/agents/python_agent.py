@@ -5,10 +5,10 @@ In a run, this process is a worker that serves one conversation at a time (`pyth
 `endpoint` is a dotted path, `package.module:name`, of one of these:
 
 - a function with a parameter, or an agent of a framework (`agents.frameworks`): the agent itself;
-- a function without parameters, or a class: kindlm calls it for each conversation, and it returns
-  the agent, which is a function, an object with a method `send`, or any other callable. An agent
-  that is a context manager, plain or async, is entered before the first message and left at the
-  end.
+- a function without required parameters, or a class: kindlm calls it for each conversation, and it
+  returns the agent, which is a function, an object with a method `send`, or any other callable. An
+  agent that is a context manager, plain or async, is entered before the first message and left at
+  the end.
 
 A sync agent runs in its own thread, an async one in the event loop. Its first parameter gets the
 text of the user's message. It gets the whole conversation, as `{"role", "content"}`, if it is named
@@ -29,14 +29,13 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import inspect
 import json
 import logging
 import re
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from dataclasses import is_dataclass
 from pathlib import Path
@@ -58,14 +57,14 @@ from kindlm.agents.reply_reading import (
 from kindlm.agents.user_code import (
     ForeignModuleError,
     called,
-    first_parameter,
     framework_for,
     importable,
     load,
+    makes_an_agent,
 )
 from kindlm.bounds import MAX_COUNTED
 from kindlm.dataclass import replace
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, error_text
+from kindlm.errors import DOCS, Err, ErrorCode, KindlmError, Ok, Result, error_text
 from kindlm.plugins import Adapter, Framework
 from kindlm.ports import Agent, AgentReply, AgentRequest, ConversationSpoilt
 from kindlm.section import Text
@@ -77,6 +76,14 @@ from kindlm.values import refuse
 _log = logging.getLogger(__name__)
 _KINDLM = Path(__file__).parents[1]
 _DOTTED = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*")
+_RETURN = (
+    'Return a text, or a dict such as `{"text": "Done.", "tool_calls": []}`; or a result of a'
+    f" framework that kindlm knows ({DOCS}/how-to/python-agents/)"
+)
+_WRITE_A_FUNCTION = (
+    "Write a function that takes a message, calls this object and returns the text of its answer:"
+    f" {DOCS}/how-to/python-agents/#other-frameworks"
+)
 _ONE_LOOP = (
     "An asynchronous client works only in the event loop that first used it. Make the function"
     " async and await the"
@@ -217,8 +224,7 @@ class PythonAgent:
     async def _make(self) -> tuple[Any, Framework]:
         """Return the agent, and the framework that calls it."""
         agent = self._found
-        is_made = inspect.isclass(agent) or (callable(agent) and first_parameter(agent) is None)
-        if is_made and framework_of(agent) is None:
+        if makes_an_agent(agent) and framework_of(agent) is None:
             agent = await called(agent)
             if framework_of(agent) is not None:
                 pass  # the framework enters its contexts itself, in each run
@@ -228,9 +234,11 @@ class PythonAgent:
                 agent = self._stack.enter_context(agent)
         if (framework := framework_of(agent)) is not None:
             return agent, framework
-        send: Callable[..., Any] = getattr(agent, "send", agent)
+        send: Any = getattr(agent, "send", agent)
         if not callable(send):
-            raise TypeError(f"{type(agent).__name__} can't be called and has no method `send`")
+            kind = f"{type(agent).__module__}.{type(agent).__qualname__}"
+            wrong = f"{kind} can't be called and has no method `send`"
+            raise AgentFailure(self._who.misconfigured(wrong, _WRITE_A_FUNCTION))
         return send, framework_for(send)
 
 
@@ -268,7 +276,7 @@ async def _read_answer(
             raw = _to_json(result)
             return replace(_read_json(raw, sent, reading), raw=raw)
     except (FailedReply, UnreadableReply) as error:
-        raise AgentFailure(who.unreadable(error, raw)) from error
+        raise AgentFailure(who.unreadable(error, raw, hint=_RETURN)) from error
     counts = (reply.usage.input_tokens, reply.usage.output_tokens, reply.reported_cost_usd)
     if any(not 0 <= (count or 0) <= MAX_COUNTED for count in counts):
         wrong = "its token count or its cost is negative or too large"
@@ -313,10 +321,10 @@ def _is_cancelled(raised: BaseException) -> bool:
 
 
 def _crashed(who: Who, raised: BaseException, folders: Sequence[Path]) -> KindlmError:
-    is_of_loop = isinstance(raised, RuntimeError) and "event loop" in str(raised).lower()
+    words = error_text(raised, who.quote)
     return who.failed(
-        f"{who.title} raised {error_text(raised, who.quote)}{_at(raised, folders)}",
-        _ONE_LOOP if is_of_loop else "See the traceback with --verbose",
+        f"{who.title} raised {words}{_at(raised, folders)}",
+        _ONE_LOOP if "event loop" in words.lower() else "See the traceback with --verbose",
         trace=user_trace(raised, _is_of_user),
     )
 

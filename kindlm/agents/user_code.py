@@ -12,6 +12,7 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from importlib.machinery import PathFinder
 from pathlib import Path
 from queue import SimpleQueue
@@ -167,6 +168,23 @@ def first_parameter(function: Callable[..., Any]) -> inspect.Parameter | None:
     if not found or found[0].default is not inspect.Parameter.empty:
         return None
     return found[0]
+
+
+def makes_an_agent(found: Any) -> bool:
+    """Return whether kindlm calls an object without a message to get the agent.
+
+    An object that may get a message when it is called is the agent itself.
+    """
+    if inspect.isclass(found):
+        return True
+    if not callable(found) or first_parameter(found) is not None:
+        return False
+    return inspect.isroutine(found) or isinstance(found, partial) or not _takes_a_message(found)
+
+
+def _takes_a_message(found: Callable[..., Any]) -> bool:
+    parameters = inspect.signature(found).parameters.values()
+    return any(parameter.kind in _POSITIONAL for parameter in parameters)
 
 
 class _OfText(Framework):

@@ -90,6 +90,11 @@ def refused(tmp_path, failure):
         agent = Shop()
         """,
         """
+        class Shop:
+            def __call__(self, prompt=None, *, limit=None): return f'You said {prompt}'
+        agent = Shop()
+        """,
+        """
         from kindlm.ports import AgentRequest
         def agent(it: AgentRequest): return f'You said {it.messages[-1].text}'
         """,
@@ -228,11 +233,13 @@ def test_an_error_without_a_message_is_named_by_its_class(module, talk, failure)
 def test_what_is_no_answer_is_an_error(module, talk, failure, value):
     (result,) = talk(f"{module(f'def agent(message): return {value}')}:agent")
     assert failure(result).code is ErrorCode.PROVIDER_API_ERROR
+    assert "Return a text, or a dict" in failure(result).hint
 
 
 def test_what_cannot_be_talked_to_is_an_error(module, talk, failure):
     (result,) = talk(f"{module('def agent(): return 5')}:agent")
-    assert "`send`" in failure(result).message
+    assert "builtins.int can't be called and has no method `send`" in failure(result).message
+    assert "Write a function that takes a message" in failure(result).hint
 
 
 def test_a_timeout_cancels_an_async_agent(module, talk, ask, failure, tmp_path):
@@ -401,7 +408,7 @@ def test_the_latency_of_the_first_reply_leaves_out_how_the_agent_is_made(
 def test_a_client_of_another_event_loop_is_an_error_with_the_way_out(module, talk, failure):
     name = module("""
         def agent(message):
-            raise RuntimeError("<asyncio.locks.Event> is bound to a different event loop")
+            raise OSError("model failed: Event loop is closed")
     """)
     (result,) = talk(f"{name}:agent")
     assert "Make the function async" in failure(result).hint
