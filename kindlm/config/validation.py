@@ -50,6 +50,10 @@ _RANGES = {
 }
 _PER_CENT = 100
 _PERCENTAGE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,3})?)[ \t]*%")
+_PRICE = re.compile(r"\$ ?([0-9]{1,9}(?:\.[0-9]{1,9})?)")
+_TIME = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?) ?(ms|s|sec|m|min)")
+_UNITS = {"ms": 1, "s": 1_000, "sec": 1_000, "m": 60_000, "min": 60_000}
+_IN_SECONDS = ("timeout", "default_timeout")
 _MAX_VALUE = 60
 
 _IN_MODELS = "Tested models belong in `models`, such as `models: [openai/gpt-4o]`"
@@ -157,8 +161,14 @@ class _Misfits:
             message, hint = _describe(kind, given, context, details["msg"])
             if given is None and kind != "refused":
                 message, hint = self._null(kind, path, place)
-            if kind in _SHAPES and given is not None:
-                shown = _example(self.model, place)
+            if hint is None and isinstance(given, str):
+                hint = _without_unit(str(path[-1]), given)
+            is_nested = kind == "string_type" and isinstance(given, (list, dict))
+            if is_nested or (kind in _SHAPES and given is not None):
+                # Where an entry is wrong, an example of its list shows more.
+                shown = _example(
+                    self.model, place[:-1] if place and isinstance(place[-1], int) else place
+                )
                 hint = f"For example: `{shown}`" if shown else None
                 if place == ("providers",) and given:
                     hint = _IN_MODELS
@@ -328,6 +338,19 @@ def _type_hint(kind: str, given: Any) -> str | None:
         if kind == "float_type" and (share := _PERCENTAGE.fullmatch(given)):
             return f"Write {float(share[1]) / _PER_CENT:g} for {share[1]} %"
     return None
+
+
+def _without_unit(key: str, text: str) -> str | None:
+    """Return how to write a time or a price without its unit, if the text is one."""
+    if key.endswith("Usd") and (price := _PRICE.fullmatch(text)):
+        return f"Write {price[1]}: it is in US dollars"
+    time = _TIME.fullmatch(text.lower())
+    if time is None or not (key.endswith(("Ms", "_ms")) or key in _IN_SECONDS):
+        return None
+    milliseconds = float(time[1]) * _UNITS[time[2]]
+    if key in _IN_SECONDS:
+        return f"Write {milliseconds / 1000:g}: it is in seconds"
+    return f"Write {milliseconds:g}: it is in milliseconds"
 
 
 def _describe_range(kind: str, given: Any, context: dict[str, Any]) -> tuple[str, str | None]:

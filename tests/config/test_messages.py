@@ -161,6 +161,7 @@ upload: {apiUrl: cloud}
 11:21 102 tests[0].vars.b must be a text, but is the boolean true
     Put it in quotes to make it a string
 11:30 102 tests[0].vars.c must be a text, but is a list
+    For example: `vars: {message: "I was charged twice."}`
 12:13 102 tests[0].repeat must be a whole number, but is the text "3"
     Write it without quotes
 14:11 102 tests[0].skip must be true or false, but is the text "yes"
@@ -200,6 +201,36 @@ def test_null_is_reported_as_it_is_written(load: Any, minimal: str) -> None:
     For the word null, write it in quotes: "null"
 13:18 102 tests[1].expect is empty
     Write a value
+""")
+
+
+def test_units_and_shapes_are_reported_with_how_to_write_them(load: Any, minimal: str) -> None:
+    loaded = load(
+        minimal.replace("[hello]}", "[{text: hello}]}, latencyMs: 1.5s, costUsd: $0.05")
+        + """\
+    tools: [lookup, {name: b, parameters: x}, [c]]
+defaults: {timeoutMs: 2 min, executionTimeoutMs: soon, concurrency: 5s}
+serve: [{name: a, command: run, ready: {line: up}, timeoutMs: 500ms}]
+"""
+    )
+    assert shown(loaded) == snapshot("""\
+
+10:34 102 tests[0].expect.output.contains[0] must be a text, but is a mapping
+    For example: `contains: [refund, REF-5678]`
+10:62 102 tests[0].expect.latencyMs must be a number, but is the text "1.5s"
+    Write 1500: it is in milliseconds
+10:77 102 tests[0].expect.costUsd must be a number, but is the text "$0.05"
+    Write 0.05: it is in US dollars
+11:43 102 tests[0].tools[1].parameters must be a mapping, but is the text "x"
+    For example: `parameters: {properties: {order_id: {type: string}}, type: object}`
+11:47 102 tests[0].tools[2] must be a mapping, but is a list
+    For example: `tools: [{name: lookup_order}]`
+12:23 102 defaults.timeoutMs must be a whole number, but is the text "2 min"
+    Write 120000: it is in milliseconds
+12:50 102 defaults.executionTimeoutMs must be a whole number, but is the text "soon"
+12:69 102 defaults.concurrency must be a whole number, but is the text "5s"
+13:63 102 serve[0].timeoutMs must be a whole number, but is the text "500ms"
+    Write 500: it is in milliseconds
 """)
 
 
