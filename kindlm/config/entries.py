@@ -18,7 +18,8 @@ from kindlm.config.diagnostics import Reporter
 from kindlm.config.expect import EXPECT_KEYS
 from kindlm.config.schema import KindlmConfig
 from kindlm.config.target_schema import AgentConfig
-from kindlm.config.validation import describe_choice, fit, keys_of, place_of
+from kindlm.config.validation import fit, keys_of, place_of
+from kindlm.config.value_words import describe_choice
 from kindlm.document import Path, Raw, expectations, items, section, texts
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok
 from kindlm.packages import (

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from typing import Any, TypeVar
 
@@ -15,47 +14,17 @@ from pydantic_core import ErrorDetails
 from kindlm.checks.base import kinds
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.schema import KindlmConfig
+from kindlm.config.value_words import describe, kind_of, without_unit
 from kindlm.dataclass import dataclass
 from kindlm.document import Path, dotted
 from kindlm.packages import all_own, installed, is_own, options_of_package, provided
 from kindlm.plugins import Check, Provider
-from kindlm.suggestions import ENDED, hint_for, meant_by, suggest, words_for
+from kindlm.suggestions import ENDED, meant_by, suggest, words_for
 from kindlm.values import TAGS
-from kindlm.wording import printable
-from kindlm.yaml_document import ScalarError, resolve_plain
 
 M = TypeVar("M", bound=BaseModel)
 
-_EXPECTED = {
-    "string_type": "a text",
-    "int_type": "a whole number",
-    "int_parsing": "a whole number",
-    "int_from_float": "a whole number",
-    "float_type": "a number",
-    "float_parsing": "a number",
-    "bool_type": "true or false",
-    "bool_parsing": "true or false",
-    "list_type": "a list",
-    "dict_type": "a mapping",
-    "model_type": "a mapping",
-    "model_attributes_type": "a mapping",
-}
 _SHAPES = ("dict_type", "model_type", "model_attributes_type", "list_type")
-_RANGES = {
-    "greater_than_equal": ("at least", "ge"),
-    "less_than_equal": ("at most", "le"),
-    "greater_than": ("more than", "gt"),
-    "too_short": ("", "min_length"),
-    "too_long": ("", "max_length"),
-}
-_PER_CENT = 100
-_PERCENTAGE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,3})?)[ \t]*%")
-_PRICE = re.compile(r"\$ ?([0-9]{1,9}(?:\.[0-9]{1,9})?)")
-_TIME = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?) ?(ms|s|sec|m|min)")
-_UNITS = {"ms": 1, "s": 1_000, "sec": 1_000, "m": 60_000, "min": 60_000}
-_IN_SECONDS = ("timeout", "default_timeout")
-_MAX_VALUE = 60
-
 _IN_MODELS = "Tested models belong in `models`, such as `models: [openai/gpt-4o]`"
 _FIRST_TEST = "Add `tests:` with a first test. In another folder, kindlm init writes a suite"
 
@@ -158,11 +127,11 @@ class _Misfits:
         elif kind == "missing":
             self._missing_key(path, place, given)
         else:
-            message, hint = _describe(kind, given, context, details["msg"])
+            message, hint = describe(kind, given, context, details["msg"])
             if given is None and kind != "refused":
                 message, hint = self._null(kind, path, place)
             if hint is None and isinstance(given, str):
-                hint = _without_unit(str(path[-1]), given)
+                hint = without_unit(str(path[-1]), given)
             is_nested = kind == "string_type" and isinstance(given, (list, dict))
             if is_nested or (kind in _SHAPES and given is not None):
                 # Where an entry is wrong, an example of its list shows more.
@@ -297,85 +266,6 @@ def _example(model: type[BaseModel], place: Path) -> str | None:
 _QUOTED = re.compile(r'"([A-Za-z][\w-]*)"')
 
 
-def _describe(kind: str, given: Any, context: dict[str, Any], text: str) -> tuple[str, str | None]:
-    if kind == "refused":
-        return context.get("message", text), context.get("hint")
-    if kind in ("value_error", "assertion_error"):
-        return f"is refused: {printable(str(context.get('error', text)))}", None
-    if kind in _EXPECTED:
-        whole = kind == "int_type" and isinstance(given, float) and given.is_integer()
-        is_what = f"the number {given!r}" if whole else kind_of(given)
-        return f"must be {_EXPECTED[kind]}, but is {is_what}", _type_hint(kind, given)
-    if kind in ("literal_error", "enum"):
-        choices = context["expected"].replace(" or ", ", ").split(", ")
-        return describe_choice(given, [choice.strip("'") for choice in choices])
-    if kind == "string_too_short" or (kind == "too_short" and given == ""):
-        return "must not be empty", None
-    if kind == "string_pattern_mismatch":
-        return "may hold letters, digits and _ only", None
-    if kind in _RANGES:
-        return _describe_range(kind, given, context)
-    # Types of packages have further kinds of errors.
-    return f"has an invalid value: {_shown(given)}", printable(text)
-
-
-def _type_hint(kind: str, given: Any) -> str | None:
-    """Return how to write the value with the right type, if its text shows what was meant."""
-    if kind == "string_type" and isinstance(given, (bool, int, float)):
-        return "Put it in quotes to make it a string"
-    if kind == "bool_type":
-        word = given.strip().casefold() if isinstance(given, str) else None
-        if word in ("true", "false"):
-            return f"Write {word}, without quotes"
-        is_old = word in ("yes", "no", "on", "off")  # booleans of YAML 1.1
-        return "Write true or false" + (f": `{given}` is a string here" if is_old else "")
-    if kind == "int_type" and isinstance(given, float) and given.is_integer():
-        return f"Write it without the fraction: {_number(int(given))}"
-    if isinstance(given, str):
-        with suppress(ScalarError):
-            if isinstance(resolve_plain(given), (int, float)):
-                return "Write it without quotes"
-        if kind == "float_type" and (share := _PERCENTAGE.fullmatch(given)):
-            return f"Write {float(share[1]) / _PER_CENT:g} for {share[1]} %"
-    return None
-
-
-def _without_unit(key: str, text: str) -> str | None:
-    """Return how to write a time or a price without its unit, if the text is one."""
-    if key.endswith("Usd") and (price := _PRICE.fullmatch(text)):
-        return f"Write {price[1]}: it is in US dollars"
-    time = _TIME.fullmatch(text.lower())
-    if time is None or not (key.endswith(("Ms", "_ms")) or key in _IN_SECONDS):
-        return None
-    milliseconds = float(time[1]) * _UNITS[time[2]]
-    if key in _IN_SECONDS:
-        return f"Write {milliseconds / 1000:g}: it is in seconds"
-    return f"Write {milliseconds:g}: it is in milliseconds"
-
-
-def _describe_range(kind: str, given: Any, context: dict[str, Any]) -> tuple[str, str | None]:
-    words, name = _RANGES[kind]
-    bound, hint = context[name], None
-    if kind == "too_short":
-        return f"must have at least {bound} entry, but is empty", None
-    if kind == "too_long":
-        return f"has {len(given):,} entries, but {bound:,} is the most", None
-    if context.get("le") == 1 and isinstance(given, (int, float)) and 1 < given <= _PER_CENT:
-        hint = f"It is a share from 0 to 1: write {given / _PER_CENT:g} for {given:g} %"
-    return f"must be {words} {_number(bound)}, but is {_shown(given)}", hint
-
-
-def describe_choice(given: Any, choices: Sequence[str], more: str = "") -> tuple[str, str | None]:
-    """Return the message and the hint of a value that is none of the choices.
-
-    `more` ends the hint if no choice resembles the value.
-    """
-    if not isinstance(given, str) or len(choices) == 1:
-        return f"must be {' or '.join(choices)}, but is {kind_of(given)}", None
-    hint = hint_for(given, choices, "Allowed", more)
-    return f"must be one of {', '.join(choices)}, but is {_shown(given)}", hint
-
-
 def _known_keys(model: type[BaseModel], path: Path) -> list[str]:
     return list(_properties(model, path))
 
@@ -414,33 +304,3 @@ def _resolve(place: Any, schema: dict[str, Any]) -> dict[str, Any]:
         if found.keys() & {"properties", "items", "additionalProperties"}:
             return found
     return place
-
-
-def kind_of(value: Any) -> str:
-    """Return what a value is, for messages: `the number 7`, `a list`."""
-    match value:
-        case bool():
-            return f"the boolean {str(value).lower()}"
-        case int() | float():
-            return f"the number {_number(value)}"
-        case str():
-            return f"the text {_shown(value)}"
-        case list():
-            return "a list"
-        case dict():
-            return "a mapping"
-        case _:
-            return "empty"
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, str):
-        return f'"{value}"' if len(value) <= _MAX_VALUE else f'"{value[:_MAX_VALUE]}…"'
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return _number(value)
-    return kind_of(value)
-
-
-def _number(value: float) -> str:
-    text = str(value) if isinstance(value, int) else f"{value:g}"
-    return text if len(text) <= _MAX_VALUE else text[:_MAX_VALUE] + "…"
