@@ -36,7 +36,7 @@ def team(driven: Any, tmp_path: Path) -> Iterator[Team]:
     with TokenStore.open(history.path) as tokens:
         made = tokens.create("ann", ["pull", "review"])
         assert isinstance(made, Ok)
-        datasette = make_datasette(history.path, review=reviews_in(history.log))
+        datasette = make_datasette(history.path, review=reviews_in(history.path))
         with serving(Pages(datasette, tokens)) as origin:
             yield Team(origin, made.value, history)
     history.close()

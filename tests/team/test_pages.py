@@ -58,7 +58,7 @@ def visit(history: Any, make: Any, tokens: TokenStore) -> Callable[..., Any]:
 
     def call(story: Story, *, header: str | None = None, base: str = "http://team.test") -> Any:
         async def told() -> Any:
-            datasette = make_datasette(history.path, review=reviews_in(history.log))
+            datasette = make_datasette(history.path, review=reviews_in(history.path))
             await datasette.invoke_startup()
             app = Pages(datasette, tokens, header)
             transport = httpx.ASGITransport(app, client=("192.0.2.7", 5))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from threading import Timer
 from typing import Any
@@ -15,13 +15,15 @@ import loaded_kindlm
 import pytest
 from history_server import GZIP, body_of
 from loaded_kindlm import Started
-from recorded_history import History
+from recorded_history import History, Make
+from small_disk import mounted
 
+from kindlm.cli.commands.serve_history import reviews_in
 from kindlm.errors import Ok
 from kindlm.events.run import PURGES, SEALED_HEADS
 from kindlm.projections import PROJECTIONS
 from kindlm.team.token_store import TokenStore
-from kindlm_store import EventLog
+from kindlm_store import EventLog, StoreError
 from kindlm_store.verification import verify_file
 
 
@@ -90,3 +92,25 @@ def test_it_is_killed_in_mid_push_and_nothing_is_lost(
         assert log.head("run/aaaa2222") == home.log.head("run/aaaa2222")
     written = b"".join(each.read_bytes() for each in tmp_path.rglob("*") if each.is_file())
     assert token.encode() not in written
+
+
+def test_reviews_and_pushes_go_on_when_a_full_disk_has_room_again(tmp_path: Path) -> None:
+    with (
+        mounted(tmp_path / "small", "2m") as folder,
+        closing(History(folder / "team.db")) as history,
+    ):
+        run = history.run("aaaa2222")
+        run.suite(tests=[Make.planned()])
+        run.execution()
+        run.finish()
+        filler = folder / "filler"
+        review = reviews_in(history.path)({"name": "ann", "may_review": True})
+        assert review is not None
+        with suppress(OSError), filler.open("wb", buffering=0) as filling:
+            while True:
+                filling.write(bytes(4096))
+        with pytest.raises(StoreError):
+            review("aaaa2222-1", True, "a note" * 2_000)
+        filler.unlink()
+        assert review("aaaa2222-1", True, None) == Ok(None)
+        assert history.log.failure is None

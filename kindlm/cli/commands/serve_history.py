@@ -9,7 +9,8 @@ import sqlite3
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -111,7 +112,7 @@ def serve_history_command(
 
         if keep is not None:
             stack.enter_context(retention(log, keep))
-        datasette = make_datasette(project.database, threshold, reviews_in(log))
+        datasette = make_datasette(project.database, threshold, reviews_in(project.database))
         pages = Pages(datasette, tokens, trust_header)
         app = make_app(api, pages, project.database)
         stack.enter_context(log_as_asked({"KINDLM_LOG": "error"} | os.environ))
@@ -120,13 +121,17 @@ def serve_history_command(
             serve(app, listening, tell)
 
 
-def reviews_in(log: EventLog) -> Reviewer:
-    """Return what records reviews on the pages, under the name of the viewer."""
+def reviews_in(database: Path) -> Reviewer:
+    """Return what records reviews on the pages, under the name of the viewer.
+
+    Each review opens the history. A log that once failed to append, such as on a full disk, writes
+    nothing any more, and the log that takes pushes must go on.
+    """
     from kindlm.team.pages import reviewing
 
     def reviewer(actor: Actor | None) -> RecordReview | None:
         name = reviewing(actor)
-        return None if name is None else recorder_of(lambda: nullcontext(log), name)
+        return None if name is None else recorder_of(partial(open_log, database), name)
 
     return reviewer
 
