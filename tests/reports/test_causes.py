@@ -90,6 +90,20 @@ def test_what_is_undecided_for_different_reasons_has_a_cause_for_each(
     assert found[1].sentence == "The judge could not be asked: rate limit hit."
 
 
+def test_checks_of_all_tools_that_are_undecided_for_one_reason_are_one_cause(
+    causes: Any, make: Any
+) -> None:
+    def unseen(kind: str, tool: str, line: int) -> Any:
+        why = "No model answered the agent shop through the gateway for this message."
+        fields = {"outcome": Outcome.INCONCLUSIVE, "expected": None, "actual": None, "line": line}
+        return make.failed(kind, tool, None, why, **fields)
+
+    checks = (unseen("tool_called", "lookup", 4), unseen("tool_not_called", "refund", 5))
+    (cause,) = causes({"assertions": checks}, {"assertions": checks[1:]})
+    assert cause.whom == "2 tests, 2 of 2 repeats"
+    assert [line for _, line in cause.places] == [4, 5]
+
+
 def test_other_values_in_the_same_arguments_are_one_cause(causes: Any, make: Any) -> None:
     (cause, other) = causes(
         {"assertions": (wrong_amount(make, 60),), "output": "Done."},
