@@ -193,7 +193,7 @@ def hidden_calls(
             for key, item in part.items():
                 place = f"{path}.{key}".lstrip(".")
                 folded = key.replace("_", "").replace("-", "").lower()
-                if place in _READ_PLACES:
+                if place in _READ_PLACES and (place != _STEPS or _may_be_calls(item)):
                     if key in _READ_IF_NAMED and _holds_unread_calls(key, item):
                         return place
                     continue

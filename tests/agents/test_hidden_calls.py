@@ -424,6 +424,13 @@ def test_a_list_that_may_hold_calls_is_not_read_if_an_entry_has_no_name(
     assert_hidden(read_reply(value, Reading()), f"{holder}.{key}".lstrip("."))
 
 
+def test_steps_that_are_no_calls_may_hold_some() -> None:
+    value = {"text": "Done.", "tool_calls": [PAY]}
+    assert_all_is_read(read_reply(value | {"steps": ["looked", "paid"]}, Reading()))
+    pairs = ["looked", [{"tool": "refund", "tool_input": "7"}, "refunded"]]
+    assert_hidden(read_reply(value | {"steps": pairs}, Reading()), "steps[1][0]")
+
+
 def test_actions_of_a_user_are_no_calls() -> None:
     value = {"text": "Done.", "tool_calls": [PAY], "data": {"actions": [{"label": "Yes"}]}}
     assert_all_is_read(read_reply(value, Reading()))
