@@ -174,7 +174,8 @@ def test_a_span_comes_once_and_its_ids_are_no_way_into_another_conversation(benc
     bench.arrive(one.trace, *spans)  # an exporter that got no answer
     # The span of one message in the trace of another conversation, and in a trace of its own.
     bench.arrive(other.trace, otlp_span(3, parent=sent_with(one)))
-    assert len(bench.seen(one).tool_uses) == 1
+    found = bench.seen(one)
+    assert (len(found.tool_uses), found.cost) == (1, None)  # the agent may report its own
     missing = bench.seen(other).missing or ""
     assert "but 1 parent of theirs did not" in missing
 
@@ -216,12 +217,13 @@ def test_a_request_that_could_not_be_read_leaves_conversations_undecided(bench):
     assert ask(other, 11) is None
     bench.begin(one, 2)
     assert ask(one, 3) is None
-    # An agent that was started by others exports to the address of all.
-    bench.begin(one, 3)
-    bench.begin(other, 2)
-    bench.observer.refused("not JSON", "")
-    assert "not JSON" in (ask(one, 5) or "")
-    assert "not JSON" in (ask(other, 13) or "")
+    # An agent that was started by others exports to the address of all, or to a wrong one.
+    for call, (place, why) in enumerate((("", "not JSON"), ("nowhere", "not OTLP")), start=3):
+        bench.begin(one, call)
+        bench.begin(other, call)
+        bench.observer.refused(why, place)
+        assert why in (ask(one, 10 * call + 1) or "")
+        assert why in (ask(other, 10 * call + 5) or "")
 
 
 def test_two_spans_with_the_same_id_leave_a_conversation_undecided(bench):
