@@ -86,7 +86,10 @@ _PLACES = CALL_KEYS.union(_PARTS)
 
 _OF_CALLS = frozenset(
     key.replace("_", "").lower()
-    for key in (*_LISTS, *_SINGLES, *_USED, *_PAIRS, "tool_use", "tool_result", "function_response")
+    for key in (
+        *(*_LISTS, *_SINGLES, *_USED, *_PAIRS),
+        *("tool_use", "tool_result", "tool_results", "function_response"),
+    )
 )
 """Keys that mean tool calls in any place and in any spelling."""
 
@@ -193,10 +196,11 @@ def hidden_calls(
             for key, item in part.items():
                 place = f"{path}.{key}".lstrip(".")
                 folded = key.replace("_", "").replace("-", "").lower()
-                if place in _READ_PLACES and (place != _STEPS or _may_be_calls(item)):
+                if place in _READ_PLACES:
                     if key in _READ_IF_NAMED and _holds_unread_calls(key, item):
                         return place
-                    continue
+                    if _is_read(key, item):
+                        continue
                 if folded in _OF_CALLS and item and isinstance(item, list | dict):
                     if all(_is_known(entry, known) for entry in _entries(item)):
                         continue
@@ -270,6 +274,13 @@ def _is_definition(part: Mapping[str, Any]) -> bool:
         and _BESIDE_DEFINITION.isdisjoint(part)
         and _BESIDE_DEFINITION.isdisjoint(definition)
     )
+
+
+def _is_read(key: str, found: Any) -> bool:
+    """Return whether `reported_calls` reads the value of a key where it may read calls."""
+    if key == _STEPS:
+        return _may_be_calls(found)
+    return key not in _READ_IF_NAMED or _named_calls(found) is not None
 
 
 def _holds_unread_calls(key: str, found: Any) -> bool:

@@ -431,6 +431,22 @@ def test_steps_that_are_no_calls_may_hold_some() -> None:
     assert_hidden(read_reply(value | {"steps": pairs}, Reading()), "steps[1][0]")
 
 
+@pytest.mark.parametrize(
+    ("told", "place"),
+    [
+        (
+            {"actions": [{"functionCall": {"name": "refund", "args": {}}}]},
+            "actions[0].functionCall",
+        ),
+        ({"actions": {"a": {"tool": "refund"}}}, "actions.a"),
+        ({"data": {"actions": [[{"tool": "refund"}]]}}, "data.actions[0][0]"),
+        ({"state": {"tool_results": [{"name": "refund", "output": 7}]}}, "state.tool_results"),
+    ],
+)
+def test_a_call_in_a_list_of_other_things_is_hidden(told: dict[str, Any], place: str) -> None:
+    assert_hidden(read_reply({"text": "Done.", "tool_calls": [PAY]} | told, Reading()), place)
+
+
 def test_actions_of_a_user_are_no_calls() -> None:
     value = {"text": "Done.", "tool_calls": [PAY], "data": {"actions": [{"label": "Yes"}]}}
     assert_all_is_read(read_reply(value, Reading()))
