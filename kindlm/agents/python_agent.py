@@ -76,6 +76,8 @@ from kindlm.values import refuse
 _log = logging.getLogger(__name__)
 _KINDLM = Path(__file__).parents[1]
 _DOTTED = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*")
+_IN_FILE = re.compile(r"(?:python:)?(?:(?P<folder>[^:]+)/)?(?P<module>[^/:]+)\.py:(?P<name>[\w.]+)")
+"""An object as other keys of kindlm.yaml and `kindlm gen` name it: `shop/agent.py:answer`."""
 _RETURN = (
     'Return a text, or a dict such as `{"text": "Done.", "tool_calls": []}`; or a result of a'
     f" framework that kindlm knows ({DOCS}/how-to/python-agents/)"
@@ -107,6 +109,11 @@ class Python(Adapter):
     @classmethod
     def check_endpoint(cls, endpoint: str) -> None:
         """Refuse anything but a dotted name of a function."""
+        if found := _IN_FILE.fullmatch(endpoint):
+            hint = f"Name the module: {found['module']}:{found['name']}"
+            if found["folder"]:
+                hint += f", with `path: {found['folder']}`"
+            raise refuse(f'"{endpoint}" names a file', hint)
         if not _DOTTED.fullmatch(endpoint):
             hint = "Write it as package.module:function"
             raise refuse(f'"{endpoint}" is not the name of a function', hint)

@@ -29,6 +29,8 @@ from kindlm.packages import own, own_names
 from kindlm.plugins import Provider
 
 _OBJECT = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
+_IN_FILE = re.compile(r"(python:)?[^:]+\.py:[\w.]+")
+"""The adapter refuses it with the name of the module."""
 _MODEL = re.compile(r"([\w-]+)[/:](.+)")
 _PROTOCOLS = {
     "/chat/completions": "chat",
@@ -97,7 +99,7 @@ def _fill_in_agent(agent: Node, number: int) -> None:
         return
     if not isinstance(place, str):
         _default(agent, "adapter", "http")
-    elif _OBJECT.fullmatch(place):
+    elif _OBJECT.fullmatch(place) or _IN_FILE.fullmatch(place):
         _default(agent, "adapter", "python")
     else:  # a URL; the adapter refuses anything else
         spoken = protocol_of(place)

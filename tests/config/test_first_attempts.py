@@ -21,6 +21,14 @@ agent: htp://127.0.0.1:8000/chat
 tests: {name: a, input: Hi, expect: {output: {contains: Hi}}}
 #> Write a full URL, such as
 ==
+agent: agent.py:answer
+tests: {name: a, input: Hi, expect: {output: {contains: Hi}}}
+#> Name the module: agent:answer
+==
+agent: python:shop/agent.py:answer
+tests: {name: a, input: Hi, expect: {output: {contains: Hi}}}
+#> Name the module: agent:answer, with `path: shop`
+==
 description: My eval
 prompts:
   - "Answer the customer: {{question}}"
