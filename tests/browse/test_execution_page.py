@@ -89,6 +89,16 @@ def test_each_call_is_a_bar_of_the_timeline_that_leads_to_it(ask: Any, failing: 
     assert "Tokens 10 in, 5 out Cost $0.0030 (agents $0.0010, judges $0.0020)" in text
 
 
+def test_a_name_that_the_timeline_has_no_room_for_ends_with_an_ellipsis(
+    ask: Any, history: Any, make: Any
+) -> None:
+    writer = history.run("bbbb3333")
+    writer.suite(tests=[make.planned()])
+    writer.execution(tools=(("look_up_the_orders_of_the_customer", {}, {}),))
+    writer.finish()
+    assert ">\u00a0\u00a0tool look_up_the_orders_of_th…" in ask("execution/bbbb3333-1").text
+
+
 def test_an_unknown_cost_beside_free_answers_is_shown(ask: Any, history: Any, make: Any) -> None:
     writer = history.run("bbbb3333")
     writer.suite(tests=[make.planned()])

@@ -29,7 +29,7 @@ from kindlm.reports.figures import cost, duration, money
 from kindlm.reports.pages.charts import Bar, waterfall
 from kindlm.reports.pages.html_document import Document
 from kindlm.reports.untrusted import one_line
-from kindlm.wording import count
+from kindlm.wording import count, cut
 
 # Executions of rescored runs share the conversation of their `source`, and its reviews.
 _UNREVIEWED = """
@@ -161,7 +161,7 @@ def _timeline(attempt: Attempt) -> Markup | None:
 
     def bar(name: str, kind: str, at: float, took: float | None, place: str, wait: float) -> Bar:
         # A clock that was set back must not place a bar left of the axis.
-        return Bar(name[:_LONGEST_NAME], kind, max(at - first, 0.0), took, place, wait)
+        return Bar(cut(name, _LONGEST_NAME), kind, max(at - first, 0.0), took, place, wait)
 
     def bars() -> Iterator[Bar]:
         for call in calls:
@@ -169,7 +169,7 @@ def _timeline(attempt: Attempt) -> Markup | None:
             place, failed = f"call-{view.attempt}-{view.call}", view.status != "responded"
             who = "" if view.purpose == "test" else f" {view.purpose}"
             inner = _INDENT if view.purpose == "agent" else ""
-            model = one_line(view.model)[:_LONGEST_MODEL]
+            model = one_line(view.model, _LONGEST_MODEL)
             name = f"{inner}call {view.call}{who} {model}{', failed' if failed else ''}"
             kind = "failed" if failed else view.purpose
             yield bar(name, kind, began, view.latency_ms or 0.0, place, view.retry_in_ms or 0.0)
