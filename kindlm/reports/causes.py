@@ -118,7 +118,7 @@ class Cause:
         if len(self.tests) < 2:
             return None
         tests, targets = (_first(test[part] for test in self.tests) for part in (1, 2))
-        return f"{tests}   on {targets}"
+        return f"{tests} · {targets}"
 
 
 def causes_of(view: RunView, tests: Iterable[TestView], *, retried: bool = False) -> list[Cause]:

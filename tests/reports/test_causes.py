@@ -116,7 +116,7 @@ def test_other_values_in_the_same_arguments_are_one_cause(causes: Any, make: Any
         ("called", 'refund {"id": 7, "amount": 60}'),
         ("said", '"Done."'),
     ]
-    assert (cause.whom, cause.where) == ("2 tests, 2 of 2 repeats", "test 0, test 1   on gpt")
+    assert (cause.whom, cause.where) == ("2 tests, 2 of 2 repeats", "test 0, test 1 · gpt")
     assert other.sentence.endswith(": id, amount")
     assert other.whom == "test 2 · gpt"
 
