@@ -145,6 +145,16 @@ def test_a_text_that_was_cut_leaves_no_more_than_seven_characters(name: str) -> 
             assert len("".join(told)) < 8 + 4, left
 
 
+@pytest.mark.parametrize("name", ["lines", "bare", "strings", "an array of strings"])
+@pytest.mark.parametrize("length", range(1, 8))
+def test_a_few_characters_of_a_secret_may_stand_in_another_string_than_its_rest(
+    name: str, length: int
+) -> None:
+    for at in (length, len(SECRET) - length):
+        said = [f"The key: {SECRET[:at]}", f"{SECRET[at:]} is it."]
+        assert Redactor([SECRET])(TEXTS[name](said)) == "[redacted]"
+
+
 def test_the_last_of_several_bare_data_may_end_with_a_beginning() -> None:
     assert Redactor([SECRET])(f"data: It is {SECRET[:8]}\n\ndata:") == "[redacted]"
 

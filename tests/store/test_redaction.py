@@ -246,6 +246,28 @@ def test_a_user_name_and_a_host_are_no_beginning_of_a_secret(
     assert redact(f'"{encode(value[:-1])}…') in withheld('"[redacted]…', name)
 
 
+@pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode])
+def test_a_user_name_in_base64_is_no_beginning_of_a_secret(
+    encode: Callable[[bytes], bytes],
+) -> None:
+    name = "customer-support:"
+    value = f"{name}~~~???>>>-4711"  # the two alphabets differ
+    redact, encoded, public = Redactor([value]), encode(value.encode()).decode(), len(name) * 4 // 3
+    for end in range(8, public):
+        assert redact(f"Basic {encoded[:end]}…") == f"Basic {encoded[:end]}…"
+    # The last character also encodes bits of what follows.
+    for end in range(public + MIN_LENGTH, len(value) * 4 // 3 + 1):
+        assert redact(f"Basic {encoded[:end]}…") == "Basic [redacted]…"
+
+
+def test_base64_in_a_url_that_was_cut_is_found() -> None:
+    secret = "~~~???>>>secret-key"
+    encoded = urllib.parse.quote(base64.b64encode(secret.encode()), safe="")
+    assert encoded.startswith("fn5%2BPz8%2F")
+    for end in range(len("fn5%2BPz8%2F"), len(encoded)):
+        assert Redactor([secret])(f"key={encoded[:end]}…") == "[redacted]"
+
+
 PLAIN_ENDS = ["\n", "\r\n", "\r", "\n  ", "\r\n\t", "\n\n"]
 ESCAPED_ENDS = ["\\n", "\\r\\n", "\\\\r\\\\n", "\\u000a", "\\x0A", "%0D%0A", "%250a"]
 
