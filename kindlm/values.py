@@ -102,9 +102,14 @@ def check_host_part(value: str) -> str:
 
 
 def check_pattern(value: Any) -> Any:
-    """Refuse a regular expression that does not compile."""
+    """Refuse a regular expression that does not compile, or that has a backspace."""
     if not isinstance(value, str):
         return value
+    if "\b" in value:
+        raise refuse(
+            "has a backspace, which is what \\b means in double quotes",
+            "Use single quotes, where it is the edge of a word: '\\bword\\b'",
+        )
     excess = excess_of(value)
     if excess is not None:
         raise refuse(f"is a regular expression of {excess}", "Split it in several")

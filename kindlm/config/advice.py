@@ -12,7 +12,7 @@ from kindlm.config.compile import runs_on_models, targets_of
 from kindlm.config.credentials import written_in
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.entries import report_faulty
-from kindlm.config.expect import expect_sections
+from kindlm.config.expect import expect_sections, warn_of_texts
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.schema import GatesConfig, KindlmConfig
 from kindlm.config.simulated_tools import ToolAnswerConfig, ToolConfig
@@ -50,6 +50,8 @@ def warn(
                     reason="credential",
                 )
     _warn_of_tests(config, reporter)
+    for path, test in items(raw, "tests"):
+        warn_of_texts(path, test, reporter)
     warn_of_commands(config, reporter)
     _warn_of_requests(config, reporter, environ)
     _warn_of_addresses(config, reporter)

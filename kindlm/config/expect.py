@@ -16,13 +16,14 @@ from pydantic.alias_generators import to_snake
 from kindlm.checks.base import ExpectSection, Place, sections
 from kindlm.checks.user_code import CheckOfPackage
 from kindlm.dataclass import replace
-from kindlm.document import Path, Raw, expectations
+from kindlm.document import Path, Raw, expectations, texts
 from kindlm.errors import SourceLocation, checked
 from kindlm.section import EXTENSION, Maybe, Open
 from kindlm.suite import Expectation
 from kindlm.wording import cut
 
 if TYPE_CHECKING:
+    from kindlm.config.diagnostics import Reporter
     from kindlm.config.files import ReferencedFiles
     from kindlm.config.test_schema import TestConfig
 
@@ -132,6 +133,36 @@ def _sections_in(
             if isinstance(item, dict):
                 yield place, section, item
                 yield from _sections_in(item, section.inner(), place)
+
+
+_OF_NAMES = ("tool", "before", "after")
+_OF_TEXTS = ("contains", "notContains", "containsAny", "deny", "allow", "responseContains")
+"""The keys of texts that answers are compared with, as names of tools are with `_OF_NAMES`."""
+
+_QUOTES = ("“”", "„“", "«»")
+
+
+def warn_of_texts(path: Path, test: Raw, reporter: Reporter) -> None:
+    """Report texts in checks that begin or end with something that hardly belongs to them.
+
+    A check that forbids such a text would never fail.
+    """
+    for place, expect in expectations(test):
+        for at, text in texts(expect, (*path, *place)):
+            keys = [part for part in at if isinstance(part, str)]
+            is_name = keys[-1] in _OF_NAMES
+            if not (is_name or keys[-1] in _OF_TEXTS) or "argsMatch" in keys or "schema" in keys:
+                continue
+            if text != text.strip() if is_name else text.endswith("\n"):
+                what = "spaces or a line break around it" if is_name else "a line break at its end"
+                message = f"{reporter.place(at)} has {what}, which it is compared with"
+                hint = "Write it in one line, or with |- in place of | or >"
+            elif text[:1] + text[-1:] in _QUOTES:
+                message = f"The quotes in {text[:1]}…{text[-1:]} are a part of {reporter.place(at)}"
+                hint = "Write straight quotes, or none"
+            else:
+                continue
+            reporter.warning(at, message, hint, reason="doubtful_text", value=text)
 
 
 def expect_sections(path: Path, test: TestConfig) -> Iterator[tuple[Path, ExpectConfig]]:

@@ -16,7 +16,7 @@ from kindlm.config.data_rows import MAX_ROWS, RowFile, RowProblem
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.files import FILE_KEYS, ReferencedFiles, report_file
 from kindlm.config.interpolation import DEFERRED_PREFIXES, is_deferred, names_in
-from kindlm.document import Path, Raw, items, prompts_of, section, texts
+from kindlm.document import Path, Raw, expectations, items, prompts_of, section, texts
 from kindlm.errors import Err, Ok
 from kindlm.plugins import Adapter
 from kindlm.suggestions import hint_for
@@ -288,7 +288,8 @@ def warn_of_placeholders(
                 )
         raw_test = raw["tests"][index]
         known = {*test.vars, *_columns(test.vars_from, files)}
-        for place, text in texts(raw_test.get("expect"), (*path, "expect")):
+        written = (found for at, it in expectations(raw_test) for found in texts(it, (*path, *at)))
+        for place, text in written:
             found = [name for name in names_in(text) if name in known or is_deferred(name)]
             if found:
                 reporter.warning(

@@ -422,6 +422,8 @@ def _pattern(name: str, pattern: object) -> tuple[str, str]:
         raise TypeError(f"{name} takes a pattern, not {pattern!r}")
     if not text:
         raise ValueError(f"{name} needs a pattern, and this one is empty")
+    if "\b" in text:
+        raise ValueError(f'the pattern of {name} has a backspace: write r"\\bword\\b"')
     flags = pattern.flags if isinstance(pattern, re.Pattern) else 0
     return text, "".join(letter for letter, flag in _FLAGS if flags & flag)
 

@@ -93,6 +93,26 @@ def test_names_that_no_tool_has_are_reported(
     assert warnings(load(text)) == ([(f"tests[0].{path}", reason)] if path else [])
 
 
+@pytest.mark.parametrize(
+    ("expect", "path"),
+    [
+        ('{output: {notContains: "an\\nerror\\n"}}', "output.notContains"),
+        ("{output: {contains: [a, “hello”]}}", "output.contains[1]"),
+        ('{guardrails: {keywords: {deny: ["sorry\\n"]}}}', "guardrails.keywords.deny[0]"),
+        ("{toolCalls: [{tool: 'a ', shouldNotCall: true}]}", "toolCalls[0].tool"),
+        ("{toolCalls: [{tool: a, argsMatch: {tool: 'x '}}]}", None),
+        ('{output: {contains: "a\\nb", startsWith: "“a”"}, judge: [{criteria: "a\\n", model: gpt}]}', None),
+    ],
+)  # fmt: skip
+def test_texts_with_more_than_is_meant_are_reported(
+    load: Any, minimal: str, expect: str, path: str | None
+) -> None:
+    tools = "\n    tools: [{name: a}, {name: 'a '}]" if "toolCalls" in expect else ""
+    loaded = load(minimal.replace(EXPECT, expect + tools))
+    found = [(at, reason) for at, reason in warnings(loaded) if reason != "tool_name"]
+    assert found == ([(f"tests[0].expect.{path}", "doubtful_text")] if path else [])
+
+
 def test_a_model_that_no_test_names_is_unused(load: Any, minimal: str) -> None:
     text = minimal.replace("gpt-4o}]", "gpt-4o}, {id: two, provider: openai, model: x}]")
     assert warnings(load(text)) == []

@@ -53,6 +53,14 @@ def test_an_agent_that_is_nowhere_is_one_error(load: Any, agent: str, said: list
     assert all("sk-abc" not in (error.hint or "") for error in errors)
 
 
+def test_a_backspace_in_a_pattern_is_refused(load: Any, minimal: str) -> None:
+    """Otherwise, a pattern that forbids a word would never match."""
+    written = minimal.replace("[hello]", r'[hello], notRegex: "\bsecret\b"')
+    (error,) = load(written).diagnostics
+    assert "has a backspace, which is what \\b means in double quotes" in error.error.message
+    assert load(written.replace('"', "'")).suite is not None
+
+
 def test_an_empty_pattern_is_called_empty(load: Any) -> None:
     test = "{name: a, input: Hi, expect: {output: {regex: ''}}}"
     loaded = load(f"agent: http://127.0.0.1:8000\ntests: {test}\n")

@@ -211,6 +211,7 @@ NONSENSE = {
     ".contains_any([])": "list of texts",
     ".matches(None)": "matches takes a pattern",
     ".matches('')": "matches needs a pattern",
+    r".not_matches('\bword\b')": r'has a backspace: write r"\bword\b"',
     ".matches(re.compile(''))": "matches needs a pattern",
     '.latency("5")': "max_ms must be a number",
     '.latency(float("inf"))': "max_ms must be a number",
