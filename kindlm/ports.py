@@ -406,8 +406,11 @@ class Observation(Protocol):
     async def trouble(self) -> str | None:
         """Return why the agent may have failed since `begin`, and the remedy; None if unknown."""
 
-    def close(self) -> None:
-        """End the observation: the conversation is over, however it ended."""
+    def close(self) -> str | None:
+        """End the observation: the conversation is over, however it ended.
+
+        Return a warning if the agent called tools after its last answer.
+        """
 
 
 class Observer(Protocol):

@@ -309,7 +309,8 @@ class AgentTalk(_LiveTalk):
 
     def _end_observations(self) -> None:
         for observation in self.observations:
-            observation.close()
+            if (late := observation.close()) is not None:
+                self.warnings[late] = None
 
     async def say(self, message: Message) -> Result[tuple[Step, str | None]]:
         """Send another message of the user; return its answer, and the body if it is kept."""

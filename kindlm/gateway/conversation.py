@@ -376,8 +376,8 @@ class SeenConversation:
         self._uses, self._usage, self._lost, self._trouble = [], [], [], None
         return seen
 
-    def close(self) -> None:
-        """End the running calls: the conversation is over."""
+    def close(self) -> str | None:
+        """End the running calls: the conversation is over; see `ports.Observation`."""
         why = "The conversation ended before the answer was complete."
         for task, call in list(self.open.items()):
             task.cancel()
@@ -385,6 +385,13 @@ class SeenConversation:
                 so_far = call.answer_so_far
                 got = ReceivedAnswer(0, "", None) if so_far is None else so_far()
                 self._record_answer(call, replace(got, problem=why))
+        if self.is_asked or not self._uses:
+            return None
+        names = ", ".join(map(bounded, dict.fromkeys(scrub(use.call.name) for use in self._uses)))
+        return (
+            f"A model of the agent {self.agent} called tools after its last answer, which no check"
+            f" saw: {names}"
+        )
 
     def _missing(self) -> str | None:
         if self._lost:

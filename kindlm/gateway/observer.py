@@ -286,10 +286,10 @@ class Observed(SeenConversation):
         self._gateway.end_turn(self)
         return seen
 
-    def close(self) -> None:
+    def close(self) -> str | None:
         """End the observation: no more calls are assigned to it."""
         self._gateway.forget(self)
-        super().close()
+        return super().close()
 
 
 class _Redirection:

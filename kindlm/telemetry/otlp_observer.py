@@ -255,12 +255,21 @@ class TracedConversation:
     async def trouble(self) -> None:
         """Return None: kindlm does not wait for the spans of a failed message."""
 
-    def close(self) -> None:
-        """End the observation."""
+    def close(self) -> str | None:
+        """End the observation; see `ports.Observation`."""
         observer = self.observer
         del observer.by_trace[self.trace], observer.by_place[self.place]
         del observer.refused_at[self.place]
         observer.over.add(self.trace)
+        if self.sent not in self._past:
+            return None  # the spans belong to a message that failed
+        observer.late_spans += len(self._unread)
+        late = sum(dialects.kind_of(span) is Kind.TOOL for span in self._unread.values())
+        if not late:
+            return None
+        return (
+            f"The agent made {count(late, 'tool call')} after its last answer, which no check saw."
+        )
 
     def _incomplete(self) -> str | None:
         """Return why spans of tool calls may be missing, None if the spans are complete."""

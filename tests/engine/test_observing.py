@@ -39,6 +39,8 @@ class Watcher:
     environ: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=lambda: {"traceparent": "00-1-2-01"})
 
+    late: str | None = None
+
     def observe(self, target: AgentTarget | Command, desk: CallDesk) -> Watcher:
         self.desk = desk
         return self
@@ -58,8 +60,9 @@ class Watcher:
         if self.spends:
             self.desk.spend("model-1", Cost(self.spends, CostSource.COMPUTED))
 
-    def close(self) -> None:
+    def close(self) -> str | None:
         self.closed += 1
+        return self.late
 
 
 @pytest.fixture
@@ -97,6 +100,12 @@ def test_calls_that_were_seen_count_and_a_call_that_was_also_told_counts_once(ta
     assert bench.agent.requests[0].headers == {"traceparent": "00-1-2-01"}
     assert watcher.calls == [1]
     assert watcher.closed == 1
+
+
+def test_what_came_after_the_last_answer_is_a_warning_of_the_execution(talk, bench) -> None:
+    talk(Watcher(Seen(), late="It went on."), AgentReply("Done.", None, 5.0))
+    (event,) = bench.events("execution.finished")
+    assert "It went on." in map(bench.text, event.data["warnings"])
 
 
 @pytest.mark.parametrize(

@@ -37,10 +37,10 @@ def talk(behind):
     """Have a talk; return what was seen of each message.
 
     A message is the model calls that an agent makes for it. Those of `between` come after the
-    first answer.
+    first answer. With `until_end`, the warning at the end of the conversation comes last.
     """
 
-    def talk(answers, *messages, between=()):
+    def talk(answers, *messages, between=(), until_end=False):
         async def call(bench, path, body):
             headers = {"authorization": f"Bearer {bench.gateway.key}"}
             async with aiohttp.ClientSession(headers=headers) as session:
@@ -56,6 +56,10 @@ def talk(behind):
                     for each in calls:
                         await call(bench, *each)
                     seen.append(await bench.observed.seen())
+                for each in between if len(messages) == 1 else ():
+                    await call(bench, *each)
+                if until_end:
+                    seen.append(bench.observed.close())
             return seen
 
         return asyncio.run(run())
@@ -113,6 +117,15 @@ def test_what_comes_after_an_answer_belongs_to_the_next_message(talk):
     assert [use.call.name for use in second.tool_uses] == ["refund"]
     assert "openai/batches" in second.missing
     assert (second.usage.total, second.cost.usd) == (None, None)  # of a batch they are not known
+
+
+def test_tool_calls_after_the_last_answer_have_a_warning(talk):
+    answers = answer(), answer("", "refund"), answer()
+    late = said(), said("refund")
+    _, warning = talk(answers, [said()], between=late, until_end=True)
+    assert "after its last answer, which no check saw: refund" in warning
+    _, nothing = talk((answer(), answer()), [said()], between=[said()], until_end=True)
+    assert nothing is None
 
 
 def test_a_call_in_any_of_several_choices_is_seen(talk):

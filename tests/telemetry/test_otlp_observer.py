@@ -133,6 +133,19 @@ def test_each_message_has_its_own_spans_and_late_ones_are_no_other_messages(benc
     assert notes == ["3 spans arrived after the end of their execution."]
 
 
+def test_tool_calls_after_the_last_answer_have_a_warning(bench):
+    conversation = bench.open()
+    sent = bench.begin(conversation)
+    bench.arrive(conversation.trace, around(1, sent), otlp_span(2, CHAT, parent=1))
+    assert bench.seen(conversation).missing is None
+    bench.arrive(conversation.trace, otlp_span(3, CHAT, parent=1), otlp_span(4, TOOL, parent=1))
+    assert "1 tool call after its last answer" in conversation.close()
+    failed = bench.open()
+    sent = bench.begin(failed)
+    bench.arrive(failed.trace, otlp_span(2, TOOL, parent=1))
+    assert failed.close() is None
+
+
 def test_where_spans_may_be_missing_tokens_and_costs_are_unknown(bench):
     conversation = bench.open()
     sent = bench.begin(conversation)
