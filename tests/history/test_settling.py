@@ -113,26 +113,57 @@ def test_repeats_that_fell_are_not_taken_back_by_later_ones() -> None:
     assert standing(pairs, a="-" * 8 + "+" * 3) == {"a": Settlement.CONFIRMED}
 
 
-def test_a_check_that_fell_is_settled_although_its_test_failed_before() -> None:
-    it, check = key("it"), CheckKey("contains", "refunded")
-    fell = CheckPair(Counts(10, 10), Counts(2, 3))
-    pairs = {it: replace(pair((0, 10), (0, 3)), checks={check: fell})}
+REFUNDED = CheckKey("contains", "refunded")
 
-    def settled(signs: str) -> Suspect:
-        made = {"+": 1, "-": 0}
-        checks = tuple((f'[["contains","refunded",null,{made[sign]}]]', False) for sign in signs)
-        added = AddedRepeats((Counts(0, 1),) * len(signs), len(signs), checks)
-        (found,) = suspects(pairs, {it: added}, 0.05)
-        return found
 
-    assert settled("").standing is Settlement.UNDECIDED
-    assert settled("+" * 20).standing is Settlement.CLEARED
-    confirmed = settled("-" * 20)
-    assert confirmed.standing is Settlement.CONFIRMED
-    assert (confirmed.checks.keys(), pooled(confirmed.checks[check].added)) == (
-        {check},
-        Counts(0, 20),
+def settled_check(signs: str, *, before: int = 0, both: bool = False) -> Suspect:
+    """Return a test whose check fell, with added repeats: `+` and `-` decided it, `.` did not.
+
+    None of those added `before` decided it.
+    """
+    it, made = key("it"), {"+": 1, "-": 0}
+    fell, kept = CheckPair(Counts(10, 10), Counts(2, 3)), CheckPair(Counts(10, 10), Counts(3, 3))
+    checks = {REFUNDED: fell, CheckKey("contains", "hi"): kept}
+    pairs = {it: replace(pair((0, 10), (0, 3)), checks=checks)}
+    texts = (
+        f'[["contains","refunded",null,{made[sign]}]]' if sign in made else "[]" for sign in signs
     )
+    added = AddedRepeats(
+        (Counts(0, 1),) * len(signs), len(signs), tuple((text, False) for text in texts)
+    )
+    more = AddedRepeats((Counts(0, 1),) * before, before, (("[]", False),) * before)
+    (found,) = suspects(pairs, {it: added}, 0.05, {it: more}, both=both)
+    return found
+
+
+def test_a_check_that_fell_is_settled_although_its_test_failed_before() -> None:
+    assert settled_check("").standing is Settlement.UNDECIDED
+    assert settled_check("+" * 20).standing is Settlement.CLEARED
+    confirmed = settled_check("-" * 20)
+    assert confirmed.standing is Settlement.CONFIRMED
+    assert confirmed.checks.keys() == {REFUNDED}
+    assert pooled(confirmed.checks[REFUNDED].added) == Counts(0, 20)
+
+
+def test_a_check_that_too_few_repeats_decide_is_exhausted_with_them() -> None:
+    undecided = "++-+" + "." * (MOST_ADDED - 5)
+    assert settled_check(undecided).standing is Settlement.UNDECIDED
+    full = settled_check(undecided + ".")
+    assert (full.standing, full.room) == (Settlement.EXHAUSTED, 0)
+    for before, expected in ((MOST_ADDED - 1, Settlement.UNDECIDED), (50, Settlement.EXHAUSTED)):
+        both = settled_check(undecided + ".", before=before, both=True)
+        assert (both.standing, both.room_before) == (expected, before < MOST_ADDED)
+
+
+def test_an_added_repeat_that_errored_did_not_pass_its_checks(history: History) -> None:
+    run = history.run("more", mode="settled", source_run="after")
+    run.suite("orders", tests=[Make.planned("it")])
+    run.execution("it", repeat=4, error=("ENGINE_MAX_TURNS", 401, "10 model calls", None))
+    run.execution("it", repeat=5, assertions=(Make.passed(),))
+    run.execution("it", repeat=6, assertions=(Make.passed(label="another"),))
+    run.leave()
+    (added,) = read_added(history.reader(), ["after"], Attempts.LAST).values()
+    assert added.of(CheckKey("contains", "contains hi")) == (Counts(0, 1), Counts(1, 1))
 
 
 def test_an_added_repeat_whose_retry_was_cut_off_does_not_count(history: History) -> None:
@@ -198,6 +229,17 @@ def test_both_sides_get_the_repeats_until_their_next_common_look() -> None:
         "new": 5, "one side": 5, "cut off": 2, "nearly full": 2
     }  # fmt: skip
     assert {test.name: number for test, number in after.items()} == {"new": 5, "behind": 3}
+
+
+def test_no_test_gets_more_repeats_than_it_may() -> None:
+    open_ = Settlement.UNDECIDED
+    found = [
+        suspect("new", 9, 0, open_),
+        suspect("nearly full", 0, MOST_ADDED - 2, open_),
+        suspect("full", 0, MOST_ADDED, open_),
+        suspect("decided", 0, 0, Settlement.CONFIRMED),
+    ]
+    assert share_out(found, 5, 100) == {key("new"): 5, key("nearly full"): 2}
 
 
 def test_each_side_gets_at_most_its_part_of_the_budget() -> None:
