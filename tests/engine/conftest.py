@@ -186,6 +186,7 @@ class Bench:
         self.log = log
         self.client = QueueClient()
         self.agent = QueueAgent()
+        self.no_agent: KindlmError | None = None
         self.embedder: Embedder | None = None
         self.observers: tuple[Observer, ...] = ()
         self.answers: AnswerSource | None = None
@@ -250,7 +251,9 @@ class Bench:
         return Ports(
             clients=lambda settings: Ok(self.client),
             pricing=prices_of,
-            agents=lambda target, variables: Ok(self.agent),
+            agents=lambda target, variables: (
+                Ok(self.agent) if self.no_agent is None else Err(self.no_agent)
+            ),
             checker=checker,
             aside=CheckRunner().aside,
             baselines=lambda execution: Ok(None),

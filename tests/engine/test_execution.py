@@ -36,6 +36,13 @@ def test_an_answer_that_meets_its_expectations_passes(bench, make):
     ]
 
 
+def test_the_duration_of_a_check_is_the_time_that_it_took(bench, make):
+    bench.clock.now = 100.0
+    bench.execute(make.case(expectations=(make.contains("Hello"),)))
+    (event,) = bench.events("assertion.evaluated")
+    assert event.data["duration_ms"] == 0
+
+
 def test_an_answer_that_misses_an_expectation_fails_and_says_which(bench, make):
     finished = bench.execute(make.case(expectations=(make.contains("goodbye"),)))
     assert finished.status is Status.FAILED
@@ -379,6 +386,7 @@ def test_a_call_that_the_end_of_the_time_cuts_off_is_recorded_as_failed(bench, m
     finished = bench.execute(make.case(), execution_timeout_ms=500)
     assert finished.error is not None
     assert finished.error.code is ErrorCode.PROVIDER_TIMEOUT
+    assert "defaults.executionTimeoutMs" in finished.error.hint
     (failed,) = bench.events("provider.failed")
     assert failed.data["error_code"] == "PROVIDER_TIMEOUT"
     with closing(bench.log.reader()) as reader:

@@ -171,6 +171,17 @@ def test_observers_of_an_agent_that_cannot_be_opened_are_closed(
     assert watcher.closed == 1
 
 
+def test_observers_of_an_agent_that_does_not_exist_are_closed(bench, make) -> None:
+    unknown = KindlmError(ErrorCode.PROVIDER_NOT_FOUND, "There is no such agent.")
+    bench.no_agent = unknown
+    watcher = Watcher(Seen())
+    bench.observers = (watcher,)
+    target = AgentTarget("shop", "http", "http://127.0.0.1:1")
+    finished = bench.execute(make.case(targets=("shop",)), agents={"shop": target})
+    assert finished.error == unknown
+    assert watcher.closed == 1
+
+
 @pytest.mark.parametrize(
     ("reported_usd", "seen_usd", "spent_usd", "cost"),
     [

@@ -9,7 +9,7 @@ import pytest
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.outcome import NOTHING_CHECKED, Status
 from kindlm.ports import Agent, AgentReply, ReplayedModels
-from kindlm.suite import AgentTarget
+from kindlm.suite import AgentTarget, RecordedAnswer
 from kindlm.transcript import PaidBefore, Usage
 
 MISS = KindlmError(ErrorCode.PROVIDER_NOT_FOUND, "never recorded", "Record it")
@@ -105,3 +105,26 @@ def test_a_request_that_was_never_recorded_is_the_error_whatever_the_agent_makes
     assert end.data.get("cost_usd") is None
     # It would be missed again.
     assert len(bench.agent.requests) == 1
+
+
+class ToolResults(Models):
+    """The results of tools in an earlier run, for a model that is called again."""
+
+    def models(self) -> None:
+        return None
+
+    def answer(self, asked: object) -> None:
+        return None
+
+    def tool_results(self) -> dict[str, list[RecordedAnswer]]:
+        return {name: [RecordedAnswer({}, "then")] for name in ("lookup", "refund")}
+
+
+def test_only_tools_of_a_server_have_their_results_from_the_record(bench, make) -> None:
+    bench.answers = lambda execution: ToolResults()
+    calls = make.call("lookup", "c1"), make.call("refund", "c2")
+    bench.queue(make.reply("", *calls), make.reply("done"))
+    tools = make.tool("lookup", server="shop"), make.tool("refund", default="now")
+    assert bench.execute(make.case(tools=tools)).status is Status.PASSED
+    _, second = bench.client.requests
+    assert [message.text for message in second.messages[-2:]] == ["then", "now"]
