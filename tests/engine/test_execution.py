@@ -78,6 +78,7 @@ def test_tool_calls_are_answered_and_the_next_request_holds_both(bench, make):
     assert second.messages[3].text == '{"found": true}'
     assert second.messages[3].tool_call_id == "call_1"
     called, simulated = bench.events("tool.called", "tool.simulated")
+    assert called.data["call"] == 1
     assert bench.json(called.data["arguments"]) == {"id": "1"}
     assert bench.json(simulated.data["response"]) == {"found": True}
     assert simulated.data["rule"] == "responses[0]"
@@ -135,6 +136,7 @@ def test_an_empty_answer_is_an_error(bench, make, text):
     finished = bench.execute(make.case(expectations=(make.contains("x"),)))
     assert finished.error is not None
     assert finished.error.code is ErrorCode.ENGINE_EMPTY_RESPONSE
+    assert "(finish reason: max_tokens)" in finished.error.message
     assert bench.events("assertion.evaluated") == []
 
 
