@@ -71,7 +71,29 @@ def test_the_majority_decides_and_a_tie_decides_nothing() -> None:
     (judge,) = found.judges
     assert cells(judge) == (1, 1, 0, 0)
     assert len(found.divided) == 1
+    assert [len(execution.reviews) for execution in found.disagreements] == [3]
     assert found.people == ("person0", "person1", "person2")
+
+
+def test_a_judge_with_an_undecided_criterion_is_left_out_whatever_the_others() -> None:
+    found = compare_reviews([reviewed("n", judged(None, "Is kind"), judged(False, "Is short"))])
+    assert found.judges == ()
+    assert [each.criterion for each in found.criteria] == ["Is short"]
+    assert found.left_out == 1
+
+
+def test_an_execution_that_counts_for_one_of_its_judges_is_not_left_out() -> None:
+    found = compare_reviews([reviewed("n", judged(True, judge="j1"), judged(False, judge="j2"))])
+    assert [one.judge for one in found.judges] == ["j2"]
+    assert found.left_out == 0
+
+
+def test_a_known_kappa() -> None:
+    # Both passed 20 and failed 15 of 50; by chance, they would agree on half.
+    assert Agreement(20, 5, 10, 15).kappa == pytest.approx(0.4)
+    assert Agreement(20, 10, 5, 15).kappa == pytest.approx(0.4)
+    # 60 of 100 agree; by chance, (60 x 70 + 40 x 30) / 10,000 = 0.54.
+    assert Agreement(45, 15, 25, 15).kappa == pytest.approx((0.6 - 0.54) / (1 - 0.54))
 
 
 def test_what_only_checks_failed_says_nothing_of_a_judge_that_passes_it() -> None:
