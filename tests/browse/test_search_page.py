@@ -268,6 +268,7 @@ def test_a_place_that_cannot_be_written_is_said_to_be_one(ask: Any, recorded: An
     page = text_of(ask("search?q=zebra").text)
     assert "kindlm cannot update the search index" in page
     assert "kindlm history backup COPY.db" in page
+    assert "No results in the content that is indexed." in page
 
 
 def test_only_the_user_can_read_the_index(ask: Any, recorded: Any) -> None:
