@@ -16,9 +16,11 @@ from kindlm.config.expect import expect_sections, warn_of_texts
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.schema import GatesConfig, KindlmConfig
 from kindlm.config.simulated_tools import ToolAnswerConfig, ToolConfig
+from kindlm.config.target_schema import AgentConfig
 from kindlm.config.templates import warn_of_commands, warn_of_placeholders
 from kindlm.config.test_schema import TestConfig
-from kindlm.document import Path, Raw, items
+from kindlm.config.validation import keys_of
+from kindlm.document import Path, Raw, items, section
 from kindlm.errors import Ok
 from kindlm.matching import matches
 from kindlm.packages import CRASHES, crashed, installed, is_own
@@ -40,7 +42,7 @@ def warn(
     `raw` is the file that `config` was made of. Adapters look for the addresses of agents in
     `environ`, too.
     """
-    for path, agent in items(raw, "agents"):
+    for config_of, (path, agent) in zip(config.agents, items(raw, "agents"), strict=True):
         for key in ("headers", "env"):
             if written_in({"agents": [{key: agent.get(key)}]}):
                 reporter.warning(
@@ -49,6 +51,7 @@ def warn(
                     "Put it in an environment variable or in .env, and write {{env.NAME}}",
                     reason="credential",
                 )
+            _warn_of_misplaced((*path, key), config_of, agent, reporter)
     _warn_of_tests(config, reporter)
     for path, test in items(raw, "tests"):
         warn_of_texts(path, test, reporter)
@@ -63,6 +66,22 @@ def warn(
         message = f"This check can never fail: {why}"
         reporter.warning(path, message, "Change or remove it", reason="never_fails")
     warn_of_placeholders(config, raw, reporter, files)
+
+
+def _warn_of_misplaced(path: Path, config: AgentConfig, agent: Raw, reporter: Reporter) -> None:
+    """Report headers or variables, at `path`, that have the names of the agent's own keys.
+
+    They are indented too far. Keys of one word may be meant.
+    """
+    options = () if config.options is None else keys_of(type(config.options))
+    for name in section(agent, str(path[-1])):
+        if name in (*keys_of(AgentConfig), *options) and not name.islower():
+            reporter.warning(
+                (*path, name),
+                f"`{name}` is in `{path[-1]}`, so that it is no setting of the agent",
+                f"Write `{name}:` beside `{path[-1]}:`",
+                reason="misplaced",
+            )
 
 
 _FOR_MODELS = ("tools", "strict_tools", "max_turns")

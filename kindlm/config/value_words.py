@@ -38,6 +38,7 @@ _PRICE = re.compile(r"\$ ?([0-9]{1,9}(?:\.[0-9]{1,9})?)")
 _TIME = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?) ?(ms|s|sec|m|min)")
 _UNITS = {"ms": 1, "s": 1_000, "sec": 1_000, "m": 60_000, "min": 60_000}
 _IN_SECONDS = ("timeout", "default_timeout")
+_IN_DOLLARS = ("cost", "max_cost")
 _MAX_VALUE = 60
 
 
@@ -87,10 +88,10 @@ def _type_hint(kind: str, given: Any) -> str | None:
 
 def without_unit(key: str, text: str) -> str | None:
     """Return how to write a time or a price without its unit, if the text is one."""
-    if key.endswith("Usd") and (price := _PRICE.fullmatch(text)):
+    if (key.endswith("Usd") or key in _IN_DOLLARS) and (price := _PRICE.fullmatch(text)):
         return f"Write {price[1]}: it is in US dollars"
     time = _TIME.fullmatch(text.lower())
-    if time is None or not (key.endswith(("Ms", "_ms")) or key in _IN_SECONDS):
+    if time is None or not (key.endswith(("Ms", "_ms", "latency")) or key in _IN_SECONDS):
         return None
     milliseconds = float(time[1]) * _UNITS[time[2]]
     if key in _IN_SECONDS:

@@ -93,6 +93,17 @@ def test_names_that_no_tool_has_are_reported(
     assert warnings(load(text)) == ([(f"tests[0].{path}", reason)] if path else [])
 
 
+def test_a_setting_of_an_agent_among_its_headers_is_reported(load: Any, minimal: str) -> None:
+    agent = (
+        "agents: [{id: a, adapter: http, endpoint: 'http://127.0.0.1:9/',"
+        " headers: {responsePath: data.text, mode: x}}]\n"
+    )
+    text = minimal.replace("tests:", f"{agent}tests:").replace(
+        "ask\n", "ask\n    models: [a, gpt]\n"
+    )
+    assert warnings(load(text)) == [("agents[0].headers.responsePath", "misplaced")]
+
+
 @pytest.mark.parametrize(
     ("expect", "path"),
     [

@@ -223,6 +223,18 @@ def test_repeats_that_may_all_fail_are_a_warning(
     assert "tests/x.yaml:2:1" in printed.out + printed.err
 
 
+@pytest.mark.parametrize(
+    ("judge", "reported"), [("threshold: 0.8", True), ("threshold: 0.8, scale: 1", False)]
+)
+def test_a_threshold_that_is_a_share_is_a_warning(
+    project: Project, capsys: pytest.CaptureFixture[str], judge: str, reported: bool
+) -> None:
+    judged = f"{{judge: {{criteria: x, {judge}}}}}"
+    project.write("tests/x.yaml", f"name: x\nturns:\n- {{says: hi, expect: {judged}}}\n")
+    run(["validate", "tests"])
+    assert ("Write points, such as 4," in "".join(capsys.readouterr())) is reported
+
+
 @examples(40)
 @given(values | scenarios | st.lists(scenarios, max_size=2))
 def test_any_value_is_read_or_refused(value: Any) -> None:

@@ -179,6 +179,16 @@ def warn_of_no_effect(case: CaseConfig, config: ProjectConfig, reporter: Reporte
         reporter.warning(place, message, hint, reason="no_effect")
     for place, message in _never_failing(case):
         reporter.warning(place, message, "Change or remove it", reason="never_fails")
+    limits = case.thresholds
+    least_mean = None if limits.variance is None else limits.variance.min_mean_score
+    for place, score in (
+        (("min_score",), limits.min_score),
+        (("variance", "min_mean_score"), least_mean),
+    ):
+        if score is not None and 0 < score < 1:
+            message = f"{place[-1]} is {score:g} of 100, so that nearly every answer is enough"
+            hint = f"Scores are from 0 to 100: write {score * 100:g} for {score * 100:g} %"
+            reporter.warning(("thresholds", *place), message, hint, reason="share")
 
 
 def _expected(case: CaseConfig) -> Iterator[tuple[Path, ExpectedConfig]]:
