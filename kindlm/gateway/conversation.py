@@ -347,6 +347,7 @@ class SeenConversation:
 
     async def seen(self) -> Seen:
         """Return the record since the last time, after waiting for running calls."""
+        running = set[asyncio.Task[Any]]()
         if self.open:
             # The agent receives an answer shortly before the gateway records it.
             _, running = await asyncio.wait(set(self.open), timeout=_WAIT_AFTER_ANSWER_S)
@@ -364,6 +365,7 @@ class SeenConversation:
             self._latest |= dict.fromkeys(self._early)
         missing = self._missing()
         spent = [(usage, cost) for call, usage, cost in self._usage if call not in self._failed]
+        spent += [(Usage(), Cost()) for _ in running]
         usage, cost = sum_of(spent)
         seen = Seen(
             tool_uses=tuple(ToolUse(use.call, use.response) for use in self._uses),

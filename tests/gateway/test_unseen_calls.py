@@ -9,6 +9,9 @@ import pytest
 from gateway_agents import CHAT_TOOL, RESULT
 from raw_peer import http_answer, open_peer
 
+from kindlm.gateway import conversation
+from kindlm.transcript import Cost, Usage
+
 
 def answer(text="Hi there!", *names):
     """Answer as a model does, with tool calls whose ids are their names."""
@@ -126,6 +129,39 @@ def test_tool_calls_after_the_last_answer_have_a_warning(talk):
     assert "after its last answer, which no check saw: refund" in warning
     _, nothing = talk((answer(), answer()), [said()], between=[said()], until_end=True)
     assert nothing is None
+
+
+def test_a_call_that_the_agent_does_not_wait_for_leaves_tools_and_costs_unknown(
+    behind, monkeypatch
+):
+    monkeypatch.setattr(conversation, "_WAIT_AFTER_ANSWER_S", 0)
+    path, body = said()
+
+    async def run():
+        over = asyncio.Event()
+
+        async def slow():
+            yield b"{"
+            await over.wait()
+
+        async with open_peer(answer()) as peer, behind(peer.url) as bench:
+            headers = {"authorization": f"Bearer {bench.gateway.key}"}
+            async with aiohttp.ClientSession(headers=headers) as session:
+                await bench.observed.begin(0)
+                await session.post(bench.openai + path, json=body)
+                while bench.observed.open:
+                    await asyncio.sleep(0)
+                running = asyncio.create_task(session.post(bench.openai + path, data=slow()))
+                while not bench.observed.open:
+                    await asyncio.sleep(0)
+                seen = await bench.observed.seen()
+                running.cancel()
+                over.set()
+                return seen
+
+    seen = asyncio.run(run())
+    assert "A model call was still running when the agent answered" in seen.missing
+    assert (seen.usage, seen.cost, seen.model) == (Usage(), Cost(), "gpt-4o")
 
 
 def test_a_call_in_any_of_several_choices_is_seen(talk):
