@@ -166,6 +166,7 @@ def make_datasette(
     datasette = Datasette(settings=settings, metadata=instance_metadata(regression_threshold))
     found = Database(datasette, path=_Path(database), is_mutable=_can_be_followed(database))
     datasette.add_database(found, name=DATABASE)
+    datasette.remove_database("_memory")  # Datasette adds it if it gets no files
     if review is not None:
         reviewers[datasette] = review
     return datasette

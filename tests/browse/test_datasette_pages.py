@@ -197,6 +197,12 @@ def test_only_what_is_read_is_changed(page: str, shown: str) -> None:
     assert visible_page(page) == shown
 
 
+def test_the_history_is_the_only_database(recorded: Path) -> None:
+    datasette = make_datasette(recorded)
+    assert "_memory" not in get(datasette, "/").text
+    assert get(datasette, "/_memory?sql=select+1").status_code == 404
+
+
 def test_a_query_cannot_take_the_memory_of_the_machine(recorded: Path) -> None:
     datasette = make_datasette(recorded)
 
