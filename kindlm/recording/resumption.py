@@ -55,7 +55,7 @@ SELECT number, attempt, status,
 """
 
 _SPENT = """
-SELECT s.ordinal, total(c.cost_usd), total(c.is_unknown)
+SELECT s.ordinal, total(c.cost_usd), total(c.is_unknown OR c.status IS NULL)
   FROM executions e
   JOIN suites s ON s.id = e.suite
   JOIN counted_calls c ON c.execution = e.id
@@ -211,7 +211,10 @@ def read_unfinished(db: sqlite3.Connection, run: str) -> Unfinished:
 
 
 def read_earlier(db: sqlite3.Connection, run: str) -> Earlier:
-    """Return which executions of a run are recorded, and what they cost."""
+    """Return which executions of a run are recorded, and what they cost.
+
+    No other process runs them, so the cost of a call without an outcome stays unknown.
+    """
     finished: set[str] = set()
     attempts: dict[str, int] = {}
     reruns: dict[str, int] = {}
@@ -275,7 +278,8 @@ def resumed(request: RunRequest, unfinished: Unfinished, *, force: bool) -> Resu
         names = ", ".join(map(repr, changed))
         return _invalid(
             f"Run {run} cannot be resumed: the configuration of {names} has changed since.",
-            "Restore it, start a new run, or mix both with --force-resume.",
+            "Restore it, or start a new run. To add a missing price, or to mix both configurations,"
+            " use --force-resume.",
         )
     return Ok(
         replace(
