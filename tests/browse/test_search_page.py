@@ -6,6 +6,7 @@ import os
 import re
 import sqlite3
 from contextlib import closing
+from errno import EACCES
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ from pages import HOSTILE, assert_harmless, text_of
 
 from kindlm.cli.app import run
 from kindlm.history.search import catch_up, index_file, progress_of
+from kindlm.reports.pages import history_pages
 from kindlm_store import StreamLock, open_reader
 
 
@@ -268,6 +270,17 @@ def test_a_place_that_cannot_be_written_is_said_to_be_one(ask: Any, recorded: An
     page = text_of(ask("search?q=zebra").text)
     assert "kindlm cannot update the search index" in page
     assert "kindlm history backup COPY.db" in page
+
+
+def test_without_an_index_nothing_is_said_about_all_content(
+    ask: Any, recorded: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbidden(*_: Any, **__: Any) -> Any:
+        raise PermissionError(EACCES, "Permission denied")
+
+    monkeypatch.setattr(history_pages, "catch_up", forbidden)
+    page = text_of(ask("search?q=zebra").text)
+    assert "kindlm cannot update the search index: Permission denied" in page
     assert "No results in the content that is indexed." in page
 
 
