@@ -208,6 +208,8 @@ class PythonAgent:
                 latency_ms = (time.perf_counter() - begun) * 1000
         except AgentFailure as failed:
             return Err(failed.error)
+        except UnreadableReply as endless:
+            return Err(self._who.unreadable(endless, ""))
         except BaseException as raised:
             if _is_cancelled(raised):
                 raise

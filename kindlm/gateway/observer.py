@@ -27,10 +27,13 @@ from kindlm.suite import AgentTarget, Command, ProviderSettings
 from kindlm.trace_context import EXECUTION_HEADER, MESSAGE_HEADERS, trace_of, traceparent
 from kindlm.wording import count
 
-_NOT_ASSIGNED = (
-    "A model call came through the gateway that cannot be assigned to an execution. Let the"
-    f" agent pass the header `{EXECUTION_HEADER}` of its request on to its models."
+_NOT_ASSIGNED = "A model call came through the gateway that cannot be assigned to an execution."
+_PASS_ON = f"Let the agent pass the header `{EXECUTION_HEADER}` of its request on to its models."
+_KEEP_CONTEXT = (
+    "Let the agent start its threads with `asyncio.to_thread` or `contextvars.copy_context().run`,"
+    " or test it with `adapter: python` in a process of its own."
 )
+"""What to do about a call from a thread of the test process without the context of an answer."""
 
 _BLOCKS = (
     "The agent called a model in a way that blocks the event loop, so the call cannot go"
@@ -80,6 +83,7 @@ class Gateway:
         self._passes_on: set[str] = set()
         self._has_warned = False
         self._unassigned = 0
+        self._remedy = _PASS_ON
         self._desk: CallDesk | None = None
         self._redirection: _Redirection | None = None
 
@@ -98,7 +102,7 @@ class Gateway:
             self._warn(
                 f"{count(self._unassigned, 'model call')} could not be assigned to an"
                 " execution. They are not recorded, but count towards limits.",
-                f"Let the agent pass the header `{EXECUTION_HEADER}` on to its models.",
+                self._remedy,
             )
 
     def forward_to(self, providers: Iterable[ProviderSettings]) -> None:
@@ -210,9 +214,10 @@ class Gateway:
                 )
             return self._answering
         self._unassigned += 1
+        self._remedy = _KEEP_CONTEXT if KEY_HEADER in headers else _PASS_ON
         for each in self._open.values():
             if each.has_begun:
-                each.lose(_NOT_ASSIGNED)
+                each.lose(f"{_NOT_ASSIGNED} {self._remedy}")
         # The limits of the run also apply to unassigned calls.
         desk = None if self._replays else self._desk
         if desk is None:

@@ -236,6 +236,17 @@ def test_what_is_no_answer_is_an_error(module, talk, failure, value):
     assert "Return a text, or a dict" in failure(result).hint
 
 
+def test_endless_pieces_are_an_error_that_says_so(module, talk, failure, monkeypatch):
+    monkeypatch.setattr("kindlm.agents.user_code.MAX_EVENTS", 20)
+    name = module("""
+        def agent(message):
+            while True: yield "a"
+    """)
+    (result,) = talk(f"{name}:agent")
+    assert "cannot be used (it has more than 20 pieces)" in failure(result).message
+    assert failure(result).hint == "Check whether the agent is caught in a loop"
+
+
 def test_what_cannot_be_talked_to_is_an_error(module, talk, failure):
     (result,) = talk(f"{module('def agent(): return 5')}:agent")
     assert "builtins.int can't be called and has no method `send`" in failure(result).message

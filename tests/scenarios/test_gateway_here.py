@@ -112,6 +112,8 @@ def test_calls_in_a_thread_of_its_own_leave_tools_undecided(outcome):
     statuses, shown = outcome("in_a_thread")
     assert statuses == {"errored"}
     assert "cannot be assigned" in shown
+    assert shown.count("asyncio.to_thread") == 2
+    assert "x-kindlm-execution" not in shown
 
 
 def test_a_call_that_blocks_the_event_loop_is_made_and_leaves_tools_undecided(outcome, provider):
