@@ -108,7 +108,7 @@ def check_pattern(value: Any) -> Any:
     if "\b" in value:
         raise refuse(
             "has a backspace, which is what \\b means in double quotes",
-            "Use single quotes, where it is the edge of a word: '\\bword\\b'",
+            "Use single quotes, where it is a word boundary: '\\bword\\b'",
         )
     excess = excess_of(value)
     if excess is not None:

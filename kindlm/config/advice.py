@@ -78,7 +78,7 @@ def _warn_of_misplaced(path: Path, config: AgentConfig, agent: Raw, reporter: Re
         if name in (*keys_of(AgentConfig), *options) and not name.islower():
             reporter.warning(
                 (*path, name),
-                f"`{name}` is in `{path[-1]}`, so that it is no setting of the agent",
+                f"`{name}` is in `{path[-1]}`, so it is not a setting of the agent",
                 f"Write `{name}:` beside `{path[-1]}:`",
                 reason="misplaced",
             )

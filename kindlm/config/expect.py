@@ -158,7 +158,7 @@ def warn_of_texts(path: Path, test: Raw, reporter: Reporter) -> None:
                 message = f"{reporter.place(at)} has {what}, which it is compared with"
                 hint = "Write it in one line, or with |- in place of | or >"
             elif text[:1] + text[-1:] in _QUOTES:
-                message = f"The quotes in {text[:1]}…{text[-1:]} are a part of {reporter.place(at)}"
+                message = f"The quotes in {text[:1]}…{text[-1:]} are part of {reporter.place(at)}"
                 hint = "Write straight quotes, or none"
             else:
                 continue

@@ -162,7 +162,7 @@ def _warn_of_arguments(path: Path, holder: Raw, known: Iterable[str], reporter: 
         if name not in known:
             reporter.warning(
                 (*path, name),
-                f'The tool has no parameter "{name}", so that this matches hardly any call',
+                f'The tool has no parameter "{name}", so this matches hardly any call',
                 hint_for(name, known, "Its parameters"),
                 reason="unknown_argument",
                 value=name,

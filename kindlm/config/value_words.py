@@ -66,7 +66,7 @@ def describe(kind: str, given: Any, context: dict[str, Any], text: str) -> tuple
 
 
 def _type_hint(kind: str, given: Any) -> str | None:
-    """Return how to write the value with the right type, if its text shows what was meant."""
+    """Return how to write the value with the right type, if its text suggests one."""
     if kind == "string_type" and isinstance(given, (bool, int, float)):
         return "Put it in quotes to make it a string"
     if kind == "bool_type":

@@ -280,7 +280,7 @@ class _Session:
             "checks",
             ErrorCode.ASSERTION_EVAL_ERROR,
             f"The check in {place} ran after its scenario had ended: it is not recorded.",
-            "Let the scenario wait for it: await the task, or check in the scenario itself.",
+            "Await the task in the scenario, or check in the scenario itself.",
         )
 
     def warn_of_limit(self) -> None:

@@ -313,9 +313,7 @@ def _check_values(name: str, value: Any, path: Path, reporter: Reporter) -> None
         message = f"threshold is {value.threshold:g}, and the scale ends at {value.scale:g}"
         reporter.error((*path, "threshold"), message, "Lower it, or set `scale`")
     elif name == "judge" and value.threshold < 1 < value.scale:
-        message = (
-            f"threshold is {value.threshold:g} of {value.scale:g} points: nearly all is enough"
-        )
+        message = f"threshold is {value.threshold:g} of {value.scale:g}: nearly every answer passes"
         hint = f"Write points, such as {value.scale * value.threshold:g}, or set `scale: 1`"
         reporter.warning((*path, "threshold"), message, hint, reason="share")
     if name == "guardrail" and not (value.must or value.must_not):

@@ -186,7 +186,7 @@ def warn_of_no_effect(case: CaseConfig, config: ProjectConfig, reporter: Reporte
         (("variance", "min_mean_score"), least_mean),
     ):
         if score is not None and 0 < score < 1:
-            message = f"{place[-1]} is {score:g} of 100, so that nearly every answer is enough"
+            message = f"{place[-1]} is {score:g} of 100, so nearly every answer passes"
             hint = f"Scores are from 0 to 100: write {score * 100:g} for {score * 100:g} %"
             reporter.warning(("thresholds", *place), message, hint, reason="share")
 
