@@ -28,6 +28,7 @@ from kindlm.events.execution_events import (
     ExecutionStarted,
     ProviderResponded,
 )
+from kindlm.events.run import SuiteStarted
 from kindlm.guard import guard
 from kindlm.outcome import CheckResult, Outcome, Status
 from kindlm.plan import Plan, Selection, make_plan
@@ -145,6 +146,33 @@ def test_events_that_several_threads_record_are_all_kept(log: EventLog, redact: 
         assert [test for about, test in recorded if about == subject] == [
             str(number) for number in range(300)
         ]
+
+
+def test_after_hidden_events_that_the_log_refused_it_gets_no_later_ones(
+    log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit, refused = EventLog.submit, []
+
+    def refuse_once(self: EventLog, submission: Any) -> Any:
+        if not refused:
+            refused.append(submission)
+            raise ValueError("too large")
+        return submit(self, submission)
+
+    monkeypatch.setattr(EventLog, "submit", refuse_once)
+
+    async def record() -> None:
+        recorder = RunRecorder(log, "run/r")
+        recorder.hide_personal_data(plan(redact=True).suites, lambda _: None)
+        recorder.record(started("first"))
+        await asyncio.sleep(0)
+        recorder.record(started("second"))
+        with pytest.raises(ValueError, match="too large"):
+            await recorder.durable()
+        recorder.close()
+
+    asyncio.run(record())
+    assert list(log.read()) == []
 
 
 def test_durable_waits_for_events_that_another_thread_is_handing_over(
@@ -350,6 +378,74 @@ def test_texts_of_an_event_are_hidden_and_names_stay(personal: PersonalData) -> 
     assert is_gone(hidden["messages"][0]["text"].body)
     assert is_gone(str((hidden["warnings"], hidden["evidence"])))
     assert (hidden["call"], hidden["evidence"][0]["start"]) == (1, 3)
+
+
+PIECES = "\n".join(json.dumps({"delta": EMAIL[at : at + 4]}) for at in range(0, len(EMAIL), 4))
+
+
+@pytest.mark.parametrize(
+    ("text", "raw", "is_kept"),
+    [
+        ("Hi", '{"content": "Hi"}', True),
+        (f"Write to {EMAIL}", '{"content": "V3JpdGU="}', False),
+        ("Hi", f'{{"content": "{EMAIL}"}}', False),
+        ("Hi", PIECES, False),
+    ],
+)
+def test_a_body_is_recorded_only_if_nothing_of_its_answer_matches(
+    personal: PersonalData, text: str, raw: str, is_kept: bool
+) -> None:
+    event = {"text": Text(text), "raw": Text(raw)}
+    assert ("raw" in personal.hide_in("provider.responded", event)) is is_kept
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "is_hidden"),
+    [
+        ("agent.traced", "body", True),
+        ("provider.requested", "items", True),
+        ("provider.requested", "text", False),
+        ("tool.called", "input", False),
+    ],
+)
+def test_what_a_wire_says_in_pieces_is_not_recorded(
+    personal: PersonalData, kind: str, key: str, is_hidden: bool
+) -> None:
+    hidden = personal.hide_in(kind, {key: Text(PIECES)})
+    assert ("in pieces" in hidden[key].body) is is_hidden
+
+
+def test_the_configuration_of_a_suite_is_hidden_like_its_executions(log: EventLog) -> None:
+    recorder = RunRecorder(log, "run/r")
+    recorder.hide_personal_data(plan(redact=True).suites, lambda _: None)
+    recorder.record(
+        SuiteStarted(
+            suite="shop",
+            ordinal=0,
+            project="shop",
+            front_end="kindlm",
+            path="kindlm.yaml",
+            config_hash="0" * 12,
+            config=json.dumps({"user": EMAIL}),
+            gates=(),
+            tests=(),
+        )
+    )
+    recorder.close()
+    log.flush().result()
+    (event,) = log.read()
+    assert is_gone(log.text(event.data["config"]["$ref"]) or EMAIL)
+
+
+def test_events_reach_the_log_at_the_end_of_a_turn_of_the_loop(log: EventLog) -> None:
+    async def record() -> int:
+        recorder = RunRecorder(log, "run/r")
+        recorder.record(started("first"))
+        await asyncio.sleep(0)
+        await log.flush()
+        return len(list(log.read()))
+
+    assert asyncio.run(record()) == 1
 
 
 def test_warnings_of_an_answer_are_hidden_as_they_are_recorded(personal: PersonalData) -> None:
