@@ -264,7 +264,7 @@ class Pace:
             oldest, newest = self._starts[-used], self._starts[-1]
             if oldest > at - MINUTE_S:
                 until = min(until, max(oldest + MINUTE_S, newest + MINUTE_S / limit))
-        if left < 1 or not self._starts:
+        if left < 1:
             return until
         return min(until, self._starts[-1] + (reset_at - now) / left)
 
