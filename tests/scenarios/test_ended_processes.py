@@ -199,6 +199,19 @@ def test_a_file_that_ends_the_process_is_named(
     assert re.search(rf"ended while it ran the import of tests/test_it\.py: {how}", printed)
 
 
+@pytest.mark.parametrize(
+    ("way", "how"),
+    [("ctypes.CDLL(None)._exit", "exit status 3"), ("os._exit", r"os\._exit\(3\)")],
+)
+def test_what_ends_the_process_after_a_run_that_passed_does_not_let_it_pass(
+    project: Project, way: str, how: str
+) -> None:
+    project.write("tests/test_it.py", f"{HEAD}\natexit.register({way}, 3)\n{PASSES}")
+    printed = ended(project, "test")
+    assert "1 test passed" in printed
+    assert re.search(rf"kindlm's process was ended: {how}", printed)
+
+
 def test_a_callback_that_exits_with_0_does_not_let_the_run_pass(project: Project) -> None:
     exits = "asyncio.get_running_loop().call_later(0.1, sys.exit, 0); await asyncio.sleep(9)"
     scenario = ASYNC.format(name="exits", way=exits).replace("timeout=1", "timeout=60")
