@@ -110,9 +110,9 @@ def _write_suite(
         width = min(max(map(cell_len, targets), default=0), _TARGET_WIDTH)
         for test in view.tests(suite.id):
             _write_test(view, test, page, width, file=suite.path)
-    # The passed gates of the suite's file. The verdict names failed gates.
-    shown = [f"{g.name} {comparison(g)}" for g in suite.gates if g.written and g.passed]
-    if shown:
+    # The gates of the suite's file that hold. The verdict names failed gates.
+    held = (g for g in suite.gates if g.written and g.passed and g.actual is not None)
+    if shown := [f"{g.name} {comparison(g)}" for g in held]:
         page.packed(("gates  ", "dim"), shown, " · ", indent=2, hang=7)
     for gate in suite.gates:
         # The message says why a gate has no value.

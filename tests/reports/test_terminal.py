@@ -138,7 +138,7 @@ def test_what_had_nothing_to_decide_is_reported_with_what_to_do(
     history: Any, make: Any, write: Any
 ) -> None:
     run = history.run()
-    run.suite(tests=[make.planned(repeat=2)])
+    run.suite(tests=[make.planned(repeat=2)], gates={"driftScoreMax": 0.15})
     drift = make.failed(
         "drift",
         "drift",
@@ -153,6 +153,8 @@ def test_what_had_nothing_to_decide_is_reported_with_what_to_do(
 
     told = "2 drift checks skipped: No baseline for this test. Run: kindlm baseline set"
     assert told in " ".join(text.split())
+    assert "! gate driftScoreMax: no drift was measured" in text
+    assert "gates  " not in text  # it does not hold
 
 
 def test_tolerated_failures_do_not_fail_the_run(history: Any, make: Any, write: Any) -> None:
