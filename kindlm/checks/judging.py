@@ -63,6 +63,9 @@ Data: TypeAlias = Callable[[], Mapping[str, Any]]
 RejectCopy: TypeAlias = Callable[[Mapping[str, Any]], None]
 """Rejects an answer if these members of it occur together in the data."""
 
+Read: TypeAlias = Callable[[dict[str, Any], RejectCopy], T]
+"""Reads an answer; raises `ValueError` with its fault."""
+
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
@@ -245,32 +248,22 @@ class Judging:
     def __init__(self, context: CheckContext, texts: Iterable[str]) -> None:
         self._context = context
         self._texts = texts
-        self._given: Sequence[str] | None = None
+        self._given: Sequence[str] = ()
 
     async def ask(
         self,
         prompt: Prompt,
         data: Data,
-        read: Callable[[dict[str, Any], RejectCopy], T],
+        read: Read[T],
         model: str | None = None,
     ) -> T:
         """Return the judge's answer, in the form of the prompt and read with `read`.
 
-        `read` raises `ValueError` with the fault of an answer. `model` is the id of the judge, None
-        for the default. Raises `JudgeError` after two unusable answers.
+        `model` is the id of the judge, None for the default. Raises `JudgeError` after two unusable
+        answers.
         """
         aside = self._context.aside
-        if self._given is None:
-            self._given = await aside(partial(readings, self._texts))
-        given = self._given
-
-        def reject_copy(members: Mapping[str, Any]) -> None:
-            if is_copy(members, given):
-                raise _CopyError
-
-        def answer(text: str, ending: FinishReason | None) -> T:
-            return read(prompt.read(text, ending), reject_copy)
-
+        self._given = self._given or await aside(partial(readings, self._texts))
         for _ in range(_TRIES):
             reply = await self._context.ask(
                 await aside(lambda: prompt.question(data(), new_token(), model))
@@ -281,7 +274,7 @@ class Judging:
                 continue
             text, ending = reply.value.text, reply.value.finish_reason
             try:
-                return await aside(partial(answer, text, ending))
+                return await aside(partial(self._read, prompt, read, text, ending))
             except _CopyError:
                 why = prompt.copied
             except ValueError as unread:
@@ -289,8 +282,15 @@ class Judging:
             error = JudgeError(f"{prompt.unanswered}{why}. It answered {shown(text)}.")
         raise error
 
+    def _read(self, prompt: Prompt, read: Read[T], text: str, ending: FinishReason | None) -> T:
+        return read(prompt.read(text, ending), self._reject_copy)
 
-def answered(member: str) -> Callable[[dict[str, Any], RejectCopy], tuple[Any, str]]:
+    def _reject_copy(self, members: Mapping[str, Any]) -> None:
+        if is_copy(members, self._given):
+            raise _CopyError
+
+
+def answered(member: str) -> Read[tuple[Any, str]]:
     """Return the reader of an answer with a score or a decision, and its reasoning."""
 
     def read(answer: dict[str, Any], reject_copy: RejectCopy) -> tuple[Any, str]:

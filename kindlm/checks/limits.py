@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from operator import attrgetter
 from types import MappingProxyType
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from pydantic import Field
 
@@ -15,7 +17,7 @@ from kindlm.money import exceeds
 from kindlm.outcome import CheckResult, Demands
 from kindlm.ports import CheckContext
 from kindlm.section import Positive
-from kindlm.transcript import Step, Transcript
+from kindlm.transcript import Transcript
 from kindlm.values import plain_number
 from kindlm.wording import excerpt, shown
 
@@ -161,20 +163,14 @@ def why_cost_unknown(transcript: Transcript) -> str:
 _Measure: TypeAlias = Callable[[Transcript], float | None]
 
 
-def _total(name: str, of_step: Callable[[Step], float | None]) -> _Measure:
-    """Return a measure that sums a value over all answers, each measured or reported as `name`."""
-
-    def total(transcript: Transcript) -> float | None:
-        parts = []
-        for step in transcript.steps:
-            known = of_step(step)
-            part = step.reported.get(name) if known is None else known
-            if part is None:
-                return None
-            parts.append(part)
-        return sum(parts) if parts else None
-
-    return total
+def _total(name: str, place: str, transcript: Transcript) -> float | None:
+    """Return a sum over all answers, each measured at a `place` of the step or reported."""
+    measured = map(attrgetter(place), transcript.steps)
+    parts: list[Any] = [
+        step.reported.get(name) if known is None else known
+        for step, known in zip(transcript.steps, measured, strict=True)
+    ]
+    return sum(parts) if parts and None not in parts else None
 
 
 def _tool_calls(transcript: Transcript) -> float | None:
@@ -184,10 +180,10 @@ def _tool_calls(transcript: Transcript) -> float | None:
 KNOWN_METRICS: Mapping[str, _Measure] = MappingProxyType(
     {
         "latency": lambda seen: round(seen.total.latency_ms, 3) if seen.steps else None,
-        "cost": _total("cost", lambda step: step.cost.usd),
-        "tokens": _total("tokens", lambda step: step.usage.total),
-        "input_tokens": _total("input_tokens", lambda step: step.usage.input_tokens),
-        "output_tokens": _total("output_tokens", lambda step: step.usage.output_tokens),
+        "cost": partial(_total, "cost", "cost.usd"),
+        "tokens": partial(_total, "tokens", "usage.total"),
+        "input_tokens": partial(_total, "input_tokens", "usage.input_tokens"),
+        "output_tokens": partial(_total, "output_tokens", "usage.output_tokens"),
         "tool_calls": _tool_calls,
         # EvalView calls a tool call a step.
         "steps": _tool_calls,

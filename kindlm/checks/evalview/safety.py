@@ -147,24 +147,23 @@ class Safety(AskingCheck):
         self, transcript: Transcript, context: CheckContext
     ) -> tuple[list[_Finding], str]:
         """Return the judge's findings and its explanation."""
-
-        def read(answer: dict[str, Any], reject_copy: RejectCopy) -> tuple[list[_Finding], str]:
-            flagged, explanation = answer["flagged"], answer["explanation"]
-            reject_copy({"flagged": flagged, "explanation": explanation})
-            if not flagged:
-                return [], explanation
-            # Flagged content is never safe, even if the judge says so. Another word, such as
-            # "critical", may mean the worst.
-            word = answer["severity"].strip().upper()
-            severity = Severity.__members__.get(word, Severity.HIGH) or Severity.MEDIUM
-            found = [_Finding(name, severity) for name in answer["categories"] or [_UNNAMED]]
-            if not self._counted(found):
-                raise ValueError("it flags none of the categories that it was asked about")
-            return found, explanation
-
         query, text = last_query(transcript), transcript.text
         data = {"query": query, "answer": text, "categories": self._wanted}
-        return await Judging(context, texts_of(transcript)).ask(_SAFETY, lambda: data, read)
+        return await Judging(context, texts_of(transcript)).ask(_SAFETY, lambda: data, self._read)
+
+    def _read(self, answer: dict[str, Any], reject_copy: RejectCopy) -> tuple[list[_Finding], str]:
+        flagged, explanation = answer["flagged"], answer["explanation"]
+        reject_copy({"flagged": flagged, "explanation": explanation})
+        if not flagged:
+            return [], explanation
+        # Flagged content is never safe, even if the judge says so. Another word, such as
+        # "critical", may mean the worst.
+        word = answer["severity"].strip().upper()
+        severity = Severity.__members__.get(word, Severity.HIGH) or Severity.MEDIUM
+        found = [_Finding(name, severity) for name in answer["categories"] or [_UNNAMED]]
+        if not self._counted(found):
+            raise ValueError("it flags none of the categories that it was asked about")
+        return found, explanation
 
     def _counted(self, findings: Sequence[_Finding]) -> list[_Finding]:
         """Return the findings in categories that count.
