@@ -63,7 +63,6 @@ COMMIT;
 
 _LOCK = "search index"
 _PATIENCE_S = 60.0
-_PAUSE_S = 0.02
 _BUSY_S = 10.0
 
 
@@ -105,20 +104,11 @@ def _remove(history: Path) -> None:
 @contextmanager
 def _locked(history: Path) -> Iterator[None]:
     """Hold the lock for changes of the index; raise `TimeoutError` after a minute."""
-    lock = StreamLock(history, _LOCK)
-    until = time.monotonic() + _PATIENCE_S
-    while True:
-        try:
-            lock.acquire()
-            break
-        except LockHeldError as error:
-            if time.monotonic() > until:
-                raise TimeoutError("another process is changing the search index") from error
-            time.sleep(_PAUSE_S)
     try:
-        yield
-    finally:
-        lock.release()
+        with StreamLock(history, _LOCK, patience_s=_PATIENCE_S):
+            yield
+    except LockHeldError as error:
+        raise TimeoutError("another process is changing the search index") from error
 
 
 @contextmanager

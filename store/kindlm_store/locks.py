@@ -7,6 +7,7 @@ file says who holds it; the note has no effect on the lock.
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import socket
 import time
@@ -50,13 +51,15 @@ def _try(descriptor: int, operation: int) -> bool:
 class StreamLock:
     """The lock of one stream of one database, for a `with` block or `acquire` and `release`.
 
-    With `waits`, it waits as long as another process holds the lock.
+    It waits up to `patience_s` while another process holds the lock.
     """
 
-    def __init__(self, path: str | os.PathLike[str], stream: str, *, waits: bool = False) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], stream: str, *, patience_s: float = 0.0
+    ) -> None:
         self._file = _lock_file(Path(path), stream)
         self._stream = stream
-        self._waits = waits
+        self._patience_s = patience_s
         self._descriptor: int | None = None
 
     def acquire(self) -> None:
@@ -65,16 +68,17 @@ class StreamLock:
         Raises:
             LockHeldError: Another process, or another lock object of this one, holds it.
         """
-        operation = fcntl.LOCK_EX if self._waits else fcntl.LOCK_EX | fcntl.LOCK_NB
+        until = time.monotonic() + self._patience_s
         for attempt in count():
-            if attempt == _TRIES and not self._waits:
+            if attempt >= _TRIES and time.monotonic() >= until:
                 raise LockHeldError(self._stream, _noted_in(self._file))
             if attempt:
                 time.sleep(_PAUSE)
             self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(self._file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
             try:
-                if _try(descriptor, operation) and _is_there(descriptor, self._file):
+                is_taken = _try(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if is_taken and _is_there(descriptor, self._file):
                     note = f"process {os.getpid()} on {socket.gethostname()} since {utc_now()}"
                     os.ftruncate(descriptor, 0)
                     os.pwrite(descriptor, note.encode(), 0)
@@ -130,4 +134,4 @@ def _noted_in(file: Path) -> str:
 def setup_lock(database: Path) -> StreamLock:
     """Return the lock under which a file is created, migrated or refolded."""
     # Names of streams are not empty.
-    return StreamLock(database, "", waits=True)
+    return StreamLock(database, "", patience_s=math.inf)
