@@ -23,6 +23,7 @@ from kindlm_store import (
     OpenError,
     ProjectionError,
 )
+from kindlm_store.database import code_of
 
 if TYPE_CHECKING:
     from kindlm_store import SchemaProblem
@@ -53,7 +54,7 @@ def history_problem(error: BaseException) -> KindlmError | None:
             crash=error,
         )
     # SQLite may find damage in any statement.
-    if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGE:
+    if code_of(error) in _DAMAGE:
         return broken(
             f"The history is damaged: {error}.",
             "See where: kindlm history verify. Merge what can be read into a new history:"
@@ -125,7 +126,7 @@ def nothing_recorded(path: Path) -> KindlmError:
 
 def disk_full(path: Path, error: BaseException | None) -> KindlmError | None:
     """Return the error to show if an operation failed because the disk of a history is full."""
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    code = code_of(error)
     is_full = code == sqlite3.SQLITE_FULL or getattr(error, "errno", None) == errno.ENOSPC
     if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN):
         with suppress(OSError):

@@ -27,6 +27,7 @@ from kindlm.history.queries import value_of
 from kindlm.history.run_view import RunView
 from kindlm.strict_json import read_json
 from kindlm_store import LockHeldError, StreamLock
+from kindlm_store.database import code_of
 
 
 class Kind(Enum):
@@ -85,9 +86,7 @@ def remove_index(history: Path) -> None:
 
 def is_damage(error: sqlite3.Error) -> bool:
     """Return whether the index is damaged, so that it must be made again."""
-    # Errors of Python's module itself have no code.
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+    return code_of(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def _files(history: Path) -> tuple[Path, ...]:

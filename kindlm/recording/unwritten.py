@@ -22,6 +22,7 @@ from kindlm.strict_json import read_json
 from kindlm_store import Append, EventLog, ForeignSchemaError, HeadOf, StoreError
 from kindlm_store.append import Appender
 from kindlm_store.canonical import stored_hash
+from kindlm_store.database import code_of
 
 COULD_NOT_BE_WRITTEN = "the history could not be written"
 """The recorded reason of an interruption whose events are in a recovery file."""
@@ -147,7 +148,7 @@ def _failed(
     """Return the message about a history that takes no more events, and the remedy."""
     reason = getattr(log.failure, "__cause__", None) or log.failure
     way_out = "Free disk space"
-    if getattr(reason, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_CORRUPT:
+    if code_of(reason) == sqlite3.SQLITE_CORRUPT:
         way_out = (
             "Merge what can be read into a new history (kindlm history merge DAMAGED --db NEW)"
         )

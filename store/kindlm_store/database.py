@@ -147,9 +147,14 @@ def begin_immediate(connection: sqlite3.Connection) -> None:
         pause = min(pause * 1.5, _LONGEST_PAUSE)
 
 
+def code_of(error: BaseException | None) -> int:
+    """Return SQLite's code for an error; 0 if it has none, like those of Python's module itself."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
 def is_locked(error: sqlite3.OperationalError) -> bool:
     """Return whether a statement failed only because another connection held a lock."""
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _LOCKED
+    return code_of(error) in _LOCKED
 
 
 def roll_back(connection: sqlite3.Connection) -> None:
@@ -213,8 +218,7 @@ def _connect_read_only(path: Path) -> sqlite3.Connection:
     except sqlite3.OperationalError as error:
         connection.close()
         wal = path.with_name(path.name + "-wal")
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if code not in _NO_WAL_INDEX or wal.exists():
+        if code_of(error) not in _NO_WAL_INDEX or wal.exists():
             raise
         # SQLite cannot make a WAL index in a read-only folder. Without a WAL it needs none.
         connection = _query_only(f"{uri}?mode=ro&immutable=1")
@@ -296,10 +300,9 @@ def translated(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.DatabaseError as error:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if code == sqlite3.SQLITE_NOTADB:
+        if code_of(error) == sqlite3.SQLITE_NOTADB:
             raise NotSqliteError(path, "is not an SQLite database") from error
-        if code == sqlite3.SQLITE_CORRUPT:
+        if code_of(error) == sqlite3.SQLITE_CORRUPT:
             raise CorruptDatabaseError(path, f"is damaged ({error})") from error
         raise OpenError(path, f"cannot be used ({error})") from error
     except UnicodeDecodeError as error:

@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from kindlm_store.append import insert_rows
-from kindlm_store.database import begin_immediate, immediate, roll_back
+from kindlm_store.database import begin_immediate, code_of, immediate, roll_back
 from kindlm_store.locks import setup_lock
 from kindlm_store.reading import last_position
 from kindlm_store.store_errors import ProjectionError
@@ -364,9 +364,7 @@ class Projector:
                         db.execute(_BUILT[key])
         # Such as invalid JSON, or a key that exists already.
         except sqlite3.Error as error:
-            # Errors of Python's module itself have no code.
-            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-            if code in _DISK_TROUBLE or not db.in_transaction:
+            if code_of(error) in _DISK_TROUBLE or not db.in_transaction:
                 raise
             db.execute("ROLLBACK TO fold")
             db.execute("RELEASE fold")

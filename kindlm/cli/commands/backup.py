@@ -20,6 +20,7 @@ from kindlm.events.run import PURGES, SEALED_HEADS
 from kindlm.recording.history_file import files_of
 from kindlm.wording import count
 from kindlm_store import OpenError, open_reader
+from kindlm_store.database import code_of
 from kindlm_store.verification import Verification, verify_file
 
 _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
@@ -60,7 +61,7 @@ def backup_command(
             fail([_unlike(str(error.reason), source)])
         raise
     except (OSError, sqlite3.Error) as error:
-        if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGE:
+        if code_of(error) in _DAMAGE:
             fail([_unlike(str(error), source)])
         refuse(
             f"The backup {file} cannot be written: {getattr(error, 'strerror', None) or error}.",
