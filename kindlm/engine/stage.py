@@ -154,22 +154,24 @@ class ScriptedTrial:
             self._record(index, expectation, finding, started)
             done.set_result(finding)
             return done
-
-        async def find() -> CheckResult:
-            try:
-                result = await finding
-            except BaseException as error:  # otherwise, nothing would show that a check is missing
-                if self._over is not None:
-                    raise
-                result = _undecided(expectation, error)
-            await self._block_if_over()
-            self._record(index, expectation, result, started)
-            return result
-
-        task = asyncio.get_running_loop().create_task(find())
+        waiting = self._record_later(index, expectation, finding, started)
+        task = asyncio.get_running_loop().create_task(waiting)
         self._checks.add(task)
         task.add_done_callback(self._checks.discard)
         return task
+
+    async def _record_later(
+        self, index: int, expectation: Expectation, finding: Awaitable[CheckResult], started: float
+    ) -> CheckResult:
+        try:
+            result = await finding
+        except BaseException as error:  # otherwise, nothing would show that a check is missing
+            if self._over is not None:
+                raise
+            result = _undecided(expectation, error)
+        await self._block_if_over()
+        self._record(index, expectation, result, started)
+        return result
 
     def _record(
         self, index: int, expectation: Expectation, result: CheckResult, started: float
