@@ -123,10 +123,12 @@ def leak_in(text: str, token: str) -> str | None:
         return "" if token in text else "with other characters between its own"
     if token[::-1] in plain:
         return "backwards"
-    if token.encode().hex() in _BETWEEN.sub("", _HEX_MARK.sub("", folded)):
+    forms = (token.encode(), token.upper().encode())
+    digits = _BETWEEN.sub("", _HEX_MARK.sub("", folded))
+    if any(form.hex() in digits for form in forms):
         return "in hexadecimal"
     packed = _BETWEEN.sub("", shown)
-    encoded = (each for form in (token, token.upper()) for each in base64_forms(form.encode()))
+    encoded = (each for form in forms for each in base64_forms(form))
     return "in Base64" if any(each in packed for each in encoded) else None
 
 

@@ -33,6 +33,7 @@ context = CheckContext(ask=None)  # type: ignore[arg-type]
             "with other characters between its own",
         ),
         (f"kc-{TOKEN}".encode().hex(" "), "in hexadecimal"),
+        (TOKEN.upper().encode().hex(), "in hexadecimal"),
         (" ".join(f"0x{each:02x}" for each in TOKEN.encode()), "in hexadecimal"),
         ("".join(f"\\x{each:02x}" for each in TOKEN.encode()), "in hexadecimal"),
         (TOKEN[:-1], None),
