@@ -33,6 +33,7 @@ from kindlm.values import (
     TEXT,
     check_command,
     check_host_part,
+    check_no_nul,
     check_pattern,
     check_solid,
     check_url,
@@ -56,6 +57,7 @@ Maybe = Annotated[T | None, AfterValidator(not_null)]
 """A value that may be left out, but not be empty."""
 
 Text = Annotated[str, Field(min_length=1)]
+FilePath = Annotated[Text, AfterValidator(check_no_nul)]
 Solid = Annotated[Text, AfterValidator(check_solid)]
 """A text with more than white space."""
 HostPart = Annotated[Text, AfterValidator(check_host_part)]
@@ -69,7 +71,7 @@ Positive = Annotated[float, Field(gt=0)]
 Seconds = Annotated[float, Field(gt=0, le=MAX_TIMEOUT_S)]
 Url = Annotated[str, BeforeValidator(check_url)]
 Pattern = Annotated[str, BeforeValidator(check_pattern)]
-Words = Annotated[list[Text], Field(min_length=1)]
+Words = Annotated[list[FilePath], Field(min_length=1)]
 
 
 def by_form(message: str) -> Discriminator:

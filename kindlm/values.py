@@ -91,6 +91,13 @@ def check_solid(value: str) -> str:
     return value
 
 
+def check_no_nul(value: str) -> str:
+    """Refuse a NUL character, which no path and no argument of a program can have."""
+    if "\0" in value:
+        raise refuse("has a NUL character", "Remove it")
+    return value
+
+
 _HOST_PART = re.compile(r"[a-z0-9-]+", re.IGNORECASE | re.ASCII)
 
 
@@ -180,7 +187,7 @@ def check_command(value: Any) -> Any:
         raise refuse("has a quote that is never closed", "Close it, or give a list") from None
     if not words:
         raise refuse("must not be empty")
-    return value
+    return check_no_nul(value)
 
 
 def words_of(command: str | list[str]) -> tuple[str, ...]:

@@ -67,7 +67,7 @@ from kindlm.dataclass import replace
 from kindlm.errors import DOCS, Err, ErrorCode, KindlmError, Ok, Result, error_text
 from kindlm.plugins import Adapter, Framework
 from kindlm.ports import Agent, AgentReply, AgentRequest, ConversationSpoilt
-from kindlm.section import Text
+from kindlm.section import FilePath
 from kindlm.suite import AgentTarget
 from kindlm.trace_context import MESSAGE_HEADERS
 from kindlm.user_modules import is_of_pytest, user_trace, way_to_module
@@ -100,7 +100,7 @@ class Python(Adapter):
     takes_headers: ClassVar[bool] = False
     starts_program: ClassVar[bool] = True
 
-    path: Text = Field(default=".", examples=["src"])
+    path: FilePath = Field(default=".", examples=["src"])
     """Folder to import the module from (`python`), relative to this file. By default the folder of
     this file. Missing modules are imported from the root of the project."""
     response_path: ResponsePath = None

@@ -22,7 +22,7 @@ from kindlm.dataclass import dataclass
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.plugins import Adapter
 from kindlm.secrecy import is_credential_name, is_ordinary, may_be_secret_name
-from kindlm.section import CommandLine, Maybe, Text
+from kindlm.section import CommandLine, FilePath, Maybe
 from kindlm.values import refuse
 
 PYTHON = ("python", "python3")
@@ -268,7 +268,7 @@ class ProgramOptions(Adapter):
     )
     """Environment variables for the program (`subprocess`, `mcp`), added to those of the run. In a
     sandbox, the program gets only these."""
-    cwd: Text = Field(default=".", examples=["agent"])
+    cwd: FilePath = Field(default=".", examples=["agent"])
     """Working folder of the program (`subprocess`, `mcp`), relative to this file; in a sandbox,
     relative to the start folder of its snapshot. By default the folder of this file."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from kindlm.config.target_schema import (
     AgentConfig,
@@ -34,7 +34,7 @@ from kindlm.section import (
     Text,
     Url,
 )
-from kindlm.values import not_bool
+from kindlm.values import check_no_nul, not_bool
 
 MAX_TESTS = 1_000
 MAX_MODELS = 50
@@ -104,7 +104,9 @@ class ComplianceConfig(Section):
     template: Extension[Maybe[str]] = Field(default=None, examples=["reports/template.md"])
     """Markdown template with Jinja placeholders, for the framework `custom`: see [Evidence for
     audits](../how-to/compliance.md)."""
-    output_dir: str = Field(default="./compliance-reports", examples=["reports"])
+    output_dir: Annotated[str, AfterValidator(check_no_nul)] = Field(
+        default="./compliance-reports", examples=["reports"]
+    )
     """Folder for the reports, relative to this file."""
     metadata: Maybe[ComplianceMetadata] = None
     """Details of the system for the report."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_snake
 
 from kindlm.bounds import MAX_REPEAT
@@ -26,20 +26,11 @@ from kindlm.packages import own
 from kindlm.plugins import Provider
 from kindlm.scenarios.environment import deferred, names_kindlm, put_in, unset_in
 from kindlm.secrecy import header_secrets
-from kindlm.section import Maybe, Score, Seconds, Table, Text, Url
+from kindlm.section import FilePath, Maybe, Score, Seconds, Table, Text, Url
 from kindlm.spelling import TOML
 from kindlm.suggestions import suggest
 from kindlm.suite import AgentTarget, ModelTarget, ProviderSettings
-from kindlm.values import filled, is_url, refuse
-
-
-def _no_nul(value: str) -> str:
-    if "\0" in value:
-        raise refuse("has a NUL character", "Remove it")
-    return value
-
-
-_FilePath = Annotated[Text, AfterValidator(_no_nul)]
+from kindlm.values import filled, is_url
 
 AGENT = "agent"
 """The default name of the agent under test."""
@@ -99,14 +90,14 @@ class ReportTable(Table):
 
     formats: list[Text] = Field(default=[])
     """Formats of `kindlm report`, besides the output on the terminal."""
-    output_dir: _FilePath = "reports"
+    output_dir: FilePath = "reports"
     """The folder of the reports."""
 
 
 class StoreTable(Table):
     """The place of the history."""
 
-    path: _FilePath | None = None
+    path: FilePath | None = None
     """The database, `.kindlm/kindlm.db` by default."""
 
 
@@ -115,7 +106,7 @@ class ProjectConfiguration(Table):
 
     project: Text | None = None
     """The name of the project."""
-    tests: _FilePath = "tests"
+    tests: FilePath = "tests"
     """The folder with the tests."""
     exit_codes: Literal["kindlm", "pytest"] = "kindlm"
     """Exit codes of commands: 0 and 1, or also 2, 4 and 5 like pytest."""

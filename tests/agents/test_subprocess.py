@@ -294,7 +294,7 @@ def test_nothing_is_started_before_the_first_message(make, tmp_path):
 
 @pytest.mark.parametrize(
     "options",
-    [{"command": ["a\0b"]}, {"cwd": "no-such-folder"}],
+    [{"command": ["no-such-program"]}, {"cwd": "no-such-folder"}],
 )
 def test_a_program_that_is_not_there_is_an_error(talk, failure, options):
     error = failure(talk("", options=options)[0])

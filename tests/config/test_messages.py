@@ -484,3 +484,20 @@ def test_names_that_share_no_letters_are_not_compared_letter_by_letter(
     assert not compared
     suggestions.suggest("refund", ["refnud", "REFUNDS"])
     assert len(compared) == 2
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        r'command: "run\0"',
+        r'command: [run, "\0"]',
+        r'command: run, cwd: "\0"',
+        r'adapter: python, endpoint: "m:f", path: "\0"',
+    ],
+)
+def test_no_path_and_no_argument_has_a_nul_character(load: Any, minimal: str, keys: str) -> None:
+    adapter = "" if "adapter" in keys else "adapter: subprocess, "
+    loaded = load(minimal.replace("tests:", f"agents: [{{id: a, {adapter}{keys}}}]\ntests:"))
+    assert [item.error.message.endswith("has a NUL character") for item in loaded.diagnostics] == [
+        True
+    ]
