@@ -306,6 +306,21 @@ def test_another_file_is_refused(kindlm: Any, database: Path, here: Path, conten
     assert "itself failed" not in outcome.err
 
 
+@pytest.mark.parametrize("key", ["after", "base"])
+def test_a_header_that_says_half_of_where_the_events_begin_is_refused(
+    kindlm: Any, database: Path, key: str
+) -> None:
+    _, file = the_rest(database)
+    header, *rest = file.read_text("utf-8").splitlines(keepends=True)
+    changed = json.loads(header)
+    del changed["streams"][RUN][key]
+    file.write_text("".join([json.dumps(changed), "\n", *rest]), encoding="utf-8")
+    outcome = kindlm("import", file, "--db", database)
+    assert outcome.code == 1
+    assert "after and base are there together, or neither" in outcome.err
+    assert len(events_in(database)) == 1
+
+
 def test_a_newer_form_of_the_file_asks_for_an_update(kindlm: Any, database: Path) -> None:
     _, file = the_rest(database)
     header, *rest = map(json.loads, file.read_text("utf-8").splitlines())
