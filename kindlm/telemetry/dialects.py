@@ -544,6 +544,10 @@ def _has_text(message: Any) -> bool:
 
 def _results(message: Any) -> Iterator[tuple[str, Any]]:
     for part in _parts(message):
+        of_bedrock = part.get("toolResult")
+        if isinstance(of_bedrock, dict) and {"toolUseId", "content"} <= of_bedrock.keys():
+            yield str(of_bedrock["toolUseId"]), _result_of_bedrock(of_bedrock)
+            continue
         is_result = str(part.get("type")) in _RESULT_TYPES or part.get("role") == "tool"
         # A message in an event `gen_ai.tool.message` has no role.
         if not is_result and not {"id", "content"} <= part.keys():
@@ -554,6 +558,14 @@ def _results(message: Any) -> Iterator[tuple[str, Any]]:
             value = value["value"]  # the AI SDK wraps results with their type
         if isinstance(key, str) and value is not None:
             yield key, _json(value)
+
+
+def _result_of_bedrock(part: dict[str, Any]) -> Any:
+    """Return a tool result in the form of Bedrock's Converse API, which Strands Agents uses."""
+    content = part["content"]
+    if isinstance(content, list) and len(content) == 1 and isinstance(content[0], dict):
+        content = _json(_first(content[0], "text", "json"))
+    return {"error": content} if part.get("status") == "error" else content
 
 
 def _first(value: Mapping[str, Any], *keys: str) -> Any:

@@ -478,6 +478,32 @@ def test_calls_in_forms_of_providers_are_read(spans_of, part):
     assert uses_of(reading) == [("lookup", ARGUMENTS, None)]
 
 
+@pytest.mark.parametrize(
+    ("status", "content", "response"),
+    [
+        ("success", [{"text": SENT}], RESULT),
+        ("success", [{"json": RESULT}], RESULT),
+        ("success", [{"text": "a"}, {"text": "b"}], [{"text": "a"}, {"text": "b"}]),
+        ("error", [{"text": "Lost."}], {"error": "Lost."}),
+    ],
+)
+def test_results_in_the_form_of_bedrock_are_read(spans_of, status, content, response):
+    call = {"toolUse": {"toolUseId": "c1", "name": "lookup", "input": ARGUMENTS}}
+    result = {"toolResult": {"toolUseId": "c1", "status": status, "content": content}}
+    choice = ("gen_ai.choice", {"message": json.dumps([call])})
+    asked = ("gen_ai.tool.message", {"content": json.dumps([result])})
+    chat = {"gen_ai.operation.name": "chat"}
+    tool = {key: value for key, value in TOOLS["genai"].items() if "result" not in key}
+    reading = read_trace(
+        spans_of(
+            otlp_span(1, chat, events=[choice]),
+            otlp_span(2, tool | {"gen_ai.tool.call.id": "c1"}),
+            otlp_span(3, chat | ENDS, events=[asked]),
+        )
+    )
+    assert uses_of(reading) == [("lookup", ARGUMENTS, response)]
+
+
 @pytest.mark.parametrize("name", ["ai.response.text", "ai.response.object"])
 def test_an_answer_in_json_is_a_text(spans_of, name):
     chat = {"ai.operationId": "ai.generateObject.doGenerate", name: '{"is_sent": true}'}
