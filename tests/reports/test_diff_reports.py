@@ -316,6 +316,14 @@ def test_repeats_that_were_added_later_are_counted_and_reported(history: History
     assert document["tests"][0]["added"] == {"passed": 0, "n": 10}
 
 
+def test_a_file_does_not_advise_to_write_itself(history: History) -> None:
+    for run in ("before", "after"):
+        record_run(history, run, {"a": "+"})
+    diff = compared(history)
+    assert "Next  kindlm diff before after --format html" in written(diff, "terminal")
+    assert "Next:" not in written(diff, "html")
+
+
 def test_a_mean_that_only_rounding_changed_is_the_same(history: History) -> None:
     for run, repeats in (("before", 3), ("after", 7)):
         writer = history.run(run)

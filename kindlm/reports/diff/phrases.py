@@ -97,6 +97,13 @@ def headline_of(diff: RunDiff) -> Headline:
 
 def next_step(diff: RunDiff) -> NextStep:
     """Return the most helpful next command."""
+    sides = f"{shlex.quote(one_line(diff.before.id))} {shlex.quote(one_line(diff.after.id))}"
+    share = NextStep(f"kindlm diff {sides} --format html -o diff.html", "to share it")
+    return needed_step(diff) or share
+
+
+def needed_step(diff: RunDiff) -> NextStep | None:
+    """Return the most helpful next command; None if nothing is left but to share the comparison."""
     before, after = diff.before.id, diff.after.id
     if diff.unloaded:
         return NextStep(show_run(diff.after), "a suite could not be loaded")
@@ -118,8 +125,7 @@ def next_step(diff: RunDiff) -> NextStep:
             return NextStep(_show(diff, other[0]), "what it does now, with all evidence")
     if single and diff.verdict is Verdict.IMPROVED and diff.after.passed:
         return NextStep(f"kindlm baseline set {after}", "compare with this run from now on")
-    sides = f"{shlex.quote(one_line(before))} {shlex.quote(one_line(after))}"
-    return NextStep(f"kindlm diff {sides} --format html -o diff.html", "to share it")
+    return None
 
 
 def notes_of(diff: RunDiff) -> Iterator[str]:
