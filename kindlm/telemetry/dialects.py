@@ -160,6 +160,9 @@ _EVENTS: Mapping[str, tuple[str, ...]] = {
 }
 """Events of spans that hold messages, in older conventions."""
 
+FRAMEWORKS = frozenset({"strands-agents"})
+"""Frameworks that write their own name in place of the provider of a model."""
+
 _CAPTURE: tuple[tuple[str, str], ...] = (
     ("kindlm.", "export the run with --contents"),
     ("openinference.", "unset OPENINFERENCE_HIDE_INPUTS and OPENINFERENCE_HIDE_OUTPUTS"),

@@ -190,8 +190,9 @@ def _agree(one: Any, other: Any) -> bool:
 
 
 def _model_call(group: Group) -> TracedCall:
+    provider = _first(group, dialects.text_fact, "provider")
     return TracedCall(
-        _first(group, dialects.text_fact, "provider"),
+        None if provider in dialects.FRAMEWORKS else provider,
         _first(group, dialects.text_fact, "model"),
         Usage(
             _first(group, dialects.tokens, "input tokens"),

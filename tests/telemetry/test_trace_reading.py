@@ -504,6 +504,13 @@ def test_results_in_the_form_of_bedrock_are_read(spans_of, status, content, resp
     assert uses_of(reading) == [("lookup", ARGUMENTS, response)]
 
 
+@pytest.mark.parametrize(("system", "provider"), [("openai", "openai"), ("strands-agents", None)])
+def test_the_name_of_a_framework_is_no_provider_whose_prices_count(spans_of, system, provider):
+    chat = {"gen_ai.operation.name": "chat", "gen_ai.system": system, **ENDS}
+    (call,) = read_trace(spans_of(otlp_span(1, chat))).model_calls
+    assert call.provider == provider
+
+
 @pytest.mark.parametrize("name", ["ai.response.text", "ai.response.object"])
 def test_an_answer_in_json_is_a_text(spans_of, name):
     chat = {"ai.operationId": "ai.generateObject.doGenerate", name: '{"is_sent": true}'}
