@@ -124,7 +124,7 @@ def test_a_dry_run_calls_nothing_records_nothing_and_needs_no_key(workspace, ser
     assert len(server.requests) == 0
     assert not workspace.database.exists()
     assert "at least 4 calls" in done.stdout
-    assert "3 calls of judges" in done.stdout
+    assert "3 calls to judges" in done.stdout
     assert re.search(r"Cost +about \$0\.\d+", done.stdout)
     assert re.search(r"judged .*× 3", done.stdout)
     assert re.search(r"off .*skipped", done.stdout)
