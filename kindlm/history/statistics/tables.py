@@ -225,7 +225,7 @@ def _ceiling(supports: Counter[tuple[float, ...]], most: float) -> float | None:
 
     def total(t: float) -> float:
         reached = ((_reached(s, t), count) for s, count in supports.items())
-        return sum(count * f / (1 - f) if f < 1 else float("inf") for f, count in reached)
+        return sum(count * f / (1 - f) for f, count in reached)
 
     found = bisect_right(thresholds, most, key=total)
     return thresholds[found - 1] if found else None
