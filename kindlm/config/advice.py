@@ -9,22 +9,17 @@ from typing import Any
 from kindlm.checks.base import CheckSection, ExpectSection
 from kindlm.checks.limits import beyond
 from kindlm.config.compile import runs_on_models, targets_of
-from kindlm.config.credentials import written_in
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.entries import report_faulty
 from kindlm.config.expect import expect_sections, warn_of_texts
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.schema import GatesConfig, KindlmConfig
 from kindlm.config.simulated_tools import ToolAnswerConfig, ToolConfig
-from kindlm.config.target_schema import AgentConfig
+from kindlm.config.target_advice import warn_of_targets
 from kindlm.config.templates import warn_of_commands, warn_of_placeholders
 from kindlm.config.test_schema import TestConfig
-from kindlm.config.validation import keys_of
-from kindlm.document import Path, Raw, items, section
+from kindlm.document import Path, Raw, items
 from kindlm.errors import Ok
 from kindlm.matching import matches
-from kindlm.packages import CRASHES, crashed, installed, is_own
-from kindlm.plugins import Adapter
 from kindlm.suggestions import hint_for
 from kindlm.suite import FORWARDED
 from kindlm.wording import count
@@ -42,22 +37,11 @@ def warn(
     `raw` is the file that `config` was made of. Adapters look for the addresses of agents in
     `environ`, too.
     """
-    for config_of, (path, agent) in zip(config.agents, items(raw, "agents"), strict=True):
-        for key in ("headers", "env"):
-            if written_in({"agents": [{key: agent.get(key)}]}):
-                reporter.warning(
-                    (*path, key),
-                    "This is a credential in plain text: anyone with this file can use it",
-                    "Put it in an environment variable or in .env, and write {{env.NAME}}",
-                    reason="credential",
-                )
-            _warn_of_misplaced((*path, key), config_of, agent, reporter)
+    warn_of_targets(config, raw, reporter, environ)
     _warn_of_tests(config, reporter)
     for path, test in items(raw, "tests"):
         warn_of_texts(path, test, reporter)
     warn_of_commands(config, reporter)
-    _warn_of_requests(config, reporter, environ)
-    _warn_of_addresses(config, reporter)
     if not reporter.has_errors:
         # With a wrong reference, the entry that it means would seem unused.
         _warn_of_unused(config, reporter)
@@ -66,22 +50,6 @@ def warn(
         message = f"This check can never fail: {why}"
         reporter.warning(path, message, "Change or remove it", reason="never_fails")
     warn_of_placeholders(config, raw, reporter, files)
-
-
-def _warn_of_misplaced(path: Path, config: AgentConfig, agent: Raw, reporter: Reporter) -> None:
-    """Report headers or variables, at `path`, that have the names of the agent's own keys.
-
-    They are indented too far. Keys of one word may be meant.
-    """
-    options = () if config.options is None else keys_of(type(config.options))
-    for name in section(agent, str(path[-1])):
-        if name in (*keys_of(AgentConfig), *options) and not name.islower():
-            reporter.warning(
-                (*path, name),
-                f"`{name}` is in `{path[-1]}`, so it is not a setting of the agent",
-                f"Write `{name}:` beside `{path[-1]}:`",
-                reason="misplaced",
-            )
 
 
 _FOR_MODELS = ("tools", "strict_tools", "max_turns")
@@ -291,92 +259,6 @@ def _written(config: KindlmConfig) -> Iterator[tuple[Path, ExpectSection]]:
     for index, test in enumerate(config.tests):
         for path, expect in expect_sections(("tests", index), test):
             yield from (((*path, *place), part) for place, part in expect.written())
-
-
-def _warn_of_requests(config: KindlmConfig, reporter: Reporter, environ: Mapping[str, str]) -> None:
-    """Report keys, seeds and prefills that are not sent, and the advice of adapters."""
-    for index, agent in enumerate(config.agents):
-        if agent.options is None:
-            continue
-        path: Path = ("agents", index, "adapter")
-        try:
-            for reason, message, hint in agent.options.advice(agent.endpoint or "", environ):
-                reporter.warning(path, message, hint, reason=reason)
-        except CRASHES as error:
-            if is_own(agent.options):
-                raise
-            plugin = installed(Adapter.group)[str(agent.adapter)][0]
-            report_faulty(path, crashed(plugin, "cannot give advice", error), reporter)
-    for name, written in config.providers.items():
-        is_keyless = written.options is not None and not written.options.takes_key
-        if is_keyless and written.api_key_env is not None:
-            reporter.warning(
-                ("providers", name, "apiKeyEnv"),
-                f'`apiKeyEnv` has no effect: the provider "{name}" takes no key',
-                "Remove it",
-                reason="not_sent",
-            )
-    for index, model in enumerate(config.models):
-        provider = config.providers.get(model.provider)
-        options = None if provider is None else provider.options
-        if model.params.seed is not None and options is not None and not options.takes_seed:
-            reporter.warning(
-                ("models", index, "params", "seed"),
-                f'The model "{model.id}" is not sent the seed: the provider "{model.provider}"'
-                " takes none",
-                "Remove it; use `temperature: 0` and `repeat` against chance",
-                reason="not_sent",
-            )
-    takers = [
-        model.id
-        for model in config.models
-        if (provider := config.providers.get(model.provider)) is not None
-        and (provider.options is None or provider.options.takes_prefill)
-    ]
-    for name, prompt in config.prompts.items():
-        if not prompt.assistant:
-            continue
-        left_out = [target for target in _targets_of_prompt(config, name) if target not in takers]
-        if left_out:
-            who = f'"{left_out[0]}"' if len(left_out) == 1 else count(len(left_out), "target")
-            reporter.warning(
-                ("prompts", name, "assistant"),
-                f'The prefill of the prompt "{name}" is not sent to {who}: only models of Anthropic'
-                " and Ollama go on from it",
-                "Name such models in the `models` of its tests, or remove it",
-                reason="not_sent",
-            )
-
-
-def _warn_of_addresses(config: KindlmConfig, reporter: Reporter) -> None:
-    """Report agents that do not get the address of the gateway or of the receiver of spans."""
-    for index, agent in enumerate(config.agents):
-        if agent.adapter == "python":
-            continue
-        for key, what in (("gateway", "the gateway"), ("telemetry", "the receiver of spans")):
-            if not getattr(agent, key):
-                continue
-            if getattr(agent.options, "sandbox", "local") != "local":
-                reporter.warning(
-                    ("agents", index, key),
-                    f"{what[0].upper()}{what[1:]} cannot be reached from a sandbox of Daytona",
-                    f"Remove `{key}`, or `sandbox`",
-                    reason=f"unreachable_{key}",
-                )
-            elif agent.endpoint and "{{serve." not in agent.endpoint:
-                reporter.warning(
-                    ("agents", index, key),
-                    f'The agent "{agent.id}" is not started by kindlm, so it does not get the'
-                    f" address of {what}",
-                    "Start it with `serve`, and write {{serve.NAME.port}} into its `endpoint`",
-                    reason=f"unreachable_{key}",
-                )
-
-
-def _targets_of_prompt(config: KindlmConfig, prompt: str) -> list[str]:
-    tests = [test for test in config.tests if prompt in test.all_prompts and not test.command]
-    asked = (target for test in tests for target in targets_of(test, config))
-    return list(dict.fromkeys(asked))
 
 
 def _warn_of_unused(config: KindlmConfig, reporter: Reporter) -> None:
