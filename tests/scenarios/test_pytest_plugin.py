@@ -649,7 +649,7 @@ def test_repeats_label_and_history_are_options(project: Project) -> None:
     ("option", "value", "told"),
     [
         ("--kindlm-repeat", "0", "from 1 to 100"),
-        ("--kindlm-max-cost", "nan", "no limit"),
+        ("--kindlm-max-cost", "nan", "not a limit"),
         ("--kindlm-label", "latest", "cannot be a label"),
     ],
 )
