@@ -30,7 +30,6 @@ from kindlm.outcome import Demands
 from kindlm.plugins import Adapter, Check, Framework, Provider, Report
 from kindlm.ports import AgentReply, ModelReply
 from kindlm.section import Section, resolved
-from kindlm.transcript import Usage
 from kindlm.values import NULL_IS_ABSENT
 from kindlm.wording import first_of
 
@@ -327,8 +326,7 @@ async def answered(
             raise
         if limit.expired():
             message = f"{plugin} did not answer within {timeout_s:g} s"
-            code = ErrorCode.PROVIDER_TIMEOUT
-            return Err(unanswered(message, code=code, retryable=True, usage=Usage()))
+            return Err(unanswered(message, code=ErrorCode.PROVIDER_TIMEOUT, retryable=True))
         return Err(failed(plugin, "crashed", error))
     if isinstance(outcome, Err) and isinstance(outcome.error, KindlmError):
         return outcome
@@ -338,7 +336,7 @@ async def answered(
     if wrong is None:
         return Ok(outcome.value)
     message = f"{plugin} returned no valid answer: {wrong}"
-    return Err(unanswered(message, hint=advice(plugin), usage=Usage()))
+    return Err(unanswered(message, hint=advice(plugin)))
 
 
 def _impossible(reply: ModelReply | AgentReply) -> str | None:

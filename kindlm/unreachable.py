@@ -29,18 +29,6 @@ def unreachable_reason(error: BaseException) -> str:
     return text or type(deepest).__name__
 
 
-_NOT_SENT = frozenset(
-    ["ClientConnectorError", "ConnectError", "InvalidURL", "LocalProtocolError", "ProxyError"]
-)
-"""The names of such errors in aiohttp, httpx and httpx2, which need not all be loaded."""
-
-
-def was_sent(error: BaseException) -> bool:
-    """Return whether a request without an answer may have reached its server."""
-    kinds = (kind for cause in _causes(error) for kind in type(cause).__mro__)
-    return all(kind.__name__ not in _NOT_SENT for kind in kinds)
-
-
 def _is_refused(cause: BaseException) -> bool:
     # All addresses of a host were tried.
     if isinstance(cause, BaseExceptionGroup):

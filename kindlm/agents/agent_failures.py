@@ -2,7 +2,7 @@
 
 As with providers, `details` always has `status`, `retry_after`, `retryable` and `body`. It also has
 `tokens` (input, output), `cost_usd` and `model` if the body, or a stream before its failure,
-reports them, and `is_sent` if no answer arrived: whether the agent may have got the message.
+reports them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kindlm.agents.tool_entries import calls_anywhere
 from kindlm.dataclass import dataclass
 from kindlm.errors import ErrorCode, KindlmError, Raised, misuse, unanswered
 from kindlm.strict_json import parse_json, read_json
-from kindlm.unreachable import rate_limit_hint, retry_after, unreachable_reason, was_sent
+from kindlm.unreachable import rate_limit_hint, retry_after, unreachable_reason
 from kindlm.wires import Spent
 from kindlm.wording import last_words
 
@@ -130,8 +130,7 @@ class Who:
         if has_begun:
             message = f"The answer of agent {self.name!r} at {address} broke off"
         hint, code = "Check that the agent runs, and its URL", ErrorCode.PROVIDER_NETWORK_ERROR
-        is_sent = was_sent(error)
-        return self.failed(message, hint, code=code, retryable=retryable, is_sent=is_sent)
+        return self.failed(message, hint, code=code, retryable=retryable)
 
     def unreadable(
         self,

@@ -61,7 +61,6 @@ _CUT_OFF = KindlmError(
     ErrorCode.PROVIDER_TIMEOUT,
     "The call was cut off before the answer arrived: the execution timed out, or the"
     " run was stopped.",
-    details={"usage": Usage()},
 )
 
 
@@ -104,7 +103,7 @@ class Calls:
         request: ProviderRequested | AgentSent,
         send: Callable[[], Awaitable[Result[T]]],
         record: Callable[[Payload], None],
-        billed: Callable[[KindlmError], Mapping[str, Any]],
+        billed: Callable[[KindlmError], Mapping[str, Any]] = lambda _: {},
     ) -> Result[tuple[int, T]]:
         """Try until there is an answer, a final error, or no retry or time left.
 
@@ -327,7 +326,7 @@ class Calls:
             if isinstance(client, Err):
                 return client
             complete = partial(client.value.complete, request)
-        billed = partial(self._billed, provider, target.model)
+        billed = partial(self._billed, target)
         result = await self.make(callee, asked, complete, record, billed)
         if isinstance(result, Err):
             return result
@@ -347,16 +346,16 @@ class Calls:
         record(event)
         return Ok((reply, event))
 
-    def _billed(self, provider: str, asked: str, error: KindlmError) -> dict[str, Any]:
-        """Count the cost of a failed call that the provider may bill. Return the fields to record.
+    def _billed(self, target: ModelTarget, error: KindlmError) -> dict[str, Any]:
+        """Count the cost of an unusable answer. Return the fields to record.
 
-        It is unknown if no answer reported its tokens.
+        An answer that reports no tokens, as one from an earlier run, costs nothing.
         """
         usage = error.details.get("usage")
         if not isinstance(usage, Usage):
             return {}
-        model = error.details.get("model")
-        cost = self.pricing.cost(provider, model or asked, usage, requested=asked)
+        model, asked = error.details.get("model"), target.model
+        cost = self.pricing.cost(target.provider, model or asked, usage, requested=asked)
         return self.failure_facts(model, usage, cost, asked)
 
     def failure_facts(
@@ -429,8 +428,7 @@ class Calls:
         if callee is not None:
             self.run.budget.ask()
         send = partial(embedder.embed, texts, self.suite.timeout_ms / 1000)
-        billed = partial(self._billed, provider, model) if callee is not None else _free
-        result = await self.make(callee, asked, send, self.recorder.record, billed)
+        result = await self.make(callee, asked, send, self.recorder.record)
         if isinstance(result, Err):
             return result
         number, embedding = result.value
@@ -493,10 +491,6 @@ def _log_fields(request: ProviderRequested | AgentSent) -> dict[str, Any]:
 def definition_of(tool: SimulatedTool | ToolDefinition) -> dict[str, Any]:
     """Return a tool definition as JSON for a model."""
     return {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
-
-
-def _free(_error: KindlmError) -> Mapping[str, Any]:
-    return {}
 
 
 async def _given(recorded: Result[ModelReply]) -> Result[ModelReply]:

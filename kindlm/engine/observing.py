@@ -22,27 +22,25 @@ from kindlm.transcript import Cost, Usage
 class ObservedCalls:
     """Implements `ports.CallDesk` for one attempt.
 
-    `spent_usd` is the cost of the observed calls since the last answer of the agent; None without
-    such calls.
+    `spent_usd` is the cost of the observed calls since the last answer of the agent.
     """
 
     subject: str
     calls: Calls
-    spent_usd: float | None = None
+    spent_usd: float = 0.0
 
     def record(self, event: Payload) -> None:
         self.calls.recorder.record(event)
 
     def next_call(self) -> int:
         self.calls.last += 1
-        self.spent_usd = self.spent_usd or 0.0
         return self.calls.last
 
     def price(self, provider: str | None, model: str | None, usage: Usage) -> Cost:
         return self.calls.pricing.cost(provider, model, usage, requested=model)
 
     def spend(self, model: str, cost: Cost) -> None:
-        self.spent_usd = (self.spent_usd or 0.0) + (cost.usd or 0.0)
+        self.spent_usd += cost.usd or 0.0
         self.calls.spend(model, cost)
 
     def is_over(self) -> bool:

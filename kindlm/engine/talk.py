@@ -165,13 +165,6 @@ _OF_CONVERSATIONS = {
 """Errors of a conversation. An error of the recorded script is ignored: today's may be correct."""
 
 
-def _may_have_worked(error: KindlmError) -> bool:
-    """Return whether an agent may have worked on a message before it failed."""
-    status, is_sent = error.details.get("status") or 0, error.details.get("is_sent", True)
-    is_refused = 400 <= status < 500 or status in (503, 529)
-    return error.code in _OF_CONVERSATIONS and is_sent and not is_refused
-
-
 def _diverged(held: HeldConversation, why: str) -> KindlmError:
     return KindlmError(
         ErrorCode.PROVIDER_NOT_FOUND,
@@ -378,7 +371,7 @@ class AgentTalk(_LiveTalk):
                 reply,
                 cost,
                 self.name,
-                counted_usd=self.desk.spent_usd or 0.0,
+                counted_usd=self.desk.spent_usd,
                 paid_before=before,
             ),
             tool_calls=self.tools.place(reply.tool_uses),
@@ -389,7 +382,7 @@ class AgentTalk(_LiveTalk):
             unseen=reply.unseen,
             models_of=self.models.source if self.models else None,
         )
-        self.desk.spent_usd, self.failed = None, 0
+        self.desk.spent_usd, self.failed = 0.0, 0
         self.conversation.record(answer)
         return answer
 
@@ -447,16 +440,13 @@ class AgentTalk(_LiveTalk):
         return self.calls.pricing.cost(None, model, usage, requested=self.name)
 
     def _billed(self, error: KindlmError) -> dict[str, Any]:
-        """Count the cost of a failed try. Return the fields to record.
+        """Count the cost that the agent reports although it failed. Return the fields to record.
 
-        It is what the agent reports, else unknown if the agent may have worked on the message.
-        Model calls that observers saw are counted already.
+        What observers saw is counted already, with the calls of its models.
         """
-        seen_usd, self.desk.spent_usd = self.desk.spent_usd, None
+        seen_usd, self.desk.spent_usd = self.desk.spent_usd, 0.0
         self.failed += 1
         tokens, model = error.details.get("tokens"), error.details.get("model")
-        if tokens is None and seen_usd is None and _may_have_worked(error):
-            tokens = None, None
         if tokens is None or self.models is not None:
             return {}
         usage = Usage(*tokens)

@@ -232,8 +232,7 @@ def _evaluate(gate: Gate, metrics: SuiteMetrics) -> GateResult:
         if unpriced:
             calls = "1 call" if unpriced == 1 else f"{unpriced} calls"
             message = (
-                f"the cost of {calls} is not known; add a missing price to `prices`, or to `model`"
-                " of EvalView"
+                f"the price of {calls} is not known; add it to `prices`, or to `model` of EvalView"
             )
         elif gate.name == "driftScoreMax" and metrics.drift_skipped:
             excused = True

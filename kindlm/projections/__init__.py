@@ -33,7 +33,7 @@ GONE = frozenset({ERASED, WITHHELD})
 # A file stores the SQL of views, comments included: raise `version` with any change in it.
 VIEWS = Projection(
     "views",
-    version=18,
+    version=17,
     views={
         "shown_texts": f"""
 SELECT ref, coalesce(body, iif(salt IS NULL, '{ERASED}', '{WITHHELD}')) AS body FROM contents
@@ -83,15 +83,11 @@ SELECT c.execution, e.run, e.test, e.target, e.repeat, c.attempt, c.call, c.purp
 """,
         # Calls whose tokens and costs count. The answer of an agent includes the model calls that
         # the agent made, so those count only where the agent failed. A failed call has a
-        # `cost_source` if it was charged. A call whose outcome is missing in an earlier attempt was
-        # cut off by a crash.
+        # `cost_source` if it was charged.
         "counted_calls": """
 SELECT c.*, iif(c.purpose = 'agent', 'test', c.purpose) AS counts_as,
-       CASE c.status
-         WHEN 'failed' THEN coalesce(c.cost_source = 'unknown', 0)
-         WHEN 'responded' THEN c.cost_usd IS NULL
-         ELSE EXISTS (SELECT 1 FROM executions e
-                       WHERE e.id = c.execution AND e.attempt > c.attempt) END AS is_unknown
+       iif(c.status = 'failed', coalesce(c.cost_source = 'unknown', 0),
+           c.status = 'responded' AND c.cost_usd IS NULL) AS is_unknown
   FROM provider_calls c
  WHERE c.purpose <> 'agent' OR coalesce((
    SELECT a.status FROM provider_calls a

@@ -1,9 +1,9 @@
 """The errors of providers: codes, messages and hints.
 
 `details` hold `status`, `retry_after`, `retryable` and the whole `body`. `resend` is set if the
-provider rejected something that kindlm added, `quotas` for a failing status. A call that the
-provider may bill has its `usage`, without numbers if no answer reported them, and its `model`. No
-text contains the provider's key, even if the provider echoed it.
+provider rejected something that kindlm added, `quotas` for a failing status. Clients add `usage`
+and `model` of an unusable answer that reports its tokens. No text contains the provider's key, even
+if the provider echoed it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kindlm.errors import Err, ErrorCode, KindlmError, unanswered
 from kindlm.providers.quota import quotas
 from kindlm.strict_json import json_or_text
 from kindlm.transcript import Usage
-from kindlm.unreachable import rate_limit_hint, retry_after, unreachable_reason, was_sent
+from kindlm.unreachable import rate_limit_hint, retry_after, unreachable_reason
 from kindlm_store import Redactor
 
 _QUOTED_CHARACTERS = 200
@@ -75,7 +75,6 @@ class Endpoint:
             "Raise defaults.timeoutMs, or check whether the provider is slow",
             code=ErrorCode.PROVIDER_TIMEOUT,
             retryable=True,
-            usage=Usage(),
         )
 
     def unreachable(self, error: BaseException) -> KindlmError:
@@ -91,7 +90,6 @@ class Endpoint:
             f"Check the network{also}",
             code=ErrorCode.PROVIDER_NETWORK_ERROR,
             retryable=True,
-            usage=Usage() if was_sent(error) else None,
         )
 
     def without_credentials(self, reason: str, hint: str) -> KindlmError:
@@ -101,8 +99,7 @@ class Endpoint:
 
     def crashed(self, reason: str) -> KindlmError:
         """Return the error of a call that failed in the provider's library, without a status."""
-        message = f"The call to {self.title} failed: {self._quoted(reason)}"
-        return self._failed(message, usage=Usage())
+        return self._failed(f"The call to {self.title} failed: {self._quoted(reason)}")
 
     def sent_too_much(self, limit: int) -> KindlmError:
         """Return the error of an answer that exceeds the size limit."""
@@ -110,7 +107,6 @@ class Endpoint:
         return self._failed(
             f"{self.title} sent more than {limit // 1_000_000} MB",
             f"Check that {where} is the API itself, or lower maxTokens",
-            usage=Usage(),
         )
 
     def unreadable(self, answer: HttpAnswer, reason: str) -> KindlmError:
@@ -121,7 +117,6 @@ class Endpoint:
             f"Check that providers.{self.provider}.baseUrl is the API itself, not a web page",
             status=answer.status,
             body=answer.text,
-            usage=Usage(),
         )
 
     def cut_off(self, body: str) -> KindlmError:
@@ -130,7 +125,7 @@ class Endpoint:
         The client leaves room from now on, so the same request may be sent again immediately.
         """
         message = f"{self.title} cut its answer off: kindlm asks again with room for reasoning"
-        return self._failed(message, retryable=True, resend=True, body=body, usage=Usage())
+        return self._failed(message, retryable=True, resend=True, body=body)
 
     def refused_parameter(self, answer: HttpAnswer, parameter: str) -> KindlmError:
         """Return the error of a model that rejects a parameter of the user."""

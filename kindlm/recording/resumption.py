@@ -55,7 +55,7 @@ SELECT number, attempt, status,
 """
 
 _SPENT = """
-SELECT s.ordinal, total(c.cost_usd), total(c.is_unknown OR c.status IS NULL)
+SELECT s.ordinal, total(c.cost_usd), total(c.is_unknown)
   FROM executions e
   JOIN suites s ON s.id = e.suite
   JOIN counted_calls c ON c.execution = e.id
@@ -211,10 +211,7 @@ def read_unfinished(db: sqlite3.Connection, run: str) -> Unfinished:
 
 
 def read_earlier(db: sqlite3.Connection, run: str) -> Earlier:
-    """Return which executions of a run are recorded, and what they cost.
-
-    No other process runs them, so the cost of a call without an outcome stays unknown.
-    """
+    """Return which executions of a run are recorded, and what they cost."""
     finished: set[str] = set()
     attempts: dict[str, int] = {}
     reruns: dict[str, int] = {}

@@ -268,10 +268,10 @@ class _Session:
             "prices",
             ErrorCode.CONFIG_VALIDATION_ERROR,
             f"The cost limit cannot be enforced: the price of {shown(model)} is not known, or "
-            "a call did not report its tokens, such as after a timeout.",
+            "a call did not report its tokens.",
             "Add the price to `prices` in kindlm.yaml, in dollars for a million tokens, 0 if it"
             " costs nothing; for cases of EvalView to `model` in .evalview/config.yaml. In"
-            " scenarios, let the agent report its `cost`. After timeouts, raise `timeoutMs`.",
+            " scenarios, let the agent report its `cost`.",
         )
 
     def _checked_late(self, where: SourceLocation) -> None:

@@ -93,7 +93,6 @@ def test_a_killed_run_is_finished_without_asking_anything_twice(
         name for (name,) in workspace.query("SELECT test FROM executions WHERE status = 'passed'")
     }
     assert finished >= {"k0", "k1", "k2"}
-    [(cut_off,)] = workspace.query("SELECT count(*) FROM provider_calls WHERE status IS NULL")
 
     report = workspace.report("--resume")
     again = asked(server, since)
@@ -105,9 +104,6 @@ def test_a_killed_run_is_finished_without_asking_anything_twice(
     }
     assert events_of(workspace)[: len(before)] == before
     assert report["run"]["id"] == the_run(workspace)
-    # The providers may bill the calls that the kill cut off.
-    assert report["summary"]["unknownCosts"] == cut_off
-    report["summary"]["unknownCosts"] = 0
     assert comparable(report) == comparable(expected)
     assert_intact(workspace)
 

@@ -147,25 +147,6 @@ class TestAgents:
             rows = reader.execute("SELECT call, try, status FROM provider_calls").fetchall()
         assert [tuple(row) for row in rows] == [(1, 1, "failed"), (2, 2, "responded")]
 
-    @pytest.mark.parametrize(
-        ("code", "details", "source"),
-        [
-            (ErrorCode.PROVIDER_TIMEOUT, {}, "unknown"),
-            (ErrorCode.PROVIDER_API_ERROR, {"status": 500}, "unknown"),
-            (ErrorCode.PROVIDER_NETWORK_ERROR, {"is_sent": True}, "unknown"),
-            (ErrorCode.PROVIDER_NETWORK_ERROR, {"is_sent": False}, None),
-            (ErrorCode.PROVIDER_API_ERROR, {"status": 503}, None),
-            (ErrorCode.PROVIDER_AUTH_ERROR, {"status": 401}, None),
-            (ErrorCode.CONFIG_VALIDATION_ERROR, {}, None),
-        ],
-    )
-    def test_a_failure_costs_an_unknown_sum_if_the_agent_may_have_worked(
-        self, bench, make, code, details, source
-    ):
-        self.ask(bench, make, make.failure(code, **details))
-        (failed,) = bench.events("agent.failed")
-        assert failed.data.get("cost_source") == source
-
     def test_an_agent_is_closed_when_it_crashes(self, bench, make):
         finished = self.ask(bench, make, RuntimeError("a bug"))
         assert finished.status is Status.ERRORED

@@ -391,7 +391,6 @@ def test_a_call_that_the_end_of_the_time_cuts_off_is_recorded_as_failed(bench, m
     assert "defaults.executionTimeoutMs" in finished.error.hint
     (failed,) = bench.events("provider.failed")
     assert failed.data["error_code"] == "PROVIDER_TIMEOUT"
-    assert failed.data["cost_source"] == "unknown"  # the provider may bill it
     with closing(bench.log.reader()) as reader:
         rows = reader.execute("SELECT status FROM provider_calls").fetchall()
     assert [tuple(row) for row in rows] == [("failed",)]
