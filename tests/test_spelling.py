@@ -17,7 +17,7 @@ GONE = OSError("connection refused")
 
 FAILURES = [
     WHO.timed_out(1),
-    WHO.unreachable("http://127.0.0.1:1", GONE),
+    WHO.unreachable("http://127.0.0.1:1", GONE, retryable=True),
     WHO.unreadable("no text", "{}"),
     WHO.sent_page("<html>", 200),
     *(WHO.refused(status, {}, "") for status in (302, 401, 404, 408, 429, 500)),

@@ -139,7 +139,7 @@ class _Checking:
                 what.close()
             raise TypeError("t.require cannot wait: write t.require(await …), or (… .wait())")
         if inspect.isroutine(what):
-            raise TypeError(f"t.require was given the function {what!r}: call it")
+            raise TypeError(f"t.require was given the function {what.__qualname__}: call it")
         passed = holds(what)
         label, where = message or "required", self._place()
         reason = message or linecache.getline(where.file, where.line or 0).strip() or label

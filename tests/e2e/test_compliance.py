@@ -96,22 +96,15 @@ def test_suites_whose_names_are_alike_in_files_do_not_overwrite_each_other(
         assert sum(f"for {suite}\n" in each for each in texts.values()) == 1, text
 
 
-@pytest.mark.parametrize(
-    ("folder", "said"),
-    [
-        ("taken", "Not a directory"),
-        ("no\0where", "null"),
-    ],
-)
 def test_a_folder_that_cannot_be_written_to_loses_no_run(
-    workspace: Workspace, server: LoopbackServer, folder: str, said: str
+    workspace: Workspace, server: LoopbackServer
 ) -> None:
     (workspace.root / "taken").write_text("a file")
-    workspace.suite(server.url, compliance={"enabled": True, "outputDir": f"{folder}/reports"})
+    workspace.suite(server.url, compliance={"enabled": True, "outputDir": "taken/reports"})
     done = workspace.run("test", "--reporter", "json=report.json")
     assert done.returncode == 1
     assert "compliance report could not be written" in done.stderr
-    assert said in done.stderr
+    assert "Not a directory" in done.stderr
     assert "Traceback" not in done.stderr
     assert workspace.query("SELECT ended, passed FROM runs") == [("finished", 1)]
     assert (workspace.root / "report.json").stat().st_size

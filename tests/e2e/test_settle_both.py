@@ -174,7 +174,7 @@ def test_a_budget_is_that_of_both_sides(workspace: Any, situation: Situation) ->
     assert done.returncode == 0
     assert "Ended early: --max-runs 7 is used up." in done.stdout
     pair = f"{situation.before} {situation.after}"
-    assert f"Next  kindlm settle {pair} --both {situation.old}   go on" in done.stdout
+    assert f"Next  kindlm settle {pair} --both {situation.old}   continue" in done.stdout
     new = (
         len(situation.old_server.requests) - asked[0],
         len(situation.new_server.requests) - asked[1],
