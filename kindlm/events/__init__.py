@@ -51,6 +51,9 @@ _LARGEST_INTEGER = 2**63 - 1
 _MOST = 10**12
 """The limit for all other numbers, so that sums of many fit into SQLite."""
 
+_MOST_REPEATS = 10_000
+"""The limit for the repeats of a test: a later run of the test plans each of them."""
+
 _SHARD = re.compile(r"([1-9][0-9]{0,3})/([1-9][0-9]{0,3})")
 
 _ATTEMPT = re.compile(r"[0-9]{1,15}\.[0-9]{1,15}")
@@ -77,6 +80,7 @@ def require_known_form(recorded: RecordedEvent) -> None:
     data = recorded.data
     for key, number in _numbers(data):
         most = _LARGEST_INTEGER if key.startswith("parameters.") else _MOST
+        most = _MOST_REPEATS if key == "tests.repeat" else most
         if not abs(number) <= most:  # also true for NaN
             message = f"{recorded.type} {key}: the number is too large"
             raise ValueError(message)

@@ -26,7 +26,7 @@ async def test_good(t: Trial) -> None:
 """
 
 HANGS = """
-@scenario("hangs", timeout=0.4)
+@scenario("hangs", timeout=1)
 {kind} test_it(t) -> None:
     reply = {wait}t.agent.send("one")
     t.check(reply).contains("one")
