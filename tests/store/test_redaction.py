@@ -178,8 +178,12 @@ def test_no_beginning_of_a_secret_survives_a_cut(
     assume(":" not in secret)  # what stands before one may be public
     encoded = encode(secret)
     cut = data.draw(st.integers(MIN_LENGTH, len(encoded)))
-    # An escape cut through says nothing; one character of a secret, however long, says little.
-    whole = [len(encode(secret[:length])) for length in range(2, len(secret) + 1)]
+    # An escape cut through says nothing; one character of a secret, however long, says little. Two
+    # bytes of Latin-1 may be one character of UTF-8.
+    least = 3 if encode is ENCODINGS["backslash x of characters"] else 2
+    # Python quotes a part in other ways than the whole.
+    forms = (encode(secret[:length]) for length in range(least, len(secret) + 1))
+    whole = [len(form) for form in forms if encoded.startswith(form)]
     assume(any(MIN_LENGTH <= length <= cut for length in whole))
     redacted = Redactor([secret])(f"{before} {encoded[:cut]}{end}")
     assert encoded[:MIN_LENGTH] not in redacted.removeprefix(f"{before} ")
@@ -440,11 +444,14 @@ def test_secrets_that_overlap_leave_nothing_behind(
     across = together[len(whole) - 1 :]
     redact = Redactor([whole, across, *parts])
     text = f"\0{encode(together)}\0"
-    assert without_backslashes(redact(text)) in withheld("\0[redacted]\0", encoding)
+    left = withheld("\0[redacted]\0", encoding)
+    if "\\" in together:
+        left |= {"[redacted]"}  # where its escape ends may be unknown
+    assert without_backslashes(redact(text)) in left
     # The longest alone takes along what it holds.
     within = [part for part in parts if part in whole]
     alone = Redactor([whole, *within])(f"\0{encode(whole)}\0")
-    assert without_backslashes(alone) in withheld("\0[redacted]\0", encoding)
+    assert without_backslashes(alone) in left
 
 
 @examples(80)
