@@ -7,8 +7,8 @@
 | `human`, `user` | `content`: the messages after the one that was sent are the answer |
 | `system`, `developer`, `remove` | nothing |
 
-A user message with tool results is no message of the user. An item of OpenAI's responses has no
-role: its type says whether it is a tool call or a result.
+A message of the role `user` with tool results does not count as one of the user. An item of
+OpenAI's responses has no role: its type says whether it is a tool call or a result.
 """
 
 from __future__ import annotations
