@@ -18,8 +18,9 @@ from contextlib import (
     redirect_stdout,
     suppress,
 )
-from types import FrameType, TracebackType
-from typing import NoReturn, Self
+from dataclasses import field
+from types import FrameType
+from typing import NoReturn
 
 from kindlm import garbage
 from kindlm.cli.console import fail, make_console, note, show, wants_color, warn
@@ -67,8 +68,6 @@ Beside = Callable[[Steering], AbstractContextManager[object]]
 """Returns a context that accompanies a run, such as a push, and may steer it. The context begins
 before the run, and ends once the run is on disk, before its report."""
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
 _SIGNAL_NAMES = ("Ctrl-C", "SIGTERM", "SIGHUP")
 """The reasons recorded for a run that a signal interrupted."""
 
@@ -85,7 +84,7 @@ class Requested:
         """Run and report it; return the exit code. End the command if another process runs it."""
         garbage.expect_little()  # the plan stays in memory until the end
         shown, fail_fast = self.options.progress, self.options.fail_fast
-        with HeldSignals() as held:
+        with held_signals() as held:
             try:
                 record_run(
                     self.request, run, progress=shown, fail_fast=fail_fast, held=held, beside=beside
@@ -181,7 +180,7 @@ def record_run(
     log = open_log(request.database, secret)
     steering = Steering()
     # A signal ends the process only after unrecorded events are in a file.
-    signals = HeldSignals() if held is None else nullcontext(held)
+    signals = held_signals() if held is None else nullcontext(held)
     with signals as held, log, nullcontext() if beside is None else beside(steering):
         try:
             # Output of an agent in Python must not mix with a report on standard output.
@@ -215,7 +214,7 @@ async def _run(
 ) -> None:
     stop = watcher.stop
     _log.info("The run starts", suites=len(request.suites))
-    with stop_on_signals(stop, held), watcher.steering.of(stop):
+    with held.stopping(stop), watcher.steering.of(stop):
         await run_session(request, run, log, watcher, stop)
     _log.info("The run ended", status=stop.reason or "complete")
 
@@ -288,83 +287,63 @@ def run_elsewhere(run: str, error: LockHeldError | SealedError) -> KindlmError:
     )
 
 
+@dataclass(slots=True)
 class HeldSignals:
-    """Keeps the first signal after `hold` until the context ends, and then raises it again.
+    """Stops a run on the first signal; after the run, keeps the first signal for later."""
 
-    The second signal raises `KeyboardInterrupt` at once.
-    """
+    numbers: Iterable[int]
+    waiting: list[int] = field(default_factory=list)
+    _ask: Callable[[signal.Signals], object] | None = None
 
-    def __init__(self) -> None:
-        self._before: dict[signal.Signals, signal._HANDLER] = {}
-        self._waiting: list[int] = []
+    @contextmanager
+    def stopping(self, stop: Stop) -> Iterator[None]:
+        """Let signals stop the run in this event loop, and keep them once the context ends."""
+        loop = asyncio.get_running_loop()
+        self._ask = lambda number: loop.call_soon_threadsafe(_stop_once_more, stop, number)
+        for number in self.numbers:
+            signal.signal(number, self._on_signal)
+        try:
+            yield
+        finally:
+            self._ask = None
 
-    def hold(self) -> None:
-        """Begin to keep signals."""
-        for number in self._before:
-            signal.signal(number, self._keep)
-
-    def __enter__(self) -> Self:
-        """Remember the current handlers."""
-        self._before = {number: signal.getsignal(number) for number in _handled()}
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Restore the handlers, and raise the kept signal."""
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        if self._waiting and error is None:
-            signal.raise_signal(self._waiting[0])
-
-    def _keep(self, number: int, _frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if not guard.is_new_signal():
             return
-        if self._waiting:
+        if self._ask is not None:
+            self._ask(signal.Signals(number))
+        elif self.waiting:
             raise KeyboardInterrupt
-        self._waiting.append(number)
+        else:
+            self.waiting.append(number)
 
 
 @contextmanager
-def stop_on_signals(stop: Stop, held: HeldSignals) -> Iterator[None]:
-    """Let signals stop the run in this event loop; afterwards, `held` keeps them."""
-    loop = asyncio.get_running_loop()
+def held_signals() -> Iterator[HeldSignals]:
+    """Raise a signal that came after the run at the end of the context, once all is written.
 
-    def on_signal(number: int, _frame: FrameType | None) -> None:
-        if guard.is_new_signal():
-            loop.call_soon_threadsafe(stop_once_more, signal.Signals(number))
-
-    def stop_once_more(number: signal.Signals) -> None:
-        name = "Ctrl-C" if number is signal.SIGINT else number.name
-        if not stop.requested.is_set():
-            stop.request(name)
-            # After SIGHUP, the terminal is gone.
-            with suppress(OSError):
-                note(f"{name}: finishing running executions; {name} again ends them at once.")
-        else:
-            stop.at_once.set()
-
-    before = {number: signal.getsignal(number) for number in _handled()}
-    for number in before:
-        signal.signal(number, on_signal)
+    A second signal after the run raises `KeyboardInterrupt` at once.
+    """
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in numbers}
+    if before[signal.SIGHUP] is signal.SIG_IGN:  # started with nohup
+        del before[signal.SIGHUP]
+    held = HeldSignals(before)
     try:
-        yield
+        yield held
     finally:
-        # Block signals until both steps are done.
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, before)
         for number, handler in before.items():
             signal.signal(number, handler)
-        held.hold()
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    if held.waiting:
+        signal.raise_signal(held.waiting[0])
 
 
-def _handled() -> list[signal.Signals]:
-    # A process that was started with nohup ignores SIGHUP.
-    return [
-        number
-        for number in _SIGNALS
-        if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN
-    ]
+def _stop_once_more(stop: Stop, number: signal.Signals) -> None:
+    if stop.requested.is_set():
+        stop.at_once.set()
+        return
+    name = "Ctrl-C" if number is signal.SIGINT else number.name
+    stop.request(name)
+    # After SIGHUP, the terminal is gone.
+    with suppress(OSError):
+        note(f"{name}: finishing running executions; {name} again ends them at once.")

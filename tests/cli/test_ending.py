@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import subprocess
 import sys
@@ -9,7 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from kindlm.cli.run_recording import HeldSignals
+from kindlm.cli.run_recording import HeldSignals, held_signals
+from kindlm.engine.stop import Stop
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
 
@@ -23,13 +25,18 @@ def interrupting() -> Iterator[None]:
         signal.signal(number, handler)
 
 
+async def run(held: HeldSignals) -> None:
+    with held.stopping(Stop()):
+        pass
+
+
 @pytest.mark.parametrize("number", SIGNALS)
 def test_the_first_signal_waits_until_what_is_held_is_done(number: signal.Signals) -> None:
     done: list[str] = []
 
     def whole() -> None:
-        with HeldSignals() as held:
-            held.hold()
+        with held_signals() as held:
+            asyncio.run(run(held))
             signal.raise_signal(number)
             done.append("report")
 
@@ -42,8 +49,8 @@ def test_the_second_signal_waits_for_nothing() -> None:
     done: list[str] = []
 
     def whole() -> None:
-        with HeldSignals() as held:
-            held.hold()
+        with held_signals() as held:
+            asyncio.run(run(held))
             signal.raise_signal(signal.SIGTERM)
             signal.raise_signal(signal.SIGINT)
             done.append("report")
@@ -54,7 +61,7 @@ def test_the_second_signal_waits_for_nothing() -> None:
 
 
 def test_nothing_is_held_before_the_run_has_ended() -> None:
-    with pytest.raises(KeyboardInterrupt), HeldSignals():
+    with pytest.raises(KeyboardInterrupt), held_signals():
         signal.raise_signal(signal.SIGINT)
 
 

@@ -27,7 +27,7 @@ async def test_process(t: Trial) -> None:
         print(gc.isenabled(), *WHEN_LOADED, *handlers(), file=seen)
     t.require(True)
 """
-IN_THE_RUN = "stop_on_signals.<locals>.on_signal"
+IN_THE_RUN = "HeldSignals._on_signal"
 
 
 def test_garbage_is_looked_for_and_signals_stop_the_run(workspace: Workspace) -> None:

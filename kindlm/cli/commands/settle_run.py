@@ -26,7 +26,7 @@ from kindlm.cli.history import (
 )
 from kindlm.cli.options import TestOptions
 from kindlm.cli.run_options import make_request
-from kindlm.cli.run_recording import HeldSignals, record_run
+from kindlm.cli.run_recording import held_signals, record_run
 from kindlm.config import suite_identity
 from kindlm.dataclass import replace
 from kindlm.errors import ErrorCode, KindlmError
@@ -140,7 +140,7 @@ def _settle(rounds: Rounds, request: RunRequest) -> int:
     request = replace(request, settling=settling)
     # Without a terminal, the lines of each round are enough.
     progress = not options.no_progress and is_interactive(sys.stderr)
-    with HeldSignals() as held:
+    with held_signals() as held:
         open_log(request.database).close()  # created, or the command ends
         try:
             with StreamLock(request.database, f"settling/{pair.repeated}"):

@@ -19,7 +19,7 @@ from kindlm.cli.history_errors import disk_full
 from kindlm.cli.options import TestOptions, given_again
 from kindlm.cli.progress import make_progress
 from kindlm.cli.run_options import wants_push
-from kindlm.cli.run_recording import HeldSignals, Requested, Watching, stop_on_signals
+from kindlm.cli.run_recording import HeldSignals, Requested, Watching, held_signals
 from kindlm.cli.server_environ import SUITES, suites_hash
 from kindlm.dataclass import dataclass, replace
 from kindlm.engine.attempt import Finished
@@ -94,7 +94,7 @@ def test_on_workers(requested: Requested, loaded: Loaded, group: Group | None) -
     plan = make_plan(request.suites, request.selection)
     name = (options.run_group or new_run_id()) if group is None else group.name
     stop = Stop()
-    with HeldSignals() as held:
+    with held_signals() as held:
         with closing(_fleet(request, loaded, options)) as fleet:
             open_log(request.database).close()  # created, or the command ends
             try:
@@ -252,7 +252,7 @@ def _carry_out(
         progress.shared(lambda: coordinator.workers)
 
         async def work() -> None:
-            with stop_on_signals(stop, held):
+            with held.stopping(stop):
                 await coordinator.carry_out(fleet, jobs)
 
         with progress, redirect_stdout(sys.stderr):
