@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import linecache
 import math
@@ -11,7 +12,7 @@ from typing import Any, TypeAlias, overload
 
 from kindlm.checks.base import Check
 from kindlm.checks.judge import Factuality, Guardrail, Judge, Sentiment
-from kindlm.errors import ErrorCode, KindlmError, Result
+from kindlm.errors import ErrorCode, KindlmError, Result, SourceLocation
 from kindlm.outcome import CheckResult
 from kindlm.ports import Ask, ModelReply, Question, Stage
 from kindlm.scenarios.checks import (
@@ -356,13 +357,26 @@ class Trial(_Checking):
 
     def mistake(self) -> KindlmError | None:
         """Return the error of a test that uses the trial wrongly; closes unawaited coroutines."""
-        unawaited = self._coroutines.first_unawaited()
-        if unawaited is None:
-            return super().mistake()
-        what, where = unawaited
-        message = f"The scenario never awaited {what}, so it had no effect."
-        hint = f"Write `await {what}` in line {where.line}."
-        return KindlmError(ErrorCode.ASSERTION_EVAL_ERROR, message, hint, where)
+        if (unawaited := self._coroutines.first_unawaited()) is not None:
+            what, where = unawaited
+            message = f"The scenario never awaited {what}, so it had no effect."
+            hint = f"Write `await {what}` in line {where.line}."
+            return KindlmError(ErrorCode.ASSERTION_EVAL_ERROR, message, hint, where)
+        return self._lost_task() or super().mistake()
+
+    def _lost_task(self) -> KindlmError | None:
+        """Return the error of a task that still runs and has this trial; cancels the task."""
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            frame = getattr(task.get_coro(), "cr_frame", None)
+            if frame is None or task.cancelling():
+                continue
+            if any(value is self for value in frame.f_locals.values()):
+                task.cancel()
+                at = SourceLocation(frame.f_code.co_filename, frame.f_lineno)
+                message = f"The scenario ended while {frame.f_code.co_name} still ran as a task."
+                hint = "Await the task: its checks would be lost."
+                return KindlmError(ErrorCode.ASSERTION_EVAL_ERROR, message, hint, at)
+        return None
 
 
 class SyncTrial(_Checking):

@@ -224,6 +224,34 @@ async def test_it(t: Trial) -> None:
     assert f"Write `await {named}` in line 5." in told
 
 
+@pytest.mark.parametrize(
+    ("after", "status"),
+    [("", "errored"), ("    task.cancel()", "passed"), ("    await task", "failed")],
+)
+def test_a_task_with_checks_that_nobody_awaits_is_an_error(
+    project: Project, capsys: pytest.CaptureFixture[str], after: str, status: str
+) -> None:
+    project.test(
+        tests=f"""
+import asyncio
+
+async def look(t, reply):
+    await asyncio.sleep(0)
+    t.check(reply).not_contains("hi")
+
+@scenario("x")
+async def test_it(t: Trial) -> None:
+    reply = await t.agent.send("hi")
+    t.check(reply).contains("hi")
+    task = asyncio.create_task(look(t, reply))
+{after}
+"""
+    )
+    assert project.statuses() == {"test_it": status}
+    told = " ".join(capsys.readouterr().out.split())
+    assert ("ended while look still ran as a task" in told) == (status == "errored")
+
+
 def test_a_function_that_leaves_its_work_to_others_is_an_error(project: Project) -> None:
     project.test(
         tests="""
