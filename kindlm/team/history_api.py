@@ -327,12 +327,9 @@ class HistoryApi:
             answer = PushAnswer(0, 0, 0)
             # An empty body only reports that a worker is alive.
             if size:
-                self._tokens.reserve(grant, size)
-                try:
-                    answer = take_body(self._log, unpacked, allowed=allowed)  # type: ignore[arg-type]
-                except BaseException:
-                    self._tokens.give_back(grant, size)
-                    raise
+                self._tokens.require_room(grant, size)
+                answer = take_body(self._log, unpacked, allowed=allowed)  # type: ignore[arg-type]
+                self._tokens.count_bytes(grant, size)
         if self._fleet is not None:
             answer = replace(answer, control=self._fleet.pushed(lease, runs))
         return answer

@@ -174,12 +174,10 @@ class Pages:
             return None
         token_id, end, signature = parts.groups()
         # This blocks while another process writes to the file of the tokens.
-        found = await asyncio.to_thread(self._tokens.by_id, token_id)
-        if found is None:
+        grant = await asyncio.to_thread(self._tokens.by_id, token_id)
+        if grant is None or not hmac.compare_digest(_signature(grant, end), signature):
             return None
-        grant, key = found
-        genuine = hmac.compare_digest(_signature(key, token_id, end), signature)
-        return _granted(grant) if genuine else None
+        return _granted(grant)
 
     def _login_page(
         self, person: Person | None, after: str, problem: str | None = None
@@ -219,13 +217,12 @@ class Pages:
         if isinstance(grant, str):
             self._failures[client] += 1
             return self._login_page(None, after, grant)
-        found = await asyncio.to_thread(self._tokens.by_id, grant.id)
-        if found is None or _granted(grant) is None:
+        if _granted(grant) is None:
             needs = "Pages need a token with the scope pull that is for all projects."
             return self._login_page(None, after, needs)
         answer = _redirect(after if _SAFE.fullmatch(after) else START_PAGE)
         end = str(int(time.time()) + _SESSION_S)
-        value = f"{grant.id}.{end}.{_signature(found[1], grant.id, end)}"
+        value = f"{grant.id}.{end}.{_signature(grant, end)}"
         _set_cookie(answer, request, value, _SESSION_S)
         return answer
 
@@ -264,8 +261,8 @@ def _named(values: list[bytes]) -> Person | None:
     return Person(name, may_review=True, by_header=True)
 
 
-def _signature(key: bytes, token_id: str, end: str) -> str:
-    return hmac.new(key, f"session {token_id} {end}".encode(), "sha256").hexdigest()
+def _signature(grant: Grant, end: str) -> str:
+    return hmac.new(grant.key, f"session {grant.id} {end}".encode(), "sha256").hexdigest()
 
 
 def _is_own_form(request: Request) -> bool:

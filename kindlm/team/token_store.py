@@ -15,8 +15,8 @@ import re
 import secrets
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from dataclasses import asdict, field
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
@@ -48,6 +48,8 @@ CREATE TABLE IF NOT EXISTS tokens (
   bytes INTEGER NOT NULL DEFAULT 0)
 """
 
+_VALID = "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > :now)"
+
 _KNOWN = """
 SELECT name, scopes, project,
        CASE WHEN revoked_at IS NOT NULL THEN 'revoked'
@@ -59,8 +61,30 @@ SELECT name, scopes, project,
   FROM tokens
 """
 
+_CREATE = f"""
+INSERT INTO tokens (id, sha256, name, scopes, project, created_at, expires_at,
+                    pushes_per_minute, bytes_per_day, bytes_in_all)
+SELECT :id, :sha256, :name, :scopes, :project, :now, :expires_at,
+       :pushes_per_minute, :bytes_per_day, :bytes_in_all
+ WHERE NOT EXISTS (SELECT 1 FROM tokens WHERE name = :name AND {_VALID})
+RETURNING id
+"""  # noqa: S608
+
+_REVOKE = f"UPDATE tokens SET revoked_at = :now WHERE name = :name AND {_VALID} RETURNING id"  # noqa: S608
+
 _USED = """
 UPDATE tokens SET used_at = :now WHERE id = :id AND (used_at IS NULL OR used_at < :minute_ago)
+"""
+
+_PUSHED = """
+UPDATE tokens SET pushes = 1 + iif(minute = :minute, pushes, 0), minute = :minute WHERE id = :id
+RETURNING pushes, pushes_per_minute
+"""
+
+_STORED = """
+UPDATE tokens SET bytes_today = :size + iif(day = substr(:now, 1, 10), bytes_today, 0),
+                  day = substr(:now, 1, 10), bytes = :size + bytes
+ WHERE id = :id
 """
 
 
@@ -103,12 +127,14 @@ class Grant:
         scopes: Some of push, pull and review.
         project: The only project that it is for, None for all projects.
         id: The unique id of the token.
+        key: The SHA-256 of the token, which signs sessions.
     """
 
     name: str
     scopes: frozenset[str]
     project: str | None
     id: str
+    key: bytes = field(default=b"", repr=False)
 
 
 class OneToken:
@@ -126,45 +152,41 @@ class OneToken:
     def count_push(self, _grant: Grant) -> None:
         """Do nothing: workers may push as often as they like."""
 
-    def reserve(self, _grant: Grant, _size: int) -> None:
+    def require_room(self, _grant: Grant, _size: int) -> None:
         """Do nothing: workers may push as much as they like."""
 
-    give_back = reserve
+    count_bytes = require_room
 
 
 class TokenStore:
-    """The tokens of one history, with the uncompressed bytes pushed with each."""
+    """The tokens of one history, with the uncompressed bytes pushed with each.
 
-    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
-        self.path = path
-        self._connection = connection
-        # Requests are answered in several threads.
-        self._lock = Lock()
+    Each method that changes the file makes one SQL statement, so it excludes other writers. The
+    file is created if there is none.
 
-    @classmethod
-    def open(cls, database: Path) -> Self:
-        """Open the tokens of a history; create their file if there is none.
+    Raises:
+        OSError: The file cannot be created or read.
+        sqlite3.Error: The file is not a token store.
+    """
 
-        Raises:
-            OSError: The file cannot be created or read.
-            sqlite3.Error: The file is not a token store.
-        """
+    def __init__(self, database: Path) -> None:
         path = token_file(database)
         make_folder(database)
         # SQLite gives its WAL files the same mode.
         os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
         path.chmod(0o600)
-        connection = sqlite3.connect(
+        self._connection = sqlite3.connect(
             path, timeout=_WAIT_S, isolation_level=None, check_same_thread=False
         )
-        connection.row_factory = sqlite3.Row
+        self._connection.row_factory = sqlite3.Row
+        # Requests are answered in several threads.
+        self._lock = Lock()
         try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute(_TABLE)
+            self._rows("PRAGMA journal_mode = WAL")
+            self._rows(_TABLE)
         except BaseException:
-            connection.close()
+            self.close()
             raise
-        return cls(path, connection)
 
     def create(
         self,
@@ -191,40 +213,35 @@ class TokenStore:
             return Err(misuse("A token needs a scope.", _CHOICE))
         token = TOKEN_PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
         digest = _digest(token)
-        with self._transaction() as db:
-            if _valid_id(db, name):
-                return Err(
-                    misuse(
-                        f"There is a token {name!r} already.",
-                        f"Choose another name, or revoke that one: kindlm token revoke {name}",
-                    )
+        created = self._rows(
+            _CREATE,
+            id=_id(digest),
+            sha256=digest,
+            name=name,
+            scopes=" ".join(dict.fromkeys(scopes)),
+            project=project,
+            expires_at=days and _now(timedelta(days=days)),
+            **asdict(limits),
+        )
+        if not created:
+            return Err(
+                misuse(
+                    f"There is a token {name!r} already.",
+                    f"Choose another name, or revoke that one: kindlm token revoke {name}",
                 )
-            db.execute(
-                "INSERT INTO tokens (id, sha256, name, scopes, project, created_at, expires_at,"
-                " pushes_per_minute, bytes_per_day, bytes_in_all)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    _id(digest), digest, name, " ".join(dict.fromkeys(scopes)), project,
-                    _now(), days and _now(timedelta(days=days)),
-                    limits.pushes_per_minute, limits.bytes_per_day, limits.bytes_in_all,
-                ),
-            )  # fmt: skip
+            )
         return Ok(token)
 
     def revoke(self, name: str) -> Result[None]:
         """Revoke the valid token of a name."""
-        with self._transaction() as db:
-            if (found := _valid_id(db, name)) is None:
-                what = f"There is no valid token {name!r}."
-                return Err(not_there(what, "All tokens: kindlm token list"))
-            db.execute("UPDATE tokens SET revoked_at = ? WHERE id = ?", (_now(), found))
+        if not self._rows(_REVOKE, name=name):
+            what = f"There is no valid token {name!r}."
+            return Err(not_there(what, "All tokens: kindlm token list"))
         return Ok(None)
 
     def tokens(self) -> list[Token]:
         """Return all tokens, the newest first."""
-        with self._lock:
-            query = f"{_KNOWN} ORDER BY created_at DESC"
-            rows = self._connection.execute(query, {"now": _now()}).fetchall()
+        rows = self._rows(f"{_KNOWN} ORDER BY created_at DESC")
         return [Token(row["name"], row["scopes"].split(), *row[2:12]) for row in rows]
 
     def grant_of(self, token: str) -> Grant | str:
@@ -235,81 +252,51 @@ class TokenStore:
             return "The token is unknown."
         if row["state"] != "valid":
             return f"The token is {row['state']}."
-        with self._lock:
-            ago = _now(-timedelta(minutes=1))
-            known = {"id": row["id"], "now": _now(), "minute_ago": ago}
-            self._connection.execute(_USED, known)
+        self._rows(_USED, id=row["id"], minute_ago=_now(-timedelta(minutes=1)))
         return _grant(row)
 
-    def by_id(self, token: str) -> tuple[Grant, bytes] | None:
-        """Return the grant and the SHA-256 of the valid token with an id."""
+    def by_id(self, token: str) -> Grant | None:
+        """Return the grant of the valid token with an id."""
         row = self._known(token)
-        return None if row is None or row["state"] != "valid" else (_grant(row), row["sha256"])
+        return None if row is None or row["state"] != "valid" else _grant(row)
 
     def count_push(self, grant: Grant) -> None:
         """Count a push; raise `ApiError` if it exceeds the quota."""
         now = int(time.time())
-        with self._transaction() as db:
-            query = "SELECT minute, pushes, pushes_per_minute FROM tokens WHERE id = ?"
-            minute, pushes, limit = db.execute(query, (grant.id,)).fetchone()
-            pushes = 1 + (pushes if minute == now // 60 else 0)
-            if limit is not None and pushes > limit:
-                wait = 60 - now % 60
-                raise ApiError(
-                    429,
-                    f"The token {grant.name} may push {limit:,} times a minute.",
-                    {"limit": limit, "retry_after": wait},
-                    {"retry-after": str(wait)},
-                )
-            update = "UPDATE tokens SET minute = ?, pushes = ? WHERE id = ?"
-            db.execute(update, (now // 60, pushes, grant.id))
-
-    def reserve(self, grant: Grant, size: int) -> None:
-        """Count bytes before they are stored; raise `ApiError` if they exceed a quota."""
-        known = {"now": _now(), "id": grant.id}
-        with self._transaction() as db:
-            row = db.execute(f"{_KNOWN} WHERE id = :id", known).fetchone()
-            for quota, when, limit, used in (
-                ("mb_per_day", "today", row["bytes_per_day"], row["bytes_today"]),
-                ("mb_total", "in all", row["bytes_in_all"], row["bytes"]),
-            ):
-                if limit is not None and used + size > limit:
-                    message = f"The token {grant.name} may push {limit / _MB:g} MB {when}."
-                    details = {"quota": quota, "limit": limit / _MB, "used": used / _MB}
-                    raise ApiError(403, message, details)
-            db.execute(
-                "UPDATE tokens SET day = ?, bytes_today = ?, bytes = bytes + ? WHERE id = ?",
-                (known["now"][:10], row["bytes_today"] + size, size, grant.id),
+        ((pushes, limit),) = self._rows(_PUSHED, id=grant.id, minute=now // 60)
+        if limit is not None and pushes > limit:
+            wait = 60 - now % 60
+            raise ApiError(
+                429,
+                f"The token {grant.name} may push {limit:,} times a minute.",
+                {"limit": limit, "retry_after": wait},
+                {"retry-after": str(wait)},
             )
 
-    def give_back(self, grant: Grant, size: int) -> None:
-        """Undo a reservation whose bytes were not stored."""
-        with self._transaction() as db:
-            db.execute(
-                "UPDATE tokens SET bytes_today = max(0, bytes_today - ?),"
-                " bytes = max(0, bytes - ?) WHERE id = ?",
-                (size, size, grant.id),
-            )
+    def require_room(self, grant: Grant, size: int) -> None:
+        """Raise `ApiError` if further bytes exceed a quota."""
+        row = self._known(grant.id)
+        assert row is not None
+        for quota, when, limit, used in (
+            ("mb_per_day", "today", row["bytes_per_day"], row["bytes_today"]),
+            ("mb_total", "in all", row["bytes_in_all"], row["bytes"]),
+        ):
+            if limit is not None and used + size > limit:
+                message = f"The token {grant.name} may push {limit / _MB:g} MB {when}."
+                details = {"quota": quota, "limit": limit / _MB, "used": used / _MB}
+                raise ApiError(403, message, details)
+
+    def count_bytes(self, grant: Grant, size: int) -> None:
+        """Count stored bytes."""
+        self._rows(_STORED, id=grant.id, size=size)
 
     def _known(self, token: str) -> sqlite3.Row | None:
-        with self._lock:
-            known = {"now": _now(), "id": token}
-            row: sqlite3.Row | None = self._connection.execute(
-                f"{_KNOWN} WHERE id = :id", known
-            ).fetchone()
-        return row
+        return next(iter(self._rows(f"{_KNOWN} WHERE id = :id", id=token)), None)
 
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """Yield the connection in a transaction that excludes other writers."""
+    def _rows(self, statement: str, **values: object) -> list[sqlite3.Row]:
+        """Execute a statement, which can use `:now`."""
         with self._lock:
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._connection
-            except BaseException:
-                self._connection.rollback()
-                raise
-            self._connection.commit()
+            return self._connection.execute(statement, {"now": _now(), **values}).fetchall()
 
     def close(self) -> None:
         """Close the file."""
@@ -332,12 +319,6 @@ def _now(later: timedelta = timedelta()) -> str:
     return (datetime.now(UTC) + later).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _valid_id(db: sqlite3.Connection, name: str) -> str | None:
-    query = f"SELECT id FROM ({_KNOWN}) WHERE name = :name AND state = 'valid'"  # noqa: S608
-    row = db.execute(query, {"name": name, "now": _now()}).fetchone()
-    return None if row is None else str(row["id"])
-
-
 def _digest(token: str) -> bytes:
     return sha256(token.encode("utf-8", "surrogatepass")).digest()
 
@@ -348,4 +329,5 @@ def _id(digest: bytes) -> str:
 
 
 def _grant(row: sqlite3.Row) -> Grant:
-    return Grant(row["name"], frozenset(row["scopes"].split()), row["project"], row["id"])
+    scopes = frozenset(row["scopes"].split())
+    return Grant(row["name"], scopes, row["project"], row["id"], row["sha256"])

@@ -33,7 +33,7 @@ def team(driven: Any, tmp_path: Path) -> Iterator[Team]:
     for repeat in (1, 2):
         writer.execution(repeat=repeat, assertions=(Make.failed(),))
     writer.finish()
-    with TokenStore.open(history.path) as tokens:
+    with TokenStore(history.path) as tokens:
         made = tokens.create("ann", ["pull", "review"])
         assert isinstance(made, Ok)
         datasette = make_datasette(history.path, review=reviews_in(history.path))

@@ -31,7 +31,7 @@ Story = Callable[[httpx.AsyncClient], Any]
 
 @pytest.fixture
 def tokens(tmp_path: Path) -> Iterator[TokenStore]:
-    with TokenStore.open(tmp_path / "team.db") as opened:
+    with TokenStore(tmp_path / "team.db") as opened:
         yield opened
 
 

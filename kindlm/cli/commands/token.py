@@ -96,7 +96,7 @@ def open_tokens(database: Path, *, create: bool = False) -> TokenStore:
             code=ErrorCode.CONFIG_NOT_FOUND,
         )
     try:
-        return TokenStore.open(database)
+        return TokenStore(database)
     except (OSError, sqlite3.Error) as error:
         _fail_to_use(database, "opened", error)
 
