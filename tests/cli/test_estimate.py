@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -142,3 +143,35 @@ def test_a_model_without_a_price_is_named() -> None:
 )
 def test_names_of_other_tools_become_ours(theirs: str, ours: str) -> None:
     assert normalise(theirs.split()) == ours.split()
+
+
+SUITE = """
+kindlm: 1
+project: shop
+suite: { name: support }
+providers: { openai: { apiKeyEnv: SHOP_KEY } }
+models: [ { id: gpt, provider: openai, model: gpt-4o } ]
+prompts: { hello: { user: hi } }
+tests: [ { name: greets, prompt: hello, expect: { output: { contains: [hi] } } } ]
+"""
+
+
+def test_a_dry_run_names_the_keys_that_a_run_would_lack(kindlm: Any, here: Path) -> None:
+    (here / "kindlm.yaml").write_text(SUITE, encoding="utf-8")
+    planned = kindlm("test", "--dry-run")
+    assert planned.code == 0
+    assert "SHOP_KEY is not set" in " ".join(planned.err.split())
+
+    (here / ".env").write_text("SHOP_KEY=sk-0123456789abcdef", encoding="utf-8")
+    assert "SHOP_KEY" not in kindlm("test", "--dry-run").err
+
+
+def test_a_dry_run_takes_a_port_that_it_cannot_know_as_it_is(kindlm: Any, here: Path) -> None:
+    local = 'apiKeyEnv: SHOP_KEY, baseUrl: "http://127.0.0.1:{{serve.api.port}}/v1"'
+    suite = SUITE.replace("apiKeyEnv: SHOP_KEY", local)
+    suite += "serve: [ { name: api, command: 'python -m http.server', ready: { line: on } } ]"
+    (here / "kindlm.yaml").write_text(suite, encoding="utf-8")
+    (here / ".env").write_text("SHOP_KEY=sk-0123456789abcdef", encoding="utf-8")
+    planned = kindlm("test", "--dry-run")
+    assert planned.code == 0, planned.err
+    assert "not an http" not in planned.err

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import typer
 
-from kindlm.cli.console import fail, note, or_fail, refuse, show
+from kindlm.cli.console import fail, note, or_fail, refuse, show, warn
 from kindlm.cli.ending import NOTHING_RUN
 from kindlm.cli.history import existing_history, open_history, project_here
 from kindlm.cli.options import TestOptions
@@ -25,7 +25,7 @@ from kindlm.cli.run_recording import (
 )
 from kindlm.cli.server_environ import SUITES, server_environ, suites_hash
 from kindlm.dataclass import replace
-from kindlm.errors import misuse
+from kindlm.errors import Err, misuse
 from kindlm.guard import guard
 from kindlm.history.groups import Group, find_group, shards_of
 from kindlm.history.runs import RunFilter, held_lock, runs
@@ -212,8 +212,14 @@ def _show_plan(requested: Requested) -> int:
     request, options = requested.request, requested.options
     plan = make_plan(request.suites, request.selection)
     from kindlm.cli.commands.test_dry_run import write_plan
+    from kindlm.providers.provider_registry import check_settings
 
     write_plan(plan, sys.stdout, requested.report_options())
+    for provider in [each for suite in request.suites for each in suite.providers.values()]:
+        has_port = "{{" in (provider.base_url or "")  # of a program that only a run starts
+        access = check_settings(provider, request.environ)
+        if isinstance(access, Err) and not has_port:
+            warn(access.error.message, access.error.hint)
     if options.workers is not None and options.workers.isdecimal():
         from kindlm.fleet.coordinator import shard_count
 
