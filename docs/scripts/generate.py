@@ -102,13 +102,9 @@ def _names(annotation: Any, marks: tuple[Any, ...], parts: dict[str, type]) -> I
 
 def cli_reference() -> str:
     """Return a section for each command, with what its `--help` prints."""
-    from typer.main import get_command
+    from kindlm.cli.app import load_command
 
-    from kindlm.cli.app import finish_commands, make_app
-
-    command = get_command(make_app())
-    finish_commands(command)
-    return "\n".join(_help("kindlm", command, None))
+    return "\n".join(_help("kindlm", load_command(""), None))
 
 
 def _help(name: str, command: Any, parent: Any) -> Iterator[str]:
@@ -117,5 +113,5 @@ def _help(name: str, command: Any, parent: Any) -> Iterator[str]:
     context.terminal_width = _HELP_WIDTH
     path, text = context.command_path, context.get_help().strip()
     yield f"## {path}\n\n```text\n$ {path} --help\n{text}\n```\n"
-    for subname, subcommand in getattr(command, "commands", {}).items():
-        yield from _help(subname, subcommand, context)
+    for subname in getattr(command, "commands", ()):
+        yield from _help(subname, command.get_command(context, subname), context)

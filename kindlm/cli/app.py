@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from importlib import import_module
@@ -93,8 +93,6 @@ _HELP = {name: text for group in _COMMANDS.values() for name, text in group.item
 COMMANDS = (*_HELP, *(f"history {name}" for name in _HISTORY))
 """All commands as they are typed."""
 
-_LOADABLE = frozenset(COMMANDS) - {"history"}
-
 _USAGE_ERROR: Any = typer.BadParameter.__base__
 """The error that typer raises for wrong usage. Not all of its versions export it by name."""
 
@@ -111,10 +109,10 @@ def _main(
 
         typer.echo(f"kindlm {__version__}")
         raise typer.Exit
-    need_command(context)
+    _need_command(context)
 
 
-def need_command(context: typer.Context) -> None:
+def _need_command(context: typer.Context) -> None:
     """Print the help and exit with 1 if a command group is called without a command."""
     if context.invoked_subcommand is None:
         # A script that lost its command must not look successful.
@@ -122,84 +120,101 @@ def need_command(context: typer.Context) -> None:
         raise typer.Exit(1)
 
 
-class _Grouped(TyperGroup):
-    """A command group whose help lists its commands by group."""
+class _Group(TyperGroup):
+    """A command group that imports the module of a command when it is called.
+
+    Its help lists the commands by section, and needs no module.
+    """
+
+    prefix = ""
+    sections: Mapping[str, Mapping[str, str]]
+
+    def get_command(self, _ctx: Any, cmd_name: str) -> Any:
+        """Return a command, None if there is none of that name."""
+        return load_command(self.prefix + cmd_name) if cmd_name in self.commands else None
 
     def format_commands(self, _ctx: Any, formatter: Any) -> None:
-        """Write a section for each group; the columns of all sections line up."""
-        names = max(map(len, self.commands), default=0)
-        limit = formatter.width - names - 6
-        groups: dict[str, list[tuple[str, str]]] = {}
-        # Typer puts groups of commands last.
-        order = list(_HELP) if "test" in self.commands else list(self.commands)
-        for name in sorted(self.commands, key=order.index):
-            command = self.commands[name]
-            group = getattr(command, "rich_help_panel", None) or "Commands"
-            row = (name.ljust(names), command.get_short_help_str(limit))
-            groups.setdefault(group, []).append(row)
-        for group, rows in groups.items():
-            with formatter.section(group):
-                formatter.write_dl(rows)
+        """Write the sections; their columns line up."""
+        width = max(map(len, self.commands))
+        for title, texts in self.sections.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), text) for name, text in texts.items()])
 
 
 _RETURNED = object()
 """The result of a command that returned. A command that ends in another way has another result."""
 
 
-def make_app(commands: Iterable[str] = COMMANDS, *, loaded: bool = True) -> typer.Typer:
-    """Return the command line with these commands, and import their modules.
-
-    Without `loaded`, it imports no module: the commands can be listed, but not run.
-    """
-    app = _make_group(
-        "Behavioural regression testing for AI agents, with a complete record of every run."
-    )
-    app.info.epilog = "Start with: kindlm init. More on a command: kindlm COMMAND --help"
-    app.callback()(_main)
-    history = _make_group(_HELP["history"])
-    history.callback()(need_command)
-    groups = {name: group for group, members in _COMMANDS.items() for name in members}
-    for outer, _, inner in (command.partition(" ") for command in commands):
-        if outer == "history" and all(group.name != outer for group in app.registered_groups):
-            app.add_typer(history, name=outer, rich_help_panel=groups[outer])
-        if inner:
-            _add(history, inner, _HISTORY[inner], None, loaded=loaded)
-        elif outer != "history":
-            _add(app, outer, _HELP[outer], groups[outer], loaded=loaded)
-    return app
-
-
-def _make_group(text: str) -> typer.Typer:
-    return typer.Typer(
-        cls=_Grouped,
-        help=text,
+def _make_group(
+    sections: Mapping[str, Mapping[str, str]], callback: Callable[..., None], **settings: Any
+) -> Any:
+    app = typer.Typer(
+        cls=_Group,
         invoke_without_command=True,
         result_callback=lambda *_, **__: _RETURNED,
         add_completion=False,
         # Plain help: half the start-up time, and the same on a terminal and in a pipe.
         rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+        **settings,
     )
+    app.callback()(callback)
+    group: Any = typer.main.get_command(app)
+    group.sections = sections
+    group.commands = {name: None for texts in sections.values() for name in texts}
+    return group
 
 
-def _add(app: typer.Typer, name: str, text: str, group: str | None, *, loaded: bool) -> None:
-    if not loaded:
-        app.command(name, help=text, rich_help_panel=group)(lambda: None)
-        return
-    word = name.replace("-", "_")
-    file = f"{word}_" if iskeyword(word) else word
-    module = import_module(f"kindlm.cli.commands.{file}")
-    if (commands := getattr(module, f"{word}_app", None)) is not None:
-        app.add_typer(
-            commands,
-            name=name,
-            help=text,
-            callback=need_command,
-            invoke_without_command=True,
-            rich_help_panel=group,
+@cache
+def load_command(name: str) -> Any:
+    """Return a command of `COMMANDS`, or for the empty name, the group of all commands.
+
+    Each command gets `--verbose`. The help hides the Python types of arguments.
+    """
+    if not name:
+        return _make_group(
+            _COMMANDS,
+            _main,
+            help="Behavioural regression testing for AI agents, with a complete record of every"
+            " run.",
+            epilog="Start with: kindlm init. More on a command: kindlm COMMAND --help",
         )
-        return
-    app.command(name, rich_help_panel=group)(getattr(module, f"{word}_command"))
+    if name == "history":
+        group = _make_group({"Commands": _HISTORY}, _need_command, help=_HELP[name])
+        group.prefix = "history "
+        return group
+    word = name.rpartition(" ")[2].replace("-", "_")
+    with loading():
+        module = import_module(f"kindlm.cli.commands.{word}{'_' if iskeyword(word) else ''}")
+    app = getattr(module, f"{word}_app", None)
+    if app is not None:
+        app.callback(invoke_without_command=True, help=_HELP[name])(_need_command)
+        command: Any = typer.main.get_group(app)
+    else:
+        app = typer.Typer(add_completion=False, rich_markup_mode=None)
+        app.command()(getattr(module, f"{word}_command"))
+        command = typer.main.get_command(app)
+    for each in getattr(command, "commands", {"": command}).values():
+        for parameter in each.params:
+            if parameter.param_type_name == "argument":
+                parameter.display_type_rich = lambda **_: None
+        if all(parameter.name != "verbose" for parameter in each.params):
+            each.params.append(_verbose_option())
+    return command
+
+
+@cache
+def _verbose_option() -> Any:
+    """Return `--verbose` as a typer option. Only `run` reads it, from the arguments."""
+    from kindlm.cli.options import VERBOSE
+
+    def command(verbose: bool = VERBOSE) -> None: ...
+
+    app = typer.Typer(add_completion=False)
+    app.command()(command)
+    (option,) = typer.main.get_command(app).params
+    option.expose_value = False
+    return option
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -269,12 +284,8 @@ def _invoke(arguments: Sequence[str]) -> int:
             show([misuse(what, "Write it in UTF-8, and rename a file whose name is not.")])
             return USAGE
     arguments = normalise(arguments)
-    words = [argument for argument in arguments if argument != "--"]
-    names = (" ".join(words[:2]), *words[:1])
-    # Without a known name first, the result is a help page or an error. Both list all commands.
-    command = _make_command(next((name for name in names if name in _LOADABLE), None))
     try:
-        code = command.main(args=arguments, prog_name="kindlm", standalone_mode=False)
+        code = load_command("").main(args=arguments, prog_name="kindlm", standalone_mode=False)
         if code is _RETURNED:
             code = 0
         elif not code and guard.is_entered:
@@ -295,59 +306,12 @@ def _invoke(arguments: Sequence[str]) -> int:
     except _USAGE_ERROR as error:
         code = USAGE
         # The error of an option without its value has no context.
-        path = error.ctx.command_path if error.ctx else _path(command, arguments)
+        known = (name for name in (" ".join(arguments[:2]), *arguments[:1]) if name in COMMANDS)
+        path = error.ctx.command_path if error.ctx else f"kindlm {next(known)}"
         # pydantic checks the values, and its messages say "input".
         message = error.format_message().replace(": Value error, ", ": ")
         show([misuse(_INPUT.sub(r"\1 \2.", message), f"How it is used: {path} --help")])
     return code if isinstance(code, int) else int(code is not None)
-
-
-@cache
-def _make_command(name: str | None) -> Any:
-    """Return the command line with one command loaded, or with the names of all commands."""
-    if name is None:
-        return typer.main.get_command(make_app(loaded=False))
-    with loading():
-        app = make_app([name])
-    command = typer.main.get_command(app)
-    finish_commands(command)
-    return command
-
-
-def finish_commands(command: Any) -> None:
-    """Add `--verbose` to each command, and hide the Python types of arguments in the help."""
-    for inner in getattr(command, "commands", {}).values():
-        finish_commands(inner)
-    for parameter in command.params:
-        if parameter.param_type_name == "argument":
-            parameter.display_type_rich = lambda **_: None
-    if not hasattr(command, "commands") and all(each.name != "verbose" for each in command.params):
-        command.params.append(_verbose_option())
-
-
-@cache
-def _verbose_option() -> Any:
-    """Return `--verbose` as a typer option. Only `run` reads it, from the arguments."""
-    from kindlm.cli.options import VERBOSE
-
-    def command(verbose: bool = VERBOSE) -> None: ...
-
-    alone = typer.Typer(add_completion=False)
-    alone.command()(command)
-    (option,) = typer.main.get_command(alone).params
-    option.expose_value = False
-    return option
-
-
-def _path(command: Any, arguments: Sequence[str]) -> str:
-    """Return the command of a command line, such as `kindlm history verify`."""
-    names = ["kindlm"]
-    for argument in arguments:
-        if argument not in getattr(command, "commands", {}):
-            break
-        command = command.commands[argument]
-        names.append(argument)
-    return " ".join(names)
 
 
 _COMMAND_ALIASES: Mapping[str, Sequence[str]] = {

@@ -111,8 +111,8 @@ def _compute() -> None:
     from kindlm.providers import sdk_transport
     from kindlm.recording import secrets
 
-    for name in (None, *app._LOADABLE):
-        app._make_command(name)
+    for name in ("", *app.COMMANDS):
+        app.load_command(name)
     published.long_schema()
     secrets._vocabulary()
     http_client._tls_context()
