@@ -26,7 +26,7 @@ from kindlm.pytest_plugin.session_request import (
     YamlItem,
     error_text,
     holds_scenarios,
-    lost_scenarios,
+    lost_items,
     read_options,
     request_for,
     test_of,
@@ -196,7 +196,7 @@ class ScenarioItems:
         will_stop = session.testsfailed and not option.continue_on_collection_errors
         if option.collectonly or will_stop:
             return
-        self._lost = lost_scenarios(session.items)
+        self._lost = lost_items(session.items)
         root = self._options.root
         chosen = {item: test for item in session.items if (test := test_of(item, root))}
         if not chosen:

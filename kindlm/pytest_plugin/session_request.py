@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from kindlm.scenarios.configuration import load_configuration
 from kindlm.scenarios.finding import (
     FoundScenarios,
     Scenario,
-    hidden,
+    lost_scenarios,
     uncallable,
     without_trial,
     written_at,
@@ -39,7 +40,6 @@ from kindlm.scenarios.finding import (
 from kindlm.scenarios.function_script import FunctionScript
 from kindlm.scenarios.marks import AGENT_FIXTURE, arguments_of
 from kindlm.scenarios.scenario_suite import Surroundings, compiled_suite
-from kindlm.scenarios.source_text import FileText, read_text
 from kindlm.scenarios.yaml_form import read_scenarios
 
 
@@ -256,7 +256,7 @@ def request_for(
     for file, items in files.items():
         path, read = suite_identity(file.path, root), read_bytes(file.path)
         data = b"" if isinstance(read, Err) else read.value
-        found = _found(file, data, items, root)
+        found = _found(file, items, root)
         loaded = compiled_suite(file.path, path, found, around, data)
         warned = (each.error for each in loaded.diagnostics if each.severity == "warning")
         warnings.update({error.message: error for error in warned})
@@ -295,44 +295,30 @@ def request_for(
     return request, list(warnings.values())
 
 
-def lost_scenarios(items: Sequence[pytest.Item]) -> dict[pytest.Item, KindlmError]:
+def lost_items(items: Sequence[pytest.Item]) -> dict[pytest.Item, KindlmError]:
     """Return the errors of tests with `@scenario` that are plain functions now.
 
     pytest would run them like any other test, and they would pass without a trial.
     """
-    texts: dict[Path, FileText] = {}
     found: dict[pytest.Item, KindlmError] = {}
     for item in items:
-        if not isinstance(item, pytest.Function) or spec_of(item.function) is not None:
-            continue
-        if item.path not in texts:
-            read = read_bytes(item.path)
-            data = b"" if isinstance(read, Err) else read.value
-            texts[item.path] = read_text(data if b"scenario" in data else b"", str(item.path))
-        error = _lost(item, texts[item.path])
-        if error is not None:
-            found[item] = error
+        if isinstance(item, pytest.Function) and spec_of(item.function) is None:
+            name = _name(item).removesuffix(item.name) + item.originalname  # without parameters
+            if (error := _lost_in(item.module).get(name)) is not None:
+                found[item] = error
     return found
 
 
-def _lost(item: pytest.Function, text: FileText) -> KindlmError | None:
-    """Return the error of a function that is no scenario, although its file has `@scenario`."""
-    name = _name(item).removesuffix(item.name) + item.originalname  # without its parameters
-    if name not in text.scenarios:
-        return None
-    return next(iter(text.namesakes), None) or hidden(name, written_at(item.function))
+_lost_in = cache(lost_scenarios)
 
 
-def _found(
-    file: pytest.File, data: bytes, items: Sequence[pytest.Item], root: Path
-) -> FoundScenarios:
-    """Return the scenarios among the items of a file, and problems of its text."""
+def _found(file: pytest.File, items: Sequence[pytest.Item], root: Path) -> FoundScenarios:
+    """Return the scenarios among the items of a file, and its problems."""
     if isinstance(file, YamlFile):
         in_yaml = (item.scenario for item in items if isinstance(item, YamlItem))
         return FoundScenarios(tuple(in_yaml), file.diagnostics)
-    text = read_text(data, str(file.path))
     scenarios: list[Scenario] = []
-    errors = {str(error.where): error for error in text.namesakes}
+    errors = dict(_lost_in(file.obj)) if isinstance(file, pytest.Module) else {}
     for item in items:
         test = test_of(item, root)
         if test is not None:
@@ -340,7 +326,5 @@ def _found(
             if test.trial is None:
                 name = test.scenario.name
                 errors[name] = without_trial(name, test.scenario.where)
-        elif isinstance(item, pytest.Function) and (error := _lost(item, text)) is not None:
-            errors[str(error.where)] = error
     problems = (Diagnostic(error) for error in errors.values())
     return FoundScenarios(tuple(scenarios), tuple(problems))

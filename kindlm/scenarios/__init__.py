@@ -5,7 +5,7 @@
   that are not `async`.
 - `function_script` runs such a test for the engine.
 - `scenario_suite` turns a file into a suite: `yaml_form` reads YAML, `finding`, `marks` and
-  `source_text` read Python, and `configuration` reads kindlm.toml. Under pytest, pytest itself
+  `conftests` read Python, and `configuration` reads kindlm.toml. Under pytest, pytest itself
   collects Python files, and `scenario_suite` does the rest.
 - `packs` finds packs in installed packages; its subpackages are kindlm's own packs.
 """

@@ -7,11 +7,14 @@ from collections.abc import Callable, Iterable
 from typing import Any, Literal, TypeVar
 
 from kindlm.bounds import MAX_REPEAT, MAX_TIMEOUT_S
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _ATTRIBUTE = "__kindlm_scenario__"
+
+MADE_HERE = "__kindlm_scenarios__"
+"""The global of a module with all functions that `@scenario` was applied to, also lost ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +99,8 @@ def scenario(
             )
         if spec_of(function) is not None:
             raise ValueError(f"There are two @scenario above {function.__name__}: remove one")
-        setattr(function, _ATTRIBUTE, spec)
+        setattr(function, _ATTRIBUTE, replace(spec))  # a copy, to tell functions apart
+        function.__globals__.setdefault(MADE_HERE, []).append(function)
         return function
 
     return decorate

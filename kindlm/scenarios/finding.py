@@ -15,7 +15,7 @@ from unittest import TestCase
 from kindlm.config.diagnostics import Diagnostic
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import KindlmError, SourceLocation, misuse
-from kindlm.scenarios.api import ScenarioSpec, spec_of
+from kindlm.scenarios.api import MADE_HERE, ScenarioSpec, spec_of
 from kindlm.scenarios.function_script import FunctionScript
 from kindlm.scenarios.marks import (
     AGENT_FIXTURE,
@@ -29,7 +29,6 @@ from kindlm.scenarios.marks import (
     marks_of,
     open_condition,
 )
-from kindlm.scenarios.source_text import read_text
 from kindlm.suite import Script
 
 _OF_MODULES = (
@@ -127,27 +126,21 @@ def written_at(function: Callable[..., Any]) -> SourceLocation:
 
 
 def find_scenarios(
-    module: ModuleType,
-    source: bytes,
-    file: str,
-    conftest: str | None = None,
-    agent: AgentFixture | None = None,
+    module: ModuleType, conftest: str | None = None, agent: AgentFixture | None = None
 ) -> FoundScenarios:
     """Return the scenarios and problems of a module. Never raises.
 
-    `source` is the text of `file`. `conftest` is a hint about a fixture of a conftest.py that only
-    pytest can run. `agent` makes the agent of scenarios without their own.
+    `conftest` is a hint about a fixture of a conftest.py that only pytest can run. `agent` makes
+    the agent of scenarios without their own.
     """
-    text = read_text(source, file)
     scenarios: list[Scenario] = []
-    problems = [Diagnostic(error) for error in text.namesakes]
+    lost = lost_scenarios(module)
+    problems = [Diagnostic(error, "error", name) for name, error in lost.items()]
     for test in _tests(module):
         name = test.name
         if (spec := spec_of(test.function)) is None:
             parameters = inspect.signature(test.function).parameters.values()
-            if name in text.scenarios:
-                problems.append(Diagnostic(hidden(name, test.where), "error", name))
-            elif any(is_trial(each) for each in parameters):
+            if name not in lost and any(is_trial(each) for each in parameters):
                 problems.append(Diagnostic(_no_scenario(test), "warning", name))
             continue
         try:
@@ -269,14 +262,30 @@ def _prepares(owner: object, named: Sequence[str], values: Mapping[str, Any]) ->
     return None
 
 
-def hidden(name: str, where: SourceLocation) -> KindlmError:
-    """Return the error of a scenario that another decorator hides."""
-    return misuse(
-        f"A decorator above @scenario hides the scenario {name}",
-        "Let it use functools.wraps, or write @scenario above it.",
-        where,
-        "hidden",
-    )
+def lost_scenarios(module: ModuleType) -> dict[str, KindlmError]:
+    """Return the errors of scenarios that the names of their functions no longer lead to.
+
+    Another decorator hides them, or Python replaced them by a later test of the same name.
+    """
+    made = vars(module).get(MADE_HERE, ())
+    kept = {id(spec_of(test.function)) for test in _tests(module)} if made else set()
+    found: dict[str, KindlmError] = {}
+    for function in made:
+        place: Any = module
+        spec = spec_of(function)
+        for part in function.__qualname__.split("."):
+            place = getattr(place, part, None)
+        # Functions in functions have no name in the module.
+        if id(spec) not in kept and spec_of(place) is not spec and "<" not in function.__qualname__:
+            name = function.__qualname__.replace(".", "::")
+            found[name] = misuse(
+                f"The scenario {name} is lost: a decorator above @scenario hides it, or a later"
+                " test has its name",
+                "Let the decorator use functools.wraps, or give one of the tests another name.",
+                written_at(function),
+                "lost",
+            )
+    return found
 
 
 def without_trial(name: str, where: SourceLocation) -> KindlmError:

@@ -26,9 +26,9 @@ from kindlm.scenarios.configuration import (
     language_model,
     own_agent,
 )
+from kindlm.scenarios.conftests import Conftests, read_conftests
 from kindlm.scenarios.finding import FoundScenarios, Scenario, find_scenarios
 from kindlm.scenarios.marks import AgentFixture, agent_fixture
-from kindlm.scenarios.source_text import Conftests, read_conftests
 from kindlm.scenarios.yaml_form import read_scenarios
 from kindlm.secrecy import header_secrets, hide_headers
 from kindlm.section import resolved
@@ -79,8 +79,7 @@ def load_scenarios(file: Path, around: Surroundings, name: str | None = None) ->
         agent = _agent_of(imported.value, known.agents)
         if isinstance(agent, Err):
             return _unusable(file, path, 1, [agent.error])
-        module, automatic = imported.value, known.automatic
-        found = find_scenarios(module, data.value, str(file), automatic, agent.value)
+        found = find_scenarios(imported.value, known.automatic, agent.value)
         if isinstance(conftests, Err) and found.scenarios:
             return _unusable(file, path, len(found.scenarios), [conftests.error])
     return compiled_suite(file, path, found, around, data.value)
