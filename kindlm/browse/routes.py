@@ -112,27 +112,17 @@ def _is_history(path: str) -> bool:
 
 
 class Addresses(Links):
-    """The URLs of the served pages of a history."""
+    """The addresses of the served pages of a history, for a user."""
 
     def __init__(self, datasette: Datasette, database: str, actor: Actor | None = None) -> None:
-        self._datasette = datasette
-        self._database = database
-        self._actor = actor
+        self._datasette, self._database, self._actor = datasette, database, actor
+        self.tables = str(datasette.urls.database(database))
+        self.account = None if actor is None else actor.get(ACCOUNT)
 
-    def review(self, execution: str) -> str | None:
-        """Return where to post a review of an execution, None if the user may not review."""
-        reads_only = reviewer_of(self._datasette, self._actor) is None
-        return None if reads_only else super().review(execution)
-
-    def tables(self) -> str:
-        """Return the page of Datasette with the tables."""
-        return str(self._datasette.urls.database(self._database))
-
-    def account(self) -> tuple[str, str] | None:
-        """Return the name of the user and where they log out, None without a login."""
-        return None if self._actor is None else self._actor.get(ACCOUNT)
-
-    def _page(self, *parts: str, **query: str) -> str:
+    def page(self, *parts: str, **query: str) -> str | None:
+        """Return the address of a page, None for a review by a user who may not review."""
+        if parts[0] == "review" and reviewer_of(self._datasette, self._actor) is None:
+            return None
         path = "/".join(tilde_encode(part) for part in (self._database, *parts))
         after = f"?{urlencode(query)}" if query else ""
         return str(self._datasette.urls.path(f"{PREFIX}/{path}{after}"))
@@ -273,7 +263,7 @@ async def _review(request: Request, datasette: Datasette) -> Response:
     after = await datasette.databases[database].execute_fn(
         lambda db: next_unreviewed(db, execution)
     )
-    shown = links.execution(after or execution)
+    shown = links.page("execution", after or execution)
     return Response.redirect(f"{shown}?{urlencode({'reviewed': execution})}", status=303)
 
 
@@ -291,7 +281,7 @@ async def _start(request: Request, datasette: Datasette) -> Response:
     """Lead to the runs of the first history that may be read."""
     for name in histories(datasette):
         if await may_read(datasette, request.actor, name):
-            return Response.redirect(Addresses(datasette, name).runs())
+            return Response.redirect(Addresses(datasette, name).page("runs"))
     return response(_absent("No database here is a kindlm history."), Links())
 
 

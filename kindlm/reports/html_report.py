@@ -66,9 +66,12 @@ class _FileLinks(Links):
     def __init__(self, written: Container[str] | None = None) -> None:
         self._written = written
 
-    def execution(self, execution: str) -> str | None:
-        """Return the anchor of an execution, None if the file does not contain it."""
-        return f"#{execution}" if self._written is None or execution in self._written else None
+    def page(self, *parts: str, **query: str) -> str | None:
+        """Return the anchor of an execution that the file contains."""
+        del query
+        if parts[0] != "execution" or (self._written is not None and parts[1] not in self._written):
+            return None
+        return f"#{parts[1]}"
 
 
 def report_page(view: RunView, options: ReportOptions) -> tuple[Document, Links]:

@@ -14,7 +14,6 @@ import pytest
 from datasette.app import Datasette
 
 from kindlm.browse.datasette_server import make_datasette
-from kindlm.browse.plugin import visible_page
 
 TRICKS = "</td><script>ran=1</script> \u202etxt.exe \x9b31m\u2028zero\u200bwidth"
 SHOWN = r"&lt;/td&gt;&lt;script&gt;ran=1&lt;/script&gt; \u202etxt.exe \x9b31m\u2028zero\u200bwidth"
@@ -95,12 +94,10 @@ def test_each_page_has_a_nonce_of_its_own(recorded: Path) -> None:
 
 def test_what_is_not_meant_to_be_read_is_written_out(recorded: Path) -> None:
     datasette = serving(recorded)
-    # What runs, and what a form sends back, is not read but used.
-    used = r"<(script|style|textarea)\b.*?</\1>|<[^>]*>"
-    for path in PAGES[1:]:
+    for path in (*PAGES[1:], f"/history/execution_log?test__exact={quote(TRICKS)}"):
         page = get(datasette, path)
         assert SHOWN in page.text
-        assert not HIDDEN.search(re.sub(used, "", page.text, flags=re.DOTALL))
+        assert not HIDDEN.search(page.text)
 
 
 def test_links_are_those_of_the_history_and_folding_stays(history: Any, make: Any) -> None:
@@ -146,12 +143,6 @@ def test_programs_get_values_as_they_are(recorded: Path) -> None:
     assert [row["output"] for row in rows] == [TRICKS]
 
 
-def test_a_form_sends_back_what_was_asked(recorded: Path) -> None:
-    datasette = serving(recorded)
-    page = get(datasette, f"/history/execution_log?test__exact={quote(TRICKS)}").text
-    assert 'value="&lt;/td&gt;&lt;script&gt;ran=1&lt;/script&gt; \u202etxt.exe' in page
-
-
 def test_pages_of_other_databases_are_left_alone(recorded: Path, other: Path) -> None:
     alone, beside = Datasette([str(other)]), serving(recorded, other)
     for path in ("/other", "/other/notes"):
@@ -178,23 +169,6 @@ def test_below_another_address_it_is_the_same(recorded: Path) -> None:
     assert "'nonce-" in directives(page)["script-src"]
     own = get(datasette, f"/-/kindlm/{recorded.stem}/runs")
     assert "'nonce-" not in own.headers["content-security-policy"]
-
-
-@pytest.mark.parametrize(
-    ("page", "shown"),
-    [
-        ("<p>a\u202eb</p>", r"<p>a\u202eb</p>"),
-        ("<title>\x9b</title>\n", "<title>\\x9b</title>\n"),
-        ('<input value="\u202e">', '<input value="\u202e">'),
-        ("<textarea>\u202e</textarea>\u202e", "<textarea>\u202e</textarea>\\u202e"),
-        ("<script>'<p>\u202e'</script>", "<script>'<p>\u202e'</script>"),
-        ("<!-- <p> \u202e -->", "<!-- <p> \u202e -->"),
-        ("1 < 2 \u202e", r"1 < 2 \u202e"),
-        ("👩\u200d🔬 grüße", "👩\u200d🔬 grüße"),
-    ],
-)
-def test_only_what_is_read_is_changed(page: str, shown: str) -> None:
-    assert visible_page(page) == shown
 
 
 def test_the_history_is_the_only_database(recorded: Path) -> None:

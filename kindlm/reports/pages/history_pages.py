@@ -105,7 +105,7 @@ def _run_charts(
             one_line(f"{run.id} {run.label}" if run.label else run.id, 40),
             statuses[run.id],
             run.started_at,
-            links.run(run.id) or "",
+            links.page("run", run.id) or "",
         )
         for run in oldest_first
     ]
@@ -171,7 +171,7 @@ def _trend_charts(found: Trend, links: Links) -> list[Chart]:
             one_line(point.run.id),
             point.test.status.value,
             point.run.started_at,
-            links.run(point.run.id) or "",
+            links.page("run", point.run.id) or "",
         )
         for point in points
     ]

@@ -25,53 +25,17 @@ from kindlm.wording import count
 
 
 class Links:
-    """URLs of pages, None for a page that cannot be reached.
+    """The addresses of pages and of Datasette's `tables`, None for those that cannot be reached.
 
-    This class reaches no page: it serves a file that contains a single page.
+    `account` is the name of the reader and where they log out, None without a login. This class
+    reaches no page: it serves a file that contains a single page.
     """
 
-    def runs(self) -> str | None:
-        """Return the list of all runs."""
-        return self._page("runs")
+    tables: str | None = None
+    account: tuple[str, str] | None = None
 
-    def run(self, run: str) -> str | None:
-        """Return the page of a run."""
-        return self._page("run", run)
-
-    def execution(self, execution: str) -> str | None:
-        """Return the page of an execution, by its id."""
-        return self._page("execution", execution)
-
-    def review(self, execution: str) -> str | None:
-        """Return where to post a review of an execution; None if the reader may not review."""
-        return self._page("review", execution)
-
-    def outputs(self, run: str) -> str | None:
-        """Return the page that shows the outputs of a run side by side."""
-        return self._page("outputs", run)
-
-    def diff(self, before: str, after: str) -> str | None:
-        """Return the comparison of two runs."""
-        return self._page("diff", before=before, after=after)
-
-    def test(self, project: str, suite: str, name: str, target: str) -> str | None:
-        """Return the page of a test over time."""
-        return self._page("test", project=project, suite=suite, name=name, target=target)
-
-    def search(self) -> str | None:
-        """Return the search."""
-        return self._page("search")
-
-    def tables(self) -> str | None:
-        """Return where Datasette shows the tables."""
-        return None
-
-    def account(self) -> tuple[str, str] | None:
-        """Return the name of the reader and where they log out; None without a login."""
-        return None
-
-    def _page(self, *parts: str, **query: str) -> str | None:  # noqa: ARG002
-        """Return the URL of a page by its path and query."""
+    def page(self, *parts: str, **query: str) -> str | None:  # noqa: ARG002
+        """Return the address of a page, by its path such as `"run", "k3f9x2ab"` and its query."""
         return None
 
 
