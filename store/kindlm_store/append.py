@@ -84,10 +84,6 @@ Submission = Sequence[Append]
 """Appends that are written together, or not at all."""
 
 
-_End = tuple[int, bool]
-"""The version of a stream, and whether it is sealed."""
-
-
 @dataclass(slots=True)
 class _Stream:
     """The state of a stream within the open transaction."""
@@ -185,46 +181,42 @@ class Appender:
     def _check(self, group: Sequence[Submission]) -> list[ConflictError | None]:
         """Return for each submission why it does not fit its streams, or None."""
         outcomes: list[ConflictError | None] = []
-        ends: dict[str, _End] = {}
+        # By stream, its version and whether it is sealed, after the submissions so far.
+        ends: dict[str, tuple[int, bool]] = {}
         for submission in group:
+            after = dict(ends)
             try:
-                ends = self._after(submission, ends)
+                for append in submission:
+                    self._check_append(append, after)
             except ConflictError as error:
                 outcomes.append(error)
             else:
                 outcomes.append(None)
+                ends = after
         return outcomes
 
-    def _after(self, submission: Submission, before: dict[str, _End]) -> dict[str, _End]:
-        """Return the ends of streams after a submission, given those before.
+    def _check_append(self, append: Append, ends: dict[str, tuple[int, bool]]) -> None:
+        """Check an append, and put the end of its stream into `ends`.
 
         Raises:
-            ConflictError: The submission does not fit.
+            ConflictError: The append does not fit.
         """
-        ends = dict(before)
-        for append in submission:
-            heads: set[str] = set()
-            for event in append.events:
-                for gap in event.gaps:
-                    if isinstance(gap, HeadOf):
-                        heads.add(gap.stream)
-            for name in (append.stream, *heads):
-                if name not in ends:
-                    stream = self._stream(name)
-                    ends[name] = stream.version, stream.sealed
-            version, sealed = ends[append.stream]
-            if sealed:
-                raise SealedError(append.stream, "is sealed")
-            if append.expected_version not in (None, version):
-                raise ConflictError(
-                    append.stream,
-                    f"is at version {version}, not at {append.expected_version} as expected",
-                )
-            for name in heads:
-                if not ends[name][0]:
-                    raise ConflictError(name, "has no event, so it has no head")
-            ends[append.stream] = version + len(append.events), append.seal
-        return ends
+        gaps = [gap for event in append.events for gap in event.gaps]
+        heads = [gap.stream for gap in gaps if isinstance(gap, HeadOf)]
+        for name in (append.stream, *heads):
+            if name not in ends:
+                stream = self._stream(name)
+                ends[name] = stream.version, stream.sealed
+        version, sealed = ends[append.stream]
+        for name in heads:
+            if not ends[name][0]:
+                raise ConflictError(name, "has no event, so it has no head")
+        if sealed:
+            raise SealedError(append.stream, "is sealed")
+        if append.expected_version not in (None, version):
+            reason = f"is at version {version}, not at {append.expected_version} as expected"
+            raise ConflictError(append.stream, reason)
+        ends[append.stream] = version + len(append.events), append.seal
 
     def _store_texts(self, accepted: Iterable[Append]) -> dict[str, str]:
         """Store the missing texts of events; return the references of all."""

@@ -254,7 +254,7 @@ class EventLog:
 
     def unwritten(self) -> list[Append]:
         """After a failure, return the appends that are not in the file, in order, redacted."""
-        return self._writer.unwritten
+        return list(self._writer.unwritten)
 
     def reader(self) -> sqlite3.Connection:
         """Return a new read-only connection; rows are `sqlite3.Row`. The caller closes it."""

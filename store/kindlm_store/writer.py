@@ -59,27 +59,22 @@ _QUIET_S = 0.002
 """The thread commits after this time (seconds) without a submission."""
 
 
-class _Submitted(NamedTuple):
-    """A submission in the queue."""
+class _Work(NamedTuple):
+    """An entry of the queue: a submission, or other work on the write connection (`run`)."""
 
-    submission: Submission
     ticket: Ticket
-    events: int
-    size: int
-
-
-class _Command(NamedTuple):
-    """Other work on the write connection, in its turn."""
-
-    run: Callable[[sqlite3.Connection], Any]
-    ticket: Ticket
+    submission: Submission = ()
+    events: int = 0
+    size: int = 0
+    run: Callable[[sqlite3.Connection], Any] | None = None
 
 
 class Writer:
     """The queue and the thread of one log.
 
-    `failure` is why the file could not be written; None as long as it can. `heads` has the durable
-    ends of the streams that were written to.
+    `failure` is why the file could not be written; None as long as it can. `unwritten` has the
+    appends that were submitted and not written since, in order. `heads` has the durable ends of the
+    streams that were written to.
     """
 
     def __init__(
@@ -91,7 +86,7 @@ class Writer:
         self._appender = Appender(connection)
         self._projector = projector
         self._changed = Condition(Lock())
-        self._queue: deque[_Submitted | _Command] = deque()
+        self._queue: deque[_Work] = deque()
         self._queued_events = 0
         self._queued_size = 0
         self._room: Ticket | None = None
@@ -99,16 +94,10 @@ class Writer:
         self._committed_at = 0.0
         self._closing = False
         self.failure: WriteFailedError | None = None
+        self.unwritten: list[Append] = []
         self.heads: dict[str, Head] = {}
-        self._unwritten: list[Append] = []
-        self._thread = Thread(target=self._work, name="kindlm-store-writer", daemon=True)
+        self._thread = Thread(target=self._serve, name="kindlm-store-writer", daemon=True)
         self._thread.start()
-
-    @property
-    def unwritten(self) -> list[Append]:
-        """After a failure, the appends that were submitted and not written, in order."""
-        with self._changed:
-            return list(self._unwritten)
 
     def submit(self, submission: Submission) -> Ticket:
         """Put a submission into the queue.
@@ -121,7 +110,7 @@ class Writer:
             events += len(append.events)
             for event in append.events:
                 size += event.size
-        return self._enqueue(_Submitted(submission, Ticket(), events, size))
+        return self._enqueue(_Work(Ticket(), submission, events, size))
 
     def call(self, run: Callable[[sqlite3.Connection], Any]) -> Ticket:
         """Call a function with the write connection, after everything submitted before.
@@ -129,9 +118,9 @@ class Writer:
         Raises:
             StoreClosedError: The log is closed.
         """
-        return self._enqueue(_Command(run, Ticket()))
+        return self._enqueue(_Work(Ticket(), run=run))
 
-    def _enqueue(self, item: _Submitted | _Command) -> Ticket:
+    def _enqueue(self, work: _Work) -> Ticket:
         # Another thread may have held the lock when the process was forked.
         if forks.count != self._forks:
             raise StoreClosedError(FORKED)
@@ -139,22 +128,17 @@ class Writer:
             if self._closing:
                 message = "the event log is closed"
                 raise StoreClosedError(message)
-            failure = self.failure
-            if failure is None:
-                self._queue.append(item)
-                if isinstance(item, _Submitted):
-                    self._queued_events += item.events
-                    self._queued_size += item.size
-                    if self._idle:
-                        self._changed.notify()
-                else:
-                    # The thread may be in `_linger`.
+            if self.failure is None:
+                self._queue.append(work)
+                self._queued_events += work.events
+                self._queued_size += work.size
+                # A command also ends `_linger`.
+                if self._idle or work.run is not None:
                     self._changed.notify()
-            elif isinstance(item, _Submitted):
-                self._unwritten += item.submission
-        if failure is not None:
-            item.ticket.set_exception(failure)
-        return item.ticket
+                return work.ticket
+            self.unwritten += work.submission
+        work.ticket.set_exception(self.failure)
+        return work.ticket
 
     async def ready(self) -> None:
         """Wait until the queue is below its bounds."""
@@ -179,43 +163,40 @@ class Writer:
     def _is_full(self) -> bool:
         return self._queued_events >= MAX_QUEUED_EVENTS or self._queued_size >= MAX_QUEUED_SIZE
 
-    def _work(self) -> None:
+    def _serve(self) -> None:
         try:
-            while work := self._take():
+            while group := self._take():
                 try:
-                    if isinstance(work, _Command):
-                        self._run(work)
+                    if group[0].run is None:
+                        self._commit(group)
                     else:
-                        self._commit(work)
+                        self._run(group[0].run, group[0].ticket)
                 # No caller may wait forever, whatever the error.
                 except Exception as error:  # noqa: BLE001
-                    self._fail(work, error)
+                    self._fail(group, error)
         finally:
             self._disconnect()
 
-    def _take(self) -> list[_Submitted] | _Command | None:
-        """Return the next command, or the submissions before it; None at the end."""
+    def _take(self) -> list[_Work]:
+        """Return the next command, or the submissions before it; nothing at the end."""
         with self._changed:
             while not self._queue:
                 if self._closing:
-                    return None
+                    return []
                 self._idle = True
                 self._changed.wait()
                 self._idle = False
             self._linger()
-            first = self._queue[0]
-            if isinstance(first, _Command):
-                self._queue.popleft()
-                return first
-            group: list[_Submitted] = []
-            events = 0
-            while self._queue and events < _GROUP_EVENTS:
-                item = self._queue[0]
-                if isinstance(item, _Command):
-                    break
-                group.append(item)
-                events += item.events
-                self._queue.popleft()
+            group = [self._queue.popleft()]
+            events = group[0].events
+            while (
+                group[0].run is None
+                and self._queue
+                and self._queue[0].run is None
+                and events < _GROUP_EVENTS
+            ):
+                group.append(self._queue.popleft())
+                events += group[-1].events
             return group
 
     def _linger(self) -> None:
@@ -223,7 +204,7 @@ class Writer:
         length = 0
         while (
             length < len(self._queue)
-            and not isinstance(self._queue[-1], _Command)
+            and self._queue[-1].run is None
             and self._queued_events < _GROUP_EVENTS
             and not self._closing
             and (left := self._committed_at + _LINGER_S - time.monotonic()) > 0
@@ -232,84 +213,77 @@ class Writer:
             self._changed.wait(min(left, _QUIET_S))
         self._committed_at = time.monotonic()
 
-    def _run(self, command: _Command) -> None:
+    def _run(self, run: Callable[[sqlite3.Connection], Any], ticket: Ticket) -> None:
         try:
-            value = command.run(self._connection)
+            value = run(self._connection)
         # The caller gets the error of a command; the log goes on writing.
         except Exception as error:  # noqa: BLE001
             roll_back(self._connection)
-            self._appender.forget()
-            command.ticket.set_exception(error)
+            ticket.set_exception(error)
         else:
+            ticket.set_result(value)
+        finally:
             self._appender.forget()
-            command.ticket.set_result(value)
 
-    def _commit(self, group: Sequence[_Submitted]) -> None:
-        try:
-            outcomes = self._transaction([item.submission for item in group])
-        except sqlite3.IntegrityError:
-            # A submission repeats an event id: only that submission is refused.
-            for item in group:
-                self._settle([item], [self._alone(item.submission)])
-        else:
-            self._settle(group, outcomes)
-
-    def _transaction(self, submissions: Sequence[Submission]) -> list[ConflictError | None]:
+    def _commit(self, group: Sequence[_Work]) -> None:
+        """Write submissions in one transaction, and settle their tickets."""
+        outcomes: list[ConflictError | None]
         try:
             with immediate(self._connection):
                 # Another program may have created a trigger.
                 self._guard.check(self._connection)
-                outcomes = self._appender.write(submissions)
+                outcomes = self._appender.write([work.submission for work in group])
                 self._projector.fold()
+        except sqlite3.IntegrityError as error:
+            self._appender.forget()
+            # A submission repeats an event id: only that submission is refused.
+            if len(group) > 1:
+                for work in group:
+                    self._commit([work])
+                return
+            streams = ", ".join(dict.fromkeys(append.stream for append in group[0].submission))
+            conflict = ConflictError(streams, "an event with this id is recorded already")
+            conflict.__cause__ = error
+            outcomes = [conflict]
         except BaseException:
             self._appender.forget()
             raise
-        self.heads |= self._appender.ends
-        return outcomes
-
-    def _alone(self, submission: Submission) -> ConflictError | None:
-        try:
-            return self._transaction([submission])[0]
-        except sqlite3.IntegrityError as error:
-            streams = ", ".join(dict.fromkeys(append.stream for append in submission))
-            conflict = ConflictError(streams, "an event with this id is recorded already")
-            conflict.__cause__ = error
-            return conflict
-
-    def _settle(
-        self, group: Sequence[_Submitted], outcomes: Sequence[ConflictError | None]
-    ) -> None:
+        else:
+            self.heads |= self._appender.ends
         with self._changed:
-            for item in group:
-                self._queued_events -= item.events
-                self._queued_size -= item.size
-            room, self._room = (self._room, None) if not self._is_full() else (None, self._room)
+            for work in group:
+                self._queued_events -= work.events
+                self._queued_size -= work.size
+        self._report_room()
+        for work, refused in zip(group, outcomes, strict=True):
+            if refused is None:
+                work.ticket.set_result(None)
+            else:
+                work.ticket.set_exception(refused)
+
+    def _report_room(self) -> None:
+        """Let those continue who wait in `ready`, if the queue is below its bounds."""
+        with self._changed:
+            room = None
+            if not self._is_full():
+                room, self._room = self._room, None
         if room is not None:
             room.set_result(None)
-        for item, refused in zip(group, outcomes, strict=True):
-            if refused is None:
-                item.ticket.set_result(None)
-            else:
-                item.ticket.set_exception(refused)
 
-    def _fail(self, work: Sequence[_Submitted] | _Command, error: Exception) -> None:
+    def _fail(self, group: Sequence[_Work], error: Exception) -> None:
         """Stop writing: everything in the queue, now and later, becomes `unwritten`."""
         failure = WriteFailedError(f"the event log cannot be written: {error}")
         failure.__cause__ = error
-        first = [work] if isinstance(work, _Command) else work
         with self._changed:
             self.failure = failure
-            abandoned = [item for item in (*first, *self._queue) if not item.ticket.done()]
+            abandoned = [work for work in (*group, *self._queue) if not work.ticket.done()]
             self._queue.clear()
-            for item in abandoned:
-                if isinstance(item, _Submitted):
-                    self._unwritten += item.submission
+            for work in abandoned:
+                self.unwritten += work.submission
             self._queued_events = self._queued_size = 0
-            room, self._room = self._room, None
-        if room is not None:
-            room.set_result(None)
-        for item in abandoned:
-            item.ticket.set_exception(failure)
+        self._report_room()
+        for work in abandoned:
+            work.ticket.set_exception(failure)
 
     def _disconnect(self) -> None:
         try:
