@@ -33,11 +33,8 @@ _GRACE_POLLS = 5
 """How many polls the event loop may be blocked after a signal."""
 _IDLE_S = 300.0
 """How long the event loop may be blocked while no execution runs, by code that one left behind."""
-_ANNOUNCED_S = 2.0
-"""How long the child waits for the parent to announce a signal to the process group."""
 _TEXT_BYTES = 1 << 12
 _SHOWN_NAMES = 10
-_SIGNALLING = ("kill", "killpg")
 _PR_SET_PDEATHSIG = 1
 
 ENDED_BY_USER_CODE = 70
@@ -91,7 +88,6 @@ class Guard:
         self.user_code: dict[object, tuple[str, float]] = {}
         self._handlers: dict[signal.Signals, Any] = {}
         self._calling = 0
-        self._signals = 0
         self._counted = 0
         self._folder: Path | None = None
         self._exit = os._exit
@@ -157,21 +153,14 @@ class Guard:
         raise AssertionError("the process has ended")
 
     def is_new_signal(self) -> bool:
-        """Count a received signal; return whether it is not the relay of an earlier one.
+        """Return whether a received signal is one that the parent announced, for the first time.
 
-        A signal to the process group arrives twice: directly and from the parent. A signal that the
-        parent does not announce is from user code, and ends this process.
+        A signal to the process group arrives twice: directly, and from the parent, which announces
+        it before. One that the parent does not announce is from user code, and has no effect.
         """
         if self._memory is None:
             return True
-        self._signals += 1
-        until = time.monotonic() + _ANNOUNCED_S
-        while self._signals > 2 * (announced := self._memory.announced):
-            if time.monotonic() > until:
-                self._memory.how = _encoded("a signal to itself")
-                self._exit(1)
-            time.sleep(0.01)
-        is_new = self._counted < announced
+        is_new = self._counted < self._memory.announced
         self._counted += is_new
         return is_new
 
@@ -292,22 +281,20 @@ class Guard:
             raise KeyboardInterrupt
 
     def _watch_exits(self) -> None:
-        """Wrap functions that end or replace the process without a trace, or signal the parent."""
-        for name in ("_exit", "abort", "execv", "execve", "kill", "killpg"):
+        """Wrap functions that end or replace the process without a trace."""
+        for name in ("_exit", "abort", "execv", "execve"):
             watched = self._watched(name, getattr(os, name))
             for module in (os, sys.modules[os.name]):  # `posix` has the same functions
                 setattr(module, name, watched)
 
     def _watched(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **named: Any) -> Any:
-            if os.getpid() == self._pid and not self._signals_others(name, arguments):
+            if os.getpid() == self._pid:
                 first = repr(arguments[0])[:200] if arguments else ""
                 # Without a caller, Python itself calls at its end.
                 how = f"os.{name}({first}){_place(sys._getframe().f_back)}"  # noqa: SLF001
                 if self._memory is not None:
                     self._memory.how = _encoded(how)
-                    if name in _SIGNALLING:
-                        self._exit(1)  # the parent would take it for the user's signal
                 elif self._explain is not None:
                     self._explain(how)
                     code = arguments[0] if name == "_exit" and arguments else 1
@@ -316,14 +303,6 @@ class Guard:
 
         call.__name__, call.__doc__ = name, real.__doc__
         return call
-
-    def _signals_others(self, name: str, arguments: tuple[Any, ...]) -> bool:
-        """Return whether a call signals neither this process's group nor its parent."""
-        if name not in _SIGNALLING:
-            return False
-        own = (0, os.getpgrp()) if name == "killpg" else (0, -1, -os.getpgrp(), os.getppid())
-        is_signal = self._memory is not None and len(arguments) == 2 and bool(arguments[1])
-        return not (is_signal and arguments[0] in own)
 
     # In the parent.
 
