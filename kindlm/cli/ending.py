@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
@@ -19,21 +19,29 @@ unless `--exit-codes pytest` is given."""
 
 
 @contextmanager
+def handling(
+    numbers: Iterable[signal.Signals], handler: Callable[[int, FrameType | None], object]
+) -> Iterator[None]:
+    """Handle signals with `handler` while the context lasts."""
+    before = {number: signal.getsignal(number) for number in numbers}
+    for number in before:
+        signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
+
+
+@contextmanager
 def loading() -> Iterator[None]:
     """Import modules without garbage collection, and end the process on Ctrl-C or SIGTERM.
 
     A KeyboardInterrupt during an import would show a traceback, or get lost in Python's import
     system.
     """
-    before = {number: signal.getsignal(number) for number in _SIGNALS}
-    for number in _SIGNALS:
-        signal.signal(number, lambda _number, _frame: os._exit(1))
-    try:
-        with put_off():
-            yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with handling(_SIGNALS, lambda _number, _frame: os._exit(1)), put_off():
+        yield
 
 
 def interrupt_on_signals() -> None:

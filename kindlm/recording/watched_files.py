@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 import kindlm
-from kindlm.dataclass import dataclass
 from kindlm.formats.discovery import files_by_folder, is_skipped
 from kindlm.formats.recognition import SUFFIXES
 from kindlm.recording.loading import Loaded
@@ -52,8 +51,7 @@ class Tree(NamedTuple):
     suffix: str
 
 
-@dataclass(frozen=True, slots=True)
-class WatchedFiles:
+class WatchedFiles(NamedTuple):
     """The files that a run depends on; paths are absolute.
 
     Attributes:
@@ -95,18 +93,12 @@ class WatchedFiles:
     def joined(self, other: WatchedFiles) -> WatchedFiles:
         """Return the union with other files."""
         return WatchedFiles(
-            files=self.files | other.files,
-            trees=self.trees | other.trees,
-            places=self.places | other.places,
+            self.files | other.files, self.trees | other.trees, self.places | other.places
         )
 
 
 def watched_files(paths: Sequence[Path], loaded: Loaded, root: Path) -> WatchedFiles:
-    """Return the files that a run of these paths depends on, as far as it could be loaded.
-
-    These are the suites, the files that they refer to, the `.env` files, the project's
-    configuration, and the files of its agents.
-    """
+    """Return the files that the suites in these paths depend on."""
     files = {
         *loaded.files,
         *(path for path in paths if not path.is_dir()),
@@ -115,13 +107,11 @@ def watched_files(paths: Sequence[Path], loaded: Loaded, root: Path) -> WatchedF
         configuration_file(root),
     }
     made_of = {each for suite in loaded.suites for each in _made_of(suite, root)}
-    files |= {each for each in made_of if isinstance(each, Path)}
+    made_of.update(_imported(loaded, root))
     return WatchedFiles(
-        files=frozenset(path.absolute() for path in files),
-        trees=frozenset(each for each in made_of if isinstance(each, Tree)).union(
-            _imported(loaded, root)
-        ),
-        places=frozenset(
+        frozenset(path.absolute() for path in (*files, *made_of) if isinstance(path, Path)),
+        frozenset(each for each in made_of if isinstance(each, Tree)),
+        frozenset(
             Tree(path.absolute(), suffix) for path in paths if path.is_dir() for suffix in SUFFIXES
         ),
     )

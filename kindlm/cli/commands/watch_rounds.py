@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from kindlm.cli.console import note, or_fail, refuse, show
+from kindlm.cli.ending import handling
 from kindlm.cli.history import project_here
 from kindlm.cli.options import TestOptions, given_again
 from kindlm.cli.reporters import parse_reporters, spare
@@ -56,8 +57,10 @@ def watch_tests(options: TestOptions) -> int:
     arguments = [*given_again(options, others), "--", *map(str, options.paths)]
 
     async def watch() -> int:
-        rounds = _Rounds(arguments)
-        with rounds.ended_by_signals():
+        rounds, loop = _Rounds(arguments), asyncio.get_running_loop()
+        # Signals stay ignored, as with nohup or in the background.
+        numbers = [each for each in _SIGNALS if signal.getsignal(each) is not signal.SIG_IGN]
+        with handling(numbers, lambda number, _: loop.call_soon_threadsafe(rounds.end, number)):
             return await Watch(lambda: look(options), rounds.run, tell, show).until(rounds.stop)
 
     return asyncio.run(watch())
@@ -97,35 +100,24 @@ class Watch:
     _files: WatchedFiles = field(default=WatchedFiles(), init=False)
     _errors: tuple[Problem, ...] = field(default=(), init=False)
     _stamps: Stamps = field(default_factory=dict, init=False)
-    _rounds: int = field(default=0, init=False)
     _repeated_for: frozenset[Path] = field(default=frozenset(), init=False)
 
     async def until(self, stop: asyncio.Event) -> int:
         """Run a round after each change; return the exit code of the last one."""
-        code = 1
-        self._look_again()
+        code, rounds = 1, 0
+        self._load()
         is_due = self._is_sound()
         while not stop.is_set():
             if is_due:
-                code = await self._round(stop)
-            if not await self._changed(stop):
-                break
-            is_due = self._take_changes()
-        return code
-
-    async def _round(self, stop: asyncio.Event) -> int:
-        self._rounds += 1
-        self.tell(f"── Round {self._rounds} ──")
-        code = await self.run_round()
-        if stop.is_set():
-            return code
-        self.tell(f"Round {self._rounds} {'passed' if code == 0 else 'did not pass'}.")
-        self._spare_what_tests_write()
-        if self._repeated_for:
-            self.tell(f"Changed while it ran: {_names(self._repeated_for)}. Testing again.")
-        else:
-            files = sum(map(self._files.matters, self._stamps))
-            self.tell(f"Waiting for changes to {count(files, 'file')}; Ctrl-C ends.")
+                rounds += 1
+                self.tell(f"── Round {rounds} ──")
+                code = await self.run_round()
+                if stop.is_set():
+                    break
+                self.tell(f"Round {rounds} {'passed' if code == 0 else 'did not pass'}.")
+                self._spare_what_tests_write()
+            if await self._changed(stop):
+                is_due = self._take_changes()
         return code
 
     def _spare_what_tests_write(self) -> None:
@@ -135,8 +127,7 @@ class Watch:
         """
         now = self._files.stamps()
         during = frozenset(filter(self._files.matters, changed(self._stamps, now)))
-        written = during & self._repeated_for
-        if written:
+        if written := during & self._repeated_for:
             self.tell(
                 f"Changed in both of the last rounds: {_names(written)}. If the tests did not write"
                 " that, save it once more."
@@ -144,6 +135,11 @@ class Watch:
             others = {path: stamp for path, stamp in self._stamps.items() if path not in written}
             self._stamps = others | {path: now[path] for path in written if path in now}
         self._repeated_for = during - written
+        if self._repeated_for:
+            self.tell(f"Changed while it ran: {_names(self._repeated_for)}. Testing again.")
+        else:
+            files = sum(map(self._files.matters, self._stamps))
+            self.tell(f"Waiting for changes to {count(files, 'file')}; Ctrl-C ends.")
 
     async def _changed(self, stop: asyncio.Event) -> bool:
         """Wait for changes, and until there are no more; return False if stopped before."""
@@ -164,7 +160,7 @@ class Watch:
     def _take_changes(self) -> bool:
         """Load changed files; return whether a round is due."""
         errors, paths = self._errors, changed(self._stamps, self._files.stamps())
-        self._look_again()
+        self._load()
         relevant = frozenset(filter(self._files.matters, paths))
         if not relevant and errors == self._errors:
             return False
@@ -172,8 +168,8 @@ class Watch:
             self.tell(f"Changed: {_names(new)}")
         return self._is_sound()
 
-    def _look_again(self) -> None:
-        """Load the watched files, again if they change meanwhile."""
+    def _load(self) -> None:
+        """Load the files, again if they change meanwhile."""
         while True:
             before = self._files.stamps()
             found, self._errors = self.look()
@@ -185,12 +181,11 @@ class Watch:
 
     def _is_sound(self) -> bool:
         """Return whether the tests can run; if not, show the errors."""
-        if not self._errors:
-            return True
-        self._repeated_for = frozenset()
-        self.show(self._errors)
-        self.tell("No tests run until that is fixed. Waiting for changes; Ctrl-C ends.")
-        return False
+        if self._errors:
+            self._repeated_for = frozenset()
+            self.show(self._errors)
+            self.tell("No tests run until that is fixed. Waiting for changes; Ctrl-C ends.")
+        return not self._errors
 
 
 class _Rounds:
@@ -200,57 +195,27 @@ class _Rounds:
     from here.
     """
 
-    def __init__(self, arguments: Sequence[str]) -> None:
+    def __init__(self, arguments: Iterable[str]) -> None:
         self.stop = asyncio.Event()
-        self._arguments = tuple(arguments)
+        self._command = [*KINDLM, "test", *arguments]
         self._process: asyncio.subprocess.Process | None = None
 
     async def run(self) -> int:
         """Run one round, with its output on these streams; return its exit code."""
-        process = await asyncio.create_subprocess_exec(
-            *KINDLM,
-            "test",
-            *self._arguments,
-            stdin=asyncio.subprocess.DEVNULL,
-            start_new_session=True,
+        self._process = await asyncio.create_subprocess_exec(
+            *self._command, stdin=asyncio.subprocess.DEVNULL, start_new_session=True
         )
-        self._process = process
-        if self.stop.is_set():
-            # The signal came while it was started.
-            self._send(signal.SIGINT)
-        try:
-            return await process.wait()
-        finally:
-            if process.returncode is None:
-                self._send(signal.SIGTERM)
-                await process.wait()
-            self._process = None
+        if self.stop.is_set():  # the signal came while it was started
+            self._process.send_signal(signal.SIGINT)
+        return await self._process.wait()
 
-    @contextmanager
-    def ended_by_signals(self) -> Iterator[None]:
-        """End the rounds on Ctrl-C, SIGTERM or SIGHUP while the context lasts."""
-        loop = asyncio.get_running_loop()
-        before = {number: signal.getsignal(number) for number in _SIGNALS}
-        # Signals stay ignored, as with nohup or in the background.
-        handled = [number for number in _SIGNALS if before[number] is not signal.SIG_IGN]
-        for number in handled:
-            loop.add_signal_handler(number, self._on_signal, number)
-        try:
-            yield
-        finally:
-            for number in handled:
-                loop.remove_signal_handler(number)
-                signal.signal(number, before[number])
-
-    def _on_signal(self, number: signal.Signals) -> None:
+    def end(self, number: int) -> None:
+        """Pass a signal to the current round, and start no other one."""
         if guard.is_new_signal():
             self.stop.set()
-            self._send(number)
-
-    def _send(self, number: signal.Signals) -> None:
-        if self._process is not None:
-            with suppress(ProcessLookupError):
-                self._process.send_signal(number)
+            if self._process is not None:
+                with suppress(ProcessLookupError):
+                    self._process.send_signal(number)
 
 
 def _names(paths: Iterable[Path]) -> str:
@@ -264,9 +229,8 @@ def _check_options(options: TestOptions) -> None:
         "--force-resume": options.force_resume,
         "--dry-run": options.dry_run,
     }
-    for name, is_given in given.items():
-        if is_given:
-            refuse(
-                f"{name} does something once, and --watch runs the tests again and again.",
-                f"Leave out one of the two: kindlm test {name}",
-            )
+    if name := next((name for name, is_given in given.items() if is_given), None):
+        refuse(
+            f"{name} does something once, and --watch runs the tests again and again.",
+            f"Leave out one of the two: kindlm test {name}",
+        )
