@@ -6,8 +6,6 @@ looked up under the names of all conventions in turn.
 
 from __future__ import annotations
 
-import ast
-import json
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any
@@ -254,8 +252,6 @@ def capture_hint(span: Span) -> str:
 def arguments(span: Span) -> Any:
     """Return the arguments of a tool call, None if they are unknown."""
     value = _json(fact(span, "arguments"))
-    if isinstance(value, str):
-        value = _literal(value)
     if isinstance(value, dict):
         # First decorated Python functions and tools of smolagents, then tools of LangChain.
         called = value.keys() - {"sanitize_inputs_outputs"}
@@ -271,7 +267,7 @@ def result(span: Span) -> Any:
     value = _json(fact(span, "result"))
     if isinstance(value, dict) and value.keys() == {"output", "kwargs"}:
         value = value["output"]  # tools of LangChain
-    if (message := _tool_message(value)) is not None:
+    if (message := _serialised_result(value)) is not None:
         value = _json(message.get("content"))
     if value is None and span.is_error:
         return {"error": span.status_message or str(span.attributes.get("error.type", "failed"))}
@@ -280,20 +276,15 @@ def result(span: Span) -> Any:
 
 def call_id(span: Span) -> Any:
     """Return the id of a tool call, None if it is unknown."""
-    message = _tool_message(_json(fact(span, "result"))) or {}
+    message = _serialised_result(_json(fact(span, "result"))) or {}
     return fact(span, "call id") or message.get("tool_call_id")
 
 
-def _tool_message(value: Any) -> dict[str, Any] | None:
-    """Return the content of a result that LangChain serialised as a message; else None."""
-    if not isinstance(value, dict):
-        return None
-    inner = value.get("kwargs")
-    if "lc" in value and isinstance(inner, dict):
-        return inner
-    inner = value.get("data")
-    is_tool = value.get("type") == "tool" and isinstance(inner, dict) and "tool_call_id" in inner
-    return inner if is_tool else None
+def _serialised_result(value: Any) -> dict[str, Any] | None:
+    """Return the message that LangChain serialised as a result; None for any other result."""
+    message = unwrapped(value)
+    is_message = message is not value and ("lc" in value or message["role"] == "tool")
+    return message if is_message else None
 
 
 _CLASSES = {
@@ -313,9 +304,9 @@ def unwrapped(value: Any) -> Any:
         name = str(path[-1]).removesuffix("Chunk") if isinstance(path, list) and path else ""
         return {"role": _CLASSES[name], **inner} if name in _CLASSES else inner
     inner = value.get("data")
-    if isinstance(inner, dict) and "content" in inner and isinstance(value.get("type"), str):
-        return {"role": value["type"], **inner}
-    return value
+    if not isinstance(inner, dict) or {"content", "tool_call_id"}.isdisjoint(inner):
+        return value
+    return {"role": value["type"], **inner} if "type" in value else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,19 +318,35 @@ class AskedCall:
     arguments: Any
 
 
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A message to or from a model.
+
+    `results` are tool results by the ids of their calls. `is_whole` means that the message has only
+    text, calls and results. `ended` is the finish reason.
+    """
+
+    role: str
+    text: str
+    calls: tuple[AskedCall, ...]
+    results: Mapping[str, Any]
+    is_whole: bool
+    ended: Any
+
+
 def calls_said(span: Span) -> tuple[list[AskedCall], bool]:
     """Return the tool calls at the end of a model call, and whether these are all.
 
     They may be incomplete if the span holds neither a call nor a text of the answer, or if messages
     are cut off. The finish reason "stop" proves nothing: some models give it with tool calls.
     """
-    messages = list(_messages(span, "said"))
-    calls = [call for message in messages for call in _calls(message)]
-    if any(isinstance(message, str) for message in messages):
+    answer = _answer(span)
+    calls = [call for each in answer for call in each.calls]
+    if any(isinstance(value, str) for value in _values(span, "said")):
         return calls, False
     if calls or span.is_error:
         return calls, True
-    is_text = bool(fact(span, "text")) or any(map(_has_text, messages))
+    is_text = bool(fact(span, "text")) or any(each.text for each in answer)
     return [], is_text and not ended_for_tools(span)
 
 
@@ -347,40 +354,32 @@ def ended_for_tools(span: Span) -> bool:
     """Return whether the span's finish reason says that the model called tools."""
     ended = fact(span, "finish")
     reasons = list(ended) if isinstance(ended, list) else [ended]
-    for message in _messages(span, "said"):
-        reasons += [part.get("finish_reason") for part in _parts(message)]
+    reasons += [each.ended for each in _answer(span)]
     return any(str(each).lower().rpartition(".")[2] in _ENDED_FOR_TOOLS for each in reasons)
 
 
 def said(span: Span) -> Any:
     """Return the answer of a model as far as the span holds it."""
-    return fact(span, "text") or next(_messages(span, "said"), None)
+    return fact(span, "text") or next(_values(span, "said"), None)
+
+
+def _answer(span: Span) -> list[Said]:
+    return [each for value in _values(span, "said") for each in messages_in(value)]
 
 
 def results_asked(span: Span) -> dict[str, Any]:
     """Return the tool results in the messages to a model, by the ids of their calls."""
-    return {key: value for message in _messages(span, "asked") for key, value in _results(message)}
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """A message to a model. `is_whole` means that it has only text, calls and results."""
-
-    role: str
-    text: str
-    calls: tuple[AskedCall, ...]
-    results: Mapping[str, Any]
-    is_whole: bool
+    asked = (each for value in _values(span, "asked") for each in messages_in(value))
+    return {key: value for each in asked for key, value in each.results.items()}
 
 
 def conversation(span: Span) -> list[Said]:
     """Return the messages to a model or an agent, oldest first, with the system text."""
-    said = next(filter(None, map(messages_in, _messages(span, "asked"))), [])
-    if not said:
-        said = messages_in(_json(fact(span, "input")))
+    attributes = map(messages_in, (*_attributes(span, "asked"), _json(fact(span, "input"))))
+    said = next(filter(None, attributes), [])
     for role in () if said else ("system", "user"):
-        for attributes in span.events.get(f"gen_ai.{role}.message", ()):
-            said.append(_said({**attributes, "role": role}))
+        for of_event in span.events.get(f"gen_ai.{role}.message", ()):
+            said.append(_said({**of_event, "role": role}))
     system = _json(fact(span, "system"))
     if system is not None:
         key = "content" if isinstance(system, str) else "parts"
@@ -388,21 +387,38 @@ def conversation(span: Span) -> list[Said]:
     return said
 
 
-def messages_in(value: Any) -> list[Said]:
-    """Return messages in any form that spans or inputs of frameworks have."""
-    while isinstance(value, list) and len(value) == 1 and isinstance(value[0], list):
-        value = value[0]  # LangChain calls models with lists of conversations
+_HOLDERS = (
+    "messages", "generations", "choices", "message", "output", "outputs", "input", "inputs",
+    "prompt", "question", "query",
+)  # fmt: skip
+"""Keys that hold messages in inputs and outputs, in the order in which they are tried."""
+
+
+def messages_in(value: Any, depth: int = 0) -> list[Said]:
+    """Return the messages in an input or output, in any form of a model's API or a framework.
+
+    A text alone is a message of the user.
+    """
+    value = unwrapped(value)
     if isinstance(value, str):
-        return [_said({"role": "user", "content": value})] if value.strip() else []
-    if isinstance(value, list):
-        return [_said(each) for each in value if isinstance(each, dict)]
-    if not isinstance(value, dict):
+        read = _json(value) if value[:1] in ("[", "{") else value
+        if isinstance(read, str):
+            return [_said({"role": "user", "content": value})] if value.strip() else []
+        value = read
+    if depth > _DEPTH or not isinstance(value, list | dict):
         return []
-    inner = _first(value, "messages", "inputs", "input", "prompt", "question", "query", "message")
-    found = messages_in(inner)
-    if isinstance(value.get("system"), str):
-        found.insert(0, _said({"role": "system", "content": value["system"]}))
-    return found
+    if isinstance(value, list):
+        if len(value) == 2 and all(isinstance(each, str) for each in value):
+            return [_said({"role": value[0], "content": value[1]})]  # a form of LangChain
+        return [said for each in value for said in messages_in(each, depth + 1)]
+    if not _OF_MESSAGE.isdisjoint(value) or _is_bare_call(value):
+        return [_said(value)]
+    held = _first(value, *_HOLDERS)
+    if held is None:
+        return [_said(value)]
+    system = _first(value, "system", "instructions")
+    before = [_said({"role": "system", "content": system})] if system else []
+    return before + messages_in(held, depth + 1)
 
 
 _ROLES = {
@@ -415,30 +431,73 @@ _ROLES = {
     "function": "tool",
 }
 _TEXTS = frozenset({"text", "input_text", "output_text"})
+_CALL_TYPES = frozenset({"tool_call", "tool-call", "tool_use", "function_call"})
+_RESULT_TYPES = frozenset(
+    {"tool_call_response", "tool-result", "tool_result", "function_call_output"}
+)
 
 
 def _said(message: dict[str, Any]) -> Said:
-    message = unwrapped(message)
-    if str(message.get("content")).startswith("[{"):  # parts as text, as OpenLLMetry writes them
-        message = message | {"content": _json(message["content"])}
-    role, texts, is_whole = "", list[str](), True
+    content = message.get("content")
+    if isinstance(content, str) and content.startswith('[{"type"'):  # parts, in OpenLLMetry's form
+        message = message | {"content": _json(content)}
+    role, texts, is_whole, ended = "", list[str](), True, None
+    calls, results = list[AskedCall](), dict[str, Any]()
     for part in _parts(message):
         kind = str(part.get("type"))
         role = role or str(part.get("role") or (kind if kind in _ROLES else ""))
-        if kind in _RESULT_TYPES or kind in _CALL_TYPES or isinstance(part.get("function"), dict):
+        ended = ended or part.get("finish_reason")
+        results |= _results(part, kind)
+        if kind in _RESULT_TYPES:
             continue
-        texts += [text for key in ("content", "text") if isinstance(text := part.get(key), str)]
-        has_kind = "type" in part and part is not message and kind not in _ROLES
-        is_whole = is_whole and not (has_kind and kind not in _TEXTS)
-    role = _ROLES.get(role.lower(), role.lower())
-    results = dict(_results(message))
+        function = part.get("function")
+        inner = function if isinstance(function, dict) else part
+        is_call = kind in _CALL_TYPES or "toolName" in part or _is_bare_call(part)
+        if inner is not part or is_call:
+            key = _first(part, "id", "toolCallId", "toolUseId", "call_id")
+            name = _first(inner, "name", "toolName")
+            given = _json(_first(inner, "arguments", "args", "input"))
+            calls.append(AskedCall(str(key or ""), str(name or ""), given))
+        if inner is part and kind not in _CALL_TYPES:
+            texts += [text for key in ("content", "text") if isinstance(text := part.get(key), str)]
+            has_kind = "type" in part and part is not message and kind not in _ROLES
+            is_whole = is_whole and not (has_kind and kind not in _TEXTS)
+    role = _ROLES.get(role.lower(), role.lower()) or "user"
     text = "" if role == "tool" else "\n".join(text for text in texts if text != _HIDDEN)
-    return Said(role, text, tuple(_calls(message)), results, is_whole)
+    return Said(role, text, tuple(calls), results, is_whole, ended)
+
+
+def _is_bare_call(part: Mapping[str, Any]) -> bool:
+    """Return whether a part is a call in older conventions, of Bedrock, or of Gemini."""
+    return "name" in part and not {"arguments", "args", "input"}.isdisjoint(part)
+
+
+def _results(part: dict[str, Any], kind: str) -> dict[str, Any]:
+    """Return the tool result that a part of a message is, by the id of its call."""
+    of_bedrock = part.get("toolResult")
+    if isinstance(of_bedrock, dict) and {"toolUseId", "content"} <= of_bedrock.keys():
+        # The form of Bedrock's Converse API, which Strands Agents uses.
+        content = of_bedrock["content"]
+        if isinstance(content, list) and len(content) == 1 and isinstance(content[0], dict):
+            content = _json(_first(content[0], "text", "json"))
+        failed = of_bedrock.get("status") == "error"
+        return {str(of_bedrock["toolUseId"]): {"error": content} if failed else content}
+    # A message in an event `gen_ai.tool.message` has no role.
+    is_result = (
+        kind in _RESULT_TYPES or part.get("role") == "tool" or {"id", "content"} <= set(part)
+    )
+    if not is_result:
+        return {}
+    key = _first(part, "tool_call_id", "toolCallId", "tool_use_id", "call_id", "id")
+    value = _first(part, "response", "result", "output", "content")
+    if isinstance(value, dict) and value.keys() == {"type", "value"}:
+        value = value["value"]  # the AI SDK wraps results with their type
+    return {key: _json(value)} if isinstance(key, str) and value is not None else {}
 
 
 def tools_given(span: Span) -> tuple[ToolDefinition, ...]:
     """Return the definitions of the tools that a model got, as far as the span has them."""
-    found = (each for value in _messages(span, "tools") for each in definitions_in(value))
+    found = (each for value in _values(span, "tools") for each in definitions_in(value))
     return tuple({each.name: each for each in found}.values())
 
 
@@ -463,7 +522,15 @@ def definitions_in(value: Any, depth: int = 0) -> Iterator[ToolDefinition]:
 _SCHEMAS = ("parameters", "input_schema", "inputSchema", "parameters_json_schema")
 
 
-def _messages(span: Span, which: str) -> Iterator[Any]:
+def _values(span: Span, which: str) -> Iterator[Any]:
+    """Yield the values of attributes and events that hold messages."""
+    yield from _attributes(span, which)
+    for event in _EVENTS[which]:
+        for attributes in span.events.get(event, ()):
+            yield {key.rpartition(".")[2]: _json(value) for key, value in attributes.items()}
+
+
+def _attributes(span: Span, which: str) -> Iterator[Any]:
     for name in _NAMES[which]:
         value = _json(span.attributes.get(name))
         if value is not None and value != _HIDDEN:
@@ -472,9 +539,6 @@ def _messages(span: Span, which: str) -> Iterator[Any]:
         nested = _nested(span.attributes, prefix)
         if nested:
             yield [nested[key] for key in sorted(nested, key=lambda key: (len(key), key))]
-    for event in _EVENTS[which]:
-        for attributes in span.events.get(event, ()):
-            yield {key.rpartition(".")[2]: _json(value) for key, value in attributes.items()}
 
 
 def _nested(attributes: Mapping[str, Any], prefix: str) -> dict[str, Any]:
@@ -500,10 +564,8 @@ _WITHIN = (
     "message_content", "toolUse", "function_call", "functionCall",
 )  # fmt: skip
 """Keys under which a message holds other messages, parts and calls."""
-_CALL_TYPES = frozenset({"tool_call", "tool-call", "tool_use", "function_call"})
-_RESULT_TYPES = frozenset(
-    {"tool_call_response", "tool-result", "tool_result", "function_call_output"}
-)
+_OF_MESSAGE = {"role", "toolName", "call_id", "finish_reason", *_WITHIN} - {"message", "messages"}
+"""Keys that only messages have."""
 
 
 def _parts(value: Any, depth: int = 0) -> Iterator[dict[str, Any]]:
@@ -523,67 +585,9 @@ def _parts(value: Any, depth: int = 0) -> Iterator[dict[str, Any]]:
                 yield from _parts(value[key], depth + 1)
 
 
-def _calls(message: Any) -> Iterator[AskedCall]:
-    for part in _parts(message):
-        function = part.get("function")
-        inner = function if isinstance(function, dict) else part
-        is_call = inner is not part or str(part.get("type")) in _CALL_TYPES or "toolName" in part
-        # Parts in older conventions, of Bedrock and of Gemini have neither type nor function.
-        is_call = is_call or (
-            "name" in part and not {"arguments", "args", "input"}.isdisjoint(part)
-        )
-        if not is_call or str(part.get("type")) in _RESULT_TYPES:
-            continue
-        name = _first(inner, "name", "toolName")
-        given = _json(_first(inner, "arguments", "args", "input"))
-        call_id = _first(part, "id", "toolCallId", "toolUseId", "call_id")
-        yield AskedCall(str(call_id or ""), str(name or ""), given)
-
-
-def _has_text(message: Any) -> bool:
-    texts = (part.get(key) for part in _parts(message) for key in ("content", "text"))
-    return any(isinstance(text, str) and text not in ("", _HIDDEN) for text in texts)
-
-
-def _results(message: Any) -> Iterator[tuple[str, Any]]:
-    for part in _parts(message):
-        of_bedrock = part.get("toolResult")
-        if isinstance(of_bedrock, dict) and {"toolUseId", "content"} <= of_bedrock.keys():
-            yield str(of_bedrock["toolUseId"]), _result_of_bedrock(of_bedrock)
-            continue
-        is_result = str(part.get("type")) in _RESULT_TYPES or part.get("role") == "tool"
-        # A message in an event `gen_ai.tool.message` has no role.
-        if not is_result and not {"id", "content"} <= part.keys():
-            continue
-        key = _first(part, "tool_call_id", "toolCallId", "tool_use_id", "call_id", "id")
-        value = _first(part, "response", "result", "output", "content")
-        if isinstance(value, dict) and value.keys() == {"type", "value"}:
-            value = value["value"]  # the AI SDK wraps results with their type
-        if isinstance(key, str) and value is not None:
-            yield key, _json(value)
-
-
-def _result_of_bedrock(part: dict[str, Any]) -> Any:
-    """Return a tool result in the form of Bedrock's Converse API, which Strands Agents uses."""
-    content = part["content"]
-    if isinstance(content, list) and len(content) == 1 and isinstance(content[0], dict):
-        content = _json(_first(content[0], "text", "json"))
-    return {"error": content} if part.get("status") == "error" else content
-
-
 def _first(value: Mapping[str, Any], *keys: str) -> Any:
     return next((value[key] for key in keys if value.get(key) is not None), None)
 
 
 def _json(value: Any) -> Any:
     return read_json(value) if isinstance(value, str) else value
-
-
-def _literal(text: str) -> Any:
-    """Return the value of a Python literal, the form of arguments of some LangChain tools."""
-    if not text.startswith("{") or len(text) > 100_000:
-        return text
-    try:
-        return json.loads(json.dumps(ast.literal_eval(text), allow_nan=False))
-    except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
-        return text

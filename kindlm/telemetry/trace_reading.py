@@ -232,8 +232,10 @@ class _Slot:
     @property
     def arguments(self) -> Any:
         reported = _first(self.group, dialects.arguments)
-        # LangChain reports the argument of a tool with one parameter by its value alone.
-        return self.asked.arguments if self.asked and not isinstance(reported, dict) else reported
+        if isinstance(reported, dict):
+            return reported
+        # LangChain reports arguments as a Python literal, or the only one by its value alone.
+        return self.asked.arguments if self.asked else None
 
     def use(self, results: Mapping[str, Any]) -> ToolUse:
         response = _first(self.group, dialects.result)

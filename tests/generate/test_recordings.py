@@ -391,7 +391,7 @@ def test_what_is_not_enough_is_left_out_with_the_reason(
         "trace 44444444": "no message of a user",
         "55555555": "Pass --provider and --model, or --agent",
         "66666666": "Pass --provider and --model, or --agent",
-        "77777777": "The arguments of lookup are not a JSON object",
+        "77777777": 'do not contain the arguments of "lookup"',
     }.items():
         assert any(name in line and why in line for line in told.splitlines()), name
 

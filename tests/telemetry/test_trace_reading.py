@@ -42,12 +42,6 @@ TOOLS = {
         "input.value": TEXT,
         "output.value": SENT,
     },
-    "openinference of langchain": {
-        "openinference.span.kind": "TOOL",
-        "tool.name": "lookup",
-        "input.value": "{'order_id': 'A1'}",
-        "output.value": SENT,
-    },
     "openinference of smolagents": {
         "openinference.span.kind": "TOOL",
         "tool.name": "lookup",
@@ -385,6 +379,10 @@ UNKNOWN = {
     "no end": ([{"gen_ai.operation.name": "chat"}], "OTEL_INSTRUMENTATION_GENAI_CAPTURE"),
     "no arguments": (
         [{"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "lookup"}],
+        'the arguments of "lookup"',
+    ),
+    "arguments of langchain, without the model that wrote them": (
+        [TOOLS["openinference"] | {"input.value": "{'order_id': 'A1'}"}],
         'the arguments of "lookup"',
     ),
     "hidden": (

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from kindlm.dataclass import replace
 from kindlm.strict_json import read_json
 from kindlm.telemetry import dialects
+from kindlm.telemetry.dialects import Kind
 from kindlm.telemetry.spans import Span
 from kindlm.wires import objects
 
@@ -72,42 +72,35 @@ def _is_observation(value: Any) -> bool:
     )
 
 
+_LANGFUSE = {"GENERATION": Kind.CHAT, "TOOL": Kind.TOOL}
+
+
 def _langfuse_spans(trace: _Object | None, observations: list[_Object]) -> Iterator[Span]:
     """Yield the spans of observations, below a span of their trace if it is known."""
     root = ""
     if trace is not None:
-        key = str(trace.get("id"))
+        key, begun = trace.get("id"), trace.get("timestamp")
         root = f"trace {key}"
-        name = str(trace.get("name") or key)
-        begun, session = trace.get("timestamp"), _get(trace, "sessionId")
-        span = _exported_span(key, root, "", name, (begun, begun), session=session)
-        yield _agent_span(span, trace.get("input"), trace.get("output"))
+        session = {"session.id": _get(trace, "sessionId")}
+        ids, given = (key, root, ""), trace.get("input")
+        yield _span(Kind.AGENT, ids, trace.get("name") or key, (begun, begun), given, None, session)
     for each in observations:
-        span = _exported_span(
-            str(_get(each, "traceId")),
-            str(each.get("id")),
-            str(_get(each, "parentObservationId") or root),
-            str(each.get("name") or _get(each, "traceName") or ""),
+        usage = _object(_get(each, "usageDetails") or each.get("usage"))
+        yield _span(
+            _LANGFUSE.get(each["type"], Kind.AGENT),
+            (_get(each, "traceId"), each.get("id"), _get(each, "parentObservationId") or root),
+            each.get("name") or _get(each, "traceName"),
             (_get(each, "startTime"), _get(each, "endTime")),
-            error=str(_get(each, "statusMessage") or "failed")
-            if each.get("level") == "ERROR"
-            else None,
-            session=_get(each, "sessionId"),
+            each.get("input"),
+            each.get("output"),
+            {
+                "session.id": _get(each, "sessionId"),
+                "gen_ai.request.model": each.get("model") or _get(each, "providedModelName"),
+                "gen_ai.usage.input_tokens": usage.get("input"),
+                "gen_ai.usage.output_tokens": usage.get("output"),
+            },
+            each.get("level") == "ERROR" and (_get(each, "statusMessage") or "failed"),
         )
-        inputs, outputs = each.get("input"), each.get("output")
-        match each["type"]:
-            case "GENERATION":
-                usage = _object(_get(each, "usageDetails") or each.get("usage"))
-                facts = {
-                    "gen_ai.request.model": each.get("model") or _get(each, "providedModelName"),
-                    "gen_ai.usage.input_tokens": usage.get("input"),
-                    "gen_ai.usage.output_tokens": usage.get("output"),
-                }
-                yield _chat_span(span, inputs, outputs, facts)
-            case "TOOL":
-                yield _tool_span(span, inputs, outputs)
-            case _:
-                yield _agent_span(span, inputs, outputs)
 
 
 def _get(value: _Object, key: str) -> Any:
@@ -134,41 +127,44 @@ def _langsmith_runs(values: list[Any]) -> Iterator[_Object]:
             waiting += reversed(objects(value.get("runs")))
 
 
+_LANGSMITH = {"llm": Kind.CHAT, "tool": Kind.TOOL}
+
+
 def _langsmith_span(run: _Object) -> Span:
     # The dotted order of a run contains the ids of all its ancestors:
     # "20261123T155404Z<root>.….<run>".
     above = [part.rpartition("Z")[2] for part in str(run.get("dotted_order") or "").split(".")]
-    extra = _object(run.get("extra"))
-    metadata = _object(extra.get("metadata"))
+    extra, given, said = _object(run.get("extra")), run.get("inputs"), run.get("outputs")
+    metadata, parameters = _object(extra.get("metadata")), _object(extra.get("invocation_params"))
     threads = (metadata.get(key) for key in ("thread_id", "session_id", "conversation_id"))
-    span = _exported_span(
-        str(run.get("trace_id") or above[0] or run["id"]),
-        str(run["id"]),
-        str(run.get("parent_run_id") or (above[-2] if len(above) > 1 else "")),
-        str(run.get("name") or ""),
+    kind = _LANGSMITH.get(run["run_type"], Kind.AGENT)
+    if kind is Kind.CHAT:
+        given = {"tools": parameters.get("tools"), **_object(given)}
+    elif kind is Kind.TOOL:
+        # LangChain sends arguments as a string, and LangSmith's decorator results, below a key.
+        given, said = _alone(given, "input"), _alone(said, "output")
+    model = parameters.get("model") or parameters.get("model_name")
+    return _span(
+        kind,
+        (
+            run.get("trace_id") or above[0] or run["id"],
+            run["id"],
+            run.get("parent_run_id") or (above[-2] if len(above) > 1 else ""),
+        ),
+        run.get("name"),
         (run.get("start_time"), run.get("end_time")),
-        error=str(run["error"]) if run.get("error") else None,
-        session=next(filter(None, threads), None),
+        given,
+        said,
+        {
+            "session.id": next(filter(None, threads), None),
+            "gen_ai.provider.name": metadata.get("ls_provider"),
+            "gen_ai.request.model": metadata.get("ls_model_name") or model,
+            "gen_ai.usage.input_tokens": run.get("prompt_tokens"),
+            "gen_ai.usage.output_tokens": run.get("completion_tokens"),
+            "gen_ai.tool.call.id": extra.get("tool_call_id"),
+        },
+        run.get("error"),
     )
-    inputs, outputs = run.get("inputs"), run.get("outputs")
-    match run["run_type"]:
-        case "llm":
-            parameters = _object(extra.get("invocation_params"))
-            with_tools = {"tools": parameters.get("tools"), **_object(inputs)}
-            model = parameters.get("model") or parameters.get("model_name")
-            facts = {
-                "gen_ai.provider.name": metadata.get("ls_provider"),
-                "gen_ai.request.model": metadata.get("ls_model_name") or model,
-                "gen_ai.usage.input_tokens": run.get("prompt_tokens"),
-                "gen_ai.usage.output_tokens": run.get("completion_tokens"),
-            }
-            return _chat_span(span, with_tools, outputs, facts)
-        case "tool":
-            # LangChain sends arguments as a string, and LangSmith's decorator results, below a key.
-            call_id = extra.get("tool_call_id")
-            return _tool_span(span, _alone(inputs, "input"), _alone(outputs, "output"), call_id)
-        case _:
-            return _agent_span(span, inputs, outputs)
 
 
 def _alone(value: Any, key: str) -> Any:
@@ -223,151 +219,69 @@ def _phoenix_span(row: _Object, number: int) -> Span:
     prefix, kind = "attributes.", row["span_kind"]
     own = {name.removeprefix(prefix): row[name] for name in row if name.startswith(prefix)}
     name = {"tool.name": row.get("name")} if kind == "TOOL" else {}
-    is_error = row.get("status_code") == "ERROR"
-    span = _exported_span(
-        str(row[_TRACE]),
-        str(row.get(_ID) or row.get("span_id") or number),
-        str(row.get("parent_id") or ""),
-        str(row.get("name") or ""),
+    return _exported_span(
+        (row[_TRACE], row.get(_ID) or row.get("span_id") or f"row {number}", row.get("parent_id")),
+        row.get("name"),
         (row.get("start_time"), row.get("end_time")),
-        error=str(row.get("status_message") or "failed") if is_error else None,
+        {"openinference.span.kind": kind, **name, **own},
+        row.get("status_code") == "ERROR" and (row.get("status_message") or "failed"),
     )
-    return _with_attributes(span, {"openinference.span.kind": kind, **name, **own})
 
 
-# Spans of the GenAI conventions
+_OPERATIONS = {Kind.CHAT: "chat", Kind.TOOL: "execute_tool", Kind.AGENT: "invoke_agent"}
 
-_HOLDERS = ("messages", "generations", "choices", "message", "output", "outputs", "input", "inputs")
-"""Keys that hold messages in inputs and outputs, in the order in which they are tried."""
+
+def _span(
+    kind: Kind,
+    ids: tuple[Any, Any, Any],
+    name: Any,
+    times: tuple[Any, Any],
+    given: Any,
+    said: Any,
+    facts: Mapping[str, Any],
+    error: Any = None,
+) -> Span:
+    """Return a span of the GenAI conventions; input and output may be JSON in a string."""
+    attributes: dict[str, Any] = {"gen_ai.operation.name": _OPERATIONS[kind]}
+    given, said = _read(given), _read(said)
+    if kind is Kind.TOOL:
+        message = dialects.unwrapped(said)
+        if isinstance(message, dict) and {"tool_call_id", "content"} <= message.keys():
+            attributes["gen_ai.tool.call.id"], said = message["tool_call_id"], message["content"]
+        attributes["gen_ai.tool.name"] = name
+        attributes["gen_ai.tool.call.arguments"] = given
+        attributes["gen_ai.tool.call.result"] = said
+    else:
+        if kind is Kind.AGENT and isinstance(given, dict) and len(given) == 1:
+            (given,) = given.values()  # such as {"customer": "…"}
+        # Langfuse appends the tools that LangChain gives to a model to its messages.
+        listed = objects(given.get("messages") if isinstance(given, dict) else given)
+        tools = [each["content"] for each in listed if isinstance(each.get("content"), dict)]
+        attributes["gen_ai.tool.definitions"] = [*tools, _object(given).get("tools")]
+        attributes["gen_ai.input.messages"] = [given]
+        attributes["gen_ai.output.messages"] = [said]
+    known = {key: value for key, value in facts.items() if value not in (None, "")}
+    return _exported_span(ids, name, times, attributes | known, error)
 
 
 def _exported_span(
-    trace: str,
-    key: str,
-    parent: str,
-    name: str,
+    ids: tuple[Any, Any, Any],
+    name: Any,
     times: tuple[Any, Any],
-    *,
-    error: str | None = None,
-    session: Any = None,
+    attributes: Mapping[str, Any],
+    error: Any,
 ) -> Span:
-    """Return a span with no attribute but the session; `times` are as exported."""
+    """Return a span; `ids` are those of its trace, itself, and its parent."""
+    trace, own, parent, shown = (str(each or "") for each in (*ids, name))
     start, end = map(_nanoseconds, times)
-    known, is_error = {"session.id": session}, error is not None
-    return Span(trace, key, parent, name, "", start, end, known, {}, is_error, error or "")
+    is_error, message = bool(error), str(error or "")
+    return Span(trace, own, parent, shown, "", start, end, attributes, {}, is_error, message)
 
 
-def _chat_span(span: Span, inputs: Any, outputs: Any, facts: Mapping[str, Any]) -> Span:
-    given = read_json(inputs) if isinstance(inputs, str) else inputs
-    messages = _messages_of(given, "user")
-    # Langfuse appends the tools that LangChain gives to a model to its messages.
-    tools = [each["content"] for each in messages if isinstance(each.get("content"), dict)]
-    if isinstance(given, dict):
-        tools.append(given.get("tools"))
-    return _known(
-        span,
-        {
-            "gen_ai.operation.name": "chat",
-            "gen_ai.input.messages": [
-                each for each in messages if not isinstance(each.get("content"), dict)
-            ],
-            "gen_ai.output.messages": _messages_of(outputs, "assistant"),
-            "gen_ai.tool.definitions": tools,
-            **facts,
-        },
-    )
-
-
-def _tool_span(span: Span, arguments: Any, result: Any, call_id: Any = None) -> Span:
-    """Return the span of a tool call; arguments and result may be JSON in a string."""
-    given = read_json(arguments) if isinstance(arguments, str) else arguments
-    value = read_json(result) if isinstance(result, str) else result
-    message = dialects.unwrapped(value)
-    if isinstance(message, dict) and "tool_call_id" in message and "content" in message:
-        call_id = call_id or message["tool_call_id"]
-        value = message["content"]
-    if span.is_error and value is None:
-        value = {"error": span.status_message}
-    return _known(
-        span,
-        {
-            "gen_ai.operation.name": "execute_tool",
-            "gen_ai.tool.name": span.name,
-            "gen_ai.tool.call.id": call_id,
-            "gen_ai.tool.call.arguments": given,
-            "gen_ai.tool.call.result": value,
-        },
-    )
-
-
-def _agent_span(span: Span, inputs: Any, outputs: Any) -> Span:
-    """Return the span of any other observation or run."""
-    return _known(
-        span,
-        {
-            "gen_ai.operation.name": "invoke_agent",
-            "gen_ai.input.messages": _messages_of(inputs, "user"),
-            "gen_ai.output.messages": _messages_of(outputs, "assistant"),
-        },
-    )
-
-
-def _known(span: Span, attributes: Mapping[str, Any]) -> Span:
-    known = {name: value for name, value in attributes.items() if value not in (None, [], "")}
-    return _with_attributes(span, known)
-
-
-def _with_attributes(span: Span, attributes: Mapping[str, Any]) -> Span:
-    return replace(span, attributes={**span.attributes, **attributes})
-
-
-def _messages_of(value: Any, role: str) -> list[dict[str, Any]]:
-    """Return the messages in an input or output, each with a `role`.
-
-    The forms are those of OpenAI, Anthropic and LangChain, also as JSON in a string. A plain text
-    is a message of `role`.
-    """
-    return list(_messages(value, role, 0))
-
-
-def _messages(value: Any, role: str, depth: int) -> Iterator[dict[str, Any]]:
-    if depth > _MAX_DEPTH or value is None:
-        return
-    if isinstance(value, str):
-        parsed = read_json(value)
-        if isinstance(parsed, dict | list):
-            yield from _messages(parsed, role, depth + 1)
-        elif value:
-            yield {"role": role, "content": value}
-    elif isinstance(value, list):
-        if len(value) == 2 and all(isinstance(part, str) for part in value):
-            yield {"role": value[0], "content": value[1]}  # a form of LangChain
-            return
-        for each in value:
-            yield from _messages(each, role, depth + 1)
-    elif isinstance(value, dict):
-        yield from _of_object(dialects.unwrapped(value), role, depth)
-
-
-def _of_object(value: dict[str, Any], role: str, depth: int) -> Iterator[dict[str, Any]]:
-    kind = value.get("type")
-    if not {"content", "tool_calls", "parts"}.isdisjoint(value):
-        # In LangChain, `type` stands for the role.
-        yield value if "role" in value or isinstance(kind, str) else {"role": role, **value}
-        return
-    if isinstance(kind, str) and kind.startswith("function_call"):
-        yield {"role": role, **value}  # an item of OpenAI's Responses
-        return
-    for key in ("system", "instructions"):
-        if isinstance(value.get(key), str | list):
-            yield {"role": "system", "content": value[key]}
-    holder = next((key for key in _HOLDERS if value.get(key)), None)
-    if holder is not None:
-        yield from _messages(value[holder], role, depth + 1)
-    elif isinstance(value.get("text"), str):
-        yield {"role": role, "content": value["text"]}
-    elif len(texts := [each for each in value.values() if isinstance(each, str)]) == 1:
-        yield {"role": role, "content": texts[0]}  # such as {"question": "…"}
+def _read(value: Any) -> Any:
+    """Return the object or list in a string; any other value as it is."""
+    read = read_json(value) if isinstance(value, str) else value
+    return read if isinstance(read, dict | list) else value
 
 
 def _nanoseconds(value: Any) -> int:
