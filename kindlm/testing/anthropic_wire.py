@@ -10,15 +10,15 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from kindlm.dataclass import replace
-from kindlm.testing.node import Node, ScriptError
-from kindlm.testing.script import CallOut
+from kindlm.testing.node import Node
+from kindlm.testing.script import CallOut, Reply
 from kindlm.testing.scripted_talk import (
     Refusal,
-    Reply,
     TalkRequest,
     Turn,
     TurnsBuilder,
     WireFormat,
+    halves,
     server_sent,
     shape,
     text_of,
@@ -29,6 +29,8 @@ from kindlm.testing.scripted_talk import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from kindlm.testing.http1 import HttpRequest
+    from kindlm.testing.node import ScriptError
     from kindlm.testing.script import ModelSpec
 
 _ERROR_TYPES = {
@@ -47,7 +49,6 @@ _ERROR_MESSAGES = {
     500: "Internal server error",
     529: "Overloaded",
 }
-_STOP_REASONS = {"stop": "end_turn", "length": "max_tokens"}
 
 
 def _key_of(headers: Mapping[str, str]) -> str | None:
@@ -86,53 +87,45 @@ def _headers(request_id: str) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _read(
-    headers: Mapping[str, str], body: dict[str, Any], raw_body: bytes, model: ModelSpec | None
-) -> TalkRequest | Refusal:
-    if "anthropic-version" not in headers:
-        return _refusal("anthropic-version: header is required")
-    try:
-        conversation = _conversation(Node(body, "request"), raw_body)
-    except ScriptError as error:
-        return _refusal(str(error).removeprefix("request."))
+def _read(request: HttpRequest, body: Node, model: ModelSpec | None) -> TalkRequest:
+    if "anthropic-version" not in request.headers:
+        raise _refusal("anthropic-version: header is required")
+    messages = body.entry("messages").items()
+    if not messages:
+        body.entry("messages").fail("expected at least one message")
+    tools = [tool.entry("name").text() for tool in body.members("tools")]
+    choice = body.optional("tool_choice", lambda node: node, Node({"type": "auto"}, ""))
+    kind = choice.entry("type").choice("auto", "any", "tool", "none")
+    turns = _turns(messages)
+    last = messages[-1]
+    prefilled = last.entry("role").value == "assistant"
     if model is not None and model.reasoning:
         for name in ("temperature", "top_p", "top_k"):
-            if body.get(name) not in (None, 1):
-                return _refusal(f"`{name}` is deprecated for this model.")
-        if conversation.prefill:
-            return _refusal("This model does not support assistant message prefill.")
-    return conversation
+            if body.value.get(name) not in (None, 1):
+                raise _refusal(f"`{name}` is deprecated for this model.")
+        if prefilled:
+            raise _refusal("This model does not support assistant message prefill.")
+    return TalkRequest(
+        raw_body=request.body,
+        model=body.entry("model").text(),
+        system=body.optional("system", text_of, ""),
+        turns=turns,
+        offered=() if kind == "none" else tuple(tools),
+        structured=choice.entry("name").text() if kind == "tool" else None,
+        prefill=text_of(last.entry("content")) if prefilled else "",
+        parallel=not choice.optional("disable_parallel_tool_use", Node.flag, default=False),
+        max_tokens=body.entry("max_tokens").integer(),
+        stop=body.optional("stop_sequences", Node.texts, ()),
+        stream=body.optional("stream", Node.flag, default=False),
+    )
 
 
 def _refusal(message: str) -> Refusal:
     return Refusal(400, "invalid_request_error", message)
 
 
-def _conversation(request: Node, raw_body: bytes) -> TalkRequest:
-    messages = request.entry("messages").items()
-    if not messages:
-        request.entry("messages").fail("expected at least one message")
-    tools = [tool.entry("name").text() for tool in request.members("tools")]
-    choice = request.optional("tool_choice", lambda node: node, Node({"type": "auto"}, ""))
-    kind = choice.entry("type").choice("auto", "any", "tool", "none")
-    forced = choice.entry("name").text() if kind == "tool" else None
-    turns = _turns(messages)
-    last = messages[-1]
-    prefilled = last.entry("role").value == "assistant"
-    return TalkRequest(
-        raw_body=raw_body,
-        model=request.entry("model").text(),
-        system=request.optional("system", text_of, ""),
-        turns=turns,
-        offered=() if kind == "none" else tuple(tools),
-        structured=forced,
-        forced_tool=forced,
-        prefill=text_of(last.entry("content")) if prefilled else "",
-        parallel=not choice.optional("disable_parallel_tool_use", Node.flag, default=False),
-        max_tokens=request.entry("max_tokens").integer(),
-        stop=request.optional("stop_sequences", Node.texts, ()),
-        stream=request.optional("stream", Node.flag, default=False),
-    )
+def _invalid(error: ScriptError) -> Refusal:
+    return _refusal(str(error).removeprefix("request."))
 
 
 def _turns(messages: list[Node]) -> tuple[Turn, ...]:
@@ -170,14 +163,13 @@ def _turns(messages: list[Node]) -> tuple[Turn, ...]:
 
 def _write(conversation: TalkRequest, reply: Reply) -> tuple[bytes, ...]:
     """Return the message, or the events of its stream."""
-    content: list[dict[str, Any]] = []
     if conversation.max_tokens == 0:  # the API only reads the prompt
         reply = Reply(finish="length")
-    if conversation.forced_tool is not None and reply.structured is not None:
-        call = CallOut(conversation.forced_tool, reply.structured)
+    if conversation.structured is not None and reply.structured is not None:
+        call = CallOut(conversation.structured, reply.structured)
         reply = replace(reply, structured=None, calls=(*reply.calls, call))
     text, reply = shape(reply, conversation)
-    content += [{"type": "text", "text": text}] if text else []
+    content: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
     content += [
         {
             "type": "tool_use",
@@ -187,18 +179,22 @@ def _write(conversation: TalkRequest, reply: Reply) -> tuple[bytes, ...]:
         }
         for position, call in enumerate(reply.calls)
     ]
+    stop_reason = "tool_use" if reply.calls else "end_turn"
+    if reply.stopped_at is not None:
+        stop_reason = "stop_sequence"
+    elif reply.finish is not None:
+        stop_reason = {"stop": "end_turn", "length": "max_tokens"}[reply.finish]
     message: dict[str, Any] = {
         "id": f"msg_{conversation.fingerprint[:24]}",
         "type": "message",
         "role": "assistant",
         "model": conversation.model,
         "content": content,
-        "stop_reason": _stop_reason(reply, content),
+        "stop_reason": stop_reason,
         "stop_sequence": reply.stopped_at,
         "stop_details": None,
     }
-    if reply.reports_usage:
-        usage = usage_of(conversation, reply, text or "")
+    if (usage := usage_of(conversation, reply, text)) is not None:
         message["usage"] = {
             "input_tokens": usage.input_tokens,
             "cache_creation_input_tokens": 0,
@@ -211,14 +207,6 @@ def _write(conversation: TalkRequest, reply: Reply) -> tuple[bytes, ...]:
     if conversation.stream:
         return tuple(map(server_sent, _events(message)))
     return (json.dumps(message).encode("ascii"),)
-
-
-def _stop_reason(reply: Reply, content: list[dict[str, Any]]) -> str:
-    if reply.stopped_at is not None:
-        return "stop_sequence"
-    if reply.finish is not None:
-        return _STOP_REASONS[reply.finish]
-    return "tool_use" if any(block["type"] == "tool_use" for block in content) else "end_turn"
 
 
 def _events(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -241,9 +229,7 @@ def _block_events(index: int, block: dict[str, Any]) -> Iterator[dict[str, Any]]
         deltas = [{"type": "text_delta", "text": word} for word in words_of(block["text"])]
     else:
         opening = {**block, "input": {}}
-        arguments = json.dumps(block["input"])
-        middle = len(arguments) // 2
-        parts = (arguments[:middle], arguments[middle:])
+        parts = halves(json.dumps(block["input"]))
         deltas = [{"type": "input_json_delta", "partial_json": part} for part in parts]
     yield {"type": "content_block_start", "index": index, "content_block": opening}
     for delta in deltas:
@@ -252,5 +238,13 @@ def _block_events(index: int, block: dict[str, Any]) -> Iterator[dict[str, Any]]
 
 
 MESSAGES = WireFormat(
-    _key_of, _auth_refusal, _unknown_model, _status_refusal, _error_body, _headers, _read, _write
+    _key_of,
+    _auth_refusal,
+    _unknown_model,
+    _status_refusal,
+    _invalid,
+    _error_body,
+    _headers,
+    _read,
+    _write,
 )

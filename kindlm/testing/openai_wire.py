@@ -15,10 +15,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kindlm.strict_json import json_or_text
-from kindlm.testing.node import Node, ScriptError
+from kindlm.testing.node import Node
 from kindlm.testing.scripted_talk import (
     Refusal,
-    Reply,
     TalkRequest,
     Turn,
     TurnsBuilder,
@@ -31,18 +30,15 @@ from kindlm.testing.scripted_talk import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from kindlm.testing.script import ModelSpec
+    from kindlm.testing.http1 import HttpRequest
+    from kindlm.testing.node import ScriptError
+    from kindlm.testing.script import ModelSpec, Reply
 
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 _NOT_FOR_REASONING = (
-    "max_tokens",
-    "top_p",
-    "presence_penalty",
-    "frequency_penalty",
-    "logprobs",
-    "stop",
+    *("max_tokens", "top_p", "presence_penalty", "frequency_penalty", "logprobs", "stop"),
 )
 CREATED = 1_750_000_000
 """A fixed time, so that the same request gets the same bytes."""
@@ -88,6 +84,24 @@ def _status_refusal(status: int, model: str) -> Refusal:
     return Refusal(status, "invalid_request_error", f"The request failed with status {status}.")
 
 
+def refusal_of(message: str, param: str | None = None, code: str | None = None) -> Refusal:
+    """Return the error for an invalid request."""
+    return Refusal(400, "invalid_request_error", message, param, code)
+
+
+def _invalid(error: ScriptError) -> Refusal:
+    place, _, problem = str(error).partition(": ")
+    return refusal_of(problem, place.removeprefix("request."))
+
+
+def refuse_unsupported(body: Node, names: Iterable[str]) -> None:
+    """Refuse parameters that the model of a request does not support."""
+    for name in names:
+        if body.value.get(name) is not None:
+            message = f"Unsupported parameter: '{name}' is not supported with this model."
+            raise refusal_of(message, name, "unsupported_parameter")
+
+
 def _error_body(refusal: Refusal, _request_id: str) -> dict[str, Any]:
     error = {
         "message": refusal.message,
@@ -109,74 +123,52 @@ def _headers(request_id: str) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _read(
-    _headers: Mapping[str, str],
-    body: dict[str, Any],
-    raw_body: bytes,
-    model: ModelSpec | None,
-) -> TalkRequest | Refusal:
-    if model is not None and model.reasoning and (refusal := _unsupported(body)) is not None:
-        return refusal
-    try:
-        return _conversation(Node(body, "request"), raw_body)
-    except ScriptError as error:
-        return misread(error)
-
-
-def misread(error: ScriptError) -> Refusal:
-    """Return the error for an unreadable request."""
-    place, _, problem = str(error).partition(": ")
-    return refusal_of(problem, place.removeprefix("request."))
-
-
-def refusal_of(message: str, param: str | None = None, code: str | None = None) -> Refusal:
-    """Return the error for an invalid request."""
-    return Refusal(400, "invalid_request_error", message, param, code)
-
-
-def _unsupported(body: Mapping[str, Any]) -> Refusal | None:
-    """Return the error for a parameter that reasoning models do not support, else None."""
-    for name in _NOT_FOR_REASONING:
-        if body.get(name) is not None:
-            message = f"Unsupported parameter: '{name}' is not supported with this model."
-            return refusal_of(message, name, "unsupported_parameter")
-    if body.get("temperature") not in (None, 1):
-        message = (
-            f"Unsupported value: 'temperature' does not support {body['temperature']} with this "
-            "model. Only the default (1) value is supported."
-        )
-        return refusal_of(message, "temperature", "unsupported_value")
-    return None
-
-
-def _conversation(request: Node, raw_body: bytes) -> TalkRequest:
-    system, turns = _messages(request)
-    tools = [tool.entry("function").entry("name").text() for tool in request.members("tools")]
-    choice = request.optional("tool_choice", lambda node: node, Node("auto", ""))
-    forced = None
-    if isinstance(choice.value, dict):
-        forced = choice.entry("function").entry("name").text()
-    else:
-        choice.choice("none", "auto", "required")
+def _read(request: HttpRequest, body: Node, model: ModelSpec | None) -> TalkRequest:
+    if model is not None and model.reasoning:
+        refuse_unsupported(body, _NOT_FOR_REASONING)
+        if (temperature := body.value.get("temperature")) not in (None, 1):
+            message = (
+                f"Unsupported value: 'temperature' does not support {temperature} with this "
+                "model. Only the default (1) value is supported."
+            )
+            raise refusal_of(message, "temperature", "unsupported_value")
+    system, turns = _messages(body)
+    tools = [tool.entry("function").entry("name").text() for tool in body.members("tools")]
     count = partial(Node.integer, minimum=1)
-    limit = request.optional("max_completion_tokens", count)
-    options = request.optional(
+    limit = body.optional("max_completion_tokens", count)
+    options = body.optional(
         "stream_options", lambda node: node.optional("include_usage", Node.flag)
     )
     return TalkRequest(
-        raw_body=raw_body,
-        model=request.entry("model").text(),
+        raw_body=request.body,
+        model=body.entry("model").text(),
         system=system,
         turns=turns,
-        offered=() if choice.value == "none" else tuple(tools),
-        structured=request.optional("response_format", _structured),
-        forced_tool=forced,
-        parallel=request.optional("parallel_tool_calls", Node.flag, default=True),
-        max_tokens=request.optional("max_tokens", count) if limit is None else limit,
-        stop=request.optional("stop", Node.texts, ()),
-        stream=request.optional("stream", Node.flag, default=False),
+        offered=offered(body, tools),
+        structured=body.optional("response_format", _structured),
+        parallel=body.optional("parallel_tool_calls", Node.flag, default=True),
+        max_tokens=body.optional("max_tokens", count) if limit is None else limit,
+        stop=body.optional("stop", Node.texts, ()),
+        stream=body.optional("stream", Node.flag, default=False),
         stream_usage=bool(options),
     )
+
+
+def offered(body: Node, tools: Iterable[str]) -> tuple[str, ...]:
+    """Return the tools that may be called: none if `tool_choice` says so."""
+    choice = body.optional("tool_choice", lambda node: node)
+    if choice is None or isinstance(choice.value, dict):
+        return tuple(tools)
+    return () if choice.choice("none", "auto", "required") == "none" else tuple(tools)
+
+
+def has_schema(form: Node) -> bool:
+    """Return whether the form of an answer is a schema."""
+    return bool(form.entry("type").choice("text", "json_object", "json_schema") == "json_schema")
+
+
+def _structured(form: Node) -> str | None:
+    return form.entry("json_schema").entry("name").text() if has_schema(form) else None
 
 
 def _messages(request: Node) -> tuple[str, tuple[Turn, ...]]:
@@ -219,11 +211,6 @@ def _call(function: Node) -> tuple[str, Any]:
     return function.entry("name").text(), json_or_text(function.entry("arguments").text())
 
 
-def _structured(node: Node) -> str | None:
-    kind = node.entry("type").choice("text", "json_object", "json_schema")
-    return node.entry("json_schema").entry("name").text() if kind == "json_schema" else None
-
-
 def _write(conversation: TalkRequest, reply: Reply) -> tuple[bytes, ...]:
     """Return the completion, or the events of its stream."""
     text, reply = shape(reply, conversation)
@@ -242,7 +229,8 @@ def _write(conversation: TalkRequest, reply: Reply) -> tuple[bytes, ...]:
             }
             for position, call in enumerate(reply.calls)
         ]
-    usage = _usage(conversation, reply, text or "")
+    usage = _usage(conversation, reply, text)
+    finish_reason = reply.finish or ("tool_calls" if reply.calls else "stop")
     envelope = {
         "id": f"chatcmpl-{conversation.fingerprint[:29]}",
         "created": CREATED,
@@ -251,39 +239,25 @@ def _write(conversation: TalkRequest, reply: Reply) -> tuple[bytes, ...]:
         "system_fingerprint": f"fp_{conversation.fingerprint[:10]}",
     }
     if conversation.stream:
-        streamed = usage if conversation.stream_usage else None
-        return tuple(_stream(envelope, _chunks(message, _finish_reason(reply), streamed)))
-    choice = {
-        "index": 0,
-        "message": message,
-        "logprobs": None,
-        "finish_reason": _finish_reason(reply),
-    }
-    completion = {**envelope, "object": "chat.completion", "choices": [choice]}
-    if usage is not None:
-        completion["usage"] = usage
+        chunks = [*_chunks(message, finish_reason)]
+        if conversation.stream_usage and usage:
+            chunks.append({"choices": [], **usage})
+        envelope["object"] = "chat.completion.chunk"
+        events = [json.dumps(envelope | chunk).encode("ascii") for chunk in chunks]
+        return tuple(b"data: " + event + b"\n\n" for event in (*events, b"[DONE]"))
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish_reason}
+    completion = {**envelope, "object": "chat.completion", "choices": [choice], **usage}
     return (json.dumps(completion).encode("ascii"),)
 
 
-def _stream(envelope: dict[str, Any], chunks: Iterator[dict[str, Any]]) -> Iterator[bytes]:
-    for chunk in chunks:
-        data = json.dumps({**envelope, "object": "chat.completion.chunk", **chunk})
-        yield b"data: " + data.encode("ascii") + b"\n\n"
-    yield b"data: [DONE]\n\n"
-
-
-def _finish_reason(reply: Reply) -> str:
-    return reply.finish or ("tool_calls" if reply.calls else "stop")
-
-
-def _usage(conversation: TalkRequest, reply: Reply, text: str) -> dict[str, Any] | None:
-    if not reply.reports_usage:
-        return None
+def _usage(conversation: TalkRequest, reply: Reply, text: str | None) -> dict[str, Any]:
     usage = usage_of(conversation, reply, text)
-    return {
+    if usage is None:
+        return {}
+    counts = {
         "prompt_tokens": usage.input_tokens,
         "completion_tokens": usage.output_tokens,
-        "total_tokens": usage.input_tokens + usage.output_tokens,
+        "total_tokens": usage.total_tokens,
         "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": 0},
         "completion_tokens_details": {
             "reasoning_tokens": 0,
@@ -292,12 +266,11 @@ def _usage(conversation: TalkRequest, reply: Reply, text: str) -> dict[str, Any]
             "rejected_prediction_tokens": 0,
         },
     }
+    return {"usage": counts}
 
 
-def _chunks(
-    message: dict[str, Any], finish_reason: str, usage: dict[str, Any] | None
-) -> Iterator[dict[str, Any]]:
-    """Yield the parts of a stream: role, words of the text, tool calls, finish reason, usage."""
+def _chunks(message: dict[str, Any], finish_reason: str) -> Iterator[dict[str, Any]]:
+    """Yield the parts of a stream: role, words of the text, tool calls, finish reason."""
     yield _delta({"role": "assistant", "content": "", "refusal": None})
     for word in words_of(message["content"] or ""):
         yield _delta({"content": word})
@@ -307,8 +280,6 @@ def _chunks(
         rest = {"index": position, "function": {"arguments": call["function"]["arguments"]}}
         yield _delta({"tool_calls": [rest]})
     yield _delta({}, finish_reason)
-    if usage is not None:
-        yield {"choices": [], "usage": usage}
 
 
 def _delta(delta: dict[str, Any], finish_reason: str | None = None) -> dict[str, Any]:
@@ -317,43 +288,42 @@ def _delta(delta: dict[str, Any], finish_reason: str | None = None) -> dict[str,
 
 
 CHAT = WireFormat(
-    _key_of, _auth_refusal, _unknown_model, _status_refusal, _error_body, _headers, _read, _write
+    _key_of,
+    _auth_refusal,
+    _unknown_model,
+    _status_refusal,
+    _invalid,
+    _error_body,
+    _headers,
+    _read,
+    _write,
 )
 
-DEFAULT_DIMENSIONS = 256
-MAX_DIMENSIONS = 4096
 _WORD = re.compile(r"\w+")
 
 
-def embeddings(body: dict[str, Any]) -> bytes | Refusal:
+def embeddings(request: Node) -> bytes:
     """Return the response to an embeddings request: vectors of hashed bags of words.
 
     Texts with common words have similar vectors.
     """
-    try:
-        request = Node(body, "request")
-        model = request.entry("model").text()
-        texts = request.entry("input").texts()
-        if not texts or "" in texts:
-            request.entry("input").fail("expected at least one text, none of them empty")
-        within = partial(Node.integer, minimum=1, maximum=MAX_DIMENSIONS)
-        dimensions = request.optional("dimensions", within, DEFAULT_DIMENSIONS)
-        encoding = request.optional("encoding_format", lambda node: node.choice("float", "base64"))
-    except ScriptError as error:
-        return misread(error)
-    vectors = [_embed(text, dimensions) for text in texts]
+    texts = request.entry("input").texts()
+    if not texts or "" in texts:
+        request.entry("input").fail("expected at least one text, none of them empty")
+    dimensions = request.optional("dimensions", partial(Node.integer, minimum=1, maximum=4096), 256)
+    encoding = request.optional("encoding_format", lambda node: node.choice("float", "base64"))
+    vectors: list[Any] = [_embed(text, dimensions) for text in texts]
+    if encoding == "base64":
+        packed = (struct.pack(f"<{len(vector)}f", *vector) for vector in vectors)
+        vectors = [base64.b64encode(each).decode("ascii") for each in packed]
     tokens = sum(estimate_tokens(text) for text in texts)
     response = {
         "object": "list",
         "data": [
-            {
-                "object": "embedding",
-                "index": index,
-                "embedding": _base64(vector) if encoding == "base64" else vector,
-            }
+            {"object": "embedding", "index": index, "embedding": vector}
             for index, vector in enumerate(vectors)
         ],
-        "model": model,
+        "model": request.entry("model").text(),
         "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
     }
     return json.dumps(response).encode("ascii")
@@ -368,7 +338,3 @@ def _embed(text: str, dimensions: int) -> list[float]:
         vector[position] += 1.0 if digest[4] & 1 else -1.0
     length = math.hypot(*vector)
     return [value / length for value in vector] if length else [1.0, *vector[1:]]
-
-
-def _base64(vector: list[float]) -> str:
-    return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode("ascii")

@@ -11,41 +11,34 @@ import re
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from kindlm.dataclass import dataclass, replace
+from kindlm.dataclass import replace
 from kindlm.matching import ABSENT, equal, value_at
 from kindlm.strict_json import json_or_text
-from kindlm.testing.scripted_talk import GRADED_QUESTION, Reply, TalkRequest
+from kindlm.testing.node import ScriptError
+from kindlm.testing.script import Reply
+from kindlm.testing.scripted_talk import GRADED_QUESTION, TalkRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kindlm.testing.script import Fault, JudgeCheck, JudgeRule, Rule, Script, When
+    from kindlm.testing.script import JudgeCheck, JudgeRule, Script, When
 
 # `{{path}}`, or `{{path|default}}` for a path that may be absent. Values are inserted once and
 # never expanded again. A text that is one placeholder keeps the value's type.
 _PLACEHOLDER = re.compile(r"\{\{([^{}|]+)(?:\|([^{}]*))?\}\}")
 
 
-class MissingValue(Exception):  # noqa: N818 - it says what happened to a placeholder
-    """A placeholder without a default has no value."""
-
-
-def look_up(path: str, scope: Any) -> Any:
-    """Return the value at a dotted path (list positions are numbers), or `ABSENT`."""
-    return value_at(scope, path.split("."))
-
-
 def fill(template: Any, scope: Mapping[str, Any]) -> Any:
     """Return a template with its placeholders replaced, at every level.
 
     Raises:
-        MissingValue: a path without a default is absent.
+        ScriptError: a path without a default is absent.
     """
     if isinstance(template, str):
         whole = _PLACEHOLDER.fullmatch(template)
         if whole is not None:
             return _value(whole, scope)
-        return _PLACEHOLDER.sub(lambda match: as_text(_value(match, scope)), template)
+        return _PLACEHOLDER.sub(lambda match: _as_text(_value(match, scope)), template)
     if isinstance(template, dict):
         return {key: fill(value, scope) for key, value in template.items()}
     if isinstance(template, list):
@@ -53,19 +46,16 @@ def fill(template: Any, scope: Mapping[str, Any]) -> Any:
     return template
 
 
-def as_text(value: Any) -> str:
-    """Return a value for use inside a text: a text as it is, any other value as JSON."""
+def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
 def _value(match: re.Match[str], scope: Mapping[str, Any]) -> Any:
     path, default = match.group(1).strip(), match.group(2)
-    value = look_up(path, scope)
-    if value is not ABSENT:
-        return value
-    if default is None:
-        raise MissingValue(path)
-    return default
+    value = value_at(scope, path.split("."))
+    if value is ABSENT and default is None:
+        raise ScriptError(f"there is no value for {{{{{path}}}}}")
+    return default if value is ABSENT else value
 
 
 def captures_of(when: When, conversation: TalkRequest) -> dict[str, str] | None:
@@ -74,30 +64,28 @@ def captures_of(when: When, conversation: TalkRequest) -> dict[str, str] | None:
     Raises:
         ScriptError: a pattern takes too long.
     """
-    if when.structured is None and when.asks != conversation.asks:
-        return None
-    if when.structured not in (None, conversation.structured):
-        return None
-    if when.models and not any(fnmatchcase(conversation.model, name) for name in when.models):
-        return None
     turns = conversation.turns
     results = {call.name: call.result for call in conversation.calls}
     this_turn = {call.name for call in turns[-1].calls} if turns else set()
-    names_match = (
-        this_turn.issuperset(when.called_this_turn)
+    is_asked = conversation.asks == when.asks
+    if when.structured is not None:
+        is_asked = conversation.structured == when.structured
+    holds = (
+        is_asked
+        and (not when.models or any(fnmatchcase(conversation.model, it) for it in when.models))
+        and this_turn.issuperset(when.called_this_turn)
         and this_turn.isdisjoint(when.not_called_this_turn)
         and results.keys() >= {*when.called}
         and results.keys().isdisjoint(when.not_called)
         and {*conversation.offered}.issuperset(when.offered)
         and {*conversation.offered}.isdisjoint(when.not_offered)
     )
-    if not names_match:
+    if not holds:
         return None
     for path, test in when.results:
-        value = look_up(path, results)
-        if test.exists != (value is not ABSENT):
-            return None
-        if test.equals is not None and not equal(test.equals, value):
+        value = value_at(results, path.split("."))
+        is_equal = test.equals is None or equal(test.equals, value)
+        if test.exists != (value is not ABSENT) or not is_equal:
             return None
     captures: dict[str, str] = {}
     for text_test, text in (
@@ -129,15 +117,13 @@ def answer_judge(script: Script, question: str, *, on_scale: bool = False) -> di
         return _UNREADABLE
     criteria = str(data.get("criteria", ""))
     rules = (rule for rule in script.judge_rules if rule.criteria.captures(criteria) is not None)
-    rule = next(rules, None)
-    judged: dict[str, Any] = {
-        "score": script.judge_default,
-        "reasoning": f"No rule for the criterion {criteria!r}; the default score.",
-    }
-    if rule is not None:
-        judged = _score(rule, data["transcript"])
+    score = script.judge_default
+    reasoning = f"No rule for the criterion {criteria!r}; the default score."
+    if (rule := next(rules, None)) is not None:
+        score, reasoning = _score(rule, data["transcript"])
     highest = _NUMBER.match(str(data.get("rubric"))) if on_scale else None
-    return judged if highest is None else {**judged, "score": judged["score"] * float(highest[0])}
+    score = score if highest is None else score * float(highest[0])
+    return {"score": score, "reasoning": reasoning}
 
 
 def answer_drift(question: str) -> dict[str, Any]:
@@ -162,21 +148,19 @@ def _read_data(question: str) -> dict[str, Any] | None:
     return data if isinstance(data, dict) else None
 
 
-def _score(rule: JudgeRule, transcript: dict[str, Any]) -> dict[str, Any]:
+def _score(rule: JudgeRule, transcript: dict[str, Any]) -> tuple[float, str]:
+    """Return the score of a transcript, and the reasoning."""
     text = str(transcript.get("finalText") or "")
     messages = transcript.get("messages")
     calls: list[dict[str, Any]] = []
     for message in messages if isinstance(messages, list) else []:
         listed = message.get("toolCalls") if isinstance(message, dict) else None
         calls += [call for call in listed or [] if isinstance(call, dict)]
-    found: list[JudgeCheck] = []
-    missing: list[JudgeCheck] = []
-    for check in rule.checks:
-        (found if _holds(check, text, calls) else missing).append(check)
+    found = [check for check in rule.checks if _holds(check, text, calls)]
+    missing = [check for check in rule.checks if check not in found]
     total = sum(check.weight for check in rule.checks)
     score = round(sum(check.weight for check in found) / total, 4) if total else 0.0
-    reasoning = f"Found: {_notes(found)}. Missing: {_notes(missing)}."
-    return {"score": score, "reasoning": reasoning}
+    return score, f"Found: {_notes(found)}. Missing: {_notes(missing)}."
 
 
 def _notes(checks: list[JudgeCheck]) -> str:
@@ -199,76 +183,53 @@ def _is_call(check: JudgeCheck, call: dict[str, Any]) -> bool:
     found = call.get("arguments")
     arguments = found if isinstance(found, dict) else {}
     return call.get("name") == check.called and all(
-        name in arguments and equal(value, arguments[name]) for name, value in check.arguments
+        name in arguments and equal(value, arguments[name])
+        for name, value in check.arguments.items()
     )
 
 
 UNMATCHED = "(The script has no rule for this request.)"
 
 
-@dataclass(frozen=True, slots=True)
-class Played:
-    """The script's response to a request.
-
-    Attributes:
-        rule: name of the rule, or of the built-in answer.
-        reply: the reply.
-        fault: a fault in place of a proper reply.
-        delay_s: seconds to wait before the reply.
-        mistake: the error of the script if the reply could not be computed.
-    """
-
-    rule: str
-    reply: Reply
-    fault: Fault | None = None
-    delay_s: float = 0.0
-    mistake: str | None = None
-
-
-def play(script: Script, conversation: TalkRequest) -> Played:
-    """Return the response to a conversation: of the first matching rule, else the built-in one.
+def play(script: Script, conversation: TalkRequest) -> tuple[str, Reply]:
+    """Return the name of the first matching rule, or of the built-in answer, and the reply.
 
     Raises:
-        ScriptError: a pattern of the script takes too long.
+        ScriptError: the reply cannot be computed, or a pattern of the script takes too long.
     """
     for rule in script.rules:
         captures = captures_of(rule.when, conversation)
         if captures is not None:
-            return _play_rule(rule, conversation, captures)
+            try:
+                return rule.name, _filled(rule.reply, conversation, captures)
+            except ScriptError as error:
+                raise ScriptError(f"rule {rule.name!r}: {error}") from None
     if conversation.asks == "judge":
         on_scale = conversation.structured == GRADED_QUESTION
         judged = answer_judge(script, conversation.user, on_scale=on_scale)
-        return Played("judge", Reply(structured=judged))
+        return "judge", Reply(structured=judged)
     if conversation.asks == "drift":
-        return Played("drift", Reply(structured=answer_drift(conversation.user)))
-    return Played("none", Reply(text=UNMATCHED))
+        return "drift", Reply(structured=answer_drift(conversation.user))
+    return "none", Reply(text=UNMATCHED)
 
 
-def _play_rule(rule: Rule, conversation: TalkRequest, captures: dict[str, str]) -> Played:
-    template = rule.reply
-    calls = conversation.calls
-    # The values of placeholders. The latest of several calls to a tool counts.
+def _filled(template: Reply, conversation: TalkRequest, captures: dict[str, str]) -> Reply:
+    """Return the reply of a rule with its placeholders replaced.
+
+    The latest of several calls to a tool counts.
+    """
     scope = {
         **captures,
         "user": conversation.user,
         "system": conversation.system,
         "model": conversation.model,
-        "results": {call.name: call.result for call in calls},
-        "arguments": {call.name: call.arguments for call in calls},
+        "results": {call.name: call.result for call in conversation.calls},
+        "arguments": {call.name: call.arguments for call in conversation.calls},
     }
-    try:
-        reply = Reply(
-            text=None if template.text is None else as_text(fill(template.text, scope)),
-            structured=None if template.json is None else fill(template.json, scope),
-            calls=tuple(
-                replace(call, arguments=fill(call.arguments, scope)) for call in template.calls
-            ),
-            usage=template.usage,
-            reports_usage=template.reports_usage,
-        )
-    except MissingValue as missing:
-        mistake = f"rule {rule.name!r}: there is no value for {{{{{missing}}}}}"
-        return Played(rule.name, Reply(), mistake=mistake)
-    if not conversation.parallel:
-        reply = replace(reply, calls=reply.calls[:1])
-    return Played(rule.name, reply, template.fault, template.delay_ms / 1000)
+    calls = tuple(replace(call, arguments=fill(call.arguments, scope)) for call in template.calls)
+    return replace(
+        template,
+        text=None if template.text is None else _as_text(fill(template.text, scope)),
+        structured=None if template.structured is None else fill(template.structured, scope),
+        calls=calls if conversation.parallel else calls[:1],
+    )

@@ -13,17 +13,17 @@ from kindlm.dataclass import dataclass, replace
 from kindlm.strict_json import json_or_text
 from kindlm.testing.anthropic_wire import MESSAGES
 from kindlm.testing.http1 import HttpAnswer, HttpRequest
-from kindlm.testing.node import ScriptError
+from kindlm.testing.node import Node, ScriptError
 from kindlm.testing.openai_wire import CHAT, embeddings
 from kindlm.testing.player import play
 from kindlm.testing.responses_wire import responses_wire
-from kindlm.testing.script import CallOut
-from kindlm.testing.scripted_talk import DRIFT_QUESTION, JUDGE_QUESTIONS, Refusal, Reply
+from kindlm.testing.script import CallOut, Reply
+from kindlm.testing.scripted_talk import DRIFT_QUESTION, JUDGE_QUESTIONS, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from kindlm.testing.script import Encoding, Fault, FaultRule, ModelSpec, OddText, Script
+    from kindlm.testing.script import Encoding, Fault, FaultRule, OddText, Script
     from kindlm.testing.scripted_talk import Asks, TalkRequest, WireFormat
 
 KeyState = Literal["missing", "accepted", "refused"]
@@ -31,7 +31,7 @@ KeyState = Literal["missing", "accepted", "refused"]
 _SECRET_HEADERS = ("authorization", "x-api-key")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LoggedRequest:
     """One request, and its answer.
 
@@ -41,11 +41,11 @@ class LoggedRequest:
         method: HTTP method.
         path: the route.
         model: the requested model, None if unreadable.
-        asks: the purpose: agent, judge or drift; None for other routes and refused requests.
         key: whether the request had a key, and whether it was accepted.
         headers: all headers without keys.
         raw_body: the body as received.
         status: the status of the answer, even if a fault then cut the answer off.
+        asks: the purpose: agent, judge or drift; None for other routes and refused requests.
         rule: name of the script's rule that replied, if any.
         fault: the fault of the answer, if any.
     """
@@ -55,13 +55,13 @@ class LoggedRequest:
     method: str
     path: str
     model: str | None
-    asks: str | None
     key: KeyState
     headers: Mapping[str, str]
     raw_body: bytes
-    status: int
-    rule: str | None
-    fault: str | None
+    status: int = 0
+    asks: str | None = None
+    rule: str | None = None
+    fault: str | None = None
 
     @property
     def body(self) -> Any:
@@ -71,41 +71,6 @@ class LoggedRequest:
 
 EMBEDDINGS_PATH = "/v1/embeddings"
 _NOT_JSON = "We could not parse the JSON body of your request."
-
-
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """A request to a provider's route while it is being answered."""
-
-    wire: WireFormat
-    request: HttpRequest
-    request_id: str
-    body: dict[str, Any] | None
-    key: str | None
-    accepted: bool
-
-    @property
-    def model(self) -> str:
-        model = (self.body or {}).get("model")
-        return model if isinstance(model, str) else ""
-
-    @property
-    def key_state(self) -> KeyState:
-        if self.key is None:
-            return "missing"
-        return "accepted" if self.accepted else "refused"
-
-
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    """An answer, with its fields in the request log."""
-
-    answer: HttpAnswer
-    asks: str | None = None
-    rule: str | None = None
-    fault: str | None = None
-
-
 _ODD_TEXTS: dict[OddText, str] = {
     "control": "".join(map(chr, range(1, 32))) + "\x7f\x85 control characters",
     "surrogate": "lone surrogates \ud800 and \udfff",
@@ -197,123 +162,128 @@ class App:
                 return _json(200, {"status": "ok", "script": self._script.name})
             message = f"There is no {request.method} {request.path} here."
             return _json(404, {"error": {"message": message, "type": "invalid_request_error"}})
-        number, arrived_at = len(self.requests) + 1, datetime.now(UTC)
+        exchange = _Exchange(self._script, wire, request, len(self.requests) + 1)
+        answer = exchange.answer(self._faults)
+        exchange.log.status = answer.status
+        self.requests.append(exchange.log)
+        return answer
+
+
+class _Exchange:
+    """A request to a provider's route while it is answered, with its entry for the log."""
+
+    def __init__(self, script: Script, wire: WireFormat, request: HttpRequest, number: int) -> None:
+        self._script, self._wire, self._request = script, wire, request
+        self._id = f"req_{number:024}"
         try:
-            body = json.loads(request.body)
+            self._body = json.loads(request.body)
         except (ValueError, RecursionError):
-            body = None
+            self._body = None
+        model = self._body.get("model") if isinstance(self._body, dict) else None
+        self._model = model if isinstance(model, str) else ""
         key = wire.key_of(request.headers)
-        accepted = key is not None and (not self._script.keys or key in self._script.keys)
-        call = _Call(
-            wire,
-            request,
-            f"req_{number:024}",
-            body if isinstance(body, dict) else None,
-            key,
-            accepted,
+        state: KeyState = "missing" if key is None else "accepted"
+        if key is not None and script.keys and key not in script.keys:
+            state = "refused"
+        self._key = key
+        self.log = LoggedRequest(
+            number=number,
+            at=datetime.now(UTC),
+            method=request.method,
+            path=request.path,
+            model=self._model or None,
+            key=state,
+            headers={
+                name: value
+                for name, value in request.headers.items()
+                if name not in _SECRET_HEADERS
+            },
+            raw_body=request.body,
         )
-        outcome = self._answer(call)
-        self.requests.append(
-            LoggedRequest(
-                number=number,
-                at=arrived_at,
-                method=request.method,
-                path=request.path,
-                model=call.model or None,
-                asks=outcome.asks,
-                key=call.key_state,
-                headers={
-                    name: value
-                    for name, value in request.headers.items()
-                    if name not in _SECRET_HEADERS
-                },
-                raw_body=request.body,
-                status=outcome.answer.status,
-                rule=outcome.rule,
-                fault=outcome.fault,
-            )
-        )
-        return outcome.answer
 
-    def _answer(self, call: _Call) -> _Outcome:
-        body = call.request.body.decode("utf-8", "replace")
-        delay_s, fault = self._faults.due(call.request.path, call.model, body)
-        answer = None if fault is None else _fault_answer(call, fault)
-        if fault is not None and answer is not None:
-            outcome = _Outcome(answer, fault=str(fault))
+    def answer(self, faults: _FaultPlan) -> HttpAnswer:
+        """Return the answer; the log gets its purpose, rule and fault."""
+        body = self._request.body.decode("utf-8", "replace")
+        delay_s, fault = faults.due(self._request.path, self._model, body)
+        answer = None if fault is None else self._fault_answer(fault)
+        if answer is not None:
+            self.log.fault = str(fault)
         else:
-            outcome = self._served(call, fault)
-        if delay_s:
-            late = replace(outcome.answer, delay_s=outcome.answer.delay_s + delay_s)
-            return replace(outcome, answer=late, fault=outcome.fault or "latency")
-        return outcome
+            try:
+                answer = self._served(fault)
+            except Refusal as refusal:
+                answer = self._error(refusal)
+            except ScriptError as mistake:
+                answer = self._error(self._wire.invalid(mistake))
+        if not delay_s:
+            return answer
+        self.log.fault = self.log.fault or "latency"
+        return replace(answer, delay_s=answer.delay_s + delay_s)
 
-    def _served(self, call: _Call, fault: Fault | None) -> _Outcome:
-        """Return the answer of the script, or of a fault in the format of the request."""
-        spec = next((spec for spec in self._script.models if spec.name == call.model), None)
-        refusal = self._refusal(call, spec)
-        if refusal is not None:
-            return _Outcome(_error(call, refusal))
-        assert call.body is not None
-        if call.request.path == EMBEDDINGS_PATH:
-            vectors = embeddings(call.body)
-            if isinstance(vectors, Refusal):
-                return _Outcome(_error(call, vectors))
-            return _Outcome(_delivered(_ok(call, (vectors,), stream=False), fault))
-        read = call.wire.read(call.request.headers, call.body, call.request.body, spec)
-        if isinstance(read, Refusal):
-            return _Outcome(_error(call, read))
-        return self._played(call, read, fault)
+    def _served(self, fault: Fault | None) -> HttpAnswer:
+        """Return the answer of the script, or of a fault in the format of the request.
 
-    def _refusal(self, call: _Call, spec: ModelSpec | None) -> Refusal | None:
-        if not call.accepted:
-            return call.wire.auth_refusal(call.key)
-        if call.request.method != "POST":
-            message = f"Not allowed to {call.request.method} on {call.request.path}"
-            return Refusal(405, "invalid_request_error", message)
-        if call.body is None:
-            return Refusal(400, "invalid_request_error", _NOT_JSON)
-        if call.model and self._script.models and spec is None:
-            return call.wire.unknown_model(call.model)
+        Raises:
+            Refusal, ScriptError: the request is invalid.
+        """
+        wire, script, request = self._wire, self._script, self._request
+        spec = next((spec for spec in script.models if spec.name == self._model), None)
+        if self.log.key != "accepted":
+            raise wire.auth_refusal(self._key)
+        if request.method != "POST":
+            message = f"Not allowed to {request.method} on {request.path}"
+            raise Refusal(405, "invalid_request_error", message)
+        if not isinstance(self._body, dict):
+            raise Refusal(400, "invalid_request_error", _NOT_JSON)
+        if self._model and script.models and spec is None:
+            raise wire.unknown_model(self._model)
+        body = Node(self._body, "request")
+        if request.path == EMBEDDINGS_PATH:
+            return _delivered(self._ok((embeddings(body),)), fault)
+        conversation = wire.read(request, body, spec)
+        self.log.asks = conversation.asks
+        try:
+            self.log.rule, reply = play(script, conversation)
+        except ScriptError as mistake:
+            refusal = wire.status_refusal(500, self._model)
+            refusal.message = f"script: {mistake}"
+            raise refusal from None
+        fault = fault or reply.fault
+        answer = None if fault is None else self._fault_answer(fault)
+        if answer is None:
+            faulty = fault and _faulty_reply(fault, conversation, self._key or "")
+            if faulty is not None:  # without limits and stop texts
+                conversation = replace(conversation, max_tokens=None, stop=(), prefill="")
+            parts = wire.write(conversation, faulty or reply)
+            answer = _delivered(self._ok(parts, stream=conversation.stream), fault)
+        self.log.fault = None if fault is None else str(fault)
+        return replace(answer, delay_s=reply.delay_ms / 1000) if reply.delay_ms else answer
+
+    def _fault_answer(self, fault: Fault) -> HttpAnswer | None:
+        """Return the answer of a fault that does not depend on the conversation, else None."""
+        match fault.kind, fault.value:
+            case "status", status:
+                wait_s = fault.retry_after_s
+                wait = [("retry-after", f"{wait_s:g}")] if wait_s is not None else ()
+                return self._error(self._wire.status_refusal(status, self._model), *wait)
+            case "echoKey", "error" | "header" | "url":
+                message, headers = _key_echo(fault, self._key or "")
+                return self._error(Refusal(400, "invalid_request_error", message), *headers)
+            case "cut", "before" | "headers" as cut:
+                return replace(self._ok((b"{}",)), cut=cut)
+            case "malformed", True:
+                return self._ok((b'{"id": "broken", "choices": [{"mess',))
         return None
 
-    def _played(self, call: _Call, conversation: TalkRequest, fault: Fault | None) -> _Outcome:
-        try:
-            played = play(self._script, conversation)
-        except ScriptError as error:
-            return _Outcome(_script_mistake(call, str(error)), conversation.asks)
-        if played.mistake is not None:
-            return _Outcome(_script_mistake(call, played.mistake), conversation.asks, played.rule)
-        fault = fault or played.fault
-        answer = None if fault is None else _fault_answer(call, fault)
-        if answer is None:
-            request, reply = conversation, played.reply
-            faulty = None if fault is None else _faulty_reply(fault, conversation, call.key or "")
-            if faulty is not None:  # without limits and stop texts
-                request, reply = replace(request, max_tokens=None, stop=(), prefill=""), faulty
-            parts = call.wire.write(request, reply)
-            answer = _delivered(_ok(call, parts, stream=conversation.stream), fault)
-        if played.delay_s:
-            answer = replace(answer, delay_s=played.delay_s)
-        kind = None if fault is None else str(fault)
-        return _Outcome(answer, conversation.asks, played.rule, kind)
+    def _ok(self, parts: tuple[bytes, ...], *, stream: bool = False) -> HttpAnswer:
+        headers = self._wire.headers(self._id)
+        if stream:
+            return HttpAnswer(200, b"", headers, "text/event-stream; charset=utf-8", parts)
+        return HttpAnswer(200, parts[0], headers)
 
-
-def _fault_answer(call: _Call, fault: Fault) -> HttpAnswer | None:
-    """Return the answer of a fault that does not depend on the conversation, else None."""
-    match fault.kind, fault.value:
-        case "status", status:
-            wait_s = fault.retry_after_s
-            wait = [("retry-after", f"{wait_s:g}")] if wait_s is not None else ()
-            return _error(call, call.wire.status_refusal(status, call.model), *wait)
-        case "echoKey", "error" | "header" | "url":
-            message, headers = _key_echo(fault, call.key or "")
-            return _error(call, Refusal(400, "invalid_request_error", message), *headers)
-        case "cut", "before" | "headers" as cut:
-            return replace(_ok(call, (b"{}",), stream=False), cut=cut)
-        case "malformed", True:
-            return _ok(call, (b'{"id": "broken", "choices": [{"mess',), stream=False)
-    return None
+    def _error(self, refusal: Refusal, *extra: tuple[str, str]) -> HttpAnswer:
+        error = _json(refusal.status, self._wire.error_body(refusal, self._id))
+        return replace(error, headers=(*self._wire.headers(self._id), *extra))
 
 
 def _encoded_key(key: str, encoding: Encoding) -> str:
@@ -361,23 +331,6 @@ def _delivered(answer: HttpAnswer, fault: Fault | None) -> HttpAnswer:
         case "cut", "body":
             return replace(answer, cut="body")
     return answer
-
-
-def _ok(call: _Call, parts: tuple[bytes, ...], *, stream: bool) -> HttpAnswer:
-    headers = call.wire.headers(call.request_id)
-    if stream:
-        return HttpAnswer(200, b"", headers, "text/event-stream; charset=utf-8", parts)
-    return HttpAnswer(200, parts[0], headers)
-
-
-def _error(call: _Call, refusal: Refusal, *extra: tuple[str, str]) -> HttpAnswer:
-    body = json.dumps(call.wire.error_body(refusal, call.request_id)).encode("ascii")
-    return HttpAnswer(refusal.status, body, (*call.wire.headers(call.request_id), *extra))
-
-
-def _script_mistake(call: _Call, mistake: str) -> HttpAnswer:
-    refusal = replace(call.wire.status_refusal(500, call.model), message=f"script: {mistake}")
-    return _error(call, refusal)
 
 
 def _json(status: int, value: Any) -> HttpAnswer:

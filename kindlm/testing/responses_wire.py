@@ -7,21 +7,26 @@ its items by id. Keys, headers and errors are those of Chat Completions.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kindlm.dataclass import replace
 from kindlm.strict_json import json_or_text
-from kindlm.testing.node import Node, ScriptError
-from kindlm.testing.openai_wire import CHAT, CREATED, misread, refusal_of
+from kindlm.testing.node import Node
+from kindlm.testing.openai_wire import (
+    CHAT,
+    CREATED,
+    has_schema,
+    offered,
+    refusal_of,
+    refuse_unsupported,
+)
 from kindlm.testing.scripted_talk import (
-    Refusal,
-    Reply,
     TalkRequest,
     Turn,
     TurnsBuilder,
     WireFormat,
+    halves,
     server_sent,
     shape,
     usage_of,
@@ -29,17 +34,13 @@ from kindlm.testing.scripted_talk import (
 )
 
 if TYPE_CHECKING:
-    from kindlm.testing.script import ModelSpec
+    from collections.abc import Iterator, Mapping
 
-_MOVED = {
-    "messages": "input",
-    "max_tokens": "max_output_tokens",
-    "max_completion_tokens": "max_output_tokens",
-    "response_format": "text.format",
-}
-"""Parameters of Chat Completions, and their names in Responses."""
+    from kindlm.testing.http1 import HttpRequest
+    from kindlm.testing.script import ModelSpec, Reply
 
-_UNSUPPORTED = ("background", "conversation", "prompt")
+_OF_CHAT = ("messages", "max_tokens", "max_completion_tokens", "response_format")
+_NOT_IGNORED = (*_OF_CHAT, "background", "conversation", "prompt")
 """Parameters that this server does not support, and cannot ignore."""
 
 _TEXTS = ("input_text", "output_text", "refusal", "text", "summary_text")
@@ -77,61 +78,36 @@ class _Responses:
         self._stored: dict[str, list[Any]] = {}
         self._items: dict[str, Any] = {}
 
-    def read(
-        self,
-        _headers: Mapping[str, str],
-        body: dict[str, Any],
-        raw_body: bytes,
-        model: ModelSpec | None,
-    ) -> TalkRequest | Refusal:
-        """Return the conversation of a request, or its error; see `WireFormat.read`."""
-        for name in ("temperature", "top_p") if model is not None and model.reasoning else ():
-            if body.get(name) not in (None, 1):
-                message = f"Unsupported parameter: '{name}' is not supported with this model."
-                return refusal_of(message, name, "unsupported_parameter")
-        for name in filter(body.__contains__, _MOVED):
-            message = f"Unsupported parameter: '{name}'. In the Responses API, it is "
-            return refusal_of(f"{message}'{_MOVED[name]}'.", name, "unsupported_parameter")
-        for name in filter(body.get, _UNSUPPORTED):
-            return refusal_of(f"This server does not know '{name}'.", name)
-        previous = body.get("previous_response_id")
-        if previous is not None and (not isinstance(previous, str) or previous not in self._stored):
+    def read(self, request: HttpRequest, body: Node, model: ModelSpec | None) -> TalkRequest:
+        """Return the conversation of a request; see `WireFormat.read`."""
+        sampling = ("temperature", "top_p") if model is not None and model.reasoning else ()
+        refuse_unsupported(body, (name for name in sampling if body.value.get(name) != 1))
+        refuse_unsupported(body, filter(body.value.get, _NOT_IGNORED))
+        previous = body.optional("previous_response_id", Node.text)
+        if previous is not None and previous not in self._stored:
             message = f"Previous response with id '{previous}' not found."
-            return refusal_of(message, "previous_response_id", "previous_response_not_found")
-        try:
-            return self._conversation(Node(body, "request"), raw_body)
-        except ScriptError as error:
-            return misread(error)
-
-    def _conversation(self, request: Node, raw_body: bytes) -> TalkRequest:
-        body, content = request.value, request.entry("input")
+            raise refusal_of(message, "previous_response_id", "previous_response_not_found")
+        content = body.entry("input")
         if isinstance(content.value, str):
             items = [{"role": "user", "content": content.value}]
         else:
             items = [self._item(item) for item in content.items()]
-        earlier = self._stored.get(body.get("previous_response_id"), [])
-        system, turns = _turns(Node([*earlier, *items], "request.input"))
-        instructions = request.optional("instructions", Node.text, "")
-        tools = [_tool_name(tool) for tool in request.members("tools")]
-        choice = request.optional("tool_choice", lambda node: node, Node("auto", ""))
-        forced = choice.entry("name").text() if isinstance(choice.value, dict) else None
-        if forced is None:
-            choice.choice("none", "auto", "required")
-        form = request.optional("text", lambda node: node.optional("format", _structured))
+        items = [*self._stored.get(previous or "", []), *items]
+        system, turns = _turns(Node(items, "request.input"))
+        instructions = body.optional("instructions", Node.text, "")
         conversation = TalkRequest(
-            raw_body=raw_body,
-            model=request.entry("model").text(),
+            raw_body=request.body,
+            model=body.entry("model").text(),
             system="\n".join(filter(None, (instructions, system))),
             turns=turns,
-            offered=() if choice.value == "none" else tuple(tools),
-            structured=form,
-            forced_tool=forced,
-            parallel=request.optional("parallel_tool_calls", Node.flag, default=True),
-            max_tokens=request.optional("max_output_tokens", partial(Node.integer, minimum=16)),
-            stream=request.optional("stream", Node.flag, default=False),
+            offered=offered(body, map(_tool_name, body.members("tools"))),
+            structured=body.optional("text", lambda node: node.optional("format", _structured)),
+            parallel=body.optional("parallel_tool_calls", Node.flag, default=True),
+            max_tokens=body.optional("max_output_tokens", partial(Node.integer, minimum=16)),
+            stream=body.optional("stream", Node.flag, default=False),
         )
-        if request.optional("store", Node.flag, default=True):
-            self._stored[_id(conversation)] = [*earlier, *items]
+        if body.optional("store", Node.flag, default=True):
+            self._stored[_id(conversation)] = items
             if len(self._stored) > _MOST_REMEMBERED:
                 del self._stored[next(iter(self._stored))]
         return conversation
@@ -164,14 +140,13 @@ class _Responses:
             "service_tier": "default",
             **{key: request.get(key, default) for key, default in _ECHOED.items()},
         }
-        if reply.reports_usage:
-            usage = usage_of(conversation, reply, text or "")
+        if (usage := usage_of(conversation, reply, text)) is not None:
             response["usage"] = {
                 "input_tokens": usage.input_tokens,
                 "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
                 "output_tokens": usage.output_tokens,
                 "output_tokens_details": {"reasoning_tokens": 0},
-                "total_tokens": usage.input_tokens + usage.output_tokens,
+                "total_tokens": usage.total_tokens,
             }
         if response["id"] in self._stored:
             self._stored[response["id"]] += output
@@ -191,9 +166,8 @@ def _tool_name(tool: Node) -> str:
     return tool.entry("name").text() if kind in ("function", "custom") else kind
 
 
-def _structured(node: Node) -> str | None:
-    kind = node.entry("type").choice("text", "json_object", "json_schema")
-    return node.entry("name").text() if kind == "json_schema" else None
+def _structured(form: Node) -> str | None:
+    return form.entry("name").text() if has_schema(form) else None
 
 
 def _turns(items: Node) -> tuple[str, tuple[Turn, ...]]:
@@ -271,29 +245,23 @@ def _events(response: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     yield {"type": "response.created", "response": opening}
     yield {"type": "response.in_progress", "response": opening}
     for index, item in enumerate(response["output"]):
-        place = {"output_index": index}
+        place = {"output_index": index, "item_id": item["id"]}
         is_call = item["type"] == "function_call"
         empty: dict[str, Any] = {"arguments": ""} if is_call else {"content": []}
         begun = {**item, "status": "in_progress", **empty}
-        yield {"type": "response.output_item.added", **place, "item": begun}
-        yield from _call_events(item, place) if is_call else _text_events(item, place)
-        yield {"type": "response.output_item.done", **place, "item": item}
+        yield {"type": "response.output_item.added", "output_index": index, "item": begun}
+        if is_call:
+            kind, arguments = "response.function_call_arguments", item["arguments"]
+            for delta in halves(arguments):
+                yield {"type": f"{kind}.delta", **place, "delta": delta}
+            yield {"type": f"{kind}.done", **place, "name": item["name"], "arguments": arguments}
+        else:
+            yield from _text_events(item["content"][0], {**place, "content_index": 0})
+        yield {"type": "response.output_item.done", "output_index": index, "item": item}
     yield {"type": f"response.{response['status']}", "response": response}
 
 
-def _call_events(item: Mapping[str, Any], place: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    place = {**place, "item_id": item["id"]}
-    arguments = item["arguments"]
-    middle = len(arguments) // 2
-    kind = "response.function_call_arguments"
-    for delta in (arguments[:middle], arguments[middle:]):
-        yield {"type": f"{kind}.delta", **place, "delta": delta}
-    yield {"type": f"{kind}.done", **place, "name": item["name"], "arguments": arguments}
-
-
-def _text_events(item: Mapping[str, Any], place: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    place = {**place, "item_id": item["id"], "content_index": 0}
-    part = item["content"][0]
+def _text_events(part: Mapping[str, Any], place: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     yield {"type": "response.content_part.added", **place, "part": {**part, "text": ""}}
     for word in words_of(part["text"]):
         yield {"type": "response.output_text.delta", **place, "delta": word, "logprobs": []}

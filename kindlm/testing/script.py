@@ -10,7 +10,7 @@ script puts its rules before those of another script.
 from __future__ import annotations
 
 import json
-from dataclasses import field, fields
+from dataclasses import MISSING, field, fields
 from functools import partial
 from importlib import resources
 from pathlib import Path
@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import regex
 
-from kindlm.dataclass import dataclass, replace
+from kindlm.dataclass import dataclass
 from kindlm.testing.http1 import Cut
 from kindlm.testing.node import Node, ScriptError, load_yaml
 from kindlm.testing.scripted_talk import Asks, Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
 EchoPlace = Literal["error", "header", "url", "text", "toolArgument"]
 Encoding = Literal["plain", "base64", "percent"]
@@ -35,36 +35,41 @@ MAX_MATCHED_CHARACTERS = 100_000
 MATCH_TIMEOUT_S = 0.5
 
 
-def _entry(
-    key: str, read: Callable[[Node], Any], default: Any = None, *, needed: bool = False
-) -> Any:
-    """Return a field with its key in a script, the reader of its value, and if it is required."""
-    return field(default=default, metadata={"key": key, "read": read, "needed": needed})
+def _entry(key: str, read: Callable[[Node], Any], default: Any = None, **more: Any) -> Any:
+    """Return a field with its key in a script and the reader of its value."""
+    default = MISSING if "default_factory" in more else default
+    return field(default=default, metadata={"key": key, "read": read}, **more)
+
+
+def _needed(key: str, read: Callable[[Node], Any]) -> Any:
+    """Return a field whose key is required."""
+    return field(metadata={"key": key, "read": read})
 
 
 def _keys(kind: type[Any]) -> tuple[str, ...]:
-    """Return the keys of a class in a script."""
     return tuple(each.metadata["key"] for each in fields(kind) if each.metadata)
 
 
-def _fields(kind: type[Any], node: Node, /, **others: Any) -> Any:
-    """Return a value from its entries of a mapping, whose keys are already checked."""
-    return kind(
-        **others
-        | {
-            each.name: each.metadata["read"](Node(node.value[key], f"{node.where}.{key}"))
-            for each in fields(kind)
-            if each.metadata and (key := each.metadata["key"]) in node.value
-        }
-    )
+def _read(kind: type[Any], node: Node, /, *others: str, **given: Any) -> Any:
+    """Return a value from a mapping, which may also have `others` as keys.
 
-
-def _mapping(kind: type[Any], node: Node) -> Any:
-    node.mapping(*_keys(kind))
+    `given` are fields that the mapping may replace.
+    """
+    entries = node.mapping(*_keys(kind), *others)
     for each in fields(kind):
-        if each.metadata.get("needed"):
+        if each.metadata and (key := each.metadata["key"]) in entries:
+            given[each.name] = each.metadata["read"](entries[key])
+        elif each.metadata and each.default is each.default_factory is MISSING:
             node.entry(each.metadata["key"])
-    return _fields(kind, node)
+    return kind(**given)
+
+
+def _only_one(node: Node, kinds: Collection[str], *others: str) -> str:
+    """Return the only one of some keys that a mapping has; it may have `others`, too."""
+    found = [key for key in node.mapping(*kinds, *others) if key in kinds]
+    if len(found) != 1:
+        node.fail(f"expected exactly one of {', '.join(kinds)}; got {len(found)}")
+    return found[0]
 
 
 def _one_of(words: Any) -> Callable[[Node], Any]:
@@ -90,11 +95,7 @@ def _plain_mapping(node: Node) -> dict[str, Any]:
 class TextTest:
     """A condition on a text, which ignores case.
 
-    Attributes:
-        any_of: texts of which at least one must occur, unless empty.
-        all_of: texts that must occur.
-        none_of: texts that must not occur.
-        matches: a pattern that must match; its named groups become placeholders.
+    The named groups of the pattern `matches` become placeholders.
     """
 
     any_of: tuple[str, ...] = _entry("any", _folded, ())
@@ -109,14 +110,13 @@ class TextTest:
             ScriptError: the pattern takes too long.
         """
         folded = text.casefold()
-        if self.any_of and not any(part in folded for part in self.any_of):
-            return None
-        if not all(part in folded for part in self.all_of):
-            return None
-        if any(part in folded for part in self.none_of):
-            return None
-        if self.matches is None:
-            return {}
+        holds = (
+            (not self.any_of or any(part in folded for part in self.any_of))
+            and all(part in folded for part in self.all_of)
+            and not any(part in folded for part in self.none_of)
+        )
+        if not holds or self.matches is None:
+            return {} if holds else None
         try:
             found = self.matches.search(text[:MAX_MATCHED_CHARACTERS], timeout=MATCH_TIMEOUT_S)
         except TimeoutError:
@@ -128,7 +128,7 @@ class TextTest:
 
 
 def _text_test(node: Node) -> Any:
-    return _mapping(TextTest, node) if isinstance(node.value, dict) else TextTest(_folded(node))
+    return _read(TextTest, node) if isinstance(node.value, dict) else TextTest(_folded(node))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class ValueTest:
 
 def _results(node: Node) -> tuple[tuple[str, Any], ...]:
     return tuple(
-        (path, _mapping(ValueTest, test))
+        (path, _read(ValueTest, test))
         if isinstance(test.value, dict)
         else (path, ValueTest(exists=True, equals=test.value))
         for path, test in node.entries().items()
@@ -182,26 +182,12 @@ _FAULTS: dict[str, tuple[Callable[[Node], Any], str]] = {
     "text": (_one_of(OddText), "{} text"),
     "toolCalls": (partial(Node.integer, minimum=1, maximum=10_000), "tool calls"),
 }
-"""The kinds of faults: the reader of the value of each, and its text in the request log.
-
-`latencyMs` answers late; `status` answers with an error; `cut` closes the connection before or
-inside the answer; `malformed` answers 200 with a body that is not JSON; `empty` answers without
-content and without tool calls; `stallMs` waits in the middle of the body; `echoKey` repeats the
-client's key; `text` answers with text that is hard to store or to show; `toolCalls` answers with
-that number of parallel tool calls.
-"""
+"""The kinds of faults, see README.md: the reader of the value of each, and its text in the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault.
-
-    Attributes:
-        kind: the key of the fault.
-        value: the value of that key in the script.
-        retry_after_s: the value of the header Retry-After beside a status, if any.
-        encoding: the encoding of a repeated key.
-    """
+    """A fault: its kind, and the value of this key in the script."""
 
     kind: str
     value: Any
@@ -209,16 +195,13 @@ class Fault:
     encoding: Encoding = _entry("encoding", _one_of(Encoding), "plain")
 
     def __str__(self) -> str:
-        """Return the text for the request log."""
         return _FAULTS[self.kind][1].format(self.value)
 
 
-def _fault(node: Node) -> Any:
-    kinds = [kind for kind in _FAULTS if kind in node.entries()]
-    if len(kinds) != 1:
-        node.fail(f"expected exactly one of {', '.join(_FAULTS)}; got {len(kinds)}")
-    read, _ = _FAULTS[kinds[0]]
-    return _fields(Fault, node, kind=kinds[0], value=read(node.entry(kinds[0])))
+def _fault(node: Node, *others: str) -> Any:
+    kind = _only_one(node, _FAULTS, *_keys(Fault), *others)
+    value = _FAULTS[kind][0](node.entry(kind))
+    return _read(Fault, node, *_FAULTS, *others, kind=kind, value=value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,21 +227,21 @@ class FaultRule:
     asks: Asks | None = _entry("asks", _one_of(Asks))
 
 
-def fault_rules(node: Node) -> tuple[FaultRule, ...]:
-    """Read a list of faults."""
-    rules = []
-    for item in node.items():
-        item.mapping(*_FAULTS, *_keys(Fault), *_keys(FaultRule))
-        rules.append(_fields(FaultRule, item, fault=_fault(item)))
-    return tuple(rules)
+def _fault_rule(node: Node) -> Any:
+    fault = _fault(node, *_keys(FaultRule))
+    return _read(FaultRule, node, *_FAULTS, *_keys(Fault), fault=fault)
+
+
+fault_rules: Callable[[Node], tuple[FaultRule, ...]] = _each(_fault_rule)
+"""Reads a list of faults."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallOut:
     """A tool call of a reply; in a script, its arguments may have placeholders."""
 
-    name: str = _entry("name", Node.text, needed=True)
-    arguments: Any = _entry("arguments", _plain_mapping)
+    name: str = _needed("name", Node.text)
+    arguments: Any = _entry("arguments", _plain_mapping, default_factory=dict)
 
     @property
     def arguments_text(self) -> str:
@@ -266,63 +249,61 @@ class CallOut:
         return json.dumps(self.arguments)
 
 
-def _call(node: Node) -> Any:
-    call = _mapping(CallOut, node)
-    return call if "arguments" in node.value else replace(call, arguments={})
-
-
-def _usage(node: Node) -> Usage | None:
+def _usage(node: Node) -> Usage | Literal["missing"]:
     if node.value == "missing":
-        return None
+        return "missing"
     entries = node.mapping("inputTokens", "outputTokens")
     if len(entries) != 2:
         node.fail("expected inputTokens and outputTokens, or the word missing")
     return Usage(entries["inputTokens"].integer(), entries["outputTokens"].integer())
 
 
-def _reply_fault(node: Node) -> Any:
-    node.mapping(*_FAULTS, *_keys(Fault))
-    return _fault(node)
-
-
 @dataclass(frozen=True, slots=True)
-class ReplyTemplate:
-    """The reply of a rule; texts, JSON and arguments may have placeholders."""
+class Reply:
+    """The next reply of the agent. In a script, its texts may have placeholders.
+
+    Attributes:
+        text: the text, if any.
+        structured: a JSON object in place of the text.
+        calls: the tool calls.
+        usage: the reported tokens, `missing` for none; by default they are estimated.
+        fault: a fault in place of a proper reply.
+        delay_ms: the time to wait before the reply.
+        finish: why the reply ended early or by a stop text; None for an ordinary end.
+        stopped_at: the stop text that ended the reply.
+    """
 
     text: str | None = _entry("text", Node.text)
-    json: dict[str, Any] | None = _entry("json", _plain_mapping)
-    calls: tuple[CallOut, ...] = _entry("toolCalls", _each(_call), ())
-    usage: Usage | None = _entry("usage", _usage)
-    fault: Fault | None = _entry("fault", _reply_fault)
+    structured: dict[str, Any] | None = _entry("json", _plain_mapping)
+    calls: tuple[CallOut, ...] = _entry("toolCalls", _each(partial(_read, CallOut)), ())
+    usage: Usage | Literal["missing"] | None = _entry("usage", _usage)
+    fault: Fault | None = _entry("fault", _fault)
     delay_ms: float = _entry("delayMs", Node.number, 0.0)
-    reports_usage: bool = True
+    finish: Literal["stop", "length"] | None = None
+    stopped_at: str | None = None
 
 
 def _reply(node: Node) -> Any:
-    entries = node.mapping(*_keys(ReplyTemplate))
+    entries, reply = node.entries(), _read(Reply, node)
     if not entries.keys() & {"text", "json", "toolCalls", "fault"}:
         node.fail("expected one of text, json, toolCalls, fault")
     if {"text", "json"} <= entries.keys():
         node.fail("text and json exclude one another")
-    missing = "usage" in entries and entries["usage"].value == "missing"
-    return replace(_fields(ReplyTemplate, node), reports_usage=not missing)
+    return reply
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
     """A reply, and its conditions."""
 
+    reply: Reply = _needed("reply", _reply)
     name: str = _entry("name", Node.text)
-    when: When = _entry("when", partial(_mapping, When), When())
-    reply: ReplyTemplate = _entry("reply", _reply, needed=True)
+    when: When = _entry("when", partial(_read, When), When())
 
 
 def _rules(node: Node) -> tuple[Rule, ...]:
-    rules = list[Rule]()
-    for number, item in enumerate(node.items(), 1):
-        rule = _mapping(Rule, item)
-        rules.append(rule if "name" in item.value else replace(rule, name=f"rule {number}"))
-    return tuple(rules)
+    numbered = enumerate(node.items(), 1)
+    return tuple(_read(Rule, item, name=f"rule {number}") for number, item in numbered)
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,9 +324,7 @@ class JudgeCheck:
     called: str | None = _entry("called", Node.text)
     not_called: str | None = _entry("notCalled", Node.text)
     in_order: tuple[str, ...] = _entry("inOrder", Node.texts, ())
-    arguments: tuple[tuple[str, Any], ...] = _entry(
-        "arguments", lambda node: tuple(_plain_mapping(node).items()), ()
-    )
+    arguments: Mapping[str, Any] = _entry("arguments", _plain_mapping, default_factory=dict)
     weight: float = _entry("weight", Node.number, 1.0)
     note: str = _entry("note", Node.text)
 
@@ -359,49 +338,34 @@ _DEFAULT_NOTES = {
 
 
 def _judge_check(node: Node) -> Any:
-    entries = node.mapping(*_keys(JudgeCheck))
-    used = [kind for kind in _DEFAULT_NOTES if kind in entries]
-    if len(used) != 1:
-        node.fail(f"expected exactly one of {', '.join(_DEFAULT_NOTES)}")
-    if "arguments" in entries and "called" not in entries:
+    kind = _only_one(node, _DEFAULT_NOTES, *_keys(JudgeCheck))
+    if "arguments" in node.value and kind != "called":
         node.fail("arguments belong to called")
-    check = _fields(JudgeCheck, node)
-    note = f"{_DEFAULT_NOTES[used[0]]} {entries[used[0]].value}"
-    return check if "note" in entries else replace(check, note=note)
+    return _read(JudgeCheck, node, note=f"{_DEFAULT_NOTES[kind]} {node.value[kind]}")
+
+
+def _judge_checks(node: Node) -> tuple[JudgeCheck, ...]:
+    return _each(_judge_check)(node) or node.fail("expected at least one check")
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeRule:
     """Scores one criterion by the weighted share of its passed checks."""
 
-    criteria: TextTest = _entry("criteria", _text_test)
-    checks: tuple[JudgeCheck, ...] = _entry("checks", _each(_judge_check))
-
-
-def _judge_rule(node: Node) -> Any:
-    if len(node.mapping(*_keys(JudgeRule))) != 2:
-        node.fail("expected criteria and checks")
-    rule = _fields(JudgeRule, node)
-    if not rule.checks:
-        node.fail("expected at least one check")
-    return rule
+    criteria: TextTest = _needed("criteria", _text_test)
+    checks: tuple[JudgeCheck, ...] = _needed("checks", _judge_checks)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """A model that the server knows.
+    """A model that the server knows; a `reasoning` model refuses sampling parameters."""
 
-    Attributes:
-        name: the name in requests.
-        reasoning: whether it refuses sampling parameters, like reasoning models.
-    """
-
-    name: str = _entry("name", Node.text, needed=True)
+    name: str = _needed("name", Node.text)
     reasoning: bool = _entry("reasoning", Node.flag, default=False)
 
 
 def _model(node: Node) -> Any:
-    return ModelSpec(node.value) if isinstance(node.value, str) else _mapping(ModelSpec, node)
+    return ModelSpec(node.value) if isinstance(node.value, str) else _read(ModelSpec, node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -489,5 +453,5 @@ def _script(data: Any, name: str, load: Any) -> Script:
 
 def _judge(node: Node) -> tuple[tuple[JudgeRule, ...], float]:
     node.mapping("default", "rules")
-    rules = node.optional("rules", _each(_judge_rule), ())
+    rules = node.optional("rules", _each(partial(_read, JudgeRule)), ())
     return rules, node.optional("default", partial(Node.number, maximum=1), 0.5)

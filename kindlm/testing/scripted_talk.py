@@ -17,11 +17,11 @@ from kindlm.strict_json import json_or_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from kindlm.testing.node import Node
-    from kindlm.testing.script import CallOut, ModelSpec
+    from kindlm.testing.http1 import HttpRequest
+    from kindlm.testing.node import Node, ScriptError
+    from kindlm.testing.script import ModelSpec, Reply
 
 Asks = Literal["agent", "judge", "drift"]
-Finish = Literal["stop", "length"]
 
 GRADED_QUESTION = "kindlm_graded"
 JUDGE_QUESTIONS = ("kindlm_judgement", GRADED_QUESTION)
@@ -56,7 +56,6 @@ class TalkRequest:
         turns: user messages in order, each with the answered tool calls after it.
         offered: names of the available tools.
         structured: name of the requested structured output, if any.
-        forced_tool: name of the tool that must be called, if any.
         parallel: whether the reply may have several tool calls.
         max_tokens: the limit of the reply, if any.
         stream: whether the reply is sent as server-sent events.
@@ -71,7 +70,6 @@ class TalkRequest:
     turns: tuple[Turn, ...]
     offered: tuple[str, ...]
     structured: str | None
-    forced_tool: str | None
     parallel: bool
     max_tokens: int | None
     stream: bool
@@ -109,47 +107,26 @@ class Usage:
     input_tokens: int
     output_tokens: int
 
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """The next reply of the agent.
-
-    Attributes:
-        text: the text of the reply, if any.
-        calls: the tool calls of the reply.
-        structured: a JSON object in place of the text.
-        finish: why the reply ended early or by a stop text; None for an ordinary end.
-        stopped_at: the stop text that ended the reply.
-        usage: token counts to report in place of the estimate.
-        reports_usage: whether the response has a usage.
-    """
-
-    text: str | None = None
-    calls: tuple[CallOut, ...] = ()
-    structured: dict[str, Any] | None = None
-    finish: Finish | None = None
-    stopped_at: str | None = None
-    usage: Usage | None = None
-    reports_usage: bool = True
+    @property
+    def total_tokens(self) -> int:
+        """The sum of both counts."""
+        return self.input_tokens + self.output_tokens
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """An error response of an API.
+class Refusal(Exception):  # noqa: N818 - it names what the API does
+    """An error response of an API; `param` and `code` are OpenAI's."""
 
-    Attributes:
-        status: HTTP status.
-        kind: the error's `type`.
-        message: the error's message.
-        param: the invalid parameter (OpenAI only).
-        code: the error's code (OpenAI only).
-    """
-
-    status: int
-    kind: str
-    message: str
-    param: str | None = None
-    code: str | None = None
+    def __init__(
+        self,
+        status: int,
+        kind: str,
+        message: str,
+        param: str | None = None,
+        code: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.kind, self.message = status, kind, message
+        self.param, self.code = param, code
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,10 +138,11 @@ class WireFormat:
         auth_refusal: returns the error for a missing (None) or wrong key.
         unknown_model: returns the error for the name of an unknown model.
         status_refusal: returns the error of the real API for a status, given a model.
+        invalid: returns the error for a request in which a `Node` found a mistake.
         error_body: returns an error in the form of the API, given the id of the request.
         headers: returns the headers of any answer, given the id of the request.
-        read: reads a request from its headers, body and raw body; returns an error if it is
-            invalid.
+        read: reads a request from its headers and its body; raises `Refusal` or `ScriptError` if it
+            is invalid.
         write: returns the parts of an answer's body: one, or the events of a stream.
     """
 
@@ -172,11 +150,10 @@ class WireFormat:
     auth_refusal: Callable[[str | None], Refusal]
     unknown_model: Callable[[str], Refusal]
     status_refusal: Callable[[int, str], Refusal]
+    invalid: Callable[[ScriptError], Refusal]
     error_body: Callable[[Refusal, str], dict[str, Any]]
     headers: Callable[[str], tuple[tuple[str, str], ...]]
-    read: Callable[
-        [Mapping[str, str], dict[str, Any], bytes, ModelSpec | None], TalkRequest | Refusal
-    ]
+    read: Callable[[HttpRequest, Node, ModelSpec | None], TalkRequest]
     write: Callable[[TalkRequest, Reply], tuple[bytes, ...]]
 
 
@@ -214,13 +191,13 @@ def estimate_tokens(text: str) -> int:
     return (len(text) + 3) // 4
 
 
-def usage_of(conversation: TalkRequest, reply: Reply, text: str) -> Usage:
-    """Return the usage to report for a reply with this text."""
+def usage_of(conversation: TalkRequest, reply: Reply, text: str | None) -> Usage | None:
+    """Return the usage to report for a reply with this text; None to report none."""
     if reply.usage is not None:
-        return reply.usage
+        return None if reply.usage == "missing" else reply.usage
     calls = sum(estimate_tokens(call.name + call.arguments_text) for call in reply.calls)
     prompt = max(1, len(conversation.raw_body) // 4)
-    return Usage(prompt, estimate_tokens(text) + calls)
+    return Usage(prompt, estimate_tokens(text or "") + calls)
 
 
 def shape(reply: Reply, conversation: TalkRequest) -> tuple[str | None, Reply]:
@@ -257,6 +234,12 @@ def text_of(content: Node) -> str:
 def words_of(text: str) -> list[str]:
     """Split a text into words with their white space, for a stream."""
     return re.findall(r"\s*\S+|\s+", text)
+
+
+def halves(text: str) -> tuple[str, str]:
+    """Return both halves of a text, for a stream."""
+    middle = len(text) // 2
+    return text[:middle], text[middle:]
 
 
 def server_sent(data: dict[str, Any]) -> bytes:

@@ -54,9 +54,7 @@ def schema(**wanted: Any) -> dict[str, Any]:
 def faults(path: str, body: Any, version: str = "2026-10-21") -> list[str]:
     raw, headers = json.dumps(body).encode(), {"anthropic-version": version}
     now = datetime.now(UTC)
-    request = LoggedRequest(
-        1, now, "POST", path, "m", "agent", "accepted", headers, raw, 200, None, None
-    )
+    request = LoggedRequest(1, now, "POST", path, "m", "accepted", headers, raw, 200, "agent")
     return faults_of(request, by_types=True)
 
 

@@ -39,7 +39,7 @@ WRONG = [
     (rule(results={"a": {"exist": 1}}), 'Did you mean "exists"?'),
     ({"models": [{"reasoning": True}]}, "models[0]: 'name' is missing"),
     ({"judge": {"default": 2}}, "expected a number from 0 to 1"),
-    ({"judge": {"rules": [{"criteria": "x"}]}}, "expected criteria and checks"),
+    ({"judge": {"rules": [{"criteria": "x"}]}}, "'checks' is missing"),
     ({"judge": {"rules": [{"criteria": "x", "checks": []}]}}, "at least one check"),
     ({"judge": {"rules": [{"criteria": "x", "checks": [{}]}]}}, "expected exactly one of says"),
     (
