@@ -11,12 +11,14 @@ same run.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import re
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import field
 from typing import Any, TypeAlias
 
 from kindlm.dataclass import dataclass, replace
@@ -170,17 +172,13 @@ class _Shard:
         self.heard, self.is_over = None, True
 
 
+@dataclasses.dataclass(eq=False)
 class Coordinator:
     """Gives the shards of a run to workers; implements `FleetHooks` for their pushes.
 
-    `undone` holds the reason for each shard that did not finish. `ended` are those of them that
-    user code ended; it would end any other worker as well. `refusal` is the output of a worker
-    whose command did not begin, such as a usage error. `failure` is the error because of which the
-    history can keep no pushes, None without one.
-
-    Args:
+    Attributes:
         log: The history.
-        shards: The unfinished shards, each with the run to continue, or None.
+        runs: The run to continue, or None, by the number of each unfinished shard.
         bring: Runs of the history that workers need, such as baselines.
         limits: The limits for all workers together.
         stop: Ends the run early.
@@ -188,43 +186,38 @@ class Coordinator:
         earlier: Recorded runs of the same group, whose costs count.
         warn: Called once for each different warning of the workers, with its hint.
         clock: Returns the time in seconds.
+        undone: The reason for each shard that did not finish.
+        ended: Those of them that user code ended; it would end any other worker as well.
+        refusal: The output of a worker whose command did not begin, such as a usage error.
+        failure: The error because of which the history can keep no pushes, None without one.
     """
 
-    def __init__(
-        self,
-        log: EventLog,
-        shards: Mapping[int, str | None],
-        bring: Sequence[str],
-        limits: Limits,
-        stop: Stop,
-        news: Callable[[set[str]], None],
-        earlier: Sequence[str] = (),
-        warn: Callable[[str, str | None], None] = lambda _message, _hint: None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.undone: dict[int, str] = {}
-        self.ended: set[int] = set()
-        self.refusal: str | None = None
-        self.failure: Exception | None = None
-        self._log = log
-        self._bring = bring
-        self._limits = limits
-        self._stop = stop
-        self._news = news
-        self._earlier = earlier
-        self._warn = warn
-        self._warned: set[tuple[str, str | None]] = set()
-        self._clock = clock
-        self._began = clock()
+    log: EventLog
+    runs: Mapping[int, str | None]
+    bring: Sequence[str]
+    limits: Limits
+    stop: Stop
+    news: Callable[[set[str]], None]
+    earlier: Sequence[str] = ()
+    warn: Callable[[str, str | None], None] = lambda _message, _hint: None
+    clock: Callable[[], float] = time.monotonic
+    undone: dict[int, str] = field(default_factory=dict, init=False)
+    ended: set[int] = field(default_factory=set, init=False)
+    refusal: str | None = field(default=None, init=False)
+    failure: Exception | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._began = self.clock()
         # The threads of the server use the state below, too.
         self._lock = threading.Lock()
-        self._shards = {shard: _Shard(run) for shard, run in shards.items()}
+        self._shards = {shard: _Shard(run) for shard, run in self.runs.items()}
         self._new: set[str] = set()
         self._control = Control()
+        self._warned: set[tuple[str, str | None]] = set()
         self._is_hurried = False
         self._capacity = 1
+        # Calls of unknown cost before this run began, which no limit can include.
         self._unknown: float | None = None
-        """Calls of unknown cost before this run began, which no limit can include."""
 
     # Called by the threads of the server.
 
@@ -235,7 +228,7 @@ class Coordinator:
             shard = self._shards.get(int(number)) if _NUMBER.fullmatch(number) else None
             if shard is None or shard.heard is None or lease != f"{number}.{shard.number}":
                 return False
-            shard.heard = self._clock()
+            shard.heard = self.clock()
             return self.failure is None
 
     def failed(self, error: Exception) -> None:
@@ -264,13 +257,13 @@ class Coordinator:
             if shard.is_over:
                 return {"lease": None}
             shard.number += 1
-            shard.heard = now = self._clock()
+            shard.heard = now = self.clock()
             shard.has_begun = shard.has_pushed = False
-            rest = self._limits.max_time_s
+            rest = self.limits.max_time_s
             return {
                 "lease": f"{number}.{shard.number}",
                 "run": shard.run,
-                "bring": [*self._bring, *([] if shard.run is None else [shard.run])],
+                "bring": [*self.bring, *([] if shard.run is None else [shard.run])],
                 "max_rpm": self._rpm(),
                 "max_time_s": rest and max(0.1, rest - (now - self._began)),
             }
@@ -280,11 +273,11 @@ class Coordinator:
 
         Shares grow as shards end. Their sum stays within the limit unless workers are added.
         """
-        if self._limits.max_rpm is None:
+        if self.limits.max_rpm is None:
             return None
         left = sum(not shard.is_over for shard in self._shards.values())
         workers = max(1, min(self._capacity, left))
-        return max(LEAST_RPM, self._limits.max_rpm / workers)
+        return max(LEAST_RPM, self.limits.max_rpm / workers)
 
     @property
     def workers(self) -> int:
@@ -300,9 +293,9 @@ class Coordinator:
         """Run shards, in the order of their jobs, until each is done or given up."""
         left_to_end_s = _AT_ONCE_S
         self._capacity = fleet.capacity
-        with closing(self._log.reader()) as db:
+        with closing(self.log.reader()) as db:
             self._look_at_costs(db)
-            if self._stop.aborted:
+            if self.stop.aborted:
                 return
             submitted: dict[int, Pending] = {
                 shard: fleet.submit(job) for shard, job in jobs.items()
@@ -313,16 +306,16 @@ class Coordinator:
                 if self._tell_news():
                     self._look_at_costs(db)
                 if self.failure is not None:
-                    self._stop.abort(_NOT_KEPT, cut_off=True)
-                most = self._limits.max_time_s
-                if most is not None and self._clock() - self._began > most:
+                    self.stop.abort(_NOT_KEPT, cut_off=True)
+                most = self.limits.max_time_s
+                if most is not None and self.clock() - self._began > most:
                     reason = f"the run took longer than {most:g} s (--max-time)"
-                    self._stop.abort(reason, cut_off=True)
-                if self._stop.winding_down.is_set():
-                    at_once = self._stop.requested.is_set()
+                    self.stop.abort(reason, cut_off=True)
+                if self.stop.winding_down.is_set():
+                    at_once = self.stop.requested.is_set()
                     with self._lock:
-                        self._control = Control(self._stop.reason, at_once=at_once)
-                if self._stop.at_once.is_set() and not self._is_hurried:
+                        self._control = Control(self.stop.reason, at_once=at_once)
+                if self.stop.at_once.is_set() and not self._is_hurried:
                     self._is_hurried = True
                     fleet.interrupt()
                 for shard, pending in list(submitted.items()):
@@ -333,7 +326,7 @@ class Coordinator:
                     for warning in end.warnings:
                         if warning not in self._warned:
                             self._warned.add(warning)
-                            self._warn(*warning)
+                            self.warn(*warning)
                     if self._must_run_again(shard, end, db):
                         submitted[shard] = fleet.submit(jobs[shard])
                 left_to_end_s -= _TICK_S if self._is_hurried else 0.0
@@ -343,21 +336,21 @@ class Coordinator:
         with self._lock:
             new, self._new = self._new, set()
         if new:
-            self._news(new)
+            self.news(new)
         return bool(new)
 
     def _look_at_costs(self, db: sqlite3.Connection) -> None:
-        most = self._limits.max_cost_usd
+        most = self.limits.max_cost_usd
         if most is None:
             return
-        runs = {*self._earlier, *(shard.run for shard in self._shards.values() if shard.run)}
+        runs = {*self.earlier, *(shard.run for shard in self._shards.values() if shard.run)}
         spent, unknown = db.execute(*among(_SPENT, list(runs))).fetchone()
         if exceeds(spent, most):
-            self._stop.abort(f"${spent:.4f} spent, more than --max-cost {most:g} allows")
+            self.stop.abort(f"${spent:.4f} spent, more than --max-cost {most:g} allows")
         elif self._unknown is None:
             self._unknown = unknown
         elif unknown > self._unknown:
-            self._stop.abort(f"a call of unknown cost was made: --max-cost {most:g} cannot be kept")
+            self.stop.abort(f"a call of unknown cost was made: --max-cost {most:g} cannot be kept")
 
     def _end_of(self, shard: int, pending: Pending) -> ShardEnd | None:
         """Return how a job ended, None while it runs."""
@@ -367,7 +360,7 @@ class Coordinator:
             except Exception as error:  # noqa: BLE001 - another worker can do any job again
                 return ShardEnd(None, f"{type(error).__name__}: {error}")
         heard = self._shards[shard].heard
-        if heard is not None and self._clock() - heard > SILENT_S:
+        if heard is not None and self.clock() - heard > SILENT_S:
             return ShardEnd(None, f"its worker was silent for {SILENT_S:.0f} s")
         return None
 
@@ -389,7 +382,7 @@ class Coordinator:
             elif not shard.has_begun and end.code is not None and 0 <= end.code < _BY_SIGNAL:
                 self.undone[number] = "its worker did not begin"
                 self.refusal = self.refusal or end.output or None
-                self._stop.abort("a worker did not begin" if end.output else _SILENT_END)
+                self.stop.abort("a worker did not begin" if end.output else _SILENT_END)
             else:
                 shard.lose()
                 if not shard.is_over:

@@ -16,11 +16,10 @@ import json
 import logging
 import os
 import socket
-import subprocess
 import threading
-import uuid
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,7 +30,7 @@ from kindlm.bounds import SCHEDULERS
 from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
 from kindlm.fleet.bundle import make_bundle, unpack
-from kindlm.fleet.workers import ShardEnd, ShardJob, run_shard
+from kindlm.fleet.workers import ShardEnd, ShardJob, end_jobs, new_job_id, run_shard
 from kindlm.recording.loading import Loaded
 from kindlm.recording.project import git_state, project_name, run_environment
 from kindlm.recording.suite_secrets import needed_variables
@@ -137,13 +136,13 @@ def _needed(loaded: Loaded, root: Path, environ: Mapping[str, str]) -> frozenset
 
 
 class DaskFleet:
-    """The workers of a scheduler; `left_out` says what is wrong with workers that came later."""
+    """The workers of a scheduler."""
 
     def __init__(
         self, client: Client, bundle: bytes, root: Path, needed: Collection[str], address: str
     ) -> None:
         self.listen = "127.0.0.1", 0
-        self.left_out: dict[str, str] = {}
+        self._unfit: set[str] = set()
         self._fit: tuple[str, ...] = ()
         self._client, self._address = client, address
         self._root = root
@@ -155,7 +154,7 @@ class DaskFleet:
             self._environ["KINDLM_COMMIT"] = git.commit + ("-dirty" if git.dirty else "")
             self._environ["KINDLM_BRANCH"] = git.branch or ""
         # As the result of a task, the scheduler can make the bundle again if a worker is lost.
-        self._files = client.submit(_kept, bundle, key=f"kindlm-{uuid.uuid4()}", retries=0)
+        self._files = client.submit(_kept, bundle, key=f"kindlm-{new_job_id()}", retries=0)
         self._waiting: deque[_Job] = deque()
         self._running: set[_Job] = set()
         self._lock = threading.Lock()
@@ -212,7 +211,7 @@ class DaskFleet:
         """Let the next free worker run a shard."""
         folder = os.path.relpath(job.folder, self._root)
         environ = {**job.environ, **self._environ}
-        sent = _Job(self, replace(job, folder=folder, environ=environ).dump())
+        sent = _Job(self, replace(job, folder=folder, environ=environ))
         with self._lock:
             self._waiting.append(sent)
         self._feed()
@@ -274,11 +273,11 @@ class DaskFleet:
             try:
                 workers = self._client.scheduler_info(n_workers=-1)["workers"]
                 fit = {name for name, worker in workers.items() if _SLOT in worker["resources"]}
-                new = workers.keys() - fit - self.left_out.keys()
-                self.left_out |= self._admit(sorted(new))
+                new = workers.keys() - fit - self._unfit
+                self._unfit |= self._admit(sorted(new)).keys()
             except (OSError, KeyError):
                 continue  # the scheduler is gone, or comes back
-            self._fit = tuple(sorted((fit | new) - self.left_out.keys()))
+            self._fit = tuple(sorted((fit | new) - self._unfit))
             self._feed()
 
     def _admit(self, workers: Sequence[str]) -> dict[str, str]:
@@ -295,29 +294,27 @@ class DaskFleet:
             if found != here
         }  # fmt: skip
         same = [worker for worker in versions if worker not in wrong]
-        asked = json.dumps({"needed": self._needed, "url": self._url})
-        for worker, found in self._run(examine, asked, workers=same).items():
+        for worker, found in self._run(examine, self._needed, self._url, workers=same).items():
             if found != "":
                 wrong[worker] = str(found)
         fit = [worker for worker in same if worker not in wrong]
         self._run(take_one_at_a_time, workers=fit)
         return wrong
 
-    def _run(self, function: Any, *arguments: str, workers: Sequence[str]) -> dict[str, Any]:
+    def _run(self, function: Any, *arguments: object, workers: Sequence[str]) -> dict[str, Any]:
         """Call a function on workers; return its result or exception by address."""
         if not workers:
             return {}
-        return dict(
-            self._client.run(function, *arguments, workers=list(workers), on_error="return")
-        )
+        found = self._client.run(function, *arguments, workers=list(workers), on_error="return")
+        return dict(found)
 
 
 class _Job:
     """A submitted job, see `Pending`; it has a `future` of Dask once a worker has it."""
 
-    def __init__(self, fleet: DaskFleet, text: str) -> None:
-        self.id = uuid.uuid4().hex
-        self.text = text
+    def __init__(self, fleet: DaskFleet, shard: ShardJob) -> None:
+        self.id = new_job_id()
+        self.text = json.dumps(asdict(shard))
         self.future: Future[str] | None = None
         self.worker: str | None = None
         self._fleet = fleet
@@ -330,7 +327,7 @@ class _Job:
     def result(self) -> ShardEnd:
         if self._fleet.is_lost or self.future is None:
             raise ConnectionError("the connection to the scheduler broke")
-        return ShardEnd.load(self.future.result())
+        return ShardEnd(**json.loads(self.future.result()))
 
     def cancel(self) -> None:
         if not (self.done() or self.future is None):
@@ -365,28 +362,24 @@ def _seen_from(host: str) -> str:
 
 # The rest runs on workers.
 
-_processes: dict[str, subprocess.Popen[bytes]] = {}
-_ended: set[str] = set()
-
 
 def _kept(data: bytes) -> bytes:
     """Return the bundle; Dask sends the result of a task only once to each worker."""
     return data
 
 
-def examine(asked: str) -> str:
+def examine(needed: Sequence[str], url: str) -> str:
     """Return why this worker cannot run the tests, an empty text if it can."""
-    request = json.loads(asked)
-    missing = [name for name in request["needed"] if not os.environ.get(name)]
+    missing = [name for name in needed if not os.environ.get(name)]
     if missing:
         return f"lacks {listed_names(missing)}"
-    place = urlsplit(request["url"])
+    place = urlsplit(url)
     if place.hostname is None:
         return ""
     try:
         socket.create_connection((place.hostname, place.port), timeout=_CONNECT_S).close()
     except OSError as error:
-        return f"cannot reach {request['url']} ({error}); --listen names another address"
+        return f"cannot reach {url} ({error}); --listen names another address"
     return ""
 
 
@@ -399,29 +392,13 @@ def carry_out(job: str, files: bytes, number: str) -> str:
     """Run a shard in a temporary copy of the project."""
     from distributed import get_worker
 
-    def started(process: subprocess.Popen[bytes]) -> None:
-        _processes[number] = process
-        if number in _ended:
-            process.kill()
-
     space = get_worker().local_directory
     with TemporaryDirectory(prefix="kindlm-", dir=space, ignore_cleanup_errors=True) as folder:
         root = Path(folder)
         unpack(files, root)
-        wanted = ShardJob.load(job)
+        wanted = ShardJob(**json.loads(job))
         here = root / wanted.folder
         here.mkdir(parents=True, exist_ok=True)
         # This folder marks the root of the project.
         (root / ".kindlm").mkdir(exist_ok=True)
-        try:
-            return run_shard(replace(wanted, folder=str(here)), started=started).dump()
-        finally:
-            _processes.pop(number, None)
-
-
-def end_jobs(numbers: list[str]) -> None:
-    """Kill those processes of jobs that run on this worker."""
-    _ended.update(numbers)
-    for number in numbers:
-        if (process := _processes.get(number)) is not None:
-            process.kill()
+        return json.dumps(asdict(run_shard(replace(wanted, folder=str(here)), number)))

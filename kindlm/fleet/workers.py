@@ -9,22 +9,22 @@ until the group is resumed on the same machine, or until a shard begins there a 
 
 from __future__ import annotations
 
-import json
 import os
+import re
 import shutil
 import signal
 import stat
 import subprocess
-import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from dataclasses import asdict, field
+from dataclasses import field
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile, gettempdir
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 from kindlm.dataclass import dataclass
 from kindlm.errors import Err, Ok, Result
@@ -42,8 +42,8 @@ _PREFIX = "kindlm-shard-"
 _KEPT_S = 30 * 24 * 3600
 """How long the folders of a killed group are kept."""
 
-_WARNING, _INDENT = "! ", "  "
-"""The beginning of a warning in a worker's output, and of its further lines."""
+_WARNING = re.compile(r"^! (.*)((?:\n  .*)*)", re.MULTILINE)
+"""A warning in a worker's output, with the indented lines of its hint."""
 
 _NOT_FOR_WORKERS = ("KINDLM_DB", "GITHUB_STEP_SUMMARY")
 """Variables of the coordinator alone: its history and its summary."""
@@ -67,21 +67,11 @@ class ShardJob:
     url: str
     token: str
     shard: int
-    arguments: tuple[str, ...]
-    resume_arguments: tuple[str, ...]
+    arguments: Sequence[str]
+    resume_arguments: Sequence[str]
     folder: str
     environ: Mapping[str, str] = field(default_factory=dict)
     prefix: str = _PREFIX
-
-    def dump(self) -> str:
-        """Return the job as JSON."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def load(cls, text: str) -> Self:
-        """Return a job from its JSON."""
-        job = json.loads(text)
-        return cls(**job | {name: tuple(job[name]) for name in ("arguments", "resume_arguments")})
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,29 +85,11 @@ class ShardEnd:
     code: int | None
     output: str = ""
 
-    def dump(self) -> str:
-        """Return the end as JSON."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def load(cls, text: str) -> Self:
-        """Return an end from its JSON."""
-        return cls(**json.loads(text))
-
     @property
     def warnings(self) -> Sequence[tuple[str, str | None]]:
         """The warnings in `output`, each with its hint."""
-        found: list[list[str]] = []
-        is_warning = False
-        for line in self.output.splitlines():
-            if line.startswith(_WARNING):
-                is_warning = True
-                found.append([line.removeprefix(_WARNING)])
-            elif is_warning and line.startswith(_INDENT):
-                found[-1].append(line.strip())
-            else:
-                is_warning = False
-        return [(message, "\n".join(rest) or None) for message, *rest in found]
+        found = _WARNING.findall(self.output)
+        return [(text, re.sub(r"\n +", "\n", hint).strip() or None) for text, hint in found]
 
 
 class Pending(Protocol):
@@ -158,31 +130,14 @@ class Fleet(Protocol):
 
 
 class _Job:
-    """A submitted job, with its process once that has started."""
-
-    def __init__(self) -> None:
-        self.future: Future[ShardEnd] = Future()
-        self.process: subprocess.Popen[bytes] | None = None
-        self._is_cancelled = False
-        self._lock = threading.Lock()
-
-    def started(self, process: subprocess.Popen[bytes]) -> None:
-        with self._lock:
-            self.process = process
-            if self._is_cancelled:
-                process.kill()
-
-    def done(self) -> bool:
-        return self.future.done()
-
-    def result(self) -> ShardEnd:
-        return self.future.result()
+    def __init__(self, job: ShardJob, threads: ThreadPoolExecutor) -> None:
+        self.id = new_job_id()
+        self._future = threads.submit(run_shard, job, self.id)
+        self.done, self.result = self._future.done, self._future.result
 
     def cancel(self) -> None:
-        with self._lock:
-            self._is_cancelled = True
-            if not self.future.cancel() and self.process is not None:
-                self.process.kill()
+        if not self._future.cancel():
+            end_jobs([self.id])
 
 
 class LocalFleet:
@@ -199,19 +154,16 @@ class LocalFleet:
         """Return no error: local workers can reach the history."""
         return Ok(None)
 
-    def submit(self, job: ShardJob) -> _Job:
+    def submit(self, job: ShardJob) -> Pending:
         """Let the next free thread run a shard."""
-        submitted = _Job()
-        submitted.future = self._threads.submit(run_shard, job, started=submitted.started)
-        self._jobs.append(submitted)
-        return submitted
+        self._jobs.append(_Job(job, self._threads))
+        return self._jobs[-1]
 
     def interrupt(self) -> None:
         """Send Ctrl-C to all processes."""
         for job in self._jobs:
-            if job.process is not None:
-                with suppress(ProcessLookupError):
-                    job.process.send_signal(signal.SIGINT)
+            if (process := _processes.get(job.id)) is not None:
+                process.send_signal(signal.SIGINT)
 
     def close(self) -> None:
         """Kill all processes, and wait for their ends."""
@@ -222,9 +174,33 @@ class LocalFleet:
 
 _Started = Callable[[subprocess.Popen[bytes]], None]
 
+_processes: dict[str, subprocess.Popen[bytes]] = {}
+"""The processes that run in this one now, by the id of their job."""
 
-def run_shard(shard: ShardJob, *, started: _Started = lambda _: None) -> ShardEnd:
-    """Run a job to its end; `started` gets the process."""
+_ended: set[str] = set()
+
+
+def new_job_id() -> str:
+    """Return an id by which a job can be ended."""
+    return uuid.uuid4().hex
+
+
+def end_jobs(jobs: Sequence[str]) -> None:
+    """Kill those processes of jobs that this process runs, or will run."""
+    _ended.update(jobs)
+    for job in jobs:
+        if (process := _processes.get(job)) is not None:
+            process.kill()
+
+
+def run_shard(shard: ShardJob, job: str) -> ShardEnd:
+    """Run a shard to its end, as the job with an id."""
+
+    def started(process: subprocess.Popen[bytes]) -> None:
+        _processes[job] = process
+        if job in _ended:
+            process.kill()
+
     _remove_forgotten()
     with TemporaryDirectory(prefix=shard.prefix) as folder:
         database = Path(folder) / _DATABASE
@@ -237,18 +213,20 @@ def run_shard(shard: ShardJob, *, started: _Started = lambda _: None) -> ShardEn
             for run in claimed.value["bring"]:
                 if isinstance(pulled := pull_run(client, database, run, trusted=True), Err):
                     return ShardEnd(None, pulled.error.message)
-        arguments = _arguments(shard, claimed.value, database)
+        own = {name: value for name, value in os.environ.items() if name not in _NOT_FOR_WORKERS}
         environ = {
-            name: value for name, value in os.environ.items() if name not in _NOT_FOR_WORKERS
-        }
-        environ |= shard.environ
-        environ |= {
+            **own,
+            **shard.environ,
             "KINDLM_URL": shard.url,
             "KINDLM_TOKEN": shard.token,
             "KINDLM_LEASE": claimed.value["lease"],
             PARENT: str(os.getpid()),
         }
-        return _test(arguments, environ, shard.folder, started)
+        try:
+            arguments = _arguments(shard, claimed.value, database)
+            return _test(arguments, environ, shard.folder, started)
+        finally:
+            _processes.pop(job, None)
 
 
 def _arguments(shard: ShardJob, claimed: dict[str, Any], database: Path) -> list[str]:

@@ -184,7 +184,7 @@ def test_runs_a_shard_in_a_copy_of_the_project_and_removes_it(
 ) -> None:
     folders = []
 
-    def run(given: ShardJob, **_: object) -> ShardEnd:
+    def run(given: ShardJob, _: str) -> ShardEnd:
         folders.append(Path(given.folder))
         assert (Path(given.folder) / "kindlm.yaml").read_text() == SUITE
         return ShardEnd(0, given.environ["KINDLM_PROJECT"])
@@ -208,7 +208,7 @@ def test_each_worker_runs_one_shard_at_a_time_in_their_order(
     began: list[int] = []
     go_on = threading.Semaphore(0)
 
-    def run(given: ShardJob, **_: object) -> ShardEnd:
+    def run(given: ShardJob, _: str) -> ShardEnd:
         began.append(given.shard)
         assert go_on.acquire(timeout=30)
         return ShardEnd(0)

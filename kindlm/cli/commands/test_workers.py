@@ -234,17 +234,18 @@ def _carry_out(
                 f"The workers cannot push to {place}: {error}", "Name another: --listen HOST:PORT"
             )
         or_fail(fleet.check(server.url))
-        resume_arguments, root = tuple(_always(options)), str(request.root)
-        suites = {SUITES: suites_hash(request.suites)}
+        always = (*given_again(options, _OF_EACH_SESSION), "--no-progress")
+        anew = (*always, *given_again(options, _OF_A_NEW_RUN), f"--run-group={shards.group}")
+        paths = ("--", *paths_from(request.root, options.paths))
         jobs = {
             shard: ShardJob(
                 server.url,
                 token,
                 shard,
-                tuple(_arguments(request, options, shards, shard)),
-                resume_arguments,
-                root,
-                suites,
+                (*anew, f"--shard={shard}/{shards.count}", *paths),
+                always,
+                str(request.root),
+                {SUITES: suites_hash(request.suites)},
                 folder_prefix(request.database, shards.group),
             )
             for shard in shards.left
@@ -298,21 +299,6 @@ _OF_A_NEW_RUN = (
 )  # fmt: skip
 
 
-def _arguments(
-    request: RunRequest, options: TestOptions, shards: _Shards, shard: int
-) -> Iterator[str]:
-    yield from _always(options)
-    yield from given_again(options, _OF_A_NEW_RUN)
-    yield from (f"--shard={shard}/{shards.count}", f"--run-group={shards.group}")
-    yield from ("--", *paths_from(request.root, options.paths))
-
-
-def _always(options: TestOptions) -> Iterator[str]:
-    """Yield the arguments for each session of a shard, including one that resumes it."""
-    yield from given_again(options, _OF_EACH_SESSION)
-    yield "--no-progress"
-
-
 class WorkerNews:
     """Shows executions that workers push like local progress.
 
@@ -341,8 +327,7 @@ class WorkerNews:
                 if status in (Status.FAILED, Status.ERRORED):
                     view = RunView(self._db, run)
                     found = view.execution(row["id"])
-                    why = "" if found is None else why_not_passed(view, found)
-                    error = broken(why)
+                    error = broken("" if found is None else why_not_passed(view, found))
                 self._watcher.finished(Finished(execution, status, error, cost_usd=row["cost_usd"]))
 
     def _ended(self, run: str) -> Iterator[sqlite3.Row]:
