@@ -19,7 +19,7 @@ import httpx
 from pydantic import BaseModel, Field, TypeAdapter
 
 from kindlm import __version__
-from kindlm.dataclass import dataclass, replace
+from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.strict_json import parse_json, read_json
 from kindlm.team.protocol import LEASE, MOST_HEADS, PushAnswer, ServerAddress, StreamEnd
@@ -79,13 +79,6 @@ _HEADS = TypeAdapter(dict[str, StreamEnd])
 _PUSHED = TypeAdapter(PushAnswer)
 _RUNS = TypeAdapter(list[ListedRun])
 _OBJECT = TypeAdapter(dict[str, Any])
-
-
-@dataclass(frozen=True, slots=True)
-class _Reply:
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
 
 
 class HistoryClient:
@@ -195,20 +188,22 @@ class HistoryClient:
         if isinstance(answered, Err):
             return answered
         try:
-            return Ok(form.validate_python(parse_json(answered.value.body.decode())))
+            return Ok(form.validate_python(parse_json(answered.value.decode())))
         except ValueError:
             return Err(self._failed("gave an answer that is not one of a history server", _ADDRESS))
 
     def _request(
         self, path: str, method: str = "GET", *, out: BinaryIO | None = None, **given: Any
-    ) -> Result[_Reply]:
-        """Make a request; repeat it while that may help and the patience lasts."""
+    ) -> Result[bytes]:
+        """Return the answer to a request, or write it into `out`.
+
+        The request is repeated while that may help and the patience lasts.
+        """
         pause, left = _FIRST_PAUSE_S, self._patience_s
         while True:
             asked = None
             try:
-                url = f"{self.base}/v1/{path}"
-                reply = self._runner.run(self._exchange(method, url, out, given))
+                response, body = self._runner.run(self._exchange(method, path, out, given))
             except _UnusableError as error:
                 return Err(self._failed(f"cannot be used: {error}", _ADDRESS))
             except TimeoutError:
@@ -217,12 +212,12 @@ class HistoryClient:
                 why = f"cannot be reached: {self._safe(unreachable_reason(error))}"
                 failed = self._failed(why, _AGAIN)
             else:
-                if reply.status == 200:
-                    return Ok(reply)
-                failed = self._refused(reply)
-                if reply.status != 429 and reply.status < 500:
+                if response.status_code == 200:
+                    return Ok(body)
+                failed = self._refused(response.status_code, body)
+                if response.status_code != 429 and response.status_code < 500:
                     return Err(failed)
-                asked = retry_after(reply.headers, datetime.now(UTC))
+                asked = retry_after(response.headers, datetime.now(UTC))
             waited = pause if asked is None else max(asked, _FIRST_PAUSE_S)
             if waited > min(left, _LONGEST_PAUSE_S):
                 return Err(failed)
@@ -231,8 +226,8 @@ class HistoryClient:
             pause *= 2
 
     async def _exchange(
-        self, method: str, url: str, out: BinaryIO | None, given: Mapping[str, Any]
-    ) -> _Reply:
+        self, method: str, path: str, out: BinaryIO | None, given: Mapping[str, Any]
+    ) -> tuple[httpx.Response, bytes]:
         """Make a request once.
 
         Raises:
@@ -242,7 +237,7 @@ class HistoryClient:
         due = asyncio.get_running_loop().time() + allowed_s
         async with (
             asyncio.timeout_at(due) as deadline,
-            self._http.stream(method, url, **given) as response,
+            self._http.stream(method, f"{self.base}/v1/{path}", **given) as response,
         ):
             body = BytesIO()
             into: BinaryIO = body
@@ -261,14 +256,13 @@ class HistoryClient:
                 if total > most:
                     raise _UnusableError("its answer is too long")
                 deadline.reschedule(due + total / _SLOWEST)
-            return _Reply(response.status_code, response.headers, body.getvalue())
+            return response, body.getvalue()
 
-    def _refused(self, reply: _Reply) -> KindlmError:
+    def _refused(self, status: int, body: bytes) -> KindlmError:
         """Return the error for an answer other than 200."""
-        status = reply.status
         if 300 <= status < 400:
             return self._failed(f"redirects ({status})", "Name the address that it leads to.")
-        answer = read_json(reply.body.decode("utf-8", "replace"))
+        answer = read_json(body.decode("utf-8", "replace"))
         message = answer.get("message") if isinstance(answer, dict) else None
         why = f"answered {status}"
         if message and isinstance(message, str):

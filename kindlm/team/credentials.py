@@ -136,7 +136,7 @@ def checked_login(address: ServerAddress, token: str, *, insecure: bool) -> Resu
                 "Make one on the server: kindlm token create",
             )
         )
-    if not (address.is_safe or insecure):
+    if not (address.is_encrypted or address.is_loopback or insecure):
         return Err(
             misuse(
                 f"{address.origin} is not encrypted: anybody on the way could read the token.",

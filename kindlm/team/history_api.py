@@ -17,12 +17,15 @@ import sqlite3
 import traceback
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import asdict
 from tempfile import SpooledTemporaryFile
-from typing import Any, BinaryIO, NamedTuple, Protocol
-from urllib.parse import parse_qsl
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from datasette.utils import MultiParams  # type: ignore[import-untyped]
+from datasette.utils.asgi import Request  # type: ignore[import-untyped]
 
 from kindlm.browse.datasette_server import Message, Receive, Send
 from kindlm.dataclass import replace
@@ -48,6 +51,8 @@ PREFIX = "/v1/"
 _PIECE = 64 * 1024
 _IN_MEMORY = 256 * 1024
 """Bytes of a temporary file up to which it needs no disk."""
+
+_FLAGS = {None: None, 0: False, 1: True}
 
 _READERS = 4
 _MOST_RUNS = 1_000
@@ -91,22 +96,6 @@ class _GoneError(Exception):
     """The client disconnected before its body was complete."""
 
 
-class _Request(NamedTuple):
-    method: str
-    path: str
-    query: Sequence[tuple[str, str]]
-    headers: Mapping[bytes, bytes]
-    receive: Receive
-    send: Send
-
-    @property
-    def lease(self) -> str:
-        return self.headers.get(LEASE.lower().encode(), b"").decode("latin-1")
-
-    def asked(self, name: str) -> str | None:
-        return next((value for key, value in self.query if key == name), None)
-
-
 class HistoryApi:
     """Answers requests to `/v1/…`.
 
@@ -139,54 +128,50 @@ class HistoryApi:
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        request = _Request(
-            scope["method"],
-            scope["path"],
-            parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True),
-            dict(scope["headers"]),
-            receive,
-            send,
-        )
         try:
-            await self._answer(request)
+            await self._answer(Request(scope, receive), send)
         except ApiError as error:
-            await _send_json(send, error.status, error.as_json(), error.headers)
+            await _send_json(send, error.as_json(), error.status, error.headers)
         except _GoneError:
             return
         except Exception as error:  # noqa: BLE001 - the last boundary of a request: logged
             _log_crash(error)
             if self._fleet is not None:
                 self._fleet.failed(error)
-            await _send_json(send, 500, ApiError(500, "The server failed.").as_json())
+            await _send_json(send, ApiError(500, "The server failed.").as_json(), 500)
 
-    async def _answer(self, request: _Request) -> None:
-        match request.path.removeprefix(PREFIX).split("/"):
+    async def _answer(self, request: Request, send: Send) -> None:
+        answer: Any
+        match request.scope["path"].removeprefix(PREFIX).split("/"):
             case ["heads"]:
                 grant = self._granted(request, "GET", "push", "pull")
-                await self._heads(request, grant)
+                answer = await _in_thread(self._reading, self._heads, request.args, grant)
             case ["events"]:
                 grant = self._granted(request, "POST", "push")
-                await self._events(request, grant)
+                answer = await self._events(request, grant)
             case ["runs"]:
                 grant = self._granted(request, "GET", "pull")
-                await self._runs(request, grant)
+                answer = await _in_thread(self._reading, self._runs, request.args, grant)
             case ["runs", run]:
                 grant = self._granted(request, "GET", "pull")
-                await self._run(request, grant, run)
+                await self._send_run(request, send, run, grant)
+                return
             case ["shards", shard, "claim"] if self._fleet is not None:
                 self._granted(request, "POST", "push")
-                await self._claim(request, shard, self._fleet)
+                if not (shard.isascii() and shard.isdigit() and len(shard) < 10):
+                    raise ApiError(422, "A shard is a number.")
+                # In the thread that takes bodies: the new worker then sees all earlier pushes.
+                answer = await _in_thread(self._taking, self._fleet.claim, int(shard))
             case _:
                 raise ApiError(404, "There is nothing at this address.")
+        await _send_json(send, answer)
 
-    def _granted(self, request: _Request, method: str, *scopes: str) -> Grant:
+    def _granted(self, request: Request, method: str, *scopes: str) -> Grant:
         """Return the grant of a request's token; it needs one of the scopes."""
         if request.method != method:
             message = f"This address answers to {method} only."
             raise ApiError(405, message, headers={"allow": method})
-        scheme, _, token = (
-            request.headers.get(b"authorization", b"").decode("latin-1").partition(" ")
-        )
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             raise _unauthorized("The request has no token.")
         grant = self._tokens.grant_of(token.strip())
@@ -196,115 +181,83 @@ class HistoryApi:
             raise _unauthorized(f"The token {grant.name} lacks the scope {' or '.join(scopes)}.")
         return grant
 
-    async def _heads(self, request: _Request, grant: Grant) -> None:
-        names = list(dict.fromkeys(value for key, value in request.query if key == "stream"))
+    def _heads(self, query: MultiParams, grant: Grant) -> dict[str, Any]:
+        names = list(dict.fromkeys(query.getlist("stream")))
         if not 0 < len(names) <= MOST_HEADS:
             message = f"One request asks for 1 to {MOST_HEADS} streams, not {len(names)}."
             raise ApiError(422, message)
-
-        def found(db: sqlite3.Connection) -> dict[str, Any]:
-            rows = db.execute(_HEADS, {"names": json.dumps(names)}).fetchall()
+        with closing(self._log.reader()) as db:
             return {
                 name: {"version": version, "head": hash_text(head)}
-                for name, version, head in rows
-                if self._is_shown(db, name, grant)
+                for name, version, head in db.execute(_HEADS, {"names": json.dumps(names)})
+                if _is_shown(db, name, grant)
             }
 
-        await _send_json(request.send, 200, await self._read(found))
-
-    async def _runs(self, request: _Request, grant: Grant) -> None:
-        limit = request.asked("limit") or "1"
+    def _runs(self, query: MultiParams, grant: Grant) -> list[dict[str, Any]]:
+        limit = query.get("limit") or "1"
         if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= _MOST_RUNS):
             raise ApiError(422, f"limit is a number from 1 to {_MOST_RUNS:,}.")
         wanted = {
-            "project": request.asked("project"),
-            "branch": request.asked("branch"),
+            "project": query.get("project"),
+            "branch": query.get("branch"),
             "only": grant.project,
             "limit": int(limit),
         }
+        with closing(self._log.reader()) as db:
+            return [
+                {
+                    **dict(row),
+                    "suites": json.loads(row["suites"]),
+                    "passed": _FLAGS[row["passed"]],
+                    "dirty": _FLAGS[row["dirty"]],
+                }
+                for row in db.execute(_RUNS, wanted)
+            ]
 
-        def found(db: sqlite3.Connection) -> list[dict[str, Any]]:
-            listed = [dict(row) for row in db.execute(_RUNS, wanted)]
-            for row in listed:
-                row["suites"] = json.loads(row["suites"])
-                for flag in ("passed", "dirty"):
-                    row[flag] = None if row[flag] is None else bool(row[flag])
-            return listed
-
-        await _send_json(request.send, 200, await self._read(found))
-
-    async def _read(self, query: Callable[[sqlite3.Connection], Any]) -> Any:
-        def run() -> Any:
-            with closing(self._log.reader()) as db:
-                return query(db)
-
-        return await asyncio.get_running_loop().run_in_executor(self._reading, run)
-
-    async def _run(self, request: _Request, grant: Grant, run: str) -> None:
-        self._require_lease(request.lease)
-        packed = b"gzip" in request.headers.get(b"accept-encoding", b"")
-        loop = asyncio.get_running_loop()
-        file = await loop.run_in_executor(self._exporting, self._exported, run, grant, packed)
-        with file:
+    async def _send_run(self, request: Request, send: Send, run: str, grant: Grant) -> None:
+        lease = _lease(request)
+        self._require_lease(lease)
+        packed = "gzip" in request.headers.get("accept-encoding", "")
+        with SpooledTemporaryFile(_IN_MEMORY) as file:
+            await _in_thread(self._exporting, self._export, file, run, grant, packed)
             headers = {
                 "content-type": "application/x-ndjson",
                 "content-length": str(file.tell()),
                 "vary": "accept-encoding",
+                **({"content-encoding": "gzip"} if packed else {}),
             }
-            if packed:
-                headers["content-encoding"] = "gzip"
-            await _send_start(request.send, 200, headers)
+            await _send_start(send, 200, headers)
             file.seek(0)
             while piece := file.read(_PIECE):
-                await request.send({"type": "http.response.body", "body": piece, "more_body": True})
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
                 if self._fleet is not None:
-                    self._fleet.hear(request.lease)
-            await request.send({"type": "http.response.body", "body": b""})
+                    self._fleet.hear(lease)
+            await send({"type": "http.response.body", "body": b""})
 
-    def _exported(self, run: str, grant: Grant, packed: bool) -> BinaryIO:
-        """Return the export of a run as a temporary file, positioned at its end."""
-        file: Any = SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 - returned
-        try:
-            with closing(self._log.reader()) as db, snapshot(db, self._log.path):
-                streams = self._shown_streams(db, run, grant)
-                with ExitStack() as stack:
-                    out: Any = file
-                    if packed:
-                        out = stack.enter_context(gzip.GzipFile("", "wb", 5, file, mtime=0))
-                    write_export(out, run, streams, db)
-        except BaseException:
-            file.close()
-            raise
-        opened: BinaryIO = file
-        return opened
+    def _export(self, file: Any, run: str, grant: Grant, packed: bool) -> None:
+        """Write the export of a run into a file."""
+        with ExitStack() as stack:
+            db = stack.enter_context(closing(self._log.reader()))
+            stack.enter_context(snapshot(db, self._log.path))
+            known = db.execute("SELECT 1 FROM streams WHERE name = 'run/' || ?", (run,)).fetchone()
+            if not known or not _is_shown(db, f"run/{run}", grant):
+                raise ApiError(404, "There is no such run.")
+            # Journals that are also about other projects are left out.
+            streams = [each for each in streams_of(db, run)[1] if _is_shown(db, each, grant)]
+            if packed:
+                file = stack.enter_context(gzip.GzipFile("", "wb", 5, file, mtime=0))
+            write_export(file, run, streams, db)
 
-    def _shown_streams(self, db: sqlite3.Connection, run: str, grant: Grant) -> list[str]:
-        known = db.execute("SELECT 1 FROM streams WHERE name = 'run/' || ?", (run,)).fetchone()
-        if not known or not self._is_shown(db, f"run/{run}", grant):
-            raise ApiError(404, "There is no such run.")
-        # Journals that are also about other projects are left out.
-        return [each for each in streams_of(db, run)[1] if self._is_shown(db, each, grant)]
-
-    def _is_shown(self, db: sqlite3.Connection, stream: str, grant: Grant) -> bool:
-        """Return whether a grant allows to read a stream: all its runs are of its project."""
-        if grant.project is None:
-            return True
-        runs = runs_of_stream(db, stream)
-        return set().union(*(recorded_projects(db, run) for run in runs)) == {grant.project}
-
-    async def _events(self, request: _Request, grant: Grant) -> None:
-        self._require_lease(request.lease)
+    async def _events(self, request: Request, grant: Grant) -> dict[str, Any]:
+        lease, headers = _lease(request), request.headers
+        self._require_lease(lease)
         self._tokens.count_push(grant)
-        encoding = request.headers.get(b"content-encoding", b"identity").decode("latin-1").lower()
+        encoding = headers.get("content-encoding", "identity").lower()
         if encoding not in ("gzip", "identity"):
             raise ApiError(422, "The body is neither plain nor gzip: no other encoding is read.")
-        loop = asyncio.get_running_loop()
         with SpooledTemporaryFile(_IN_MEMORY) as file:
-            await _receive_body(request.receive, request.headers, file, self._longest_body)
-            answer = await loop.run_in_executor(
-                self._taking, self._take, file, encoding, grant, request.lease
-            )
-        await _send_json(request.send, 200, asdict(answer))
+            await _receive_body(request, file, self._longest_body)
+            return asdict(await _in_thread(self._taking, self._take, file, encoding, grant, lease))
 
     def _require_lease(self, lease: str) -> None:
         if self._fleet is not None and not self._fleet.hear(lease):
@@ -322,11 +275,10 @@ class HistoryApi:
                 return
             raise ApiError(404, f"The token {grant.name} is for the project {grant.project} only.")
 
+        answer = PushAnswer(0, 0, 0)
         with SpooledTemporaryFile(_IN_MEMORY) as unpacked:
-            size = unpack(file, unpacked, encoding)
-            answer = PushAnswer(0, 0, 0)
             # An empty body only reports that a worker is alive.
-            if size:
+            if size := unpack(file, unpacked, encoding):
                 self._tokens.require_room(grant, size)
                 answer = take_body(self._log, unpacked, allowed=allowed)  # type: ignore[arg-type]
                 self._tokens.count_bytes(grant, size)
@@ -334,36 +286,39 @@ class HistoryApi:
             answer = replace(answer, control=self._fleet.pushed(lease, runs))
         return answer
 
-    async def _claim(self, request: _Request, shard: str, fleet: FleetHooks) -> None:
-        if not (shard.isascii() and shard.isdigit() and len(shard) < 10):
-            raise ApiError(422, "A shard is a number.")
-        loop = asyncio.get_running_loop()
-        # In the thread that takes bodies: the new worker then sees all earlier pushes of the shard.
-        answer = await loop.run_in_executor(self._taking, fleet.claim, int(shard))
-        await _send_json(request.send, 200, answer)
+
+async def _in_thread(executor: Executor, work: Callable[..., Any], *arguments: Any) -> Any:
+    return await asyncio.get_running_loop().run_in_executor(executor, work, *arguments)
 
 
-def _too_large(limit: int, what: str) -> ApiError:
+def _lease(request: Request) -> str:
+    return str(request.headers.get(LEASE.lower(), ""))
+
+
+def _is_shown(db: sqlite3.Connection, stream: str, grant: Grant) -> bool:
+    """Return whether a grant allows to read a stream: all its runs are of its project."""
+    if grant.project is None:
+        return True
+    runs = runs_of_stream(db, stream)
+    return set().union(*(recorded_projects(db, run) for run in runs)) == {grant.project}
+
+
+def _too_large(limit: int, what: str = "") -> ApiError:
     return ApiError(413, f"The body is larger than {limit:,} bytes{what}.", {"limit": limit})
 
 
-async def _receive_body(
-    receive: Receive, headers: Mapping[bytes, bytes], file: Any, most: int
-) -> None:
+async def _receive_body(request: Request, file: Any, most: int) -> None:
     """Write a body to a file as it arrives, up to the limit."""
-    announced = headers.get(b"content-length", b"0")
-    if int(announced) > most:
-        raise _too_large(most, "")
-    size, more = 0, True
+    if int(request.headers.get("content-length", 0)) > most:
+        raise _too_large(most)
+    more = True
     while more:
-        message = await receive()
+        message = await request.receive()
         if message["type"] == "http.disconnect":
             raise _GoneError
-        piece = message.get("body", b"")
-        size += len(piece)
-        if size > most:
-            raise _too_large(most, "")
-        file.write(piece)
+        file.write(message.get("body", b""))
+        if file.tell() > most:
+            raise _too_large(most)
         more = message.get("more_body", False)
     file.seek(0)
 
@@ -389,19 +344,17 @@ def _unauthorized(message: str) -> ApiError:
 
 
 async def _send_json(
-    send: Send, status: int, value: Any, headers: Mapping[str, str] | None = None
+    send: Send, value: Any, status: int = 200, headers: Mapping[str, str] = MappingProxyType({})
 ) -> None:
-    body = json.dumps(value, ensure_ascii=False).encode("utf-8", "backslashreplace")
+    body = json.dumps(value).encode()
     described = {"content-type": "application/json", "content-length": str(len(body))}
-    await _send_start(send, status, described | dict(headers or {}))
+    await _send_start(send, status, {**described, **headers})
     await send({"type": "http.response.body", "body": body})
 
 
 async def _send_start(send: Send, status: int, headers: Mapping[str, str]) -> None:
-    always = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
-    encoded = [
-        (name.encode(), value.encode("latin-1")) for name, value in (always | dict(headers)).items()
-    ]
+    every = {"cache-control": "no-store", "x-content-type-options": "nosniff", **headers}
+    encoded = [(name.encode(), value.encode("latin-1")) for name, value in every.items()]
     await send({"type": "http.response.start", "status": status, "headers": encoded})
 
 
@@ -411,7 +364,6 @@ def _log_crash(error: Exception) -> None:
     cause = error.__cause__ or error
     # For example SQLITE_FULL, or "No space left on device".
     why = getattr(cause, "sqlite_errorname", None) or getattr(cause, "strerror", None)
-    fields = {"code": "UNKNOWN_ERROR"}
     name = f"{type(error).__name__} ({why})" if why else type(error).__name__
     message = f"{name} in {frame.name}, line {frame.lineno} of {frame.filename}"
-    _log.error(message, extra={"fields": fields})
+    _log.error(message, extra={"fields": {"code": "UNKNOWN_ERROR"}})

@@ -107,11 +107,8 @@ class Pages:
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        if scope["type"] == "lifespan":
+        if scope["type"] != "http":  # the lifespan: the server speaks no other protocol
             await self._app(scope, receive, send)
-            return
-        if scope["type"] != "http":
-            await send({"type": "websocket.close"})
             return
         request = Request(scope, receive)
         person = await self._person(request)

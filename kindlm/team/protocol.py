@@ -160,11 +160,6 @@ class ServerAddress:
         """Whether the server is on this machine."""
         return is_loopback(self.host)
 
-    @property
-    def is_safe(self) -> bool:
-        """Whether no one on the way can read a token that is sent there."""
-        return self.is_encrypted or self.is_loopback
-
 
 def is_loopback(host: str) -> bool:
     """Return whether a host is this machine: a loopback address, or `localhost`."""

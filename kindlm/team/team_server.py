@@ -141,13 +141,9 @@ def _config(app: App, *, lifespan: bool) -> uvicorn.Config:
 
 
 def _most_connections() -> int:
-    """Raise the limit of open files, and return the limit of connections that it allows."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _MOST + _OTHER_FILES
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    return _MOST if soft == resource.RLIM_INFINITY else max(16, min(_MOST, soft - _OTHER_FILES))
+    """Return the limit of connections that the limit of open files allows."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MOST if files == resource.RLIM_INFINITY else max(16, min(_MOST, files - _OTHER_FILES))
 
 
 def _unambiguous(app: App) -> App:
@@ -180,9 +176,8 @@ class _Guarded(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._step: tuple[str, float] | None = None
         self._deadline: asyncio.TimerHandle | None = None
-        self._waits_for = ""
-        self._reading: asyncio.TimerHandle | None = None
         self.open_ones[self] = None
         if len(self.open_ones) > self.most_open:
             # There is one: this new connection has no request yet.
@@ -194,8 +189,8 @@ class _Guarded(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.open_ones.pop(self, None)
-        self._set_deadline("", 0)
-        self.resume_writing()
+        if self._deadline is not None:
+            self._deadline.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -211,14 +206,11 @@ class _Guarded(H11Protocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        if self._reading is None:
-            self._reading = self.loop.call_later(READ_S, self.transport.abort)
+        self._watch()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        if self._reading is not None:
-            self._reading.cancel()
-            self._reading = None
+        self._watch()
 
     def is_answered(self) -> bool:
         """Return whether a request has arrived completely, and its answer is not sent yet."""
@@ -227,20 +219,10 @@ class _Guarded(H11Protocol):
 
     def _watch(self) -> None:
         """Set the deadline of the client's next step."""
-        state = self.conn.their_state
-        if state is h11.IDLE:
-            self._set_deadline("head", HEADERS_S)
-        elif state is h11.SEND_BODY:
-            self._set_deadline("body", BODY_S)
-        else:
-            self._set_deadline("", 0)
-
-    def _set_deadline(self, waits_for: str, seconds: float) -> None:
-        if waits_for == self._waits_for:
-            return
-        self._waits_for = waits_for
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-        if waits_for:
-            self._deadline = self.loop.call_later(seconds, self.transport.abort)
+        steps = {h11.IDLE: ("head", HEADERS_S), h11.SEND_BODY: ("body", BODY_S)}
+        step = ("read", READ_S) if self.flow.write_paused else steps.get(self.conn.their_state)
+        if step != self._step:
+            self._step = step
+            if self._deadline is not None:
+                self._deadline.cancel()
+            self._deadline = step and self.loop.call_later(step[1], self.transport.abort)
