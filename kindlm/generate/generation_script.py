@@ -12,7 +12,6 @@ from typing import TypeVar
 from kindlm.config import suite_identity
 from kindlm.config.compile import canonical, config_hash
 from kindlm.config.credentials import hide_in_options
-from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, broken, misuse
 from kindlm.events.run import AgentProfiled, ScenarioGenerated
 from kindlm.generate.questions import (
@@ -33,7 +32,6 @@ from kindlm.generate.test_plan import (
     ReadPlan,
     in_turn,
     is_name,
-    read_plan,
     rendered,
     spoken,
     wanted,
@@ -209,17 +207,15 @@ class GenerationScript:
             answer = await self._answer(
                 stage,
                 partial(plan_question, profile, counts, order.seed, plan.titles),
-                partial(read_plan, categories=counts, tools=tools, before=plan),
+                partial(plan.read, categories=counts, tools=tools),
             )
-            if isinstance(answer, Ok):
-                plan = answer.value
-            elif plan.scenarios:
+            if isinstance(answer, Err):
+                if not plan.scenarios:
+                    return answer
                 # Earlier answers were paid for: keep their scenarios.
                 lost = f"{count(sum(counts.values()), 'scenario')} of {', '.join(counts)}"
-                left_out = (*plan.left_out, f"{lost}: {answer.error.message}")
-                return Ok(replace(plan, left_out=left_out))
-            else:
-                return answer
+                plan.left_out.append(f"{lost}: {answer.error.message}")
+                break
         return Ok(plan)
 
     async def _answer(

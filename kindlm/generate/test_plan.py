@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import field
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any, Literal
@@ -140,7 +141,7 @@ class Generated:
 
     profile: Path
     files: Mapping[Path, PlannedScenario]
-    left_out: tuple[str, ...]
+    left_out: Sequence[str]
 
 
 SCENARIO: Mapping[str, Any] = {
@@ -160,59 +161,42 @@ _MOST_TURNS = 8
 _MOST_RULES = 5
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ReadPlan:
     """The usable scenarios of a plan, and why others are left out."""
 
-    scenarios: tuple[PlannedScenario, ...] = ()
-    left_out: tuple[str, ...] = ()
+    scenarios: list[PlannedScenario] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
 
     @property
     def titles(self) -> list[str]:
         """The titles of the scenarios."""
         return [scenario.title for scenario in self.scenarios]
 
+    def read(self, text: str, categories: Collection[str], tools: Collection[str]) -> None:
+        """Add the scenarios in a model's answer.
 
-def read_plan(
-    text: str,
-    categories: Collection[str],
-    tools: Collection[str],
-    before: ReadPlan = ReadPlan(),  # noqa: B008 - a value
-) -> ReadPlan:
-    """Return the plan `before`, extended by the scenarios in a model's answer.
+        `categories` are those that were asked for, `tools` the names of the agent's tools.
 
-    Args:
-        text: the answer.
-        categories: those that were asked for.
-        tools: the names of the agent's tools.
-        before: the plan so far.
-
-    Raises:
-        ValueError: the answer is no plan; says why.
-    """
-    scenarios, left_out = list(before.scenarios), list(before.left_out)
-    items = object_in(text).get("scenarios")
-    if not isinstance(items, list):
-        raise ValueError("its scenarios is not a list")  # noqa: TRY004 - a wrong answer
-    for item in items:
-        if not isinstance(item, dict):
-            left_out.append(f"{shown(item, 60)}: it is not an object")
-            continue
-        try:
-            scenario = _scenario(item, categories, tools)
-        except ValueError as error:
-            left_out.append(f"{shown(str(item.get('title', '')), 60)}: {error}")
-            continue
-        if any(each.title == scenario.title for each in scenarios):
-            left_out.append(f"{shown(scenario.title, 60)}: it occurs twice")
-        else:
-            scenarios.append(scenario)
-    return ReadPlan(tuple(scenarios), tuple(left_out))
+        Raises:
+            ValueError: the answer is no plan; says why.
+        """
+        items = object_in(text).get("scenarios")
+        if not isinstance(items, list):
+            raise ValueError("its scenarios is not a list")  # noqa: TRY004 - a wrong answer
+        for item in items:
+            title = item.get("title", "") if isinstance(item, dict) else item
+            try:
+                self.scenarios.append(_scenario(item, categories, tools, self.titles))
+            except ValueError as error:
+                self.left_out.append(f"{shown(title, 60)}: {error}")
 
 
 def _scenario(
-    item: Mapping[str, Any], categories: Collection[str], tools: Collection[str]
+    item: Any, categories: Collection[str], tools: Collection[str], taken: Collection[str]
 ) -> PlannedScenario:
+    if not isinstance(item, dict):
+        raise ValueError("it is not an object")  # noqa: TRY004 - a wrong answer
     fit(SCENARIO, item)
     category = item["category"].strip().lower().replace("_", "-")
     if category not in categories:
@@ -220,6 +204,8 @@ def _scenario(
     title = one_line(item["title"], _LONGEST_TITLE)
     if not title:
         raise ValueError("its title is empty")
+    if title in taken:
+        raise ValueError("it occurs twice")
     turns = tuple(_turn(each, tools) for each in item["turns"])
     if not 1 <= len(turns) <= _MOST_TURNS:
         raise ValueError(f"it has {len(turns)} messages")
@@ -342,27 +328,24 @@ def _docstring(text: str, indent: str, more: str | None = None) -> list[str]:
 def _turn_lines(turn: PlannedTurn, reply: str) -> Iterator[str]:
     kept = f"{reply} = " if turn.is_checked else ""
     yield from _call(f"{kept}await t.agent.send", f"user.says({_python_literal(turn.says)})")
-    if turn.right:
-        yield f"{_INDENT}# {_RIGHT}"
-    for criterion in turn.right:
-        yield from _call("t.judge", reply, _python_literal(criterion))
-    if turn.wrong:
-        yield f"{_INDENT}# {_WRONG}"
-        rules = "".join(f"\n{_INDENT * 3}{_python_literal(rule)}," for rule in turn.wrong)
-        yield from _exploded("t.guardrail", (reply, f"must_not=[{rules}\n{_INDENT * 2}]"), _INDENT)
-    if turn.tone:
-        yield f"{_INDENT}# {_TONE}"
-        yield from _call("t.sentiment", reply, _python_literal(turn.tone))
-    if turn.tools:
-        yield f"{_INDENT}# {_TOOLS}"
-    for tool in turn.tools:
-        yield from _call(f"t.check({reply}).tool_called", _python_literal(tool))
+    rules = "".join(f"\n{_INDENT * 3}{_python_literal(rule)}," for rule in turn.wrong)
+    kinds: dict[str, list[tuple[str, ...]]] = {
+        _RIGHT: [("t.judge", reply, _python_literal(each)) for each in turn.right],
+        _WRONG: [("t.guardrail", reply, f"must_not=[{rules}\n{_INDENT * 2}]")] if rules else [],
+        _TONE: [("t.sentiment", reply, _python_literal(turn.tone))] if turn.tone else [],
+        _TOOLS: [(f"t.check({reply}).tool_called", _python_literal(each)) for each in turn.tools],
+    }
+    for text, checks in kinds.items():
+        yield from [f"{_INDENT}# {text}"] if checks else []
+        for function, *arguments in checks:
+            yield from _call(function, *arguments)
 
 
 def _call(function: str, *arguments: str) -> list[str]:
     """Return a call on one line, or with a line for each argument if it is too long."""
     line = f"{_INDENT}{function}({', '.join(arguments)})"
-    return [line] if len(line) <= WIDTH else _exploded(function, arguments, _INDENT)
+    fits = len(line) <= WIDTH and "\n" not in line
+    return [line] if fits else _exploded(function, arguments, _INDENT)
 
 
 def _exploded(function: str, arguments: Iterable[str], indent: str = "") -> list[str]:

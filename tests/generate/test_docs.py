@@ -11,7 +11,7 @@ from otlp import otlp_request, otlp_span
 from planned_shop import RECORDED
 
 from kindlm.cli.app import run
-from kindlm.generate.test_plan import CATEGORIES, Order, read_plan, rendered
+from kindlm.generate.test_plan import CATEGORIES, Order, ReadPlan, rendered
 
 SCHEMA = {"type": "object", "properties": {"order_id": {"type": "string"}}}
 TRACE = [
@@ -55,7 +55,8 @@ PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "generate.md").read_text
 def test_the_example_is_what_is_written(tmp_path: Path) -> None:
     found = re.search(r"<!-- generated: as written -->\n```python\n(.*?)```\n", PAGE, re.DOTALL)
     assert found is not None
-    plan = read_plan(json.dumps(RECORDED["plan"]), CATEGORIES, ["lookup_order", "issue_refund"])
+    plan = ReadPlan()
+    plan.read(json.dumps(RECORDED["plan"]), CATEGORIES, ["lookup_order", "issue_refund"])
     order = Order(1, tuple(CATEGORIES), "python", tmp_path, tmp_path)
     assert found[1] in [rendered(each, order)[1] for each in plan.scenarios]
 

@@ -27,7 +27,7 @@ from kindlm.generate.test_plan import (
     Order,
     PlannedScenario,
     PlannedTurn,
-    read_plan,
+    ReadPlan,
     rendered,
     scenario_yaml,
 )
@@ -94,7 +94,9 @@ def order(folder: Path, form: str = "python", agent: str | None = None) -> Order
 
 
 def planned(item: dict[str, object]) -> tuple[PlannedScenario, ...]:
-    return read_plan(json.dumps({"scenarios": [item]}), CATEGORIES, ["look_up"]).scenarios
+    plan = ReadPlan()
+    plan.read(json.dumps({"scenarios": [item]}), CATEGORIES, ["look_up"])
+    return tuple(plan.scenarios)
 
 
 def skeleton(text: str) -> list[str]:

@@ -17,7 +17,7 @@ from scenario_project import LoopbackAgent, Project, new_project, serving_agent
 from vector_cases import unknown
 
 from kindlm.cli.app import run
-from kindlm.generate.test_plan import CATEGORIES, read_plan
+from kindlm.generate.test_plan import CATEGORIES, ReadPlan
 
 Vector = dict[str, Any]
 
@@ -50,7 +50,8 @@ def test_plan(vector: Vector) -> None:
     if vector["input"]["reply"] != "```json fenced plan```":
         unknown(vector["input"]["reply"])
     plan = json.dumps({"scenarios": [scenario(category, title) for title in titles]})
-    read = read_plan(f"```json\n{plan}\n```", CATEGORIES, ())
+    read = ReadPlan()
+    read.read(f"```json\n{plan}\n```", CATEGORIES, ())
     assert {category: [each.title for each in read.scenarios]} == vector["expected"]
 
 
