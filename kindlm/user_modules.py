@@ -18,9 +18,6 @@ from kindlm.dataclass import dataclass
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, error_text
 from kindlm.guard import guard
 
-_brought: dict[Path, set[str]] = {}
-"""The modules that each test file imported from its folder, to reload them with the file."""
-
 
 @dataclass(frozen=True, slots=True)
 class SkippedFile:
@@ -39,9 +36,6 @@ def import_file(file: Path) -> Result[ModuleType | SkippedFile]:
     shown, file = file, file.resolve()
     folder = import_root(file)
     name = ".".join(file.with_suffix("").relative_to(folder).parts)
-    for module in _brought.pop(file, ()):
-        sys.modules.pop(module, None)
-    before = set(sys.modules)
     try:
         # Standard output may be a report.
         with (
@@ -60,21 +54,6 @@ def import_file(file: Path) -> Result[ModuleType | SkippedFile]:
         if is_of_pytest(error, "Skipped") and getattr(error, "allow_module_level", False):
             return Ok(SkippedFile(str(error) or "no reason", line))
         return Err(_not_imported(SourceLocation(str(shown), line), error, folder))
-    finally:
-        new = set(sys.modules) - before
-        _brought[file] = {module for module in new if _is_in_folder(module, folder)}
-
-
-def _is_in_folder(module: str, folder: Path) -> bool:
-    """Return whether a module is from a folder, and not from a package installed in it."""
-    file = getattr(sys.modules.get(module), "__file__", None)
-    if file is None or not Path(file).is_relative_to(folder):
-        return False
-    if module.partition(".")[0] == "kindlm":  # the packs of kindlm itself
-        return False
-    if "site-packages" in Path(file).parts:
-        return False
-    return not any(part.startswith(".") for part in Path(file).relative_to(folder).parts)
 
 
 class _FreshLoader(SourceFileLoader):
@@ -154,44 +133,17 @@ def _not_imported(where: SourceLocation, error: BaseException, folder: Path) -> 
     )
 
 
-_INSTALLED_AS = {
-    "agents": "openai-agents",
-    "anthropic": "anthropic",
-    "autogen_agentchat": "autogen-agentchat",
-    "autogen_ext": "autogen-ext",
-    "crewai": "crewai",
-    "dotenv": "python-dotenv",
-    "fastapi": "fastapi",
-    "google.adk": "google-adk",
-    "httpx": "httpx",
-    "langchain": "langchain",
-    "langchain_core": "langchain-core",
-    "langchain_openai": "langchain-openai",
-    "langgraph": "langgraph",
-    "llama_index": "llama-index",
-    "mcp": "mcp",
-    "openai": "openai",
-    "pydantic_ai": "pydantic-ai",
-    "pytest": "pytest",
-    "requests": "requests",
-    "smolagents": "smolagents",
-    "yaml": "pyyaml",
-}
-"""The packages of modules that tests and agents often import."""
-
-
 def way_to_module(error: BaseException, folder: Path) -> str | None:
-    """Return how to install a missing module, or where it was looked for; None for other errors.
+    """Return where a missing module was looked for; None for other errors.
 
     `folder` is the one that the user's modules are imported from.
     """
-    if not isinstance(error, ModuleNotFoundError) or not error.name:
+    if not isinstance(error, ModuleNotFoundError):
         return None
-    parts = error.name.split(".")
-    for name in (".".join(parts[:2]), parts[0]):
-        if name in _INSTALLED_AS:
-            return f"Install it where kindlm is installed: pip install {_INSTALLED_AS[name]}"
-    return f"It is neither in {folder} nor installed for {sys.executable}"
+    return (
+        f"It is neither in {folder} nor installed for {sys.executable}."
+        " Install its package where kindlm is installed"
+    )
 
 
 def import_root(file: Path) -> Path:

@@ -309,23 +309,6 @@ def test_importing_kindlm_loads_no_scenarios(tmp_path: Path) -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_what_stands_beside_a_file_is_read_anew_with_it(project: Project) -> None:
-    project.write(
-        "tests/test_it.py",
-        """from kindlm import *
-from beside_it import WORD
-
-@scenario("x")
-async def test_it(t: Trial) -> None:
-    t.check(await t.agent.send(WORD)).contains(WORD)
-""",
-    )
-    for word in ("first", "second"):
-        project.write("tests/beside_it.py", f"WORD = {word!r}\nprint('noise')\n")
-        assert project.test() == 0
-    assert project.agent.said == ["first", "second"]
-
-
 def test_what_a_file_prints_is_not_taken_for_the_report(
     project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
