@@ -127,7 +127,6 @@ class _AgentOfPackage:
             raise ConversationSpoilt(packages.failed(self._plugin, what, error)) from error
 
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
-        """Send one message; see `packages.answered`."""
         if self._error is not None:
             return Err(self._error)
         return await packages.answered(

@@ -63,11 +63,9 @@ class Who:
 
     @property
     def title(self) -> str:
-        """The name at the beginning of a sentence."""
         return f"Agent {self.name!r}"
 
     def clean(self, text: str) -> str:
-        """Return a text without secrets."""
         for secret in sorted(self.secrets, key=len, reverse=True):
             text = text.replace(secret, _HIDDEN)
         return text
@@ -106,7 +104,6 @@ class Who:
         return unanswered(self.clean(message), hint, body=shown, trace=trace, **more)
 
     def misconfigured(self, message: str, hint: str | None = None) -> KindlmError:
-        """Return the error of a wrong configuration."""
         return misuse(f"{self.title}: {message}", hint)
 
     def timed_out(self, timeout_s: float, *, retryable: bool = False) -> KindlmError:
@@ -160,7 +157,6 @@ class Who:
         )
 
     def sent_page(self, body: str, status: int) -> KindlmError:
-        """Return the error of an answer that is an HTML page."""
         return self.unreadable("it sent an HTML page", body, status, _A_PAGE_CAME)
 
     def refused(

@@ -129,7 +129,6 @@ class Merging:
 
     @property
     def messages(self) -> tuple[ChatMessage, ...]:
-        """All messages, in the order of their first report."""
         return tuple(self._known.values())
 
     def add_all(self, messages: Iterable[ChatMessage]) -> None:

@@ -141,14 +141,12 @@ class CommandAgent:
         self._sandbox = LocalSandbox(Path(command.directory), environ)
 
     async def __aenter__(self) -> Self:
-        """Open nothing: the program runs only while it answers."""
         return self
 
     async def __aexit__(self, *exception: object) -> None:
         """Close nothing."""
 
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
-        """Run the program to its end; see `ports.Agent`."""
         who = self._who
         return await run_once(self._sandbox, who, who.words, b"", request.timeout_s)
 

@@ -167,9 +167,7 @@ class Crew(Served):
     hint: ClassVar[str] = "Check the agent's URL, and what its server answers"
 
     def body_for(self, request: AgentRequest, _carried: Any) -> Any:
-        """Return the inputs of the crew."""
         return {"inputs": {"query": last_user_text(request), **context_with_history(request)}}
 
     def parse(self, answer: HttpReply, _request: AgentRequest) -> ParsedAnswer:
-        """Return the content of an answer; see `Served.parse`."""
         return ParsedAnswer(read_crew(answer.text))

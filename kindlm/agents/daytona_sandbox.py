@@ -91,7 +91,6 @@ class DaytonaSandbox:
     async def start(
         self, words: Sequence[str], given: bytes | None, limit: int
     ) -> AsyncIterator[DaytonaProgram]:
-        """Start a program in a session of its own; see `sandbox.Sandbox`."""
         from daytona import SessionExecuteRequest
 
         self._sessions += 1
@@ -142,7 +141,6 @@ class DaytonaProgram(StartedProgram):
             raise SandboxError(f"the program did not start{': ' if reason else ''}{reason}")
 
     async def write_line(self, line: bytes) -> None:
-        """Write a line to it; see `sandbox.StartedProgram`."""
         try:
             with _sdk_errors():
                 await self._process.send_session_command_input(
@@ -154,7 +152,6 @@ class DaytonaProgram(StartedProgram):
                 raise
 
     async def read_line(self) -> bytes | None:
-        """Return its next line; see `sandbox.StartedProgram`."""
         while (line := self.lines.take()) is None:
             if self._reader.done():
                 self._reader.result()
@@ -172,7 +169,6 @@ class DaytonaProgram(StartedProgram):
         """Do nothing: a sandbox cannot close the input of a program."""
 
     async def stop_reading(self) -> None:
-        """Stop reading its output."""
         self._reader.cancel()
         await asyncio.gather(self._reader, return_exceptions=True)
 

@@ -182,7 +182,6 @@ class ReportedCalls:
         return call is not None
 
     def by_id(self, call_id: str) -> ReportedCall | None:
-        """Return the call with an id."""
         return self._by_id.get(call_id)
 
     def find(self, call_id: str | None, name: str | None) -> ReportedCall | None:

@@ -82,7 +82,6 @@ class ModelDraft(Draft):
     reasons: list[str] = field(default_factory=list)
 
     def take(self, frame: Frame, _number: int) -> None:
-        """Add one event."""
         if not frame.type:
             return
         value = frame.value
@@ -234,7 +233,6 @@ class _ResponseDraft(Draft):
         self._events = list[Mapping[str, Any]]()
 
     def add(self, event: Mapping[str, Any], _number: int) -> None:
-        """Add one event."""
         self._events.append(event)
 
     def add_text(self, text: str, number: int) -> None:

@@ -66,7 +66,6 @@ class Posted(Served):
 
     @property
     def named_protocol(self) -> Protocol | None:
-        """The configured protocol."""
         return None if self.protocol is None else protocol_named(self.protocol)
 
     @property
@@ -83,7 +82,6 @@ class Posted(Served):
         raise NotImplementedError
 
     def agent(self, server: HttpTarget) -> ServedAgent:
-        """Return the agent behind a server."""
         if protocol := self.named_protocol:
             server = replace(server, headers={**protocol.headers, **server.headers})
         return ServedAgent(server, self)
@@ -97,13 +95,11 @@ class Posted(Served):
         )
 
     def parse(self, answer: HttpReply, _request: AgentRequest) -> ParsedAnswer:
-        """Return the content of an answer; see `Served.parse`."""
         if (protocol := self.named_protocol) is None:
             return self.read(answer)
         return _read_answer(answer, Reading(may_lack_text=True), protocol)
 
     def sends_system_text(self) -> bool:
-        """Return whether the body has the system text."""
         protocol = self.named_protocol
         if protocol is not None and protocol.sends_system:
             return True
@@ -112,7 +108,6 @@ class Posted(Served):
         return not {"messages", "system"}.isdisjoint(placeholders(self.body))
 
     def not_sent(self, request: AgentRequest) -> tuple[str, ...]:
-        """Return warnings about parts of a request that the body leaves out."""
         sends_system = self.sends_system_text()
         if protocol := self.named_protocol:
             why = f"not supported by {protocol.title}"
@@ -142,11 +137,9 @@ class Http(Posted):
 
     @property
     def form(self) -> str:
-        """The form of the body."""
         return self.request
 
     def read(self, answer: HttpReply) -> ParsedAnswer:
-        """Read an answer by its apparent format, or at the configured paths."""
         takes_query = self.request == "query"
         reading = Reading(
             QUERY_TEXT_KEYS if takes_query else TEXT_KEYS,
@@ -158,7 +151,6 @@ class Http(Posted):
 
     @property
     def system_text_hint(self) -> str:  # type: ignore[override]
-        """What to do if the system text is not sent."""
         if self.body is not None:
             return "Put {{system}} or {{messages}} into `body`, or use a prompt without it"
         if self.protocol is not None:
@@ -166,7 +158,6 @@ class Http(Posted):
         return "Use `request: messages`, a `protocol` with a place for it, or a prompt without it"
 
     def without_meaning(self, spelling: Spelling) -> Iterator[tuple[str, str, str]]:
-        """Yield the options that a protocol replaces."""
         for key in ("request", "responsePath", "toolCallsPath") if self.protocol else ():
             yield (
                 key,

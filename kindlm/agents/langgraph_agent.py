@@ -58,18 +58,15 @@ class Graph(Served):
     """The `config` of the graph's runs (`langgraph` in the mode `cloud`)."""
 
     def agent(self, server: HttpTarget) -> ServedAgent:
-        """Return the agent for the configured mode, or for the mode that the address implies."""
         options = self.model_copy(update={"mode": self.served_by(server.endpoint)})
         kind = ThreadAgent if options.mode == "cloud" else ServedAgent
         return kind(server, options)
 
     def body_for(self, request: AgentRequest, _carried: Any) -> dict[str, Any]:
-        """Return the body of a request to the user's own server."""
         messages = [{"role": "user", "content": last_user_text(request)}]
         return {"messages": messages, **context_with_history(request)}
 
     def accepts(self) -> str | None:
-        """Return the `Accept` header for a stream; None in the mode `standard`."""
         return None if self.mode == "standard" else _ACCEPT
 
     def parse(self, answer: HttpReply, request: AgentRequest) -> ParsedAnswer:
@@ -87,14 +84,12 @@ class Graph(Served):
         return assemble(draft, frames, partial(end.check, has_end=answer.has_end))
 
     def without_meaning(self, spelling: Spelling) -> Iterator[tuple[str, str, str]]:
-        """Yield the options that only LangGraph's server uses."""
         if self.mode in ("standard", "streaming"):
             hint = f"Remove it, or write `{spelling.line('mode', 'cloud')}`"
             for key in ("assistantId", "inputKey", "graphConfig"):
                 yield key, f"in the mode {self.mode}", hint
 
     def served_by(self, endpoint: str) -> Mode:
-        """Return the configured mode, else the mode that the address implies."""
         if self.mode is not None:
             return self.mode
         parts = urlsplit(endpoint)

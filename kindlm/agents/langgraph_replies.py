@@ -125,7 +125,6 @@ class GraphDraft(Draft):
                 self.add_update(event)
 
     def add_text(self, text: str, _number: int) -> None:
-        """Add a piece of the text."""
         self.pieces.append(text)
 
     def add_state(self, state: Mapping[str, Any]) -> None:
@@ -203,7 +202,6 @@ class GraphDraft(Draft):
         )
 
     def spent(self) -> Spent:
-        """Return the usage reported so far, by the states or else by the messages."""
         summary, about = summarize(self.merging.messages), read_spent(self.about, self.priced)
         usage = summary.usage if about.usage == Usage() else about.usage
         model = summary.models[0] if len(summary.models) == 1 else None

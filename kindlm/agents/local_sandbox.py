@@ -93,11 +93,9 @@ class LocalProgram(StartedProgram):
 
     @property
     def goes_on(self) -> bool:
-        """Whether the program is still running."""
         return self._process.returncode is None
 
     async def write_line(self, line: bytes) -> None:
-        """Write a line to it; see `sandbox.StartedProgram`."""
         assert self._stdin is not None
         # After a broken pipe, the last output of the program says more.
         with contextlib.suppress(ConnectionError):
@@ -105,7 +103,6 @@ class LocalProgram(StartedProgram):
             await self._stdin.drain()
 
     async def read_line(self) -> bytes | None:
-        """Return its next line; see `sandbox.StartedProgram`."""
         while (line := self.lines.take()) is None:
             if self._is_at_end:
                 return self.lines.take_rest()
@@ -127,7 +124,6 @@ class LocalProgram(StartedProgram):
         self._is_at_end = has_ended or self._reader.done()
 
     async def exit_code(self) -> int | None:
-        """Return its exit code; see `sandbox.StartedProgram`."""
         try:
             async with asyncio.timeout(_LEAVE_S):
                 code = await self._process.wait()

@@ -38,22 +38,18 @@ class Mcp(ProgramOptions):
 
     @classmethod
     def check_endpoint(cls, endpoint: str) -> None:
-        """Refuse anything but a URL."""
         check_url(endpoint)
 
     def wants_endpoint(self) -> bool:
-        """Return whether the server is not a program."""
         return self.command is None
 
     def sends_system_text(self) -> bool:
-        """Return False: an MCP server gets no system text."""
         return False
 
     def without_meaning(
         self,
         spelling: Spelling,  # noqa: ARG002
     ) -> Iterator[tuple[str, str, str]]:
-        """Yield the keys of programs for an address, and those of addresses for a program."""
         where, keys = "a `url`", ["env", "cwd"]
         if self.command is not None:
             where, keys = "a `command`", ["endpoint", "url", "headers"]
@@ -61,7 +57,6 @@ class Mcp(ProgramOptions):
             yield key, f"for an MCP server with {where}", "Remove it, or what it contradicts"
 
     def open(self, target: AgentTarget, environ: Mapping[str, str]) -> McpAgent | Err:
-        """Return the server for one conversation."""
         if not self.words:
             return McpAgent(http_target(target))
         who = ProgramWho(target.id, program_secrets(self.env), tuple(self.words))
@@ -80,11 +75,9 @@ class McpAgent:
         self._calls = 0
 
     async def __aenter__(self) -> Self:
-        """Start nothing before the first call."""
         return self
 
     async def __aexit__(self, *exception: object) -> None:
-        """End the connection."""
         await self._close()
 
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
@@ -115,7 +108,6 @@ class McpAgent:
         return Ok(_reply(call, called, warnings))
 
     async def list_tools(self, timeout_s: float) -> Result[ListedTools]:
-        """Return the tools of the server."""
         try:
             connection = await self._connected(timeout_s)
             listed = await connection.list_tools(timeout_s)

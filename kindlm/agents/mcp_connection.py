@@ -94,7 +94,6 @@ class McpConnection:
 
     @property
     def identity(self) -> str | None:
-        """The name and version that the server reports."""
         info = self._session.server_info
         return None if info is None else f"{info.name} {info.version}"
 
@@ -226,7 +225,6 @@ class ProgramLink:
 
     @property
     def is_over(self) -> bool:
-        """Whether no more output will come."""
         return self._fault is not None
 
     @asynccontextmanager
@@ -281,7 +279,6 @@ class ProgramLink:
             await program.write_line(text.encode())
 
     def error(self, raised: BaseException, timeout_s: float) -> KindlmError:
-        """Return the error of an exchange that raised an exception."""
         who, program = self._server.who, self._program
         log = "" if program is None else program.log
         if self._fault is not None:
@@ -303,18 +300,15 @@ class HttpLink:
         self._client: httpx2.AsyncClient | None = None
 
     def send_along(self, headers: Mapping[str, str]) -> None:
-        """Send headers with all requests from now on."""
         if self._client is not None:
             self._client.headers.update(headers)
 
     @property
     def is_over(self) -> bool:
-        """Whether an answer was not a message."""
         return self._failed is not None
 
     @asynccontextmanager
     async def streams(self) -> AsyncIterator[tuple[Any, Any]]:
-        """Open the client; yields the streams of the package."""
         import httpx2
         from mcp.client.streamable_http import streamable_http_client
 
@@ -360,7 +354,6 @@ class HttpLink:
             self._failed = who.unreadable("not an MCP message", body, status, _ADDRESS)
 
     def error(self, raised: BaseException, timeout_s: float) -> KindlmError:
-        """Return the error of an exchange that raised an exception."""
         import httpx2
 
         who = self._server.who

@@ -64,7 +64,6 @@ class Assistants(Served):
     assistant_id: AssistantId = None
 
     def open(self, target: AgentTarget, environ: Mapping[str, str]) -> AssistantsAgent:
-        """Return the agent for one conversation; raises `AgentFailure` for a bad address or key."""
         base_url = target.endpoint or environ.get("OPENAI_BASE_URL") or _OPENAI_URL
         server = http_target(replace(target, endpoint=base_url))
         who = server.who
@@ -84,11 +83,9 @@ class Assistants(Served):
         return AssistantsAgent(server, self, assistant)
 
     def accepts(self) -> str:
-        """Return the media type of the API."""
         return "application/json"
 
     def not_sent(self, request: AgentRequest) -> tuple[str, ...]:
-        """Return warnings about parts of a message that an assistant does not get."""
         unsent = "of the context, an assistant gets nothing but `assistant_id`"
         has_more = set(request.context or {}) - {"assistant_id"}
         return (*super().not_sent(request), *((unsent,) if has_more else ()))

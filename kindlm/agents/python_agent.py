@@ -108,7 +108,6 @@ class Python(Adapter):
 
     @classmethod
     def check_endpoint(cls, endpoint: str) -> None:
-        """Refuse anything but a dotted name of a function."""
         if found := _IN_FILE.fullmatch(endpoint):
             hint = f"Name the module: {found['module']}:{found['name']}"
             if found["folder"]:
@@ -191,7 +190,6 @@ class PythonAgent:
             _log.exception("%s failed while closing", self._who.title)
 
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
-        """Call the agent with one message; see `ports.Agent`."""
         headers = MESSAGE_HEADERS.set(request.headers)
         try:
             async with AsyncExitStack() as turn, asyncio.timeout(request.timeout_s) as deadline:

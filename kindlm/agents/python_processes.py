@@ -190,11 +190,9 @@ class PythonProcesses:
         self._idle: deque[tuple[AgentTarget, WorkerProcess]] = deque()
 
     async def __aenter__(self) -> Self:
-        """Start nothing yet: the first conversation starts a process."""
         return self
 
     async def __aexit__(self, *exception: object) -> None:
-        """End all processes."""
         await asyncio.gather(*(worker.end() for _, worker in self._idle))
         self._idle.clear()
 
@@ -262,12 +260,10 @@ class ProcessAgent:
         self._lent: Result[WorkerProcess] | None = None
 
     async def __aenter__(self) -> Self:
-        """Import the agent in a process; errors are reported with the first message."""
         self._lent = await self._processes.lend(self._target, self._variables)
         return self
 
     async def __aexit__(self, *exception: object) -> None:
-        """Leave the agent, and give its process back."""
         if isinstance(self._lent, Ok):
             worker = self._lent.value
             try:
@@ -276,7 +272,6 @@ class ProcessAgent:
                 await self._processes.give_back(self._target, self._variables, worker)
 
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
-        """Send one message to the process; see `ports.Agent`."""
         assert self._lent is not None, "use it as `async with`"
         if isinstance(self._lent, Err):
             return self._lent

@@ -141,7 +141,6 @@ class _Host:
             return pack_answer(Err(self._who.unreadable(f"it is not valid JSON: {error}", "")))
 
     async def leave(self) -> None:
-        """Leave the agent, if there is one."""
         await self._conversation.aclose()
 
     async def _do(self, payload: bytes) -> Answer:

@@ -114,7 +114,6 @@ class LastOutput:
         self.data = bytearray()
 
     def add(self, chunk: bytes) -> None:
-        """Add output."""
         self.data += chunk
         del self.data[:-_LOG_BYTES]
 
@@ -135,12 +134,10 @@ class StartedProgram(ABC):
 
     @property
     def has_more(self) -> bool:
-        """Whether it has unread output."""
         return not self.lines.is_empty
 
     @property
     def log(self) -> str:
-        """The end of its standard error."""
         return self.errors.data.decode("utf-8", "replace")
 
     @abstractmethod

@@ -189,7 +189,6 @@ class HttpConversation:
         return self
 
     async def __aexit__(self, *exception: object) -> None:
-        """Leave the shared connections; the last user closes them."""
         await self._stack.aclose()
 
     async def post(
@@ -364,7 +363,6 @@ class Served(Adapter):
         return self.agent(http_target(target))
 
     def agent(self, server: HttpTarget) -> Agent:
-        """Return the agent behind a server."""
         return ServedAgent(server, self)
 
     def body_for(self, request: AgentRequest, carried: Any) -> Any:
@@ -385,7 +383,6 @@ class Served(Adapter):
 
     @classmethod
     def check_endpoint(cls, endpoint: str) -> None:
-        """Refuse anything but a URL."""
         check_url(endpoint)
 
     def sends_system_text(self) -> bool:
@@ -407,7 +404,6 @@ class ServedAgent(HttpConversation):
         return await self.post(self._options.body_for(request, self._carried), request)
 
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
-        """Send one message, and read the answer; see `ports.Agent`."""
         options = self._options
         try:
             answer = await self.answer_to(request)

@@ -53,11 +53,9 @@ class Streaming(Posted):
 
     @property
     def form(self) -> str:
-        """The form of the request body."""
         return "route"
 
     def streams(self) -> bool:
-        """Return whether kindlm asks for a stream."""
         return self.streaming is not False
 
     def accepts(self) -> str | None:
@@ -65,7 +63,6 @@ class Streaming(Posted):
         return _ACCEPT if self.streams() and self.protocol is None else None
 
     def read(self, answer: HttpReply) -> ParsedAnswer:
-        """Read a stream, or one JSON value."""
         if not self.streams():
             reading = Reading(QUERY_TEXT_KEYS, may_lack_text=True)
             return ParsedAnswer(read_reply(parse_body(answer.text), reading))
@@ -102,7 +99,6 @@ class EventsDraft(Draft):
     knows_events: bool = False
 
     def add(self, event: Mapping[str, Any], number: int) -> None:
-        """Add one event."""
         data = event.get("data")
         content = data if isinstance(data, dict) and data else event
         kind = event.get("type")
@@ -143,16 +139,13 @@ class EventsDraft(Draft):
             self.model = read_model(content) or read_model(event) or self.model
 
     def add_text(self, text: str, _number: int) -> None:
-        """Add a piece of the text."""
         self.texts.append(text)
 
     def finished(self) -> ParsedAnswer:
-        """Return the whole answer."""
         text, shown = "".join(self.texts), self.knows_events or None
         return ParsedAnswer(agent_reply(text, self.calls.uses, self.spent(), reports_tools=shown))
 
     def spent(self) -> Spent:
-        """Return the sum of the usage reported so far."""
         cost_usd = sum(self.costs)
         is_known = self.costs and not self.has_unpriced and cost_usd <= MAX_COUNTED
         return Spent(summed(self.usages), cost_usd if is_known else None, self.model)

@@ -118,7 +118,6 @@ class Program(ProgramOptions):
         """Check nothing: a program has no endpoint."""
 
     def open(self, target: AgentTarget, environ: Mapping[str, str]) -> LineAgent | OneShotAgent:
-        """Return the agent for one conversation."""
         gateway = environ.get("KINDLM_GATEWAY", "{{gateway}}")
         env = {name: text.replace("{{gateway}}", gateway) for name, text in self.env.items()}
         kind = OneShotAgent if self.one_shot else LineAgent
@@ -130,7 +129,6 @@ class Program(ProgramOptions):
         return self.one_shot
 
     def sends_system_text(self) -> bool:
-        """Return whether the program gets the system text."""
         names = {"messages", "system"}
         return not self.one_shot or not names.isdisjoint(placeholders(self.words))
 
@@ -172,11 +170,9 @@ class _ProgramAgent:
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        """Start nothing before the first message."""
         return self
 
     async def __aexit__(self, *exception: object) -> None:
-        """End the program, and delete its sandbox."""
         await self._stack.aclose()
 
     async def _ensure_sandbox(self) -> tuple[Sandbox, tuple[str, ...]]:
@@ -206,7 +202,6 @@ class OneShotAgent(_ProgramAgent):
     """Implements `ports.Agent`; no program runs between messages."""
 
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
-        """Run the program to its end; see `ports.Agent`."""
         sandbox, warnings = await self._ensure_sandbox()
         warnings += _not_sent(self._who.words, request)
         words, given = _filled(self._who.words, request)

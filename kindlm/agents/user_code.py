@@ -191,11 +191,9 @@ class _OfText(Framework):
     """Calls a function with the text of the user's message."""
 
     def argument(self, request: AgentRequest) -> Any:
-        """Return the argument of the function."""
         return last_user_text(request)
 
     async def send(self, agent: Any, request: AgentRequest) -> Any:
-        """Call the function; return its result, or all items of a generator."""
         return await _drained(await called(agent, self.argument(request)))
 
     async def read(self, _result: Any, _sent: str) -> None:
@@ -208,7 +206,6 @@ class _OfMessages(_OfText):
     takes_system: ClassVar[bool] = True
 
     def argument(self, request: AgentRequest) -> Any:
-        """Return the argument of the function."""
         return all_messages(request)
 
 
@@ -218,7 +215,6 @@ class _OfRequest(_OfMessages):
     takes_context: ClassVar[bool] = True
 
     def argument(self, request: AgentRequest) -> Any:
-        """Return the argument of the function."""
         return request
 
 

@@ -33,7 +33,6 @@ class AnthropicBedrock(Provider):
     AWS_DEFAULT_REGION, or the region of the profile."""
 
     def connect(self, access: Access) -> WireClient | Err:
-        """Return the client."""
         from kindlm.providers.sdk_transport import Signing
 
         environ, key = access.environ, access.key

@@ -27,7 +27,6 @@ class AnthropicFoundry(Provider):
     `anthropic-foundry`, by default ANTHROPIC_FOUNDRY_RESOURCE."""
 
     def connect(self, access: Access) -> WireClient | Err:
-        """Return the client."""
         key, base_url = access.key, access.base_url
         if base_url is None:
             key = key or access.environ.get(_KEY, "").strip()

@@ -137,7 +137,6 @@ class Anthropic(Provider):
     takes_prefill: ClassVar[bool] = True
 
     def connect(self, access: Access) -> WireClient:
-        """Return the client."""
         from kindlm.providers.request_form import form_cache
         from kindlm.providers.sdk_transport import Sdk, SdkTransport
 

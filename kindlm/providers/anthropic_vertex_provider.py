@@ -44,7 +44,6 @@ class AnthropicVertex(Provider):
     ANTHROPIC_VERTEX_PROJECT_ID, or GOOGLE_CLOUD_PROJECT."""
 
     def connect(self, access: Access) -> WireClient | Err:
-        """Return the client."""
         from kindlm.providers.sdk_transport import Signing
 
         environ = access.environ

@@ -294,7 +294,6 @@ class WireClient:
         return Err(self._endpoint.refused_defaults(answer, defaults))
 
     async def aclose(self) -> None:
-        """Close all connections."""
         await self._transport.aclose()
 
     def _learn(self, request: ModelRequest, *names: str) -> None:

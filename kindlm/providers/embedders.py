@@ -69,7 +69,6 @@ class WireEmbedder:
         self._transport: Transport | None = None
 
     async def embed(self, texts: Sequence[str], timeout_s: float) -> Result[Embedding]:
-        """Return the vectors of some texts; see `ports.Embedder`."""
         # OpenAI rejects empty texts, and a model may answer nothing.
         body = {"model": self.model, "input": [text or " " for text in texts]}
         content = json.dumps(body, separators=(",", ":")).encode("ascii")
@@ -88,7 +87,6 @@ class WireEmbedder:
             return Err(self._endpoint.unreadable(answer, str(error)))
 
     async def aclose(self) -> None:
-        """Close all connections."""
         if self._transport is not None:
             await self._transport.aclose()
             self._transport = None

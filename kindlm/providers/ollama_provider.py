@@ -140,11 +140,9 @@ class Ollama(Provider):
 
     @classmethod
     def ambient_address(cls, environ: Mapping[str, str]) -> str:
-        """Return the URL in the variable, or the default port of this machine."""
         return host_url(environ.get(cls.address_variable, ""))
 
     def connect(self, access: Access) -> OllamaClient:
-        """Return the client."""
         endpoint = _endpoint(access)
         return OllamaClient(endpoint, WIRE, _Transport(endpoint))
 
@@ -177,7 +175,6 @@ class OllamaClient(WireClient):
     """Adds a hint if Ollama is not running, or lacks the model."""
 
     async def complete(self, request: ModelRequest) -> Result[ModelReply]:
-        """Make one call; see `ports.ModelClient`."""
         result = await super().complete(request)
         if isinstance(result, Ok):
             return result
@@ -197,7 +194,6 @@ class _Transport:
         self._client = open_client()
 
     async def send(self, path: str, body: bytes) -> HttpAnswer:
-        """Post a body and return the answer, whatever its status; see `client.Transport`."""
         from kindlm.http_client import UNREACHABLE
 
         url = self._base_url + path
@@ -211,7 +207,6 @@ class _Transport:
         return HttpAnswer(response.status_code, response.headers, text)
 
     async def aclose(self) -> None:
-        """Close all connections."""
         await self._client.aclose()
 
 

@@ -66,13 +66,11 @@ class _Preset(OpenAi):
         return client_of(addressed, wire)
 
     def embedder(self, access: Access) -> Embedder:
-        """Return the embedder."""
         addressed = self._addressed(access)
         assert not isinstance(addressed, Err), "presets with embeddings have no address options"
         return embedder_of(addressed, self.embedding_model or EMBEDDING_MODEL)
 
     def base_url(self) -> str:
-        """Return the usual address with the options in it."""
         options = {name: getattr(self, name) for name in self.address_options()}
         return (self.usual_base_url or "").format(**options)
 
@@ -90,7 +88,6 @@ class _Preset(OpenAi):
         return replace(access, base_url=self.base_url(), key_variable=variable)
 
     def _encode(self, request: ModelRequest, refused: frozenset[str]) -> ApiRequest:
-        """Return the body of a chat completion; see `ApiFormat`."""
         sent = encode(request, refused | self.refuses)
         messages = [message for message in request.messages if not message.prefill]
         for message, written in zip(messages, sent.body["messages"], strict=True):
@@ -105,7 +102,6 @@ class _Preset(OpenAi):
         return replace(sent, body=body | options)
 
     def _decode(self, body: Mapping[str, Any], request: ModelRequest) -> WireAnswer:
-        """Read a chat completion; see `ApiFormat`."""
         answer = decode(body, request)
         message = body["choices"][0]["message"]
         calls = objects(message.get("tool_calls"))

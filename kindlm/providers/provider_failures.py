@@ -58,7 +58,6 @@ class Endpoint:
 
     @property
     def title(self) -> str:
-        """The provider's name for readers."""
         return _TITLES.get(self.provider, self.provider)
 
     def without_key(self, text: str) -> str:

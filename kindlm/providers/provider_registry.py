@@ -134,7 +134,6 @@ class _ClientOfPackage:
         self._client = client
 
     async def complete(self, request: ModelRequest) -> Result[ModelReply]:
-        """Make the call; see `packages.answered`."""
         return await packages.answered(
             self._plugin, lambda: self._client.complete(request), ModelReply, request.timeout_s
         )

@@ -60,7 +60,6 @@ class PydanticAi(Provider):
     wants_echo = True
 
     def connect(self, access: Access) -> PydanticAiClient | Err:
-        """Return the client."""
         if importlib.util.find_spec("pydantic_ai") is None:
             message = f"The provider {access.name} needs the package pydantic-ai-slim"
             return Err(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, _INSTALL))
@@ -83,7 +82,6 @@ class PydanticAiClient:
         self._needs_room: set[str] = set()
 
     async def complete(self, request: ModelRequest) -> Result[ModelReply]:
-        """Make one request; see `ports.ModelClient`."""
         model = await self._model(request.model)
         if isinstance(model, Err):
             return model
@@ -96,7 +94,6 @@ class PydanticAiClient:
             return Err(self._failure(error, request))
 
     async def aclose(self) -> None:
-        """Close all connections."""
         for model in self._models.values():
             await model.__aexit__(None, None, None)
 

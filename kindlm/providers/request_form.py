@@ -53,7 +53,6 @@ class RequestForm:
     library: str
 
     def headers_for(self, body: bytes) -> CIMultiDict[str]:
-        """Return the headers of a request with this body."""
         headers = self.headers.copy()
         headers[_LENGTH] = str(len(body))
         return headers

@@ -84,7 +84,6 @@ class Scripted(Provider):
     """Replies of a scripted provider, in order."""
 
     def connect(self, access: Access) -> ScriptedClient:
-        """Return a client of the replies."""
         return ScriptedClient(access.name, [resolved(reply) for reply in self.replies])
 
 
@@ -96,7 +95,6 @@ class ScriptedClient:
         self._replies = replies
 
     async def complete(self, request: ModelRequest) -> Result[ModelReply]:
-        """Return the next reply of the conversation; see `ports.ModelClient`."""
         started = time.perf_counter()
         turn = characters = 0
         user = ""

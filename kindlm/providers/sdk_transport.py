@@ -124,7 +124,6 @@ class SdkTransport:
         self._session: aiohttp.ClientSession | None = None
 
     async def send(self, path: str, body: bytes) -> HttpAnswer:
-        """Post a body and return the answer, whatever its status; see `client.Transport`."""
         form = await self._form(path) if self._direct else None
         if form is None:
             return await self._sdk().send(path, body)
@@ -134,7 +133,6 @@ class SdkTransport:
             raise NoAnswer from error
 
     async def aclose(self) -> None:
-        """Close all connections."""
         if self._session is not None:
             await self._session.close()
         if self._connected is not None:
@@ -198,7 +196,6 @@ class _Connected:
         )
 
     async def send(self, path: str, body: bytes) -> HttpAnswer:
-        """Post a body and return the answer, whatever its status; see `client.Transport`."""
         signing = self._sdk.signing
         try:
             response = await self._post(self.client, path, body)

@@ -40,7 +40,6 @@ class OpenAIAgents(Framework):
         return is_sdk and is_a(value, _PACKAGE, "AgentBase")
 
     async def send(self, agent: Any, request: AgentRequest) -> Any:
-        """Run the agent with the conversation so far; return the result of the run."""
         messages = all_messages(request)
         if self._last is not None:
             agent, messages = self._last.last_agent, [*self._last.to_input_list(), messages[-1]]
@@ -48,7 +47,6 @@ class OpenAIAgents(Framework):
         return self._last
 
     async def read(self, result: Any, _sent: str) -> AgentReply | None:
-        """Return the reply in a result or in the events of a streamed run."""
         if is_a(result, _PACKAGE, "RunResultStreaming"):
             async for _ in result.stream_events():
                 pass

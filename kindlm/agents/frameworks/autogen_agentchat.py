@@ -41,7 +41,6 @@ class AutoGen(Framework):
         self._model: str | None = None
 
     def is_agent(self, value: Any) -> bool:
-        """Return whether it is an agent or a team."""
         return is_a(value, _PACKAGE, "TaskRunner")
 
     def turn(self, agent: Any) -> asyncio.Lock:
@@ -49,7 +48,6 @@ class AutoGen(Framework):
         return _SHARED.setdefault(agent, _Shared()).turn
 
     async def send(self, agent: Any, request: AgentRequest) -> Any:
-        """Give the agent the message as its task; return the messages."""
         shared = _SHARED[agent]
         if shared.state is None:
             shared.state = await agent.save_state()

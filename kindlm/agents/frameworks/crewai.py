@@ -52,11 +52,9 @@ class CrewAI(Framework):
     takes_context: ClassVar[bool] = True
 
     def is_agent(self, value: Any) -> bool:
-        """Return whether it is a crew or an agent."""
         return is_a(value, _PACKAGE, "Crew", "BaseAgent", "LiteAgent")
 
     async def send(self, agent: Any, request: AgentRequest) -> Any:
-        """Run the crew or the agent in a thread; return its result with the events of the run."""
         bus, events = _bus(), list[Any]()
         _EVENTS.set(events)
         if is_a(agent, _PACKAGE, "Crew"):
@@ -68,7 +66,6 @@ class CrewAI(Framework):
         return _Run(result, sorted(events, key=lambda event: event.emission_sequence or 0))
 
     async def read(self, result: Any, _sent: str) -> AgentReply | None:
-        """Return the reply in a run or its result."""
         if isinstance(result, _Run):
             return _of_run(result)
         if is_a(result, _PACKAGE, "CrewOutput"):

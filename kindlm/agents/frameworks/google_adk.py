@@ -39,11 +39,9 @@ class GoogleADK(Framework):
         self._unseen: str | None = None
 
     def is_agent(self, value: Any) -> bool:
-        """Return whether it is an agent, a workflow, an app or a runner."""
         return is_a(value, _PACKAGE, "BaseAgent", "BaseNode", "App", "Runner")
 
     async def send(self, agent: Any, request: AgentRequest) -> Any:
-        """Run the agent in the session of the conversation; return the events."""
         if self._runner is None:
             self._runner = _runner(agent)
             root = getattr(self._runner, "agent", None)

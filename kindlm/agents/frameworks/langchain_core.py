@@ -45,11 +45,9 @@ class LangChain(Framework):
         self._observed: _Observed | None = None
 
     def is_agent(self, value: Any) -> bool:
-        """Return whether it is a runnable, such as a graph."""
         return is_a(value, _PACKAGE, "Runnable")
 
     async def send(self, agent: Any, request: AgentRequest) -> Any:
-        """Invoke the runnable; return its state or its output."""
         first = not self._messages
         new = all_messages(request) if first else all_messages(request)[-1:]
         ids = {"thread_id": request.conversation, "session_id": request.conversation}

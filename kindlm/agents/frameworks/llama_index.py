@@ -28,11 +28,9 @@ class LlamaIndex(Framework):
         self._memory: Any = None
 
     def is_agent(self, value: Any) -> bool:
-        """Return whether it is an agent or a workflow of agents."""
         return is_a(value, _PACKAGE, "BaseWorkflowAgent", "AgentWorkflow")
 
     async def send(self, agent: Any, request: AgentRequest) -> Any:
-        """Run the agent with the conversation so far; return the events and the output."""
         system = [it for it in all_messages(request) if it["role"] == "system"]
         first = {"chat_history": system} if system else {}
         handler = agent.run(
@@ -49,7 +47,6 @@ class LlamaIndex(Framework):
         return [*events, output]
 
     async def read(self, result: Any, _sent: str) -> AgentReply | None:
-        """Return the reply in the output or the events of a run."""
         events = result if isinstance(result, list) else [result]
         outputs = [event for event in events if is_a(event, _PACKAGE, "AgentOutput")]
         if not outputs:

@@ -36,11 +36,9 @@ class PydanticAI(Framework):
         self._history: Sequence[Any] | None = None
 
     def is_agent(self, value: Any) -> bool:
-        """Return whether it is an agent, or a wrapper of an agent."""
         return is_a(value, _PACKAGE, "AbstractAgent")
 
     async def send(self, agent: Any, request: AgentRequest) -> Any:
-        """Run the agent with the conversation so far; return the result of the run."""
         system = system_text(request)
         more = {"instructions": system} if system else {}
         result = await agent.run(last_user_text(request), message_history=self._history, **more)
@@ -48,7 +46,6 @@ class PydanticAI(Framework):
         return result
 
     async def read(self, result: Any, _sent: str) -> AgentReply | None:
-        """Return the reply in messages or in a result."""
         if (
             isinstance(result, list)
             and result

@@ -55,11 +55,9 @@ class Smolagents(Framework):
         self._seen = ReportedCalls()
 
     def is_agent(self, value: Any) -> bool:
-        """Return whether it is an agent."""
         return is_a(value, _PACKAGE, "MultiStepAgent")
 
     async def send(self, agent: Any, request: AgentRequest) -> Any:
-        """Run the copy of the agent in a thread; return the run."""
         first = self._own is None
         if first:
             self._own = _copy(agent, self)
@@ -77,7 +75,6 @@ class Smolagents(Framework):
         return _Run(self._own, result, self._seen.uses_as_reported)
 
     async def read(self, result: Any, _sent: str) -> AgentReply | None:
-        """Return the reply in a run, its result, or the steps of a streamed run."""
         if isinstance(result, _Run):
             return _of_run(result)
         if is_a(result, _PACKAGE, "RunResult"):

@@ -114,7 +114,6 @@ class TaskDraft(Draft):
     is_task: bool = False
 
     def add(self, event: Mapping[str, Any], _number: int) -> None:
-        """Add one result."""
         error = event.get("error")
         if error:
             missing = isinstance(error, dict) and error.get("code") == _NO_METHOD
@@ -162,7 +161,6 @@ class TaskDraft(Draft):
             self._add_message(self.status)
 
     def finished(self) -> ParsedAnswer:
-        """Return the whole answer."""
         if self.direct is None and not self.is_task:
             raise UnreadableReply("it has neither a message nor a task as its `result`")
         if self.is_task and self.direct is None:
@@ -187,7 +185,6 @@ class TaskDraft(Draft):
         return ParsedAnswer(reply, self.carried or None)
 
     def spent(self) -> Spent:
-        """Return the usage in the metadata so far."""
         return read_spent(self.about)
 
     def _parts(self) -> Iterator[Mapping[str, Any]]:

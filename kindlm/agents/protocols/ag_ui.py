@@ -67,7 +67,6 @@ class RunDraft(Draft):
     state: Any = None
 
     def add(self, event: Mapping[str, Any], number: int) -> None:
-        """Add one event."""
         match event.get("type"):
             case "TEXT_MESSAGE_START" | "TEXT_MESSAGE_CONTENT" | "TEXT_MESSAGE_CHUNK":
                 self._add_text(event)
@@ -110,7 +109,6 @@ class RunDraft(Draft):
         return self.calls.under(self.call)
 
     def finished(self) -> ParsedAnswer:
-        """Return the whole answer."""
         last = self._read_snapshot()
         outcome, result = self.ended.get("outcome"), self.ended.get("result")
         parts = ["".join(pieces) for pieces in self.texts.values()]
@@ -126,7 +124,6 @@ class RunDraft(Draft):
         return ParsedAnswer(reply, self.state)
 
     def spent(self) -> Spent:
-        """Return the total tokens of the run's models."""
         entries = objects(self.ended.get("usage"))
         counts = [read_counts(entry) for entry in entries]
         models = {read_model(entry) for entry in entries}

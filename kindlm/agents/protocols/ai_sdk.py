@@ -62,7 +62,6 @@ class UiDraft(Draft):
     reasons: list[str] = field(default_factory=list)
 
     def add(self, event: Mapping[str, Any], number: int) -> None:
-        """Add one event."""
         match event.get("type"):
             case "text-start":
                 self.open.pop(str(event.get("id")), None)
@@ -109,7 +108,6 @@ class UiDraft(Draft):
             call.answer(first_text(event.get("errorText")) or "no explanation", failed=True)
 
     def finished(self) -> ParsedAnswer:
-        """Return the whole answer."""
         unanswered = self.waits and any(call.response is None for call in self.calls.entries)
         reply = agent_reply(
             "\n\n".join(filter(None, map("".join, self.texts))),
@@ -122,7 +120,6 @@ class UiDraft(Draft):
         return ParsedAnswer(reply)
 
     def spent(self) -> Spent:
-        """Return the usage in the metadata so far."""
         return read_spent({"usage": self.about.get("totalUsage"), **self.about})
 
 
