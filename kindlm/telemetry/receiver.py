@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import re
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from kindlm.telemetry.spans import NoProtobuf, Span, read_json, read_protobuf, span_of
+from kindlm.telemetry.spans import (
+    CLIENT,
+    INTERNAL,
+    NoProtobuf,
+    Span,
+    out_event,
+    out_span,
+    read_json,
+    read_protobuf,
+    span_of,
+)
 from kindlm.trace_context import MESSAGE_HEADERS
 
 if TYPE_CHECKING:
@@ -119,33 +128,20 @@ def watch_own_spans() -> None:
 
 def _read(span: Any) -> Span:
     context, scope = span.get_span_context(), span.instrumentation_scope
-    return span_of(
+    dropped = [span.dropped_attributes, span.dropped_events]
+    dropped += [event.dropped_attributes for event in span.events]
+    out = out_span(
         (
             f"{context.trace_id:032x}",
             f"{context.span_id:016x}",
-            f"{span.parent.span_id:016x}" if span.parent else "",
+            f"{span.parent.span_id:016x}" if span.parent else None,
         ),
         span.name,
-        scope.name if scope else "",
+        CLIENT if span.kind.name in ("CLIENT", "PRODUCER") else INTERNAL,
         (span.start_time or 0, span.end_time or 0),
-        _pairs(span.attributes),
-        [(event.name, _pairs(event.attributes)) for event in span.events],
-        (span.status.status_code.name == "ERROR", span.status.description or ""),
-        span.kind.name in ("CLIENT", "PRODUCER"),
-        is_cut=any((span.dropped_attributes, span.dropped_events))
-        or any(event.dropped_attributes for event in span.events),
+        span.attributes or {},
+        is_error=span.status.status_code.name == "ERROR",
+        message=span.status.description,
+        events=[out_event(each.name, 0, each.attributes or {}) for each in span.events],
     )
-
-
-def _pairs(attributes: Mapping[str, Any] | None) -> Iterator[tuple[str, Any]]:
-    return ((key, _plain(value)) for key, value in (attributes or {}).items())
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return dict(_pairs(value))
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_plain(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return span_of(out | {"droppedAttributesCount": sum(dropped)}, scope.name if scope else "")

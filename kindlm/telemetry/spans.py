@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import string
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -14,10 +15,9 @@ from kindlm.errors import ErrorCode, KindlmError
 from kindlm.strict_json import parse_json
 
 _MAX_DEPTH = 40
-_NO_REQUEST = "it is no ExportTraceServiceRequest of OTLP"
+_NO_REQUEST = "it is no ExportTraceServiceRequest of OTLP, or a part of it is not as in OTLP"
 _HEX = frozenset(string.hexdigits)
 _IDS = ("traceId", "spanId", "parentSpanId")
-_NOT_FINITE = ("NaN", "Infinity", "-Infinity")
 _ORIGIN, _LOCAL = 0x300, 0x100
 """The bits of `flags` about the origin of the parent, and their value for a local parent."""
 
@@ -111,31 +111,16 @@ def read_json(body: bytes) -> list[Span]:
     return spans_in(parse_json(body.decode("utf-8")))
 
 
-def spans_in(request: Any, broken: dict[str, str] | None = None) -> list[Span]:
+def spans_in(request: Any) -> list[Span]:
     """Return the spans of an ExportTraceServiceRequest, given as a JSON value.
-
-    With `broken`, an unreadable span is skipped, and `broken` gets the id of its trace and why.
 
     Raises:
         ValueError: The value is no such request, or a span cannot be read.
     """
     try:
-        found = list(_spans_with_scope(request))
+        return [span_of(span, scope) for span, scope in _spans_with_scope(request)]
     except (AttributeError, KeyError, TypeError):
         raise ValueError(_NO_REQUEST) from None
-    spans = list[Span]()
-    for span, scope in found:
-        try:
-            spans.append(_span_of_json(span, scope))
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            why = "a span, or a part of one, is not as in OTLP"
-            if isinstance(error, ValueError):
-                why = str(error)
-            trace = span.get("traceId") if isinstance(span, dict) else None
-            if broken is None or not isinstance(trace, str) or len(trace) != 32:
-                raise ValueError(why) from None
-            broken[trace.lower()] = why
-    return spans
 
 
 def _spans_with_scope(request: Any) -> Iterator[tuple[Any, Any]]:
@@ -146,21 +131,47 @@ def _spans_with_scope(request: Any) -> Iterator[tuple[Any, Any]]:
                 yield span, (scope.get("scope") or {}).get("name", "")
 
 
-def _span_of_json(span: Any, scope: Any) -> Span:
+def span_of(span: Any, scope: Any) -> Span:
+    """Return a span from OTLP's JSON; `scope` is the name of its scope.
+
+    Raises:
+        ValueError: An id, a time or a value is invalid, or a name is not a string.
+        AttributeError, KeyError, TypeError: Another part is not as in OTLP.
+    """
+    trace, own = span["traceId"].lower(), span["spanId"].lower()
+    # Some exporters write a parent of zeros for a root.
+    parent = (span.get("parentSpanId") or "").lower()
+    parent = parent if parent.strip("0") else ""
+    if not (_is_id(trace, 32) and _is_id(own, 16) and (not parent or _is_id(parent, 16))):
+        form = "they have to be hexadecimal, 32 digits for a trace and 16 for a span, not Base64"
+        raise ValueError(f"a span has the ids {(trace, own, parent)!r}"[:200] + f"; {form}")
     status, events = span.get("status") or {}, span.get("events") or ()
+    name, message = span.get("name", ""), status.get("message") or ""
+    if not (isinstance(name, str) and isinstance(scope, str) and isinstance(message, str)):
+        raise TypeError
+    times = _whole(span["startTimeUnixNano"]), _whole(span["endTimeUnixNano"])
+    if not all(0 <= each < 2**64 for each in times):
+        raise ValueError("a span has an invalid time")
+    attributes, named = _of_json(span.get("attributes")), dict[str, list[Mapping[str, Any]]]()
+    for event in events:
+        named.setdefault(str(event.get("name", "")), []).append(_of_json(event.get("attributes")))
     dropped = [each.get("droppedAttributesCount") for each in (span, *events)]
     dropped.append(span.get("droppedEventsCount"))
-    return span_of(
-        (span["traceId"], span["spanId"], span.get("parentSpanId") or ""),
-        span.get("name", ""),
+    return Span(
+        trace,
+        own,
+        parent,
+        name,
         scope,
-        (_whole(span["startTimeUnixNano"]), _whole(span["endTimeUnixNano"])),
-        _of_json(span.get("attributes")),
-        [(event.get("name", ""), _of_json(event.get("attributes"))) for event in events],
-        (status.get("code") in (_ERROR, "STATUS_CODE_ERROR"), status.get("message") or ""),
-        span.get("kind") in _OUTGOING,
-        _whole(span.get("flags") or 0) & _ORIGIN == _LOCAL,
-        any(_whole(number or 0) for number in dropped),
+        *times,
+        attributes,
+        named,
+        is_error=status.get("code") in (_ERROR, "STATUS_CODE_ERROR"),
+        status_message=message,
+        is_outgoing=span.get("kind") in _OUTGOING,
+        size=500 + len(str(attributes)) + len(str(named)),
+        has_local_parent=_whole(span.get("flags") or 0) & _ORIGIN == _LOCAL,
+        is_cut=any(_whole(number or 0) for number in dropped),
     )
 
 
@@ -171,52 +182,15 @@ def _whole(value: Any) -> int:
         raise ValueError(f"{value!r} is not a whole number"[:100]) from None
 
 
-def span_of(
-    ids: tuple[str, str, str],
-    name: Any,
-    scope: Any,
-    times: tuple[int, int],
-    attributes: Iterator[tuple[str, Any]],
-    events: Iterable[tuple[str, Iterator[tuple[str, Any]]]],
-    status: tuple[bool, Any],
-    is_outgoing: bool,
-    has_local_parent: bool = False,
-    is_cut: bool = False,
-) -> Span:
-    """Return a span; `ids` are the ids of its trace, itself, and its parent.
-
-    Raises:
-        ValueError: An id or a time is invalid, or a name is not a string.
-    """
-    trace, span, parent = (each.lower() for each in ids)
-    # Some exporters write a parent of zeros for a root.
-    parent = parent.strip("0") and parent
-    if not (_is_id(trace, 32) and _is_id(span, 16) and (not parent or _is_id(parent, 16))):
-        form = "they have to be hexadecimal, 32 digits for a trace and 16 for a span, not Base64"
-        raise ValueError(f"a span has the ids {ids!r}"[:200] + f"; {form}")
-    if not isinstance(name, str) or not isinstance(scope, str) or not isinstance(status[1], str):
-        raise ValueError("a name or a status message is not a string")  # noqa: TRY004
-    if not all(0 <= each < 2**64 for each in times):
-        raise ValueError("a span has an invalid time")
-    values = dict(attributes)
-    named: dict[str, list[Mapping[str, Any]]] = {}
-    for event, more in events:
-        named.setdefault(str(event), []).append(dict(more))
-    size = 500 + _size(values) + _size(named)
-    content = (*times, values, named, *status, is_outgoing, size, has_local_parent, is_cut)
-    return Span(trace, span, parent, name, scope, *content)
-
-
 def _is_id(text: str, length: int) -> bool:
     return len(text) == length and _HEX.issuperset(text) and bool(text.strip("0"))
 
 
-def _of_json(pairs: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
-    for pair in pairs or ():
-        yield str(pair.get("key", "")), _json_value(pair.get("value"), depth)
+def _of_json(pairs: Any, depth: int = 0) -> dict[str, Any]:
+    return {str(each.get("key", "")): _read(each.get("value"), depth) for each in pairs or ()}
 
 
-def _json_value(value: Any, depth: int) -> Any:
+def _read(value: Any, depth: int) -> Any:
     if depth > _MAX_DEPTH:
         raise ValueError("an attribute is nested too deeply")
     if not isinstance(value, dict) or not value:
@@ -224,26 +198,17 @@ def _json_value(value: Any, depth: int) -> Any:
     kind, found = next(iter(value.items()))
     match kind:
         case "arrayValue":
-            return [_json_value(each, depth + 1) for each in found.get("values") or ()]
+            return [_read(each, depth + 1) for each in found.get("values") or ()]
         case "kvlistValue":
-            return dict(_of_json(found.get("values"), depth + 1))
+            return _of_json(found.get("values"), depth + 1)
         case "intValue":
             return _whole(found)
         case "doubleValue":
-            return None if found in _NOT_FINITE else found
+            # JSON has no NaN and no infinity: they are texts.
+            return found if isinstance(found, int | float) and math.isfinite(found) else None
         case "stringValue" | "boolValue" | "bytesValue":
             return found
     return None
-
-
-def _size(value: Any) -> int:
-    if isinstance(value, str):
-        return 50 + len(value)
-    if isinstance(value, Mapping):
-        return 50 + sum(len(key) + _size(each) for key, each in value.items())
-    if isinstance(value, list):
-        return 50 + sum(map(_size, value))
-    return 50
 
 
 OutSpan = dict[str, Any]
@@ -379,14 +344,20 @@ def _attributes(values: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _value(value: Any) -> dict[str, Any]:
     match value:
+        case None:
+            return {}
         case bool():
             return {"boolValue": value}
         case int() if -(2**63) <= value < 2**63:  # the integers of OTLP; others become text
             return {"intValue": str(value)}
         case float():
             return {"doubleValue": value}
-        case list():
+        case bytes():
+            return {"bytesValue": base64.b64encode(value).decode()}
+        case list() | tuple():
             return {"arrayValue": {"values": [_value(each) for each in value]}}
+        case Mapping():
+            return {"kvlistValue": {"values": _attributes(value)}}
     return {"stringValue": str(value)}
 
 

@@ -8,10 +8,9 @@ same session id belongs to the same conversation. All content is untrusted.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, groupby
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from kindlm.dataclass import dataclass, replace
@@ -114,8 +113,7 @@ def _of_otlp(document: list[Any]) -> Iterator[Recording] | None:
         return _recordings_of(spans) if spans else None
     if not isinstance(first, dict) or "resourceSpans" not in first:
         return None
-    broken = dict[str, str]()
-    return _recordings_of(chain.from_iterable(spans_in(it, broken) for it in document), broken)
+    return _recordings_of(chain.from_iterable(map(spans_in, document)))
 
 
 def _of_export(document: list[Any]) -> Iterator[Recording] | None:
@@ -129,20 +127,11 @@ def _of_export(document: list[Any]) -> Iterator[Recording] | None:
     return chain(without, _recordings_of(spans))
 
 
-def _recordings_of(
-    found: Iterable[Span], broken: Mapping[str, str] = MappingProxyType({})
-) -> Iterator[Recording]:
-    """Yield a recording for each conversation in some spans, in the order of their starts.
-
-    `broken` says, by trace id, why not all spans of a trace could be read. It is read after
-    `found`.
-    """
+def _recordings_of(found: Iterable[Span]) -> Iterator[Recording]:
+    """Yield a recording for each conversation in some spans, in the order of their starts."""
     traces: dict[str, list[Span]] = {}
     for span in found:
         traces.setdefault(span.trace, []).append(span)
-    for trace, why in broken.items():
-        traces.pop(trace, None)
-        yield Recording(f"trace {trace[:8]}", Transcript(), missing=f"It is broken: {why}.")
     whole: list[Recording] = []
     last_of: dict[Any, int] = {}
     for spans in sorted(traces.values(), key=lambda each: min(span.start_ns for span in each)):
