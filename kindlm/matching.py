@@ -190,63 +190,47 @@ def in_any_order(fits: Fits, bounds: Sequence[Bounds], calls: int) -> Assignment
 
     It finds a maximum matching by augmenting paths: first with `low` places for each entry, then
     with `high`. A path only takes a call from an entry to replace it, so the second round keeps the
-    number of calls that the first one assigned. Of calls that meet the same entries, a path visits
-    only one.
+    number of calls that the first one assigned.
     """
-    matching = _Matching(fits, calls)
-    for room in ([item.low for item in bounds], [item.high for item in bounds]):
-        full = set[int]()
-        for call in range(calls):
-            if matching.owners[call] is None:
-                matching.augment(call, room, full)
-    return matching.owners
+    owners: Assignment = [None] * calls
+    fitting = [[entry for entry, row in enumerate(fits) if row[call]] for call in range(calls)]
+    calls_of = [set[int]() for _ in fits]
 
-
-class _Matching:
-    """The current assignment, with the calls of each entry by the entries that they meet."""
-
-    def __init__(self, fits: Fits, calls: int) -> None:
-        self.owners: Assignment = [None] * calls
-        self._fitting = [
-            tuple(entry for entry, row in enumerate(fits) if row[call]) for call in range(calls)
-        ]
-        self._taken = [0] * len(fits)
-        self._calls_of = [dict[tuple[int, ...], list[int]]() for _ in fits]
-
-    def augment(self, call: int, room: Sequence[int | None], full: set[int]) -> None:
+    def assign(call: int, room: Sequence[int | None], full: set[int]) -> None:
         """Find an entry for a call, if necessary by moving other calls to other entries.
 
         `full` has the entries from which no path leads to room, and gets those that it finds.
         """
         reached_by: dict[int, int] = {}
         queue = [call]
-        for moving in queue:
-            for entry in self._fitting[moving]:
+        for moving in queue:  # which grows
+            for entry in fitting[moving]:
                 if entry in reached_by or entry in full:
                     continue
                 reached_by[entry] = moving
                 limit = room[entry]
-                if limit is None or self._taken[entry] < limit:
-                    self._taken[entry] += 1
-                    self._flip(entry, reached_by, call)
+                if limit is None or len(calls_of[entry]) < limit:
+                    move(entry, reached_by)
                     return
-                queue.extend(alike[-1] for alike in self._calls_of[entry].values() if alike)
+                queue.extend(calls_of[entry])
         full.update(reached_by)
 
-    def _flip(self, entry: int, reached_by: Mapping[int, int], start: int) -> None:
-        """Assign to each entry on the path the call that reached it, from end to start."""
-        while True:
+    def move(entry: int | None, reached_by: Mapping[int, int]) -> None:
+        """Give each entry on the path the call that reached it, from the end to the start."""
+        while entry is not None:
             moved = reached_by[entry]
-            before = self.owners[moved]
-            self.owners[moved] = entry
-            alike = self._fitting[moved]
+            calls_of[entry].add(moved)
+            before, owners[moved] = owners[moved], entry
             if before is not None:
-                self._calls_of[before][alike].pop()
-            self._calls_of[entry].setdefault(alike, []).append(moved)
-            if moved == start:
-                return
-            assert before is not None
+                calls_of[before].remove(moved)
             entry = before
+
+    for room in ([item.low for item in bounds], [item.high for item in bounds]):
+        full = set[int]()
+        for call in range(calls):
+            if owners[call] is None:
+                assign(call, room, full)
+    return owners
 
 
 def in_sequence(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
@@ -190,8 +190,7 @@ class _Comparison:
     def differences(self) -> list[_Difference]:
         """Return the differences of calls in their order, then missing calls and wrong counts.
 
-        A missing and an extra call are one difference if the call was made at the wrong time, or
-        with other arguments.
+        A missing and an extra call of one tool are one difference, the closest ones first.
         """
         lacking = {
             entry: often.low - self.owners.count(entry) for entry, often in enumerate(self.bounds)
@@ -199,46 +198,36 @@ class _Comparison:
         # A `Counter`, since `min` may be any number.
         missing = Counter({entry: calls for entry, calls in lacking.items() if calls > 0})
         spare = [call for call, owner in enumerate(self.owners) if owner is None]
-        paired = [*self._reordered(missing, spare), *self._other_arguments(missing, spare)]
-        if not self.others_allowed:
-            paired.extend(map(self._unexpected, spare))
-        paired.sort(key=lambda difference: difference.call or 0)
-        return [*paired, *self._absent(missing), *self._too_many()]
-
-    def _reordered(self, missing: Counter[int], spare: list[int]) -> Iterator[_Difference]:
-        """Yield calls at the wrong time, and remove them from `missing` and `spare`."""
-        for entry in missing:
-            for call in [call for call in spare if self.fits[entry][call]][: missing[entry]]:
-                missing[entry] -= 1
-                spare.remove(call)
-                message = f"{self._call(call)} comes {self._direction(entry, call)}"
-                yield _Difference("order", message, entry, call)
-
-    def _direction(self, entry: int, call: int) -> str:
-        placed = [(other, owner) for other, owner in enumerate(self.owners) if owner is not None]
-        followers = [other for other, owner in placed if owner > entry and other < call]
-        if followers:
-            return f"too late, expected before call {followers[0]}"
-        leaders = [other for other, owner in placed if owner < entry and other > call]
-        if leaders:
-            return f"too early, expected after call {leaders[-1]}"
-        return "at another place than expected"
-
-    def _other_arguments(self, missing: Counter[int], spare: list[int]) -> Iterator[_Difference]:
-        """Yield calls with other arguments, and remove them from `missing` and `spare`."""
+        found: list[_Difference] = []
         near = sorted(
             (self._fault(entry, call)[0], entry, call)
             for entry in missing
             for call in spare
             if self.uses[call].call.name == self.entries[entry].tool
         )
-        for _, entry, call in near:
+        for distance, entry, call in near:
             if missing[entry] and call in spare:
                 missing[entry] -= 1
                 spare.remove(call)
-                why = self._fault(entry, call)[1]
-                message = f"{self._call(call)} is not as expected: {why}"
-                yield _Difference("arguments", message, entry, call)
+                wrong = f"comes {self._direction(entry, call)}"
+                if distance:
+                    wrong = f"is not as expected: {self._fault(entry, call)[1]}"
+                kind, message = "arguments" if distance else "order", f"{self._call(call)} {wrong}"
+                found.append(_Difference(kind, message, entry, call))
+        if not self.others_allowed:
+            found.extend(map(self._unexpected, spare))
+        found.sort(key=lambda difference: difference.call or 0)
+        return [*found, *self._wrong_counts(+missing)]
+
+    def _direction(self, entry: int, call: int) -> str:
+        placed = [(other, owner) for other, owner in enumerate(self.owners) if owner is not None]
+        for other, owner in placed:
+            if owner > entry and other < call:
+                return f"too late, expected before call {other}"
+        for other, owner in reversed(placed):
+            if owner < entry and other > call:
+                return f"too early, expected after call {other}"
+        return "at another place than expected"
 
     def _unexpected(self, call: int) -> _Difference:
         name = self.uses[call].call.name
@@ -247,21 +236,16 @@ class _Comparison:
             message = f"{self._call(call)} is not expected"
             return _Difference("unexpected", message, None, call)
         distance, entry = min((self._fault(entry, call)[0], entry) for entry in of_tool)
-        if distance == 0:
-            message = f"{self._call(call)} is one too many"
-        else:
-            message = f"{self._call(call)} is not expected: {self._fault(entry, call)[1]}"
-        return _Difference("unexpected", message, entry, call)
+        why = f"not expected: {self._fault(entry, call)[1]}" if distance else "one too many"
+        return _Difference("unexpected", f"{self._call(call)} is {why}", entry, call)
 
-    def _absent(self, missing: Counter[int]) -> Iterator[_Difference]:
-        for entry, lacking in (+missing).items():
+    def _wrong_counts(self, missing: Mapping[int, int]) -> Iterator[_Difference]:
+        """Yield entries that lack calls, and those with too many if other calls are allowed."""
+        for entry, lacking in missing.items():
             item, low = self.entries[entry], self.bounds[entry].low
             which = f" with {shown(item.arguments)}" if item.arguments is not None else ""
             often = f", {lacking} of {low} times" if low > 1 else ""
             yield _Difference("missing", f"{shown(item.tool)}{which} was not called{often}", entry)
-
-    def _too_many(self) -> Iterator[_Difference]:
-        """Yield entries with too many calls, if other calls are allowed."""
         for entry, item in enumerate(self.entries if self.others_allowed else ()):
             most, made = self.bounds[entry].high, sum(self.fits[entry])
             if most is not None and made > most:
