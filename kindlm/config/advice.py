@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 from kindlm.checks.base import CheckSection, ExpectSection
 from kindlm.checks.limits import beyond
@@ -13,13 +12,12 @@ from kindlm.config.diagnostics import Reporter
 from kindlm.config.expect import expect_sections, warn_of_texts
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.schema import GatesConfig, KindlmConfig
-from kindlm.config.simulated_tools import ToolAnswerConfig, ToolConfig
+from kindlm.config.simulated_tools import ToolConfig
 from kindlm.config.target_advice import warn_of_targets
 from kindlm.config.templates import warn_of_commands, warn_of_placeholders
 from kindlm.config.test_schema import TestConfig
 from kindlm.document import Path, Raw, items
 from kindlm.errors import Ok
-from kindlm.matching import matches
 from kindlm.suggestions import hint_for
 from kindlm.suite import FORWARDED
 from kindlm.wording import count
@@ -61,12 +59,9 @@ def _warn_of_tests(config: KindlmConfig, reporter: Reporter) -> None:
         if not test.skip and not any(
             expect.expects_anything for _, expect in expect_sections(path, test)
         ):
-            reporter.warning(
-                (*path, "expect"),
-                f'The test "{test.name}" has no checks: it passes on any answer',
-                "Add a check, such as `output.contains`",
-                reason="expects_nothing",
-            )
+            message = f'The test "{test.name}" has no checks: it passes on any answer'
+            hint = "Add a check, such as `output.contains`"
+            reporter.warning((*path, "expect"), message, hint, reason="expects_nothing")
         if not runs_on_models(test, config):
             who = "a command" if test.command is not None else "an agent"
             # Some agents get the results of their tools from kindlm.
@@ -80,23 +75,14 @@ def _warn_of_tests(config: KindlmConfig, reporter: Reporter) -> None:
             for key in keys:
                 if key in test.model_fields_set:
                     alias = TestConfig.model_fields[key].alias or key
-                    reporter.warning(
-                        (*path, alias),
-                        f'`{alias}` has no effect in the test "{test.name}": it is for models, and '
-                        f"this test runs on {who}",
-                        f"Remove `{alias}`",
-                        reason="unused",
-                    )
+                    message = f'`{alias}` has no effect in the test "{test.name}": it is for models'
+                    message += f", and this test runs on {who}"
+                    reporter.warning((*path, alias), message, f"Remove `{alias}`", reason="unused")
         _warn_of_system_text(path, test, config, reporter)
         for place, expect in expect_sections(path, test):
             for inner, part in expect.written():
-                for advice in part.unused():
-                    reporter.warning(
-                        (*place, *inner, *advice.place),
-                        advice.message,
-                        advice.hint,
-                        reason="unused",
-                    )
+                for at, message, hint in part.unused():
+                    reporter.warning((*place, *inner, *at), message, hint, reason="unused")
         if runs_on_models(test, config):
             _warn_of_tools(path, test, reporter)
 
@@ -114,12 +100,9 @@ def _warn_of_system_text(
         if options is None or agent.id not in targets_of(test, config):
             continue
         if not options.sends_system_text():
-            reporter.warning(
-                (*path, "prompt"),
-                f'The agent "{agent.id}" does not get the system text of the prompt "{named[0]}"',
-                options.system_text_hint,
-                reason="unused",
-            )
+            what = f'the system text of the prompt "{named[0]}"'
+            message, hint = f'The agent "{agent.id}" does not get {what}', options.system_text_hint
+            reporter.warning((*path, "prompt"), message, hint, reason="unused")
 
 
 def _warn_of_tools(path: Path, test: TestConfig, reporter: Reporter) -> None:
@@ -136,52 +119,27 @@ def _warn_of_tools(path: Path, test: TestConfig, reporter: Reporter) -> None:
         )
         for at, name in named:
             if name not in names and are_known:
-                reporter.warning(
-                    at,
-                    f'The test "{test.name}" has no tool "{name}", so the model does not get it',
-                    hint_for(name, names, "Its tools"),
-                    reason="unknown_tool",
-                    value=name,
-                )
+                message = f'The test "{test.name}" has no tool "{name}", so the model does not get'
+                message += " it"
+                hint = hint_for(name, names, "Its tools")
+                reporter.warning(at, message, hint, reason="unknown_tool", value=name)
     for index, tool in simulated.items():
         _warn_of_answers((*path, "tools", index), tool, reporter)
 
 
-_COMPARED = 100
-"""The number of responses before it that each response is compared with, to bound the time."""
-
-
 def _warn_of_answers(path: Path, tool: ToolConfig, reporter: Reporter) -> None:
-    """Report results that no call ever gets, since an earlier response matches the same calls."""
-    everything = _answered_before(tool.responses, {})
-    found: dict[Path, int] = {}
-    for at, answer in enumerate(tool.responses):
-        if everything is not None and everything < at:
-            found["responses", at] = everything
-        else:
-            first = _answered_before(tool.responses[: min(at, _COMPARED)], answer.when or {})
-            found |= {} if first is None else {("responses", at): first}
-    if everything is not None:
-        found |= {("cassette",): everything} if tool.cassette is not None else {}
-        if "default_response" in tool.model_fields_set:
-            found["defaultResponse",] = everything
-    for place, first in found.items():
-        calls = "all its calls" if tool.responses[first].when else "all calls"
-        reporter.warning(
-            (*path, *place),
-            f'The tool "{tool.name}" never answers this: responses[{first}] matches {calls}',
-            "Make that response more specific, or put it last",
-            reason="unreachable",
-        )
-
-
-def _answered_before(answers: Sequence[ToolAnswerConfig], when: Mapping[str, Any]) -> int | None:
-    """Return the index of the first answer for all calls whose arguments match `when`."""
-    # An answer that requires a part of `when` also matches calls that have all of it.
-    found = (
-        i for i, it in enumerate(answers) if not it.when_state and matches(it.when or {}, when)
-    )
-    return next(found, None)
+    """Report results that no call ever gets, since a response before them matches all calls."""
+    answers = enumerate(tool.responses)
+    first = next((at for at, it in answers if not it.when and not it.when_state), None)
+    if first is None:
+        return
+    unreached: list[Path] = [("responses", at) for at in range(first + 1, len(tool.responses))]
+    unreached += [("cassette",)] if tool.cassette is not None else []
+    unreached += [("defaultResponse",)] if "default_response" in tool.model_fields_set else []
+    for place in unreached:
+        message = f'The tool "{tool.name}" never answers this: responses[{first}] matches all calls'
+        hint = "Make that response more specific, or put it last"
+        reporter.warning((*path, *place), message, hint, reason="unreachable")
 
 
 _NEEDED = {
@@ -229,12 +187,9 @@ def _warn_of_gates(config: KindlmConfig, reporter: Reporter, files: ReferencedFi
         elif counts and getattr(gates, name) >= possible:
             why = f"a whole run has only {count(possible, 'such check')}"
         if kinds and not possible and not counts:
-            reporter.warning(
-                ("gates", alias),
-                f"The gate {alias} fails: {nothing}, so it has no value",
-                "Remove it, or add what it measures",
-                reason="no_value",
-            )
+            message = f"The gate {alias} fails: {nothing}, so it has no value"
+            hint = "Remove it, or add what it measures"
+            reporter.warning(("gates", alias), message, hint, reason="no_value")
         elif why:
             message = f"The gate {alias} can never fail: {why}"
             hint = "Change or remove it"
@@ -272,13 +227,9 @@ def _warn_of_unused(config: KindlmConfig, reporter: Reporter) -> None:
     if undecided:
         first = config.models[0].id
         judge = next((model.id for model in config.models if model.role == "judge"), first)
-        reporter.warning(
-            undecided[0],
-            f'No judge is configured: the first model, "{first}", is the judge',
-            f"Set the judge: `defaults: {{ judgeModel: {judge} }}`",
-            reason="default_judge",
-            value=first,
-        )
+        message = f'No judge is configured: the first model, "{first}", is the judge'
+        hint = f"Set the judge: `defaults: {{ judgeModel: {judge} }}`"
+        reporter.warning(undecided[0], message, hint, reason="default_judge", value=first)
     prompts = {name for test in config.tests for name in test.all_prompts}
     tests = [test for test in config.tests if test.command is None]
     targets = {target for test in tests for target in targets_of(test, config)}

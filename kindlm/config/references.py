@@ -41,13 +41,9 @@ def check_references(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> No
             mcp = tools.get("mcp")
             server = mcp.get("server") if isinstance(mcp, dict) else None
             if isinstance(server, str) and server and server not in servers:
-                reporter.error(
-                    (*path, *place, "mcp", "server"),
-                    f'"{server}" is not an MCP server',
-                    hint_for(server, servers, "Agents with `adapter: mcp`"),
-                    reason="unknown_server",
-                    value=server,
-                )
+                at, message = (*path, *place, "mcp", "server"), f'"{server}" is not an MCP server'
+                hint = hint_for(server, servers, "Agents with `adapter: mcp`")
+                reporter.error(at, message, hint, reason="unknown_server", value=server)
         placed = (((*path, *place), tool) for place, tool in items(test, "tools"))
         check_unique(placed, "name", "tool", reporter)
         check_tools(path, test, reporter, files)
@@ -55,18 +51,11 @@ def check_references(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> No
     check_rows(raw, reporter, files)
     check_templates(raw, reporter, files)
     check_template(raw, reporter, files)
-    _check_upload(raw, reporter)
-
-
-def _check_upload(raw: Raw, reporter: Reporter) -> None:
     upload = section(raw, "upload")
     if upload.get("enabled") is True and upload.get("apiUrl", NO_SERVER) == NO_SERVER:
-        reporter.error(
-            ("upload", "enabled"),
-            "`upload.enabled` needs the address of your own history server",
-            "Add `apiUrl`, such as https://history.example.com, or set `enabled` to false",
-            reason="no_server",
-        )
+        message = "`upload.enabled` needs the address of your own history server"
+        hint = "Add `apiUrl`, such as https://history.example.com, or set `enabled` to false"
+        reporter.error(("upload", "enabled"), message, hint, reason="no_server")
 
 
 def _ids(raw: Raw, *keys: str) -> list[str]:
@@ -86,13 +75,9 @@ def check_unique(
         if name in seen:
             kind = "agent" if path[0] == "agents" else what
             line = reporter.where((*seen[name], key)).line
-            reporter.error(
-                (*path, key),
-                f'The {kind} "{name}" occurs twice: first on line {line}',
-                "Give each one a name of its own",
-                reason=f"duplicate_{what}",
-                value=name,
-            )
+            message = f'The {kind} "{name}" occurs twice: first on line {line}'
+            hint = "Give each one a name of its own"
+            reporter.error((*path, key), message, hint, reason=f"duplicate_{what}", value=name)
         seen.setdefault(name, path)
 
 
@@ -104,29 +89,24 @@ def _check_models(raw: Raw, reporter: Reporter) -> None:
         provider = model.get("provider")
         if not isinstance(provider, str) or not provider or not providers or provider in providers:
             continue
-        known = own(Provider, provider) is not None
+        code, wrong = ErrorCode.PROVIDER_NOT_FOUND, "which is unknown"
+        if own(Provider, provider) is not None:
+            code, wrong = ErrorCode.CONFIG_VALIDATION_ERROR, "which is not configured"
         reporter.error(
             (*path, "provider"),
-            f'The model "{model.get("id")}" uses the provider "{provider}", '
-            + ("which is not configured" if known else "which is unknown"),
+            f'The model "{model.get("id")}" uses the provider "{provider}", {wrong}',
             hint_for(provider, providers, "Configured providers"),
             reason="provider_not_configured",
-            code=(ErrorCode.CONFIG_VALIDATION_ERROR if known else ErrorCode.PROVIDER_NOT_FOUND),
+            code=code,
             value=provider,
             available=list(providers),
         )
-    if (
-        models
-        and all(model.get("role") == "judge" for _, model in models)
-        and not raw.get("agents")
-        and any("command" not in test for _, test in items(raw, "tests"))
-    ):
-        reporter.error(
-            ("models",),
-            "All models have `role: judge`: there is no model to test",
-            "Add a model without `role: judge`",
-            reason="no_target",
-        )
+    are_judges = bool(models) and all(model.get("role") == "judge" for _, model in models)
+    needs_target = any("command" not in test for _, test in items(raw, "tests"))
+    if are_judges and needs_target and not raw.get("agents"):
+        message = "All models have `role: judge`: there is no model to test"
+        hint = "Add a model without `role: judge`"
+        reporter.error(("models",), message, hint, reason="no_target")
 
 
 def _check_prompts(path: Path, test: Raw, raw: Raw, reporter: Reporter) -> None:
@@ -139,34 +119,22 @@ def _check_prompts(path: Path, test: Raw, raw: Raw, reporter: Reporter) -> None:
         hint = hint_for(prompt, named, "Defined prompts")
         if _is_message(prompt) and suggest(prompt, named) is None:
             hint = "Did you mean `input`? `prompt` is the name of an entry of `prompts`"
-        reporter.error(
-            (*path, *place),
-            f'The test "{test.get("name")}" refers to the prompt "{prompt}", which is not defined',
-            hint,
-            reason="unknown_prompt",
-            value=prompt,
-            available=named,
-        )
+        message = f'The test "{test.get("name")}" refers to the prompt "{prompt}"'
+        message += ", which is not defined"
+        at, reason = (*path, *place), "unknown_prompt"
+        reporter.error(at, message, hint, reason=reason, value=prompt, available=named)
 
 
 def _check_targets(path: Path, test: Raw, raw: Raw, servers: list[str], reporter: Reporter) -> None:
     """Report unknown and duplicate targets, judges, and targets for another kind of test."""
     chosen, is_call = test.get("models"), "call" in test
     if chosen == [] and "command" not in test:
-        reporter.error(
-            (*path, "models"),
-            f'The test "{test.get("name")}" runs on no model',
-            "Remove `models` to run it on all of them, or use `skip: true`",
-            reason="no_target",
-        )
+        message = f'The test "{test.get("name")}" runs on no model'
+        hint = "Remove `models` to run it on all of them, or use `skip: true`"
+        reporter.error((*path, "models"), message, hint, reason="no_target")
     if is_call and not servers:
-        reporter.error(
-            (*path, "call"),
-            "There is no MCP server to call",
-            "Add an agent with `adapter: mcp`",
-            reason="no_target",
-            at_key=True,
-        )
+        message, hint = "There is no MCP server to call", "Add an agent with `adapter: mcp`"
+        reporter.error((*path, "call"), message, hint, reason="no_target", at_key=True)
     judges = [item.get("id") for _, item in items(raw, "models") if item.get("role") == "judge"]
     ids = _ids(raw, "models", "agents")
     known = "Ids of configured models" + (" and agents" if raw.get("agents") else "")
@@ -205,16 +173,9 @@ def _check_judge(path: Path, model: object, raw: Raw, reporter: Reporter) -> Non
 def _report_unknown_model(
     path: Path, reason: str, model: str, ids: list[str], known: str, reporter: Reporter
 ) -> None:
-    if not ids:
-        return  # The missing `models` are reported.
-    reporter.error(
-        path,
-        f'The model "{model}" is not configured',
-        hint_for(model, ids, known),
-        reason=reason,
-        value=model,
-        available=ids,
-    )
+    if ids:  # otherwise, the missing `models` are reported
+        message, hint = f'The model "{model}" is not configured', hint_for(model, ids, known)
+        reporter.error(path, message, hint, reason=reason, value=model, available=ids)
 
 
 def check_requirements(raw: Raw, reporter: Reporter) -> None:
@@ -230,12 +191,9 @@ def check_requirements(raw: Raw, reporter: Reporter) -> None:
         if tests and (not agents or only_servers):
             _report_absent("models", raw, reporter, ", or `agent:` with its URL")
         elif judged := _first_judged(raw):
-            reporter.error(
-                judged,
-                f"{reporter.place(judged)} needs a judge, and no model is configured",
-                "Name one: `defaults: {judgeModel: openai/gpt-4o-mini}`",
-                reason="no_judge",
-            )
+            message = f"{reporter.place(judged)} needs a judge, and no model is configured"
+            hint = "Name one: `defaults: {judgeModel: openai/gpt-4o-mini}`"
+            reporter.error(judged, message, hint, reason="no_judge")
     elif not raw.get("providers") and any("provider" in each for _, each in items(raw, "models")):
         _report_absent("providers", raw, reporter)
     names = (name for _, test in tests for name in prompts_of(test).values())
@@ -281,50 +239,37 @@ def _check_exclusions(path: Path, test: Raw, reporter: Reporter) -> None:
 
     A command gets no messages. A test sends either calls or messages.
     """
+    wrong: list[tuple[Path, str, str]] = []
     if "command" in test:
+        hint = "Remove one of them; a variable of the test can be an argument of the command"
         for key in {"prompt", "prompts"} & test.keys():
-            reporter.error(
-                (*path, key),
-                f"`{key}` and `command` cannot be combined: a command gets no prompt",
-                "Remove one of them; a variable of the test can be an argument of the command",
-                at_key=True,
-            )
+            message = f"`{key}` and `command` cannot be combined: a command gets no prompt"
+            wrong.append(((*path, key), message, hint))
         if test.get("conversation"):
-            reporter.error(
-                (*path, "conversation"),
-                "A command gets no messages: it runs once, and its output is the answer",
-                "Remove `conversation`, or test an agent (`agents:`)",
-                at_key=True,
-            )
+            message = "A command gets no messages: it runs once, and its output is the answer"
+            hint = "Remove `conversation`, or test an agent (`agents:`)"
+            wrong.append(((*path, "conversation"), message, hint))
     elif "reportsTools" in test:
-        reporter.error(
-            (*path, "reportsTools"),
-            "`reportsTools` of a test applies to its `command`, and this test has none",
-            "Move it to the agent in `agents`; models do not need it",
-            at_key=True,
-        )
+        message = "`reportsTools` of a test applies to its `command`, and this test has none"
+        hint = "Move it to the agent in `agents`; models do not need it"
+        wrong.append(((*path, "reportsTools"), message, hint))
     sent, other, kind = "user", "call", "messages"
     if "call" in test:
         sent, other, kind = "call", "user", "calls"
-    excluded = [
-        ((*path, key), f"`{key}` and `call` cannot be combined")
-        for key in ("input", "prompt", "prompts", "command")
-        if "call" in test and key in test
-    ]
+        for key in {"input", "prompt", "prompts", "command"} & test.keys():
+            message = f"`{key}` and `call` cannot be combined"
+            wrong.append(((*path, key), message, "Remove one of them"))
     for place, turn in items(test, "conversation"):
         at = (*path, *place)
         if other in turn:
             message = f"{reporter.place(at)} cannot have `{other}`: the test is one of {kind}"
-            excluded.append(((*at, other), message))
+            wrong.append(((*at, other), message, "Remove one of them"))
         elif sent not in turn:
             reporter.missing_key((*at, sent))
-    for at, message in excluded:
-        reporter.error(at, message, "Remove one of them", at_key=True)
     for place, expect in expectations(test):
         if len(place) > 1 and section(expect, "baseline"):
-            reporter.error(
-                (*path, *place, "baseline"),
-                "A baseline holds final answers only: it cannot be compared with earlier ones",
-                "Move it to the `expect` of the test",
-                at_key=True,
-            )
+            message = "A baseline holds final answers only: it cannot be compared with earlier ones"
+            at = (*path, *place, "baseline")
+            wrong.append((at, message, "Move it to the `expect` of the test"))
+    for at, message, hint in wrong:
+        reporter.error(at, message, hint, at_key=True)

@@ -160,13 +160,9 @@ def _warn_of_arguments(path: Path, holder: Raw, known: Iterable[str], reporter: 
     """Report arguments in the last key of `path` that the tool has no parameter for."""
     for name in section(holder, str(path[-1])):
         if name not in known:
-            reporter.warning(
-                (*path, name),
-                f'The tool has no parameter "{name}", so this matches hardly any call',
-                hint_for(name, known, "Its parameters"),
-                reason="unknown_argument",
-                value=name,
-            )
+            message = f'The tool has no parameter "{name}", so this matches hardly any call'
+            hint = hint_for(name, known, "Its parameters")
+            reporter.warning((*path, name), message, hint, reason="unknown_argument", value=name)
 
 
 def _warn_of_state(path: Path, test: Raw, reporter: Reporter) -> None:
@@ -181,25 +177,17 @@ def _warn_of_state(path: Path, test: Raw, reporter: Reporter) -> None:
     for place, answer in answers:
         for name, wanted in section(answer, "whenState").items():
             if name not in known and wanted != _ABSENT:
-                reporter.warning(
-                    (*place, "whenState", name),
-                    f'No response of this test sets the state "{name}", so this never matches',
-                    hint_for(name, known, "States that are set"),
-                    reason="unknown_state",
-                    value=name,
-                )
+                at, hint = (*place, "whenState", name), hint_for(name, known, "States that are set")
+                message = f'No response of this test sets the state "{name}", so this never matches'
+                reporter.warning(at, message, hint, reason="unknown_state", value=name)
 
 
 def _check_tool(path: Path, tool: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
     name = tool.get("name")
     if isinstance(name, str) and name and not _USUAL_NAME.fullmatch(name):
-        reporter.warning(
-            (*path, "name"),
-            "Most providers reject this tool name",
-            "Use at most 64 letters, digits, _ and -",
-            reason="tool_name",
-            value=name,
-        )
+        hint = "Use at most 64 letters, digits, _ and -"
+        message = "Most providers reject this tool name"
+        reporter.warning((*path, "name"), message, hint, reason="tool_name", value=name)
     _check_parameters((*path, "parameters"), tool, reporter)
     _check_values((*path, "defaultResponse"), tool.get("defaultResponse"), reporter)
     for place, answer in items(tool, "responses"):
@@ -215,34 +203,26 @@ def _check_parameters(path: Path, tool: Raw, reporter: Reporter) -> None:
     parameters = tool.get("parameters")
     if not isinstance(parameters, dict):
         return
-    fault = schema_fault(parameters)
+    name, fault = f'the parameters of the tool "{tool.get("name")}"', schema_fault(parameters)
     if fault is None and parameters.get("type", "object") != "object":
         fault = "arguments are an object, so its `type` can only be `object`"
     if fault is not None:
-        reporter.error(
-            path,
-            f'The parameters of the tool "{tool.get("name")}" are not a valid JSON Schema: {fault}',
-            "Providers reject such a tool",
-            reason="invalid_schema",
-        )
-    else:
-        name = f'the parameters of the tool "{tool.get("name")}"'
-        warn_of_misspelt(path, parameters, name, reporter)
-        for key in ("responses", "defaultResponse", "resultSchema", "cassette"):
-            if key in parameters:
-                message = f'"{key}" in {name} is not a keyword of JSON Schema and is ignored'
-                hint = f"Write `{key}:` beside `parameters`"
-                reporter.warning((*path, key), message, hint, reason="schema_keyword", value=key)
+        message = f"{name[0].upper()}{name[1:]} are not a valid JSON Schema: {fault}"
+        reporter.error(path, message, "Providers reject such a tool", reason="invalid_schema")
+        return
+    warn_of_misspelt(path, parameters, name, reporter)
+    for key in ("responses", "defaultResponse", "resultSchema", "cassette"):
+        if key in parameters:
+            message = f'"{key}" in {name} is not a keyword of JSON Schema and is ignored'
+            hint = f"Write `{key}:` beside `parameters`"
+            reporter.warning((*path, key), message, hint, reason="schema_keyword", value=key)
 
 
 def _check_answer(path: Path, answer: Raw, reporter: Reporter) -> None:
     _check_one_of(path, answer, ("then", "fault", "sequence"), reporter)
     if answer.get("sequence") == []:
-        reporter.error(
-            (*path, "sequence"),
-            f"The sequence of {reporter.place(path)} has no responses",
-            "Add one, or write `then:` instead",
-        )
+        message = f"The sequence of {reporter.place(path)} has no responses"
+        reporter.error((*path, "sequence"), message, "Add one, or write `then:` instead")
     _check_values((*path, "when"), answer.get("when"), reporter)
     state = answer.get("whenState")
     _check_values((*path, "whenState"), state, reporter, may_be_absent=True)
@@ -255,20 +235,13 @@ def _check_answer(path: Path, answer: Raw, reporter: Reporter) -> None:
 
 
 def _check_one_of(path: Path, answer: Raw, keys: tuple[str, ...], reporter: Reporter) -> None:
-    found = [key for key in keys if key in answer]
+    found, place = [key for key in keys if key in answer], reporter.place(path)
     if not found:
-        reporter.error(
-            (*path, "then"),
-            f'The key "then" is missing in {reporter.place(path)}',
-            "Add " + " or ".join(f"`{key}:`" for key in keys),
-        )
+        hint = "Add " + " or ".join(f"`{key}:`" for key in keys)
+        reporter.error((*path, "then"), f'The key "then" is missing in {place}', hint)
     elif len(found) > 1:
-        reporter.error(
-            (*path, found[1]),
-            f"{reporter.place(path)} has both `{found[0]}` and `{found[1]}`",
-            "Remove one of them",
-            at_key=True,
-        )
+        message = f"{place} has both `{found[0]}` and `{found[1]}`"
+        reporter.error((*path, found[1]), message, "Remove one of them", at_key=True)
 
 
 def _check_values(
@@ -296,13 +269,9 @@ def _check_values(
                 continue
             reporter.error((*place, "$absent"), message, hint, reason="absent", at_key=True)
         if isinstance(item, str) and not is_filled and (found := TOOL_PLACEHOLDER.search(item)):
-            reporter.error(
-                place,
-                f"{found[0]} has no value in {reporter.place(path)}",
-                "Arguments and state are allowed only in `then` and `setState` of responses",
-                reason="unknown_placeholder",
-                value=found[0],
-            )
+            message = f"{found[0]} has no value in {reporter.place(path)}"
+            hint = "Arguments and state are allowed only in `then` and `setState` of responses"
+            reporter.error(place, message, hint, reason="unknown_placeholder", value=found[0])
 
 
 def _check_results(path: Path, tool: Raw, file: str, schema: Any, reporter: Reporter) -> None:
@@ -310,25 +279,18 @@ def _check_results(path: Path, tool: Raw, file: str, schema: Any, reporter: Repo
     for place, value in _results(tool):
         if any(TOOL_PLACEHOLDER.search(text) for _, text in texts(value, place)):
             continue
+        at = (*path, *place)
         try:
             issues = schema_issues(schema, value)
         except UndecidableSchemaError as error:
-            reporter.error(
-                (*path, *place),
-                f'kindlm cannot check this response against "{file}": {error}',
-                "Correct the schema",
-                reason="result_schema",
-            )
+            message = f'kindlm cannot check this response against "{file}": {error}'
+            reporter.error(at, message, "Correct the schema", reason="result_schema")
             return
         if issues:
             listed = "; ".join(f"{issue.path}: {issue.message}" for issue in issues[:_MAX_LISTED])
-            reporter.error(
-                (*path, *place),
-                f'This response of the tool "{tool.get("name")}" breaks "{file}": {listed}',
-                "The real tool would never return this: fix the response or the schema",
-                reason="result_schema",
-                value=file,
-            )
+            message = f'This response of the tool "{tool.get("name")}" breaks "{file}": {listed}'
+            hint = "The real tool would never return this: fix the response or the schema"
+            reporter.error(at, message, hint, reason="result_schema", value=file)
 
 
 def _results(tool: Raw) -> Iterator[tuple[Path, Any]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import chain, takewhile
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -35,16 +35,21 @@ def check_templates(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> Non
     """Report variables that a test does not set, and placeholders that can never be filled in."""
     services = [str(item.get("name")) for _, item in items(raw, "serve")]
     has_gateway = any(agent.get("gateway") is True for _, agent in items(raw, "agents"))
-    for path, template in all_templates(raw, files):
-        text, started, takes_variables = template, services, path[0] in ("prompts", "tests")
+    for path, text in all_templates(raw, files):
+        started, takes_variables = services, path[0] in ("prompts", "tests")
         if path[0] == "serve":
             # Services start in order: a later one has no port yet.
             started = services[: int(path[1]) + 1]
             if has_gateway and "env" in path:
-                text = template.replace("{{gateway}}", "")
+                text = text.replace("{{gateway}}", "")  # noqa: PLW2901 - the rest of it
         check_deferred(path, text, started, reporter, only_deferred=not takes_variables)
-        if takes_variables and "arguments" in path:
-            _check_no_deferred(path, text, reporter)
+        if "arguments" in path:
+            for name in filter(is_deferred, names_in(text)):
+                message = (
+                    f"{_as_written(name)} has no value here: calls get only variables of the test"
+                )
+                hint = "Give it to the server, in its `env` or `headers`"
+                reporter.error(path, message, hint, reason="unknown_placeholder", value=name)
     for path, agent in items(raw, "agents"):
         for key in agent.keys() - Adapter.reserved:
             for place, text in texts(agent[key], (*path, key)):
@@ -56,19 +61,6 @@ def check_templates(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> Non
         used += [text for _, text in _own_templates(path, test)]
         needed = dict.fromkeys(name for text in used for name in names_in(text))
         check_variables(path, test, list(needed), reporter, files)
-
-
-def _check_no_deferred(path: Path, text: str, reporter: Reporter) -> None:
-    """Report placeholders of the environment and ports, which the arguments of a call never get."""
-    for name in filter(is_deferred, names_in(text)):
-        reporter.error(
-            path,
-            f"{{{{{name}}}}} has no value here: only variables of the test reach the arguments of a"
-            " call",
-            "Give it to the server, in its `env` or `headers`",
-            reason="unknown_placeholder",
-            value=name,
-        )
 
 
 def all_templates(raw: Raw, files: ReferencedFiles) -> Iterator[tuple[Path, str]]:
@@ -124,32 +116,26 @@ def check_deferred(
     errors, too.
     """
     for name in names_in(text):
-        port = _PORT.fullmatch(name)
+        port, written = _PORT.fullmatch(name), _as_written(name)
         if port and port[1] not in services:
-            reporter.error(
-                path,
-                f"{{{{{name}}}}} refers to a service that is not started yet",
-                hint_for(port[1], services, "Services started by then"),
-                reason="unknown_service",
-                value=port[1],
-            )
-        elif is_deferred(name) and not port and name != CANARY and not _ENV.fullmatch(name):
-            reporter.error(
-                path,
-                f"{{{{{name}}}}} is not a known placeholder",
-                "Write {{env.NAME}} or {{serve.NAME.port}}",
-                reason="unknown_placeholder",
-                value=name,
-            )
+            message = f"{written} refers to a service that is not started yet"
+            hint = hint_for(port[1], services, "Services started by then")
+            reporter.error(path, message, hint, reason="unknown_service", value=port[1])
+            continue
+        if is_deferred(name) and not port and name != CANARY and not _ENV.fullmatch(name):
+            message = f"{written} is not a known placeholder"
+            hint = "Write {{env.NAME}} or {{serve.NAME.port}}"
         elif only_deferred and not is_deferred(name):
-            reporter.error(
-                path,
-                f"{{{{{name}}}}} has no value here: variables of tests do not reach "
-                f"{reporter.place(path)}",
-                "Only {{env.NAME}} and {{serve.NAME.port}} are allowed here",
-                reason="unknown_placeholder",
-                value=name,
-            )
+            place = reporter.place(path)
+            message = f"{written} has no value here: variables of tests do not reach {place}"
+            hint = "Only {{env.NAME}} and {{serve.NAME.port}} are allowed here"
+        else:
+            continue
+        reporter.error(path, message, hint, reason="unknown_placeholder", value=name)
+
+
+def _as_written(name: str) -> str:
+    return f"{{{{{name}}}}}"
 
 
 MAX_SHOWN_ROWS = 10
@@ -180,23 +166,15 @@ def check_rows(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
             reporter.error_in_rows((*path, "varsFrom"), name, problem)
         rows = found.value.rows
         if total <= MAX_ROWS < total + len(rows):
-            reporter.error(
-                (*path, "varsFrom"),
-                f"The tests of this file have more than {MAX_ROWS:,} rows together",
-                "Split the suite",
-                reason="limit",
-            )
+            message = f"The tests of this file have more than {MAX_ROWS:,} rows together"
+            reporter.error((*path, "varsFrom"), message, "Split the suite", reason="limit")
         total += len(rows)
         for row in rows:
             full = part_name(str(test.get("name")), row.id)
             if full in names:
-                reporter.error(
-                    (*path, "name"),
-                    f'The row "{row.id}" creates a second test named "{full}"',
-                    "Rename one of the two tests",
-                    reason="duplicate_test",
-                    value=full,
-                )
+                message = f'The row "{row.id}" creates a second test named "{full}"'
+                hint, at = "Rename one of the two tests", (*path, "name")
+                reporter.error(at, message, hint, reason="duplicate_test", value=full)
 
 
 def check_variables(
@@ -206,13 +184,9 @@ def check_variables(
     variables = section(test, "vars")
     for name in variables:
         if name.startswith(DEFERRED_PREFIXES):
-            reporter.error(
-                (*path, "vars", name),
-                f'A variable cannot be called "{name}": that prefix is reserved',
-                "Give it another name",
-                reason="reserved_name",
-                at_key=True,
-            )
+            message = f'A variable cannot be called "{name}": that prefix is reserved'
+            hint, at = "Give it another name", (*path, "vars", name)
+            reporter.error(at, message, hint, reason="reserved_name", at_key=True)
     asked = [name for name in needed if name not in variables and not is_deferred(name)]
     file = test.get("varsFrom")
     found = files.rows(file) if asked and isinstance(file, str) and file else Ok(RowFile((), ()))
@@ -226,13 +200,11 @@ def check_variables(
     asked = [name for name in asked if name in columns]
     gaps = [(row, absent) for row in rows if (absent := [n for n in asked if n not in row.values])]
     for row, absent in gaps[:MAX_SHOWN_ROWS]:
-        problem = RowProblem(
-            f'The row "{row.id}" of the test "{test.get("name")}" has no value for '
-            + _placeholders(absent)
-            + (f"; {len(gaps):,} rows have gaps" if len(gaps) > MAX_SHOWN_ROWS else ""),
-            "Add it to the row, or to the `vars` of the test for all rows",
-            row.line,
-        )
+        of_test, names = f'of the test "{test.get("name")}"', _placeholders(absent)
+        message = f'The row "{row.id}" {of_test} has no value for {names}'
+        message += f"; {len(gaps):,} rows have gaps" if len(gaps) > MAX_SHOWN_ROWS else ""
+        hint = "Add it to the row, or to the `vars` of the test for all rows"
+        problem = RowProblem(message, hint, row.line)
         reporter.error_in_rows((*path, "varsFrom"), str(file), problem, reason="missing_variables")
 
 
@@ -244,24 +216,16 @@ def _report_missing(path: Path, test: Raw, missing: list[str], reporter: Reporte
     # If the test has no `vars`, the text that needs them is shown.
     asks = ("prompt", "conversation", "command")
     place = next((key for key in asks if key in test and "vars" not in test), "vars")
-    reporter.error(
-        (*path, place),
-        f'The test "{test.get("name")}" has no value for {_placeholders(missing)}'
-        + (f' of the prompt "{prompt}"' if is_of_prompt else ""),
-        (
-            f"Add to its `vars:` {names}"
-            if "vars" in test
-            else f"Add `vars:` to the test, with {names}"
-        )
-        + (", or to its rows as columns" if "varsFrom" in test else ""),
-        reason="missing_variables",
-        at_key=True,
-        missing=missing,
-    )
+    message = f'The test "{test.get("name")}" has no value for {_placeholders(missing)}'
+    message += f' of the prompt "{prompt}"' if is_of_prompt else ""
+    hint = "Add to its `vars:`" if "vars" in test else "Add `vars:` to the test, with"
+    hint += f" {names}" + (", or to its rows as columns" if "varsFrom" in test else "")
+    reason = "missing_variables"
+    reporter.error((*path, place), message, hint, reason=reason, at_key=True, missing=missing)
 
 
 def _placeholders(names: list[str]) -> str:
-    return first_of((f"{{{{{name}}}}}" for name in names), MAX_SHOWN_NAMES)
+    return first_of(map(_as_written, names), MAX_SHOWN_NAMES)
 
 
 _NEARLY = re.compile(r"\{\{([ \t]*[\w.-]{1,60}[ \t]*)\}\}|\$\{((?:env|serve)\.[\w.]+)\}")
@@ -280,35 +244,25 @@ def warn_of_placeholders(
         for name, value in test.vars.items():
             deferred = [item for item in names_in(value) if is_deferred(item)]
             if deferred:
-                reporter.warning(
-                    (*path, "vars", name),
-                    f"{{{{{deferred[0]}}}}} in a variable is not replaced: values are not expanded",
-                    "Put it into the prompt instead",
-                    reason="not_expanded",
-                )
+                written = _as_written(deferred[0])
+                message = f"{written} in a variable is not replaced: values are not expanded"
+                hint, of_test = "Put it into the prompt instead", (*path, "vars", name)
+                reporter.warning(of_test, message, hint, reason="not_expanded")
         raw_test = raw["tests"][index]
-        known = {*test.vars, *_columns(test.vars_from, files)}
-        written = (found for at, it in expectations(raw_test) for found in texts(it, (*path, *at)))
-        for place, text in written:
+        rows = None if test.vars_from is None else files.rows(test.vars_from)
+        columns = (row.values for row in rows.value.rows) if isinstance(rows, Ok) else ()
+        known = set(test.vars).union(*columns)
+        in_checks = (pair for at, it in expectations(raw_test) for pair in texts(it, (*path, *at)))
+        for place, text in in_checks:
             found = [name for name in names_in(text) if name in known or is_deferred(name)]
             if found:
-                reporter.warning(
-                    place,
-                    f"{{{{{found[0]}}}}} is not replaced: variables are not available in `expect`",
-                    "Write the value",
-                    reason="not_expanded",
-                )
+                written = _as_written(found[0])
+                message = f"{written} is not replaced: variables are not available in `expect`"
+                reporter.warning(place, message, "Write the value", reason="not_expanded")
         for at, tool in items(raw_test, "tools"):
             for key in ("responses", "defaultResponse"):
                 for place, text in texts(tool.get(key), (*path, *at, key)):
                     _warn_of_answer(place, text, reporter)
-
-
-def _columns(file: str | None, files: ReferencedFiles) -> Iterator[str]:
-    """Yield the columns of a file of rows."""
-    rows = None if file is None else files.rows(file)
-    if isinstance(rows, Ok):
-        yield from {name for row in rows.value.rows for name in row.values}
 
 
 def _warn_of_near_misses(path: Path, text: str, reporter: Reporter) -> None:
@@ -319,84 +273,47 @@ def _warn_of_near_misses(path: Path, text: str, reporter: Reporter) -> None:
         hint = "Names have letters, digits, _ and dots"
         if _EXACT.fullmatch(f"{{{{{name}}}}}"):
             hint = f"Write {{{{{name}}}}}"
-        reporter.warning(
-            path,
-            f"{match[0]} is not replaced: it is not a placeholder",
-            hint,
-            reason="near_placeholder",
-            value=match[0],
-        )
+        message = f"{match[0]} is not replaced: it is not a placeholder"
+        reporter.warning(path, message, hint, reason="near_placeholder", value=match[0])
         return
 
 
 def _warn_of_answer(path: Path, text: str, reporter: Reporter) -> None:
     for match in _ANY.finditer(text):
-        if not TOOL_PLACEHOLDER.fullmatch(match[0]) and match[0] != f"{{{{{CANARY}}}}}":
-            reporter.warning(
-                path,
-                f"{match[0]} is not replaced: it is not a placeholder of a tool",
-                "In tool results there are {{args.NAME}}, {{state.NAME}} and {{run.canary}}",
-                reason="not_expanded",
-            )
+        if not TOOL_PLACEHOLDER.fullmatch(match[0]) and match[0] != _as_written(CANARY):
+            message = f"{match[0]} is not replaced: it is not a placeholder of a tool"
+            hint = "In tool results there are {{args.NAME}}, {{state.NAME}} and {{run.canary}}"
+            reporter.warning(path, message, hint, reason="not_expanded")
             return
 
 
-_INTERPRETERS = [
-    [re.compile(pattern, re.DOTALL) for pattern in patterns]
-    for patterns in (
-        (
-            r"(?:ba|da|a|z|k|fi)?sh",
-            r"-\w*c\w*(\W.*)?",
-            r"[-+]\w*[oO]|--rcfile|--init-file",
-        ),
-        (r"(?:python|pypy)[\d.]*", r"-[^\WWXmc]*c(.*)", r"-[^\Wmc]*[WX]|--check-hash-based-pycs"),
-        (r"perl|ruby", r"-[^\WMmIiDxreE]*[eE](.*)", r"-[Ir]"),
-        (r"node|bun", r"(?:-[ep]+|--eval|--print)(?:=(.*))?", r"-[rC]|--require|--import|--loader"),
-        (r"php", r"-r(.*)", r"-[cd]"),
-    )
-]
-"""Interpreters: their names; the option before a program, with the group for a program in the same
-word; and the options whose value is the next word."""
+_INTERPRETERS = (
+    (re.compile(r"(?:ba|da|a|z|k|fi)?sh|(?:python|pypy)[\d.]*"), re.compile(r"-\w*c")),
+    (re.compile("perl|ruby|node|bun|php"), re.compile(r"-\w*[epr]|--eval|--print")),
+)
+"""Interpreters, each with the option before a word of code."""
 
 
 def warn_of_commands(config: KindlmConfig, reporter: Reporter) -> None:
-    """Warn of variables in a word that an interpreter would run as a program."""
+    """Warn of variables in the first word after the options of an interpreter, if it is code."""
     for index, test in enumerate(config.tests):
         words = () if test.command is None else words_of(test.command)
-        for position in _programs(words):
+        for position in _code_in(words):
             # kindlm chooses the ports: numbers.
             found = names_in(words[position])
             name = next((name for name in found if not name.startswith("serve.")), None)
             if name is not None:
                 place: Path = ("tests", index, "command")
-                reporter.warning(
-                    place if isinstance(test.command, str) else (*place, position),
-                    f"What is in {{{{{name}}}}} becomes part of a program here and is executed",
-                    f"Pass it as a separate argument after the program: {{{{{name}}}}}",
-                    reason="run_as_program",
-                    value=f"{{{{{name}}}}}",
-                )
+                place = place if isinstance(test.command, str) else (*place, position)
+                written = _as_written(name)
+                message = f"What is in {written} becomes part of a program here and is executed"
+                hint = f"Pass it as a separate argument after the program: {written}"
+                reporter.warning(place, message, hint, reason="run_as_program", value=written)
 
 
-def _programs(words: Sequence[str]) -> Iterator[int]:
-    """Yield the positions of words that an interpreter before them runs as a program."""
+def _code_in(words: Sequence[str]) -> Iterator[int]:
     for start, word in enumerate(words, start=1):
-        for names, option, valued in _INTERPRETERS:
-            if not names.fullmatch(PurePosixPath(word).name):
-                continue
-            asked = is_value = False
-            for position in range(start, len(words)):
-                if is_value:
-                    is_value = False
-                    continue
-                if not words[position].startswith(("-", "+")):
-                    # Without the option, this is the file of the program, and the rest arguments.
-                    if asked:
-                        yield position
-                    break
-                found = option.fullmatch(words[position])
-                if found and found[1] and not asked:
-                    yield position
-                    break
-                asked = asked or found is not None
-                is_value = valued.fullmatch(words[position]) is not None
+        options = list(takewhile(lambda each: each.startswith("-"), words[start:]))
+        for names, code in _INTERPRETERS:
+            if names.fullmatch(PurePosixPath(word).name) and any(map(code.fullmatch, options)):
+                yield from range(start, len(words))[len(options) : len(options) + 1]
