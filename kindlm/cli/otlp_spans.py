@@ -8,14 +8,14 @@ follow the semantic conventions for GenAI; others begin with `kindlm.`. Content 
 from __future__ import annotations
 
 import hashlib
+import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from kindlm import __version__
-from kindlm.cli.otlp_content import Content, Redact, text_lookup
 from kindlm.events import load_event
 from kindlm.events.codec import Payload
 from kindlm.events.execution_events import (
@@ -34,15 +34,18 @@ from kindlm.events.execution_events import (
     ToolSimulated,
 )
 from kindlm.events.run import SuiteStarted
-from kindlm.gateway.upstreams import WIRES, sent_body
+from kindlm.history.masking import Mask, mask_of
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Outcome, Status
 from kindlm.ports import Purpose
+from kindlm.projections import ERASED
+from kindlm.strict_json import json_or_text
 from kindlm.telemetry.dialects import PROVIDERS
 from kindlm.telemetry.spans import CLIENT, INTERNAL, OutSpan, out_event, out_span, read_pairs
-from kindlm.transcript import FinishReason, Message, Role, ToolCall, ToolUse
-from kindlm.wires.reading import read_request
+from kindlm.transcript import FinishReason, Message, Role, ToolCall, ToolProblem
 from kindlm_store.reading import events_after
+
+Redact = Callable[[str], str]
 
 _PIECE = 500
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -55,7 +58,7 @@ _OF_ATTEMPT = {
     )
 }  # fmt: skip
 
-_UNUSED = ("raw", "trace", "expected", "actual", "output", "context", "reported")
+_UNUSED = ("raw", "trace", "expected", "actual", "output", "context", "reported", "body", "items")
 """Texts of events that spans do not contain."""
 
 _FINISH = {FinishReason.MAX_TOKENS: "length", FinishReason.TOOL_CALLS: "tool_call"}
@@ -75,13 +78,18 @@ def trace_of_run(db: sqlite3.Connection, run: str, redact: Redact | None) -> Ite
         run: The id of the run.
         redact: Removes secrets from content; None leaves all content out.
     """
-    text_of = (lambda _: "") if redact is None else text_lookup(db)
+
+    def text_of(ref: str) -> str:
+        query = "SELECT body FROM shown_texts WHERE ref = ?"
+        row = db.execute(query, (ref,)).fetchone() if redact else None
+        return ERASED if row is None else str(row[0])
+
     view, suites, attempts = RunView(db, run), dict[int, str](), dict[str, _Attempt]()
-    times, after = list[int](), 0
+    start_ns, end_ns, after = 2**63, 0, 0
     while piece := events_after(db, f"run/{run}", after, _PIECE):
         for stored in piece:
             at_ns = (datetime.fromisoformat(stored.at) - _EPOCH) // timedelta(microseconds=1) * 1000
-            times = [min(times[0], at_ns), max(times[-1], at_ns)] if times else [at_ns, at_ns]
+            start_ns, end_ns = min(start_ns, at_ns), max(end_ns, at_ns)
             if stored.type == SuiteStarted.type:
                 suites[stored.data["ordinal"]] = stored.data["suite"]
             if stored.type not in _OF_ATTEMPT or stored.subject is None:
@@ -90,28 +98,22 @@ def trace_of_run(db: sqlite3.Connection, run: str, redact: Redact | None) -> Ite
             event = load_event(stored.type, used, text_of)
             if isinstance(event, ExecutionStarted):
                 number = int(stored.subject.partition(".")[0])
-                content = Content() if redact is None else Content.of(view, number, redact)
-                suite = suites.get(event.suite, "")
-                attempts[stored.subject] = _Attempt(run, number, event, suite, content)
-            if (attempt := attempts.get(stored.subject)) is None:
-                continue
-            attempt.add(event, at_ns)
-            times[-1] = max(times[-1], attempt.now_ns)
-            if isinstance(event, ExecutionFinished):
-                yield from attempts.pop(stored.subject).end(event)
+                content, suite = _content(view, number, redact), suites.get(event.suite, "")
+                attempts[stored.subject] = _Attempt(run, number, event, suite, content, at_ns)
+            elif (attempt := attempts.get(stored.subject)) is not None:
+                attempt.add(event, at_ns)
+                end_ns = max(end_ns, attempt.now_ns)
+                if isinstance(event, ExecutionFinished):
+                    yield from attempts.pop(stored.subject).end(event)
         after = piece[-1].version
     for attempt in attempts.values():
         yield from attempt.end(None)
-    yield _root(view, times)
-
-
-def _root(view: RunView, times: Sequence[int]) -> OutSpan:
     info, status = view.info, view.status
-    return out_span(
+    yield out_span(
         (trace_id(view.id), span_id(view.id), None),
         f"kindlm run {view.id}",
         INTERNAL,
-        (times[0], times[-1]),
+        (start_ns, end_ns),
         {
             "kindlm.run.id": view.id,
             "kindlm.run.mode": info.mode,
@@ -140,14 +142,51 @@ def span_id(run: str, subject: str = "", part: str = "") -> str:
     return hashlib.sha256(f"span/{run}/{subject}/{part}".encode()).hexdigest()[:16]
 
 
-@dataclass(slots=True)
-class _Open:
-    """A call or tool call without an answer yet. `sent` is None if an agent reported it later."""
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """Content of an execution for attributes; without `redact`, it is left out.
 
-    sent: ProviderRequested | AgentSent | ToolCalled | None
+    The history holds no secrets of the run. Secrets of the current environment, and personal data
+    that checks found, are removed here.
+    """
+
+    redact: Redact | None
+    mask: Mask
+
+    def text(self, text: str | None) -> str | None:
+        return self.redact(self.mask.text(text)) if self.redact and text else None
+
+    def json(self, value: Any) -> str | None:
+        """Return a value as JSON text, since some backends do not read nested values."""
+        if self.redact is None or value is None:
+            return None
+        return self.redact(json.dumps(self.mask.value(value), ensure_ascii=False))
+
+    def messages(self, messages: Iterable[Message], **more: str) -> str | None:
+        """Return messages in the form of the conventions, with further keys in each."""
+        return self.json([_message(each) | more for each in messages] or None)
+
+    def instructions(self, messages: Iterable[Message]) -> str | None:
+        """Return the system text among messages."""
+        texts = [each.text for each in messages if each.role is Role.SYSTEM]
+        return self.json(_parts("\n".join(texts)) or None)
+
+
+def _content(view: RunView, number: int, redact: Redact | None) -> _Content:
+    found = view.execution(str(number)) if redact else None
+    return _Content(redact, mask_of([] if found is None else view.attempts(found)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """The span of a call or tool call without an answer yet."""
+
     id: str
     parent: str
+    name: str
+    kind: int
     start_ns: int
+    attributes: dict[str, Any]
 
 
 @dataclass(eq=False, slots=True)
@@ -159,8 +198,8 @@ class _Attempt:
         calls: open calls, by number.
         tools: open tool calls, by position.
         messages: the messages up to and including each answer, by the number of the call.
-        items: the messages that an agent sent to its model, in the wire format, by the call.
-        last: the last request to the target.
+        talk: the conversation with the target.
+        last: the number of the last call to the target.
         now_ns: the time of the last event. It grows with each event, so that sorting keeps order.
     """
 
@@ -168,66 +207,59 @@ class _Attempt:
     number: int
     started: ExecutionStarted
     suite: str
-    content: Content
+    content: _Content
+    start_ns: int
     id: str = field(init=False)
     agent: str = field(init=False)
+    now_ns: int = field(init=False)
     spans: list[OutSpan] = field(default_factory=list)
     evaluations: list[dict[str, Any]] = field(default_factory=list)
     calls: dict[int, _Open] = field(default_factory=dict)
     tools: dict[int, _Open] = field(default_factory=dict)
     messages: dict[int, tuple[Message, ...]] = field(default_factory=dict)
-    items: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    last: ProviderRequested | AgentSent | None = None
+    talk: Sequence[Message] = field(init=False)
+    last: int = 0
     model: ProviderRequested | None = None
     calls_models: bool = False
     wrong: str | None = None
-    start_ns: int = 0
-    now_ns: int = 0
 
     def __post_init__(self) -> None:
         self.id = self.agent = self._id("")
+        self.now_ns, self.talk = self.start_ns, self.started.messages
 
     def add(self, event: Payload, at_ns: int) -> None:
         """Process the next event."""
         self.now_ns = max(self.now_ns + 1, at_ns)
         match event:
-            case ExecutionStarted():
-                self.start_ns = self.now_ns
             case AgentSent() | ProviderRequested():
-                self._ask(event)
+                self._asked(event)
             case CallAnswered() | CallFailed() if event.call in self.calls:
-                asked = self.calls.pop(event.call)
-                self.agent = self.id if self.agent == asked.id else self.agent
+                opened = self.calls.pop(event.call)
+                self.agent = self.id if self.agent == opened.id else self.agent
                 if isinstance(event, CallFailed):
-                    self._failed(asked, event)
+                    self._failed(opened, event)
                 else:
-                    self._answered(asked, event)
+                    self._answered(opened, event)
             case ToolCalled():
-                part = f"tool/{event.index}"
-                self.tools[event.index] = _Open(event, self._id(part), self.agent, self.now_ns)
-            case ToolSimulated():
-                if (opened := self.tools.pop(event.index, None)) is not None:
-                    called = opened.sent
-                    assert isinstance(called, ToolCalled)
-                    call = ToolCall.parse(called.call_id, called.name, called.arguments)
-                    use = ToolUse(call, event.response, event.rule, tuple(event.problems))
-                    self._used(opened, use)
+                call = ToolCall.parse(event.call_id, event.name, event.arguments)
+                self.tools[event.index] = self._tool(event.index, call, self.agent)
+            case ToolSimulated() if event.index in self.tools:
+                self._used(self.tools.pop(event.index), event.rule, event.response, event.problems)
             case AssertionEvaluated():
                 self._evaluated(event)
 
     def end(self, finished: ExecutionFinished | None) -> Iterator[OutSpan]:
         """Yield all spans, including those of calls without an answer."""
         for left in [*self.calls.values(), *self.tools.values()]:
-            self._add(left, {"kindlm.status": "unfinished"})
+            self._close(left, {"kindlm.status": "unfinished"})
         yield from self.spans
         started = self.started
         status = "unfinished" if finished is None else finished.status.value
         code = finished.error_code if finished else None
         source, _, attempt = (started.source or "").rpartition(".")
         run, _, number = source.rpartition("-")
-        conversation = self._history(self.last) if self.last else started.messages
         talk = [
-            each for each in conversation if each.role in (Role.USER, Role.ASSISTANT) and each.text
+            each for each in self.talk if each.role in (Role.USER, Role.ASSISTANT) and each.text
         ]
         answer = [each for each in talk[-1:] if each.role is Role.ASSISTANT]
         yield out_span(
@@ -253,9 +285,9 @@ class _Attempt:
                 "kindlm.status": status,
                 "kindlm.score": finished and finished.score,
                 "kindlm.cost_usd": finished and finished.cost_usd,
-                "gen_ai.system_instructions": self.content.instructions(_system(conversation)),
+                "gen_ai.system_instructions": self.content.instructions(self.talk),
                 "gen_ai.input.messages": self.content.messages(talk[: len(talk) - len(answer)]),
-                "gen_ai.output.messages": self.content.messages(answer, "stop"),
+                "gen_ai.output.messages": self.content.messages(answer, finish_reason="stop"),
             },
             is_error=status in (Status.FAILED, Status.ERRORED),
             message=self.content.text(finished.error if finished else None),
@@ -263,23 +295,60 @@ class _Attempt:
             links=[(trace_id(run), span_id(run, f"{number}.{attempt}"))] if run else (),
         )
 
-    def _ask(self, sent: AgentSent | ProviderRequested) -> None:
+    def _asked(self, sent: AgentSent | ProviderRequested) -> None:
+        """Open the span of a call."""
+        self.messages[sent.call] = (*self.messages.get(sent.after or 0, ()), *sent.messages)
+        conversation: Sequence[Message] = self.messages[sent.call]
         purpose = Purpose.TEST if isinstance(sent, AgentSent) else sent.purpose
+        if purpose == Purpose.TEST and sent.after is not None:
+            # After the first answer, which includes it, a prefill is no message of its own.
+            first = [m for m in self.started.messages if not (m.prefill and sent.after)]
+            conversation = [*first, *conversation]
         if purpose == Purpose.TEST:
-            self.last = sent
-        if isinstance(sent, ProviderRequested):
+            self.talk, self.last = conversation, sent.call
+        attributes: dict[str, Any] = {
+            "kindlm.call": sent.call,
+            "kindlm.try": sent.attempt if sent.attempt > 1 else None,
+            "gen_ai.system_instructions": self.content.instructions(conversation),
+            "gen_ai.input.messages": self.content.messages(
+                each for each in conversation if each.role is not Role.SYSTEM
+            ),
+        }
+        if isinstance(sent, AgentSent):
+            operation, model = "invoke_agent", sent.agent
+            attributes |= {"gen_ai.agent.name": sent.agent, "kindlm.adapter": sent.adapter}
+        else:
+            embeds = purpose == Purpose.DRIFT or (sent.path or "").endswith("/embeddings")
+            operation, model = "embeddings" if embeds else "chat", sent.model
+            attributes |= {
+                "gen_ai.provider.name": _provider(sent),
+                "gen_ai.request.model": sent.model,
+                **{f"gen_ai.request.{name}": value for name, value in sent.parameters.items()},
+                "kindlm.purpose": purpose,
+            }
+            self.calls_models |= purpose == Purpose.AGENT
             if purpose == Purpose.TEST:
                 self.model = self.model or sent
-            self.calls_models |= purpose == Purpose.AGENT
-            self.items[sent.call] = (*self.items.get(sent.base or 0, ()), *sent.items)
-        self.messages[sent.call] = (*self.messages.get(sent.after or 0, ()), *sent.messages)
-        below = self.agent if purpose == Purpose.AGENT else self.id
-        opened = _Open(sent, self._id(f"call/{sent.call}"), below, self.now_ns)
-        self.calls[sent.call] = opened
+                attributes["gen_ai.tool.definitions"] = self._definitions()
+        self.calls[sent.call] = opened = _Open(
+            self._id(f"call/{sent.call}"),
+            self.agent if purpose == Purpose.AGENT else self.id,
+            f"{operation} {model}",
+            CLIENT,
+            self.now_ns,
+            {"gen_ai.operation.name": operation, **attributes},
+        )
         if isinstance(sent, AgentSent):
             self.agent = opened.id
 
-    def _failed(self, asked: _Open, event: CallFailed) -> None:
+    def _definitions(self) -> str | None:
+        tools = self.started.tools
+        if not isinstance(tools, list):
+            return None
+        known = ({key: value for key, value in it.items() if value is not None} for it in tools)
+        return self.content.json([{"type": "function"} | tool for tool in known])
+
+    def _failed(self, opened: _Open, event: CallFailed) -> None:
         attributes: dict[str, Any] = {
             "error.type": event.error_code,
             "http.response.status_code": event.status,
@@ -288,9 +357,9 @@ class _Attempt:
             "gen_ai.usage.output_tokens": event.output_tokens,
             "kindlm.cost_usd": event.cost_usd,
         }
-        self._add(asked, attributes, is_error=True, message=self.content.text(event.message))
+        self._close(opened, attributes, is_error=True, message=self.content.text(event.message))
 
-    def _answered(self, asked: _Open, event: CallAnswered) -> None:
+    def _answered(self, opened: _Open, event: CallAnswered) -> None:
         finish, calls = None, tuple[ToolCall, ...]()
         if isinstance(event, ProviderResponded):
             finish, calls = event.finish_reason, tuple(event.tool_calls)
@@ -298,15 +367,15 @@ class _Attempt:
             for placed in event.tool_calls:
                 if not placed.simulated:
                     self.now_ns += 1
-                    opened = _Open(None, self._id(f"tool/{placed.index}"), asked.id, self.now_ns)
-                    self._used(opened, placed.use)
+                    use, tool = placed.use, self._tool(placed.index, placed.use.call, opened.id)
+                    self._used(tool, use.rule, use.response, use.problems)
             self.now_ns += 1
         answer = Message(Role.ASSISTANT, event.text, tool_calls=calls)
         reason = finish and _FINISH.get(finish, finish.value)
         # If calls to the agent's models are recorded, these have the tokens and costs.
         counts = not (self.calls_models and isinstance(event, AgentReplied))
-        self._add(
-            asked,
+        self._close(
+            opened,
             {
                 "gen_ai.response.model": event.model,
                 "gen_ai.response.finish_reasons": [reason] if reason else None,
@@ -315,25 +384,35 @@ class _Attempt:
                 "kindlm.cost_usd": event.cost_usd if counts else None,
                 "kindlm.latency_ms": event.latency_ms,
                 "kindlm.recorded_in": event.recorded_in,
-                "gen_ai.output.messages": self.content.messages([answer], reason or "stop"),
+                "gen_ai.output.messages": self.content.messages(
+                    [answer], finish_reason=reason or "stop"
+                ),
             },
         )
         self.messages[event.call] += (answer,)
+        if event.call == self.last:
+            self.talk = [*self.talk, answer]
 
-    def _used(self, opened: _Open, use: ToolUse) -> None:
-        call = use.call
-        arguments = call.arguments if call.malformed is None else call.malformed
+    def _tool(self, index: int, call: ToolCall, parent: str) -> _Open:
         attributes = {
             "gen_ai.operation.name": "execute_tool",
             "gen_ai.tool.name": call.name,
             "gen_ai.tool.type": "function",
             "gen_ai.tool.call.id": call.id or None,
-            "kindlm.tool.result_from": use.rule,
-            "kindlm.tool.problems": [problem.kind.value for problem in use.problems] or None,
-            "gen_ai.tool.call.arguments": self.content.json(arguments),
-            "gen_ai.tool.call.result": self.content.json(use.response),
+            "gen_ai.tool.call.arguments": self.content.json(_arguments(call)),
         }
-        self._add(opened, attributes, name=f"execute_tool {call.name}")
+        name = f"execute_tool {call.name}"
+        return _Open(self._id(f"tool/{index}"), parent, name, INTERNAL, self.now_ns, attributes)
+
+    def _used(
+        self, opened: _Open, rule: str, response: Any, problems: Iterable[ToolProblem]
+    ) -> None:
+        attributes = {
+            "kindlm.tool.result_from": rule,
+            "kindlm.tool.problems": [problem.kind.value for problem in problems] or None,
+            "gen_ai.tool.call.result": self.content.json(response),
+        }
+        self._close(opened, attributes)
 
     def _evaluated(self, event: AssertionEvaluated) -> None:
         result = event.result
@@ -351,67 +430,34 @@ class _Attempt:
         }
         self.evaluations.append(out_event("gen_ai.evaluation.result", self.now_ns, attributes))
 
-    def _add(
-        self, opened: _Open, attributes: dict[str, Any], *, name: str = "", **more: Any
-    ) -> None:
-        sent, kind, asked = opened.sent, INTERNAL, dict[str, Any]()
-        if isinstance(sent, ToolCalled):
-            name = f"execute_tool {sent.name}"
-        elif sent is not None:
-            name, asked = self._asked(sent)
-            kind = CLIENT
-        ids = (trace_id(self.run), opened.id, opened.parent)
-        times = (opened.start_ns, self.now_ns)
-        self.spans.append(out_span(ids, name, kind, times, asked | attributes, **more))
-
-    def _asked(self, sent: ProviderRequested | AgentSent) -> tuple[str, dict[str, Any]]:
-        """Return name and attributes of a call's span, as far as the request has them."""
-        conversation = self._history(sent) if self.content.redact else ()
-        others = [message for message in conversation if message.role is not Role.SYSTEM]
-        common = {
-            "kindlm.call": sent.call,
-            "kindlm.try": sent.attempt if sent.attempt > 1 else None,
-            "gen_ai.system_instructions": self.content.instructions(_system(conversation)),
-            "gen_ai.input.messages": self.content.messages(others),
-        }
-        if isinstance(sent, AgentSent):
-            return f"invoke_agent {sent.agent}", {
-                "gen_ai.operation.name": "invoke_agent",
-                "gen_ai.agent.name": sent.agent,
-                "kindlm.adapter": sent.adapter,
-                **common,
-            }
-        tools = self.started.tools if sent.purpose == Purpose.TEST else None
-        embeds = sent.purpose == Purpose.DRIFT or (sent.path or "").endswith("/embeddings")
-        operation = "embeddings" if embeds else "chat"
-        return f"{operation} {sent.model}", {
-            "gen_ai.operation.name": operation,
-            "gen_ai.provider.name": _provider(sent),
-            "gen_ai.request.model": sent.model,
-            **{f"gen_ai.request.{name}": value for name, value in sent.parameters.items()},
-            "kindlm.purpose": sent.purpose,
-            **common,
-            "gen_ai.tool.definitions": self.content.definitions(tools),
-        }
-
-    def _history(self, sent: ProviderRequested | AgentSent) -> Sequence[Message]:
-        """Return all messages of a request, including earlier ones of the conversation."""
-        if isinstance(sent, ProviderRequested) and (wire := WIRES.get(sent.path or "")):
-            body = sent_body(sent.path or "", sent.body or "{}", self.items[sent.call])
-            return read_request(wire, body if isinstance(body, dict) else {}).messages
-        if sent.after is None:
-            return self.messages[sent.call]
-        # After the first answer, which includes it, a prefill is no message of its own.
-        first = [m for m in self.started.messages if not (m.prefill and sent.after)]
-        return [*first, *self.messages[sent.call]]
+    def _close(self, opened: _Open, attributes: dict[str, Any], **status: Any) -> None:
+        ids, times = (trace_id(self.run), opened.id, opened.parent), (opened.start_ns, self.now_ns)
+        known = opened.attributes | attributes
+        self.spans.append(out_span(ids, opened.name, opened.kind, times, known, **status))
 
     def _id(self, part: str) -> str:
         return span_id(self.run, f"{self.number}.{self.started.attempt}", part)
 
 
-def _system(messages: Iterable[Message]) -> str:
-    return "\n".join(message.text for message in messages if message.role is Role.SYSTEM)
-
-
 def _provider(sent: ProviderRequested) -> str:
     return _PROVIDERS.get(sent.provider, sent.provider)
+
+
+def _message(message: Message) -> dict[str, Any]:
+    if message.role is Role.TOOL:
+        response = json_or_text(message.text)
+        parts = [{"type": "tool_call_response", "id": message.tool_call_id, "response": response}]
+    else:
+        parts = _parts(message.text)
+    for call in message.tool_calls:
+        asked = {"type": "tool_call", "id": call.id, "name": call.name}
+        parts.append(asked | {"arguments": _arguments(call)})
+    return {"role": message.role.value, "parts": parts}
+
+
+def _parts(text: str) -> list[dict[str, Any]]:
+    return [{"type": "text", "content": text}] if text else []
+
+
+def _arguments(call: ToolCall) -> Any:
+    return call.arguments if call.malformed is None else call.malformed
