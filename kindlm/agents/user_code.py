@@ -11,12 +11,13 @@ import sys
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.machinery import PathFinder
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 from kindlm.agents.http_request import all_messages, last_user_text
 from kindlm.agents.reply_parts import MAX_EVENTS, refuse_more
@@ -77,6 +78,9 @@ def importable(folders: Sequence[Path]) -> Iterator[None]:
                 del sys.path[len(sys.path) - 1 - sys.path[::-1].index(entry)]
 
 
+_Outcome: TypeAlias = "Future[tuple[Any, BaseException | None]]"
+
+
 class _Worker(threading.Thread):
     """A thread that runs one call after another.
 
@@ -89,16 +93,23 @@ class _Worker(threading.Thread):
 
     def __init__(self) -> None:
         super().__init__(name="kindlm-agent", daemon=True)
-        self.calls: SimpleQueue[Callable[[], Callable[[], None]]] = SimpleQueue()
+        self.calls: SimpleQueue[tuple[_Outcome, Callable[[], Any]]] = SimpleQueue()
         self.start()
 
     def run(self) -> None:
-        """Run calls; each returns a function that reports its result once this thread is idle."""
+        """Run calls; this thread is idle before the caller learns the outcome."""
         while True:
-            report = self.calls.get()()
+            answer, call = self.calls.get()
+            answer.set_running_or_notify_cancel()
+            value: Any = None
+            error: BaseException | None = None
+            try:
+                value = call()
+            except BaseException as raised:  # noqa: BLE001 - raised again in the caller
+                error = raised
             self.idle.append(self)
-            report()
-            del report
+            answer.set_result((value, error))
+            del answer, call, value, error
 
 
 os.register_at_fork(after_in_child=_Worker.idle.clear)  # a child process has no other threads
@@ -110,42 +121,20 @@ async def in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
     Successive calls share a thread, and so an event loop that a call leaves in it: clients that the
     function keeps may only work in the event loop that first used them.
     """
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[Any] = loop.create_future()
-    context = contextvars.copy_context()
-
-    def settle(value: Any, error: BaseException | None) -> None:
-        if answer.done():
-            return
-        if error is None:
-            answer.set_result(value)
-        else:
-            answer.set_exception(error)
-
-    def run() -> Callable[[], None]:
-        value: Any = None
-        error: BaseException | None = None
-        try:
-            value = context.run(function, *arguments)
-        except (StopIteration, GeneratorExit) as raised:
-            # A future refuses the one. The other closes all coroutines that await the future.
-            error = RuntimeError(type(raised).__name__)
-            error.__cause__ = raised
-        except BaseException as raised:  # noqa: BLE001 - raised again in the caller
-            error = raised
-
-        def report() -> None:
-            with suppress(RuntimeError):  # the loop is closed, and with it the caller
-                loop.call_soon_threadsafe(settle, value, error)
-
-        return report
-
+    answer: _Outcome = Future()
     try:
         worker = _Worker.idle.pop()
     except IndexError:
         worker = _Worker()
-    worker.calls.put(run)
-    return await answer
+    worker.calls.put((answer, partial(contextvars.copy_context().run, function, *arguments)))
+    value, error = await asyncio.wrap_future(answer)
+    match error:
+        case None:
+            return value
+        case StopIteration() | GeneratorExit():  # they would end the coroutines that await this one
+            raise RuntimeError(type(error).__name__) from error
+        case _:
+            raise error
 
 
 async def called(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -14,8 +14,7 @@ import json
 import os
 import re
 import time
-import warnings
-from collections.abc import Coroutine, Generator, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
@@ -129,20 +128,16 @@ class PydanticAiClient:
         from pydantic_ai.direct import model_request
 
         settings, unsent = self._settings(model, request)
-        messages = _messages(request.messages)
         if request.messages[-1].prefill:
             unsent.append("prefill was not sent: Pydantic AI has none")
         started = time.perf_counter()
-        asking = _CatchingWarnings(
-            model_request(
-                model,
-                list(messages),
-                model_settings=settings,
-                model_request_parameters=_parameters(model, request),
-                instrument=False,
-            )
+        response = await model_request(
+            model,
+            list(_messages(request.messages)),
+            model_settings=settings,
+            model_request_parameters=_parameters(model, request),
+            instrument=False,
         )
-        response = await asking
         latency_ms = (time.perf_counter() - started) * 1000
         text = "".join(part.content for part in response.parts if part.part_kind == "text")
         calls = [
@@ -183,7 +178,7 @@ class PydanticAiClient:
                 usage=usage,
                 finish_reason=ended,
                 model=response.model_name,
-                warnings=(*unsent, *asking.warnings),
+                warnings=tuple(unsent),
                 # Reasoning models need their reasoning back with the results of their calls.
                 echo={"response": response} if calls else None,
             )
@@ -238,36 +233,6 @@ class PydanticAiClient:
         if isinstance(error, exceptions.ModelConnectionError):
             return self._endpoint.unreachable(error)
         return self._endpoint.crashed(f"{type(error).__name__}: {error}")
-
-
-class _CatchingWarnings:
-    """Awaits a coroutine, and collects Pydantic AI's warnings about settings that it left out.
-
-    It catches warnings during each step, since other calls run between the steps.
-    """
-
-    def __init__(self, asking: Coroutine[Any, Any, parts.ModelResponse]) -> None:
-        self._asking = asking
-        self.warnings: list[str] = []
-
-    def __await__(self) -> Generator[Any, None, parts.ModelResponse]:
-        steps, thrown = self._asking.__await__(), None
-        while True:
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
-                try:
-                    step = steps.send(None) if thrown is None else steps.throw(thrown)
-                except StopIteration as end:
-                    return end.value
-                finally:
-                    self.warnings += [
-                        str(each.message) for each in caught if "pydantic_ai" in each.filename
-                    ]
-            try:
-                yield step
-                thrown = None
-            except BaseException as error:  # noqa: BLE001 - it belongs to the coroutine
-                thrown = error
 
 
 @contextlib.contextmanager
