@@ -66,38 +66,31 @@ def require_known_form(recorded: RecordedEvent) -> None:
     Events of unknown types are accepted; projections ignore them.
     """
     if not re.fullmatch(STREAM_NAME, recorded.stream):
-        message = f"{recorded.stream!r} is neither a run nor a journal"
-        raise ValueError(message)
+        raise ValueError(f"{recorded.stream!r} is neither a run nor a journal")
     event = EVENTS.get(recorded.type)
     if event is None:
         return
     if recorded.schema > event.SCHEMA:
-        message = f"{recorded.type} is in a newer form than this kindlm knows: update it"
-        raise ValueError(message)
+        raise ValueError(f"{recorded.type} is in a newer form than this kindlm knows: update it")
     if event.OF_ATTEMPT and not _ATTEMPT.fullmatch(recorded.subject or ""):
-        message = f"{recorded.type} has an impossible subject: {recorded.subject!r}"
-        raise ValueError(message)
+        raise ValueError(f"{recorded.type} has an impossible subject: {recorded.subject!r}")
     data = recorded.data
     for key, number in _numbers(data):
         most = _LARGEST_INTEGER if key.startswith("parameters.") else _MOST
         most = _MOST_REPEATS if key == "tests.repeat" else most
         if not abs(number) <= most:  # also true for NaN
-            message = f"{recorded.type} {key}: the number is too large"
-            raise ValueError(message)
+            raise ValueError(f"{recorded.type} {key}: the number is too large")
         if number < 0 and key.endswith("_usd"):
             # It would reduce the recorded cost of a resumed run, and so lift cost limits.
-            message = f"{recorded.type} {key}: a cost is never negative"
-            raise ValueError(message)
+            raise ValueError(f"{recorded.type} {key}: a cost is never negative")
     try:
         load_event(recorded.type, data, str)
     except EventError as error:
-        message = f"{recorded.type} {'.'.join(error.path)}: {error.problem}"
-        raise ValueError(message) from None
+        raise ValueError(f"{recorded.type} {'.'.join(error.path)}: {error.problem}") from None
     shard = data.get("shard") if event is run.RunStarted else None
     part = _SHARD.fullmatch("1/1" if shard is None else shard)
     if part is None or int(part[1]) > int(part[2]):
-        message = f"{recorded.type} shard: {shard!r} is not one of up to 9,999, like 2/4"
-        raise ValueError(message)
+        raise ValueError(f"{recorded.type} shard: {shard!r} is not one of up to 9,999, like 2/4")
 
 
 def _numbers(value: Any, key: str = "") -> Iterator[tuple[str, float]]:

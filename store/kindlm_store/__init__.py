@@ -17,12 +17,11 @@ from kindlm_store.projecting import (
 )
 from kindlm_store.reading import Head, RecordedEvent
 from kindlm_store.redaction import REDACTED, Redactor
-from kindlm_store.schema_check import SchemaProblem, schema_problems
+from kindlm_store.schema_check import ForeignSchemaError, SchemaProblem, schema_problems
 from kindlm_store.store_errors import (
     ConflictError,
     CorruptDatabaseError,
     EmptyFileError,
-    ForeignSchemaError,
     LockHeldError,
     NewerDatabaseError,
     NotAnEventLogError,

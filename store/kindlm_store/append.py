@@ -11,22 +11,18 @@ empty. The row of a withheld text, which never arrived, has an empty salt; a mer
 from __future__ import annotations
 
 import os
+import sqlite3
 from base64 import urlsafe_b64encode
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from kindlm_store.canonical import GENESIS, event_hash, hash_text
 from kindlm_store.new_event import Append, HeadOf, Text
 from kindlm_store.reading import Head, last_position
 from kindlm_store.store_errors import ConflictError, SealedError
-
-if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import Iterable
 
 _SIZES = (512, 256, 128, 64, 32, 16, 8, 4, 2, 1)
 """Rows per statement: few sizes, so that the connection keeps the statements prepared."""

@@ -13,12 +13,9 @@ The envelope of the event that seals its stream has the member `"seal":true`.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from hashlib import sha256
 from json.encoder import encode_basestring as quoted
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SHA256_TAG = b"\x01"
 """First byte of a stored hash, which names the algorithm."""

@@ -10,9 +10,10 @@ import os
 import random
 import sqlite3
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 from urllib.parse import quote
 
 import kindlm_migrations as schema
@@ -25,9 +26,6 @@ from kindlm_store.store_errors import (
     NotSqliteError,
     OpenError,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 Synchronous = Literal["OFF", "NORMAL", "FULL", "EXTRA"]
 

@@ -12,12 +12,8 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Callable, Iterator, Sequence
 from html.entities import html5
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
 
 _LEVELS = 16
 """Levels of escaping that are decoded; real texts have fewer."""

@@ -12,21 +12,16 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kindlm_store.append import Appender
 from kindlm_store.database import immediate, is_locked, translated, truncate_wal
-from kindlm_store.reading import events_of_types, last_position
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
-
-    from kindlm_store.log import EventLog
-    from kindlm_store.new_event import Append
-    from kindlm_store.projecting import Projector
-    from kindlm_store.reading import RecordedEvent
+from kindlm_store.log import EventLog
+from kindlm_store.new_event import Append
+from kindlm_store.projecting import Projector
+from kindlm_store.reading import RecordedEvent, events_of_types, last_position
 
 _REF = re.compile(r'"\$ref":"([^"\\]*)"')
 """Finds member names only: a quotation mark inside a JSON string is escaped."""

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import atexit
 import os
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from kindlm_store.canonical import hash_text
 from kindlm_store.database import (
     FORKED,
+    Synchronous,
     connect_writer,
     forks,
     immediate,
@@ -21,22 +24,12 @@ from kindlm_store.database import (
     snapshot,
     translated,
 )
-from kindlm_store.new_event import Append, redacted, require_name
-from kindlm_store.projecting import Projector, projection_errors
+from kindlm_store.new_event import Append, NewEvent, redacted, require_name
+from kindlm_store.projecting import Progress, Projection, Projector, projection_errors
 from kindlm_store.reading import SELECT, Head, RecordedEvent
 from kindlm_store.schema_check import SchemaGuard, make_views
 from kindlm_store.store_errors import OpenError, StoreClosedError
-from kindlm_store.writer import Writer
-
-if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from kindlm_store.database import Synchronous
-    from kindlm_store.new_event import NewEvent
-    from kindlm_store.projecting import Progress, Projection
-    from kindlm_store.writer import Ticket
-
+from kindlm_store.writer import Ticket, Writer
 
 Answer = TypeVar("Answer")
 
@@ -120,8 +113,7 @@ class EventLog:
             StoreClosedError: The log is closed.
         """
         if not appends:
-            message = "nothing to append"
-            raise ValueError(message)
+            raise ValueError("nothing to append")
         return self._writer.submit(list(map(self.redacted, appends)))
 
     def append(
@@ -190,8 +182,7 @@ class EventLog:
         self._refuse_in_child()
         with self._lock:
             if self._closed:
-                message = "the event log is closed"
-                raise StoreClosedError(message)
+                raise StoreClosedError("the event log is closed")
             with translated(self.path):
                 return query(self._reader)
 
@@ -282,8 +273,7 @@ class EventLog:
         """Check an append, and return it without secrets."""
         require_name("stream", append.stream)
         if not append.events:
-            message = f"no event to append to {append.stream}"
-            raise ValueError(message)
+            raise ValueError(f"no event to append to {append.stream}")
         if self._redact is None:
             return append
         return replace(append, events=redacted(append.events, self._redact))

@@ -13,12 +13,13 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from hashlib import sha256
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 from kindlm_store.append import (
     INSERT_EVENTS,
@@ -30,10 +31,11 @@ from kindlm_store.append import (
 )
 from kindlm_store.canonical import GENESIS, stored_hash
 from kindlm_store.database import immediate, snapshot, translated
-from kindlm_store.erasing import empty_rows, erased_by_log, give_back, refs_in
+from kindlm_store.erasing import Erasures, empty_rows, erased_by_log, give_back, refs_in
 from kindlm_store.locks import StreamLock, is_held
+from kindlm_store.log import EventLog
 from kindlm_store.new_event import Append, NewEvent, Text, is_timestamp, require_name, scrub
-from kindlm_store.projecting import read_states
+from kindlm_store.projecting import Projector, read_states
 from kindlm_store.reading import (
     RecordedEvent,
     events_after,
@@ -42,15 +44,7 @@ from kindlm_store.reading import (
     stored_texts,
 )
 from kindlm_store.store_errors import LockHeldError, StoreError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from kindlm_store.erasing import Erasures
-    from kindlm_store.log import EventLog
-    from kindlm_store.projecting import Projector
-    from kindlm_store.verification import Claims
+from kindlm_store.verification import Claims
 
 Accept = Callable[[RecordedEvent], None]
 """Checks an event before it is merged; raises ValueError, with the reason, to refuse it."""
@@ -294,16 +288,14 @@ class Merge:
         except ValueError:
             sound = False
         if not sound:
-            reason = "its record is not in the stored form"
-            raise RefusedError(str(stream.name), "unsound", reason)
+            raise RefusedError(str(stream.name), "unsound", "its record is not in the stored form")
         number, version, sealed = self.connection.execute(
             "SELECT id, version, sealed FROM streams WHERE name = ?", (stream.name,)
         ).fetchone() or (None, 0, 0)
         part, self._at = Taken(known=min(version, stream.version)), None
         begin = self._begin(stream.name)
         if not 0 <= begin.version <= stream.version:
-            reason = "it begins after its end"
-            raise RefusedError(stream.name, "unsound", reason)
+            raise RefusedError(stream.name, "unsound", "it begins after its end")
         if version < begin.version:
             reason = f"its events up to number {begin.version:,} are not in this history"
             raise RefusedError(stream.name, "behind", reason)
@@ -312,8 +304,7 @@ class Merge:
             raise RefusedError(stream.name, "apart", reason)
         if part.known < stream.version:
             if is_held(self.source_path, stream.name):
-                reason = "a process is still writing it"
-                raise RefusedError(stream.name, "going on", reason)
+                raise RefusedError(stream.name, "going on", "a process is still writing it")
             try:
                 locks.enter_context(StreamLock(self.log.path, stream.name))
             except LockHeldError as error:
@@ -360,8 +351,7 @@ class Merge:
         if part.known == stream.version and stream.head != last_hash:
             raise ValueError(_ANOTHER_END)
         if part.known == stream.version and stream.sealed != is_sealed:
-            message = "only one of the logs has the stream sealed"
-            raise ValueError(message)
+            raise ValueError("only one of the logs has the stream sealed")
 
     def _append(self, stream: _Stream, number: int | None, part: Taken) -> None:
         """Append the missing events, with their texts, piece by piece.
@@ -386,8 +376,7 @@ class Merge:
                 refs.update(dict.fromkeys(_refs_of_sound(event, version)))
                 head = event.hash_after(head, seal=stream.sealed and version == stream.version)
                 if head != event.raw_hash:
-                    message = f"event {version:,} does not match its hash"
-                    raise ValueError(message)
+                    raise ValueError(f"event {version:,} does not match its hash")
                 self._look_at(event._replace(position=position), part)
                 rows.append(
                     (
@@ -520,18 +509,15 @@ def _refs_of_sound(event: RecordedEvent, version: int) -> list[str]:
         or len(event.raw_id) != _UUID_BYTES
         or not is_timestamp(event.at)
     ):
-        message = f"event {version:,} is not in the stored form"
-        raise ValueError(message)
+        raise ValueError(f"event {version:,} is not in the stored form")
     try:
         submitted = json.loads(event.json, object_hook=_as_submitted)
         new = NewEvent(event.type, submitted, event.schema, event.subject)
         filled = new.fill(f'{{"$ref":"{ref}"}}' for ref in new.texts)
     except (ValueError, RecursionError, TypeError) as error:
-        message = f"event {version:,}: {error}"
-        raise ValueError(message) from None
+        raise ValueError(f"event {version:,}: {error}") from None
     if filled != event.json:
-        message = f"event {version:,}: data is not in canonical form"
-        raise ValueError(message)
+        raise ValueError(f"event {version:,}: data is not in canonical form")
     return new.texts
 
 
@@ -541,6 +527,5 @@ def _as_submitted(members: dict[str, Any]) -> Any:
         return members
     ref = members["$ref"]
     if len(members) != 1 or not isinstance(ref, str) or not _TEXT_REF.fullmatch(ref):
-        message = "$ref is not a reference to a text"
-        raise ValueError(message)
+        raise ValueError("$ref is not a reference to a text")
     return Text(ref)

@@ -14,21 +14,17 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import MAXYEAR, MINYEAR, datetime
 from functools import lru_cache
 from itertools import chain, zip_longest
 from random import Random
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 from kindlm_store.canonical import CanonicalEncoder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
 
 MAX_DEPTH = 128
 """Levels of nesting that data may have; SQLite's JSON functions and Python's parser allow more."""
@@ -161,12 +157,10 @@ class NewEvent:
             self.raw_id = id.bytes
         if at is not None:
             if not is_timestamp(at):
-                message = f"{at!r} is not a time in UTC, ISO 8601, with microseconds"
-                raise ValueError(message)
+                raise ValueError(f"{at!r} is not a time in UTC, ISO 8601, with microseconds")
             self.at = at
         if schema < 1:
-            message = f"schema {schema} of {type}: must be 1 or more"
-            raise ValueError(message)
+            raise ValueError(f"schema {schema} of {type}: must be 1 or more")
         self.type, self.schema, self.subject = require_name("type", type), schema, subject
         if subject is not None:
             require_name("subject", subject)
@@ -310,18 +304,10 @@ class _Encoder(threading.local):
 _encoder = _Encoder()
 
 
-_Path = tuple[str] | tuple[str, "_Path"]
-"""The last part of a path, and the path before it. It is joined only for a message."""
-
-
-def _shown(path: _Path) -> str:
-    return (_shown(path[1]) if len(path) == 2 else "") + path[0]
-
-
 def cleaned(
-    value: object, clean: Callable[[str], str], path: _Path = ("data",), depth: int = MAX_DEPTH
+    value: object, clean: Callable[[str], str], path: str = "data", depth: int = MAX_DEPTH
 ) -> Any:
-    """Return a copy of data, or of a part of it, with `clean` applied to every string.
+    """Return a copy of data, or of the part at a path, with `clean` applied to every string.
 
     `depth` is the number of levels that the part may have.
 
@@ -344,31 +330,27 @@ def cleaned(
         return Text(clean(value.body))
     elif isinstance(value, list | tuple):
         items = enumerate(value)
-        return [cleaned(item, clean, (f"[{index}]", path), depth - 1) for index, item in items]
+        return [cleaned(item, clean, f"{path}[{index}]", depth - 1) for index, item in items]
     elif isinstance(value, Mapping):
-        return _members(value, clean, path, depth)
+        result: dict[str, Any] = {}
+        for name, member in value.items():
+            key = unused = _cleaned_name(name, clean, path)
+            copies = 1
+            while unused in result:  # cleaning made two names equal
+                copies += 1
+                unused = f"{key} ({copies})"
+            result[unused] = cleaned(member, clean, f"{path}.{name}", depth - 1)
+        return result
     else:
         reason = f"is a {type(value).__name__}, which JSON cannot represent"
-    message = f"{_shown(path)} {reason}"
-    raise ValueError(message)
+    raise ValueError(f"{path} {reason}")
 
 
-def _members(
-    members: Mapping[Any, Any], clean: Callable[[str], str], path: _Path, depth: int
-) -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    for name, member in members.items():
-        place = (f".{name}", path)
-        if not isinstance(name, str):
-            message = f"{_shown(place)} is named by a {type(name).__name__}, not a string"
-            raise ValueError(message)  # noqa: TRY004 - what can be stored is a matter of values
-        if name == "$ref":
-            message = f"{_shown(place)} is a reserved name: an authored document goes into a Text"
-            raise ValueError(message)
-        key = unused = clean(str.__str__(name))
-        copies = 1
-        while unused in result:  # cleaning made two names equal
-            copies += 1
-            unused = f"{key} ({copies})"
-        result[unused] = cleaned(member, clean, place, depth - 1)
-    return result
+def _cleaned_name(name: object, clean: Callable[[str], str], path: str) -> str:
+    if not isinstance(name, str):
+        reason = f"is named by a {type(name).__name__}, not a string"
+    elif name == "$ref":
+        reason = "is a reserved name: an authored document goes into a Text"
+    else:
+        return clean(str.__str__(name))
+    raise ValueError(f"{path}.{name} {reason}")

@@ -14,20 +14,17 @@ import json
 import re
 import sqlite3
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kindlm_store.append import insert_rows
 from kindlm_store.database import begin_immediate, code_of, immediate, roll_back
 from kindlm_store.locks import setup_lock
 from kindlm_store.reading import last_position
 from kindlm_store.store_errors import ProjectionError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
 
 Progress = Callable[[int, int], None]
 """Called with the position that a rebuild has reached, and the last one."""

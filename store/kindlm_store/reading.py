@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Iterable, Iterator
 from json import dumps, loads
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from kindlm_store.canonical import event_hash, hash_text
-
-if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import Iterable, Iterator
 
 
 class Head(NamedTuple):

@@ -5,21 +5,17 @@ Hashes cover events, but not tables. So a difference shows that someone changed 
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from itertools import zip_longest
 from json import dumps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from kindlm_store.projecting import Projector, quoted
+from kindlm_store.projecting import Projection, Projector, quoted
 from kindlm_store.reading import last_position
 from kindlm_store.salvage import scratch_log
 from kindlm_store.store_errors import ProjectionError
-
-if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-
-    from kindlm_store.projecting import Projection
 
 _EVENTS = """
 SELECT * FROM events

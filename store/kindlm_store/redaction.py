@@ -21,16 +21,12 @@ import re
 import urllib.parse
 from base64 import b64encode
 from collections import ChainMap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING
 
 from kindlm_store.decoding import holds_bytes, read_bytes, readings, strings_in
 from kindlm_store.new_event import scrub
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
 
 Span = tuple[int, int]
 """Start and end of a range of characters."""

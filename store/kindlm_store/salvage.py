@@ -6,15 +6,13 @@ Hashes are checked later, when the rows are merged.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kindlm_migrations import EVENT_LOG
 from kindlm_store.append import WITHHELD
 from kindlm_store.erasing import refs_in
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _COLUMNS = {
     "event_types": "id, name",

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from pathlib import Path
+from typing import Literal, NamedTuple
 
 from kindlm_migrations import EVENT_LOG
-from kindlm_store.store_errors import ForeignSchemaError
-
-if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from kindlm_store.projecting import Projection
+from kindlm_store.projecting import Projection
+from kindlm_store.store_errors import OpenError
 
 _NAMED = re.compile(r'CREATE (TABLE|INDEX|TRIGGER|VIEW) "?(\w+)')
 _MIGRATIONS = "_sqlite_migrations"
@@ -46,6 +43,25 @@ class SchemaProblem(NamedTuple):
         """Whether it can be made from the events."""
         is_view = (self.kind, self.state) == ("view", "missing")
         return self.projection is not None or is_view
+
+
+class ForeignSchemaError(OpenError):
+    """The schema has foreign or changed parts, or lacks some, so writing is not safe.
+
+    Attributes:
+        problems: The differences, at least one.
+    """
+
+    def __init__(self, path: Path, problems: Sequence[SchemaProblem]) -> None:
+        kind, name, state, _ = problems[0]
+        reason = {
+            "foreign": f"has a foreign {kind} {name!r}",
+            "changed": f"has a changed {kind} {name!r}",
+            "missing": f"lacks the {kind} {name!r}",
+        }[state]
+        more = f", and {len(problems) - 1:,} more" if len(problems) > 1 else ""
+        super().__init__(path, f"{reason}{more}")
+        self.problems = tuple(problems)
 
 
 # These affect neither writes nor reads.

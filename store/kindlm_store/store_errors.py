@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from kindlm_store.schema_check import SchemaProblem
+from pathlib import Path
 
 
 class StoreError(Exception):
@@ -43,25 +37,6 @@ class EmptyFileError(NotAnEventLogError):
 
 class NewerDatabaseError(OpenError):
     """The file was written by a newer version of this package; it was not touched."""
-
-
-class ForeignSchemaError(OpenError):
-    """The schema has foreign or changed parts, or lacks some, so writing is not safe.
-
-    Attributes:
-        problems: The differences, at least one.
-    """
-
-    def __init__(self, path: Path, problems: Sequence[SchemaProblem]) -> None:
-        kind, name, state, _ = problems[0]
-        reason = {
-            "foreign": f"has a foreign {kind} {name!r}",
-            "changed": f"has a changed {kind} {name!r}",
-            "missing": f"lacks the {kind} {name!r}",
-        }[state]
-        more = f", and {len(problems) - 1:,} more" if len(problems) > 1 else ""
-        super().__init__(path, f"{reason}{more}")
-        self.problems = tuple(problems)
 
 
 class CorruptDatabaseError(OpenError):

@@ -6,26 +6,21 @@ change, too. Rows are read from the tables, never from an index, which may have 
 
 from __future__ import annotations
 
+import os
+import sqlite3
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from kindlm_store.append import WITHHELD, ref_of
 from kindlm_store.canonical import GENESIS, hash_text
 from kindlm_store.database import open_reader, translated
-from kindlm_store.erasing import erased_by_log, refs_in
+from kindlm_store.erasing import Erasures, erased_by_log, refs_in
 from kindlm_store.reading import RecordedEvent, events_of_types, stored_texts
-
-if TYPE_CHECKING:
-    import os
-    import sqlite3
-
-    from kindlm_store.erasing import Erasures
-
 
 Claims = Mapping[str, Callable[[RecordedEvent], Mapping[str, str]]]
 """Event type → function that returns the heads, by stream, that an event of this type noted."""

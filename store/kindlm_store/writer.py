@@ -10,22 +10,18 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections import deque
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from threading import Condition, Lock, Thread
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from kindlm_store.append import Appender
+from kindlm_store.append import Appender, Submission
 from kindlm_store.database import FORKED, forks, immediate, roll_back, truncate_wal
+from kindlm_store.new_event import Append
+from kindlm_store.projecting import Projector
+from kindlm_store.reading import Head
+from kindlm_store.schema_check import SchemaGuard
 from kindlm_store.store_errors import ConflictError, StoreClosedError, WriteFailedError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
-
-    from kindlm_store.append import Submission
-    from kindlm_store.new_event import Append
-    from kindlm_store.projecting import Projector
-    from kindlm_store.reading import Head
-    from kindlm_store.schema_check import SchemaGuard
 
 
 class Ticket(Future[Any]):
@@ -126,8 +122,7 @@ class Writer:
             raise StoreClosedError(FORKED)
         with self._changed:
             if self._closing:
-                message = "the event log is closed"
-                raise StoreClosedError(message)
+                raise StoreClosedError("the event log is closed")
             if self.failure is None:
                 self._queue.append(work)
                 self._queued_events += work.events
