@@ -55,9 +55,6 @@ def _frozen(cls: type[Any]) -> type[Any]:
     own = cls.__dict__
     fields = dataclasses.fields(cls)
     compared = _values_of([field.name for field in fields if field.compare])
-    hashed = _values_of(
-        [field.name for field in fields if (field.compare if field.hash is None else field.hash)]
-    )
 
     def eq(self: Any, other: object) -> Any:
         if other.__class__ is not self.__class__:
@@ -68,13 +65,10 @@ def _frozen(cls: type[Any]) -> type[Any]:
         "__init__": _init(cls, fields),
         "__repr__": _repr,
         "__eq__": eq,
+        "__hash__": lambda self: hash(compared(self)),
         "__getstate__": _state,
         "__setstate__": _set_state,
     }
-    # Python sets `__hash__` to None in a class that defines `__eq__`.
-    if own.get("__hash__", MISSING) is None and "__eq__" in own:
-        del cls.__hash__
-    methods["__hash__"] = lambda self: hash(hashed(self))
     for name, method in methods.items():
         if name not in own:
             setattr(cls, name, method)
@@ -99,9 +93,10 @@ def _init(cls: type[Any], fields: tuple[dataclasses.Field[Any], ...]) -> Any:
     names: dict[str, Any] = {"__name__": cls.__module__, "__missing": MISSING}
     positional, keywords, lines = list[str](), list[str](), list[str]()
     for field in fields:
-        name = value = field.name
+        if not field.init:
+            continue  # `__post_init__` sets it
+        name = value = parameter = field.name
         names[f"__set_{name}"] = getattr(cls, name).__set__
-        parameter = name
         if field.default is not MISSING:
             names[f"__default_{name}"] = field.default
             parameter = f"{name}=__default_{name}"
@@ -109,14 +104,7 @@ def _init(cls: type[Any], fields: tuple[dataclasses.Field[Any], ...]) -> Any:
             names[f"__make_{name}"] = field.default_factory
             parameter = f"{name}=__missing"
             value = f"__make_{name}() if {name} is __missing else {name}"
-        if field.init:
-            (keywords if field.kw_only else positional).append(parameter)
-        elif field.default is not MISSING:
-            value = f"__default_{name}"
-        elif field.default_factory is not MISSING:
-            value = f"__make_{name}()"
-        else:
-            continue  # `__post_init__` sets it
+        (keywords if field.kw_only else positional).append(parameter)
         lines.append(f"    __set_{name}(__self, {value})")
     if hasattr(cls, "__post_init__"):
         lines.append("    __self.__post_init__()")

@@ -23,7 +23,6 @@ from kindlm.wording import last_words
 
 _log = FieldLog(__name__)
 
-_TRIES = 5
 _CHUNK_BYTES = 65_536
 _KEPT_BYTES = 20_000
 _GRACE_S = 3.0
@@ -64,7 +63,7 @@ async def start_services(
             _log.info("The service is ready", service=service.name, port=started.value.port)
         yield Err(failure) if failure else Ok(ports)
         for running, watch in watched:
-            if running.has_ended:
+            if running.process.returncode is not None:
                 await watch
 
 
@@ -94,17 +93,6 @@ class _Running:
             if ready_line is not None and ready_line.encode() in output:
                 self.saw_ready_line.set()
             self._output = output[-_KEPT_BYTES:]
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether the program has ended; the event loop may notice later."""
-        if self.process.returncode is not None or not hasattr(os, "waitid"):
-            return self.process.returncode is not None
-        try:
-            looking = os.WEXITED | os.WNOHANG | os.WNOWAIT
-            return os.waitid(os.P_PID, self.process.pid, looking) is not None
-        except ChildProcessError:  # reaped already
-            return True
 
     async def drained(self, timeout_s: float) -> None:
         """Wait until all output is read, at most until the time is over."""
@@ -140,31 +128,29 @@ class _Running:
 async def _start(
     service: Service, ports: Mapping[str, int], environ: Mapping[str, str]
 ) -> Result[_Running]:
-    """Start one service; a program that ends before it is ready gets another port."""
-    running: _Running | None = None
-    for _ in range(_TRIES):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = int(probe.getsockname()[1])
-        launched = await _launch(service, {**ports, service.name: port}, environ)
-        if isinstance(launched, Err):
-            return launched
-        running = launched.value
-        try:
-            async with asyncio.timeout(service.timeout_ms / 1000):
-                if await _is_ready(service, running, {**ports, service.name: port}):
-                    return Ok(running)
-        except TimeoutError:
+    """Start one service on a free port, and wait until it is ready."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        ports = {**ports, service.name: int(probe.getsockname()[1])}
+    launched = await _launch(service, ports, environ)
+    if isinstance(launched, Err):
+        return launched
+    running = launched.value
+    is_ready = False
+    try:
+        async with asyncio.timeout(service.timeout_ms / 1000):
+            is_ready = await _is_ready(service, running, ports)
+    except TimeoutError:
+        message = f"was not ready after {service.timeout_ms} ms."
+        hint = f"Check serve.{service.name}.ready, or raise its timeoutMs."
+    else:
+        message, hint = "", ""
+    finally:
+        if not is_ready:
             await running.end()
-            message = f"was not ready after {service.timeout_ms} ms."
-            hint = f"Check serve.{service.name}.ready, or raise its timeoutMs."
-            return Err(running.failed(message, hint))
-        except BaseException:
-            await running.end()
-            raise
-        await running.end()
-    assert running is not None
-    return Err(running.ended("before it was ready"))
+    if is_ready:
+        return Ok(running)
+    return Err(running.failed(message, hint) if message else running.ended("before it was ready"))
 
 
 async def _launch(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
+import ctypes
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -274,23 +274,12 @@ async def cut_off(tasks: Iterable[asyncio.Task[Any]]) -> None:
         task.cancel()
     if not left:
         return
-    _, unending = await asyncio.wait(left, timeout=_GRACE_S)
-    if not unending:
-        return
-    for task in unending:
+    for task in (await asyncio.wait(left, timeout=_GRACE_S))[1]:
         # Otherwise, the event loop would wait for it forever before it closes.
         asyncio._unregister_task(task)  # noqa: SLF001 - documented for such a use
-    name = "kindlm-unending"
-    threading.Thread(target=_hold, args=(unending,), name=name, daemon=True).start()
-
-
-def _hold(_unending: Iterable[asyncio.Task[Any]]) -> None:
-    """Keep references to tasks until the process ends.
-
-    Python closes a coroutine that is no longer referenced: it raises inside, and waits. A coroutine
-    that catches that and retries would never end, as nothing can be awaited there.
-    """
-    threading.Event().wait()
+        # Python closes a coroutine that is no longer referenced: it raises inside, and waits. One
+        # that catches that and retries would never end, so its task is never released.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(task))
 
 
 async def leaving_nothing(work: Awaitable[T]) -> T:
