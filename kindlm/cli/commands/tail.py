@@ -57,14 +57,11 @@ def tail_command(run: str = RUN_OR_GROUP, db: Path | None = DATABASE) -> None:
     with open_history(db) as reader:
         side = or_fail(find_run_or_group(reader, run, commit_named))
         page = Page(sys.stdout, options)
-        followed = _Run(reader, side, page) if isinstance(side, str) else _Group(reader, side, page)
-        while True:
-            is_running = followed.write_news()
+        tail = _Tail(reader, side, page)
+        while tail.write_news():
             sys.stdout.flush()
-            if not is_running:
-                break
             waiting.wait(_LOOK_EVERY_S)
-        view = followed.view
+        view = RunView(reader, tail.side)
         verdict = verdict_of(view)
         color = "bold green" if verdict.passed else "bold red"
         reasons = ", ".join(one_line(reason) for reason in verdict.reasons)
@@ -75,87 +72,70 @@ def tail_command(run: str = RUN_OR_GROUP, db: Path | None = DATABASE) -> None:
 
 
 @dataclass(slots=True)
-class _Group:
-    """Follows the shards of a group, including those that start later.
+class _Seen:
+    """What was read of a run: its events up to `version`."""
+
+    version: int = 0
+    planned: int = 0
+    ended: set[str] = field(default_factory=set)
+    over: bool = False
+
+
+@dataclass(slots=True)
+class _Tail:
+    """Follows a run, or the shards of a group, including those that start later.
 
     Of shards on other machines, only pushed events are visible here. So a group has ended if all
     its shards have, or after a long silence.
     """
 
     db: sqlite3.Connection
-    group: Group
+    side: str | Group
     page: Page
-    shards: dict[str, _Run] = field(default_factory=dict)
-    counting: list[_Run] = field(default_factory=list)
+    seen: dict[str, _Seen] = field(default_factory=dict)
+    counting: Sequence[_Seen] = ()
     last_news: float = field(default_factory=time.monotonic)
-
-    @property
-    def view(self) -> RunView:
-        """The current state of the group."""
-        return RunView(self.db, self.group)
-
-    def write_news(self) -> bool:
-        """Write what happened since the last call; return whether the group is still running."""
-        name = self.group.name
-        self.group = or_fail(find_group(self.db, name, shards_of(self.db, name)))
-        shards = self.group.shards
-        is_running = any(shard.state == "running" for shard in shards)
-        known = {run: each.version for run, each in self.shards.items()}
-        self.counting.clear()
-        for shard in shards:
-            part = f"shard {shard.index}/{self.group.count}"
-            fresh = _Run(self.db, shard.run, self.page, part, self.counting)
-            self.counting.append(self.shards.setdefault(shard.run, fresh))
-        for each in self.counting:
-            each.write_news()
-        if is_running or known != {run: each.version for run, each in self.shards.items()}:
-            self.last_news = time.monotonic()
-        if not self.group.missing and all(each.over for each in self.counting):
-            return False
-        return time.monotonic() < self.last_news + _SILENT_S
-
-
-@dataclass(slots=True)
-class _Run:
-    """Follows a run; `version` is the position up to which its stream was read.
-
-    `part` is the name of a shard, and `others` are all shards of its group, including itself.
-    """
-
-    db: sqlite3.Connection
-    run: str
-    page: Page
-    part: str | None = None
-    others: Sequence[_Run] = ()
-    version: int = 0
-    planned: int = 0
-    ended: set[str] = field(default_factory=set)
-    over: bool = False
-
-    @property
-    def view(self) -> RunView:
-        """The current state of the run."""
-        return RunView(self.db, self.run)
 
     def write_news(self) -> bool:
         """Write what happened since the last call; return whether the run is still running."""
-        view = self.view
-        # Before the events are read, so that none of a process that ends now is missed.
-        is_running = view.status == "running"
-        for row in self.db.execute(_SINCE, {"run": self.run, "version": self.version}):
-            self.version = row["version"]
+        if isinstance(self.side, str):
+            parts = {self.side: ""}
+            # Before the events are read, so that none of a process that ends now is missed.
+            is_running = RunView(self.db, self.side).status == "running"
+        else:
+            name = self.side.name
+            self.side = or_fail(find_group(self.db, name, shards_of(self.db, name)))
+            shards, number = self.side.shards, self.side.count
+            parts = {shard.run: f"shard {shard.index}/{number}" for shard in shards}
+            is_running = any(shard.state == "running" for shard in shards)
+        self.counting = [self.seen.setdefault(run, _Seen()) for run in parts]
+        before = [seen.version for seen in self.counting]
+        for run, part in parts.items():
+            self._write_run(run, part)
+        is_over = all(seen.over for seen in self.counting)
+        if isinstance(self.side, str):
+            return is_running and not is_over
+        if is_running or before != [seen.version for seen in self.counting]:
+            self.last_news = time.monotonic()
+        is_over = is_over and not self.side.missing
+        return not is_over and time.monotonic() < self.last_news + _SILENT_S
+
+    def _write_run(self, run: str, part: str) -> None:
+        view, seen = RunView(self.db, run), self.seen[run]
+        for row in self.db.execute(_SINCE, {"run": run, "version": seen.version}):
+            seen.version = row["version"]
             number = str(row["subject"]).partition(".")[0]
             data: dict[str, Any] = json.loads(row["data"])
-            self.over = False
+            seen.over = False
             match row["type"]:
                 case "run.started" | "run.resumed" | "run.extended":
-                    self.planned = data["planned"]
+                    seen.planned = data["planned"]
                 case "execution.finished":
                     if data.get("retried"):
                         continue  # the execution is still running
-                    self.ended.add(number)
+                    seen.ended.add(number)
                     if found := view.execution(number):
-                        self._write_ended(view, found)
+                        self._write_ended(view, found, part)
                 case "provider.failed" | "agent.failed":
                     if data.get("retry_in_ms") is None:
                         continue
@@ -165,19 +145,17 @@ class _Run:
                     why = f"{name}{data.get('error_code')}, tried again after {wait}"
                     self.page.line(("↻ ", "yellow"), why, hang=2)
                 case _:
-                    self.over = True
-        return is_running and not self.over
+                    seen.over = True
 
-    def _write_ended(self, view: RunView, execution: ExecutionView) -> None:
+    def _write_ended(self, view: RunView, execution: ExecutionView, part: str) -> None:
         status = execution.status or Status.SKIPPED
-        runs = self.others or (self,)
-        facts = [f"{sum(len(run.ended) for run in runs)}/{sum(run.planned for run in runs)}"]
+        ended = sum(len(seen.ended) for seen in self.counting)
+        facts = [f"{ended}/{sum(seen.planned for seen in self.counting)}"]
         if execution.answers and execution.latency_ms is not None:
             facts.append(duration(execution.latency_ms))
         if execution.cost_usd:
             facts.append(money(execution.cost_usd))
-        if self.part is not None:
-            facts.append(self.part)
+        facts += [part] if part else []
         parts: list[Part] = [mark(status), f" {_name(execution)}"]
         if status in (Status.FAILED, Status.ERRORED):
             parts.append(f": {why_not_passed(view, execution)}")
