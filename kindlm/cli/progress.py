@@ -1,6 +1,6 @@
 """Shows the progress of a run: one line that is redrawn on a terminal, a few lines elsewhere.
 
-`14/24  ✓12 ✗2   in flight 8: refund on gpt-4o, 12 s, waiting for openai (429, 6 s)   $0.09   ~20 s`
+`14/24  ✓12 ✗2   $0.09   ~20 s   in flight 8, 12 s, waiting for openai (429, 6 s): refund on gpt-4o`
 
 The end of an execution only updates counters; a thread makes the text four times a second.
 """
@@ -15,7 +15,6 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Self
 
-from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
@@ -32,7 +31,6 @@ from kindlm.wording import count
 
 _MESSAGE_LIMIT = 160
 _NAME_LIMIT = 60
-_SHORTEST_NAME = 8
 _REDRAWS_PER_SECOND = 4
 
 _STEPS = 10
@@ -95,27 +93,29 @@ class ProgressView:
         self._done += 1
 
     def _line(self, width: int | None = None) -> Text:
-        """Return the line, with what is in flight shortened to fit into `width` cells."""
+        """Return the line, cut to `width` cells; the name of a test is last."""
         if not self._total:
             return Text("starting")
-        line = Text(f"{self._done:,}/{self._total:,}", end="", no_wrap=True, overflow="ellipsis")
+        line = Text(f"{self._done:,}/{self._total:,}", end="")
         for number, status in enumerate(s for s in Status if self._counts[s]):
             sign, color = mark(status)
             line.append(" " if number else "  ").append(f"{sign}{self._counts[status]:,}", color)
-        tail = f"   {money(self._spent_usd)}" if self._spent_usd else ""
-        if self._done > self._done_before and self._done < self._total:
-            elapsed_s = time.monotonic() - self._since
-            left = self._total - self._done
-            tail += f"   ~{_rough(elapsed_s / (self._done - self._done_before) * left)}"
-        room = None if width is None else width - line.cell_len - cell_len(tail)
-        line.append(self._in_flight(room))
-        return line.append(tail, "dim")
+        if self._spent_usd:
+            line.append(f"   {money(self._spent_usd)}", "dim")
+        if self._done_before < self._done < self._total:
+            each_s = (time.monotonic() - self._since) / (self._done - self._done_before)
+            line.append(f"   ~{_rough(each_s * (self._total - self._done))}", "dim")
+        if in_flight := self._in_flight():
+            line.append(f"   {in_flight}")
+        if width is not None:
+            line.truncate(width, overflow="ellipsis")
+        return line
 
-    def _in_flight(self, room: int | None) -> str:
-        """Return the number of executions in flight, with the name of the oldest one."""
+    def _in_flight(self) -> str:
+        """Return the number of executions in flight, with what the oldest one waits for."""
         run = self._run
         if self._workers is not None:
-            return f"   {count(self._workers(), 'worker')}"
+            return count(self._workers(), "worker")
         if run is None:
             return ""
         running = tuple(run.in_flight.values())
@@ -123,20 +123,10 @@ class ProgressView:
             # Nothing starts while all remaining providers demand a pause.
             paused = [pace for _, pace in tuple(run.paces.made) if pace.cooldown_s]
             pauses = ", ".join(_pause(pace.callee, pace.cooldown_s) for pace in paused)
-            after = f"   waiting for {pauses}" if pauses else ""
-            return after if room is None or cell_len(after) <= room else ""
+            return f"waiting for {pauses}" if pauses else ""
         execution, now = running[0]
-        number = f"   in flight {len(running):,}"
-        after = f", {_rough(time.monotonic() - now.since)}{_waits_for(now)}"
-        name = _name(execution, self._redact)
-        if room is not None:
-            left = room - cell_len(number) - cell_len(after) - 2
-            if left < _SHORTEST_NAME:
-                fits = (text for text in (number + after, number) if cell_len(text) <= room)
-                return next(fits, "")
-            if cell_len(name) > left:
-                name = set_cell_size(name, left - 1).rstrip() + "…"
-        return f"{number}: {name}{after}"
+        lasts = f"{_rough(time.monotonic() - now.since)}{_waits_for(now)}"
+        return f"in flight {len(running):,}, {lasts}: {_name(execution, self._redact)}"
 
 
 class _Line(ProgressView):

@@ -30,9 +30,9 @@ def test_the_line_says_whom_the_oldest_execution_waits_for_and_fits(
         ["test"], cwd=workspace.root, env=environ, stdout=subprocess.DEVNULL, stderr=slave
     )
     shown = ""
-    for width, name in ((90, r": refund-.*…"), (64, "")):
+    for width, name in ((90, r": refund-.*…"), (64, r": …|: \S+…")):
         _set_width(slave, width)
-        wanted = rf"0/4   in flight 4{name}, \d+ s, waiting for openai \(429, \d+ s\)"
+        wanted = rf"0/4   in flight 4, \d+ s, waiting for openai \(429, \d+ s\)(?:{name})"
         while not (line := _find_line(wanted, shown)):
             assert process.poll() is None, shown
             shown += os.read(master, 65536).decode(errors="replace")
