@@ -30,7 +30,6 @@ from kindlm.errors import (
     SourceLocation,
     broken,
     error_text,
-    misuse,
 )
 
 if TYPE_CHECKING:
@@ -356,13 +355,15 @@ def report_crash(error: Exception) -> int:
     from kindlm.cli.history_errors import history_problem
 
     problem = history_problem(error)
-    code, file = getattr(error, "errno", None), str(getattr(error, "filename", None) or "")
-    if problem is None and code == errno.ENOSPC:
+    is_full = isinstance(error, OSError) and error.errno == errno.ENOSPC
+    if is_full:
         discard(sys.stdout)
-        what = f"There is no space left on the disk to write{f' to {file}' if file else ''}."
-        problem = broken(what, "Make room and run it again.")
-    elif code == errno.ENAMETOOLONG:
-        problem = misuse(f"'{file[:60]}…' is too long for the name of a file.", "Shorten it.")
+    if problem is None and isinstance(error, OSError) and (error.filename or is_full):
+        place = f": {str(error.filename)[:_SOURCE_WIDTH]}" if error.filename else ""
+        hint = "Check the path, its permissions, and the free space on its disk."
+        problem = broken(f"{error.strerror}{place}.", hint, crash=error)
+        if isinstance(error, FileNotFoundError):
+            problem = replace(problem, code=ErrorCode.CONFIG_NOT_FOUND)
     if problem is None:
         again = "" if is_verbose() else "Run it again with --verbose to see where. "
         problem = broken(

@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kindlm.cli.console import fail, note, or_fail, refuse, wants_color, warn
+from kindlm.cli.console import fail, note, or_fail, wants_color, warn
 from kindlm.cli.history_errors import disk_full, nothing_recorded
 from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, not_there
@@ -48,17 +48,7 @@ _MANY_EVENTS = 2_000
 
 def project_here(database: Path | None) -> Project:
     """Return the project of the working directory, whether it has a history or not."""
-    project = or_fail(find_project(database))
-    try:
-        project.database.stat()
-    except (FileNotFoundError, NotADirectoryError, ValueError):
-        pass
-    except OSError as error:
-        refuse(
-            f"The history cannot be opened: {error.strerror}.",
-            "Name another file with --db, KINDLM_DB or kindlm.toml.",
-        )
-    return project
+    return or_fail(find_project(database))
 
 
 def existing_history(database: Path | None) -> Project:

@@ -167,11 +167,6 @@ def _again(view: RunView, report: str, file: Path | None, options: ReportOptions
     return shlex.join(words)
 
 
-def replaces(path: Path) -> bool:
-    """Return whether `open_output` would replace an existing file."""
-    return path.is_file() and not _is_written_through(path)
-
-
 @contextmanager
 def open_report(path: Path) -> Iterator[TextIO]:
     """Open a text file as `open_output` does, with the permissions of the umask."""
@@ -204,6 +199,9 @@ def open_output(path: Path, *, mode: int = 0o600) -> Iterator[BinaryIO]:
         with os.fdopen(descriptor, "wb") as out:
             yield out
         part.replace(target)
+    except OSError as error:
+        error.filename = str(path)  # not that of the part
+        raise
     finally:
         with suppress(OSError):
             part.unlink()

@@ -10,7 +10,6 @@ from types import MappingProxyType
 
 from kindlm.cli.commands.schema import schema_text
 from kindlm.cli.console import refuse
-from kindlm.errors import ErrorCode, SourceLocation
 
 _SETTINGS = "env"
 """The file of a template whose lines go into .env."""
@@ -42,31 +41,23 @@ def create_project(
     """
     texts = _template_texts(template, folder.resolve().name, values)
     settings = texts.pop(_SETTINGS, "")
-    try:
-        existing = [folder / name for name in texts if (folder / name).exists()]
-        if existing and not overwrite:
-            verb = "is" if len(existing) == 1 else "are"
-            refuse(
-                f"{', '.join(map(str, existing))} {verb} there already; nothing was written.",
-                "Overwrite with --force, or name another folder: kindlm init DIR",
-            )
-        folder.mkdir(parents=True, exist_ok=True)
-        written = [_write(folder / name, text) for name, text in texts.items()]
-        if _SUITE in texts:
-            written.append(_write(folder / _SCHEMA, schema_text()))
-        if _add(folder / ".gitignore", _IGNORED, unless=".kindlm"):
-            written.append(folder / ".gitignore")
-        if settings:
-            first = next(line for line in settings.splitlines() if "=" in line)
-            if _add(folder / ".env", settings, unless=first.partition("=")[0]):
-                written.append(folder / ".env")
-    except OSError as error:
+    existing = [folder / name for name in texts if (folder / name).exists()]
+    if existing and not overwrite:
+        verb = "is" if len(existing) == 1 else "are"
         refuse(
-            f"The project cannot be written: {error.strerror or error}.",
-            "Check the permissions, or name another folder: kindlm init DIR",
-            code=ErrorCode.UNKNOWN_ERROR,
-            where=SourceLocation(str(error.filename or folder)),
+            f"{', '.join(map(str, existing))} {verb} there already; nothing was written.",
+            "Overwrite with --force, or name another folder: kindlm init DIR",
         )
+    folder.mkdir(parents=True, exist_ok=True)
+    written = [_write(folder / name, text) for name, text in texts.items()]
+    if _SUITE in texts:
+        written.append(_write(folder / _SCHEMA, schema_text()))
+    if _add(folder / ".gitignore", _IGNORED, unless=".kindlm"):
+        written.append(folder / ".gitignore")
+    if settings:
+        first = next(line for line in settings.splitlines() if "=" in line)
+        if _add(folder / ".env", settings, unless=first.partition("=")[0]):
+            written.append(folder / ".env")
     return written
 
 

@@ -218,7 +218,7 @@ def print_codes(redirection: str) -> subprocess.CompletedProcess[str]:
 def test_standard_output_that_takes_nothing_is_an_error_to_tell(here: Path) -> None:
     full = print_codes("> /dev/full")
     assert full.returncode == 1
-    assert full.stderr.startswith("✗ There is no space left")
+    assert full.stderr.startswith("✗ No space left on device.\n")
     assert "Exception ignored" not in full.stderr
 
 

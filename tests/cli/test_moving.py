@@ -456,10 +456,10 @@ def test_an_export_never_takes_the_place_of_the_history(
     assert kindlm("export", "-o", other.path, "--db", other.path).code == 1
     assert facts(other.path) == before
     (here / "folder").mkdir()
-    for output in ("folder", "x" * 300):
+    for output, why in (("folder", "Is a directory"), ("x" * 300, "File name too long")):
         outcome = kindlm("export", "-o", here / output, "--db", other.path)
         assert outcome.code == 1
-        assert "cannot be written" in outcome.err
+        assert outcome.err.startswith(f"✗ {why}: {here}")
     assert not list(here.glob(".*.part"))
 
 
@@ -485,8 +485,7 @@ def test_an_export_leaves_links_pipes_and_devices_what_they_are(
     assert "No space left on device" in outcome.err
     assert full.is_char_device()
     assert kindlm("export", "bbbb", "-o", "-", "--db", other.path).out.encode() == written
-    again = kindlm("export", "bbbb", "-o", target, "--db", other.path)
-    assert "in place of the file that was there" in again.err
+    assert kindlm("export", "bbbb", "-o", target, "--db", other.path).code == 0
     assert not list(here.rglob(".*.part"))
 
 

@@ -29,7 +29,7 @@ from kindlm.cli.options import (
 )
 from kindlm.cli.reporters import STDOUT, is_history, open_report
 from kindlm.dataclass import dataclass, replace
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, not_there
+from kindlm.errors import Err, KindlmError, Ok, not_there
 from kindlm.garbage import put_off
 from kindlm.recording.project import regression_threshold
 from kindlm.reports.untrusted import plain
@@ -118,7 +118,12 @@ def diff_command(
                 f"No test or suite of these runs has {test!r} in its name.",
                 "Leave --test out to see all of them.",
             )
-        _write_to(diff, form, output, shown)
+        if output is None:
+            write_diff(diff, form, sys.stdout, shown)
+            sys.stdout.flush()
+        else:
+            with open_report(output) as out:
+                write_diff(diff, form, out, replace(shown, color=False))
         _note_power(diff)
         if comment:
             comment_on(diff, shown)
@@ -253,19 +258,3 @@ def _note_power(diff: RunDiff) -> None:
     shown = comparison_power((rate.before, rate.after.n) for rate in rates)
     if shown is not None:
         typer.echo(power_text(shown), err=True)
-
-
-def _write_to(diff: RunDiff, form: DiffFormat, output: Path | None, shown: ReportOptions) -> None:
-    if output is None:
-        write_diff(diff, form, sys.stdout, shown)
-        sys.stdout.flush()
-        return
-    try:
-        with open_report(output) as out:
-            write_diff(diff, form, out, replace(shown, color=False))
-    except OSError as error:
-        refuse(
-            f"The comparison could not be written to {output}: {error.strerror}.",
-            "Name another file with -o, or leave it out.",
-            code=ErrorCode.UNKNOWN_ERROR,
-        )

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, BinaryIO, Literal, TypeAlias
 from kindlm.cli.console import fail, note, refuse, warn
 from kindlm.cli.history import existing_history, named_run, open_tables
 from kindlm.cli.options import DATABASE, RUN_NAMES, argument, flag, option
-from kindlm.cli.reporters import STDOUT, is_history, open_output, replaces
-from kindlm.errors import KindlmError, broken, misuse
+from kindlm.cli.reporters import STDOUT, is_history, open_output
+from kindlm.errors import broken
 from kindlm.history.runs import streams_of
 from kindlm.recording.export_file import write_export
 from kindlm.wording import count
@@ -56,43 +56,36 @@ def export_command(
     if output == STDOUT:
         output = None
     path = existing_history(db).database
-    replaced, missing = False, list[str]()
-    try:
-        with closing(open_tables(path)) as reader, snapshot(reader, path):
-            named = named_run(reader, run)
-            runs, unit = [named], "event"
-            write: Callable[[BinaryIO], int]
-            if form == "kindlm":
-                runs, streams, missing = streams_of(reader, named)
-                _require_events(reader, named, after)
-                begin = {f"run/{named}": after}
-                write = partial(write_export, run=named, streams=streams, log=reader, after=begin)
-            else:
-                spans, unit = _spans(reader, named, contents=contents), "span"
-                if to is not None:
-                    with translated(path):
-                        _send(named, spans, to, contents=contents)
-                    return
-                write = partial(_write_spans, spans=spans)
-            if output is None:
+    missing = list[str]()
+    with closing(open_tables(path)) as reader, snapshot(reader, path):
+        named = named_run(reader, run)
+        runs, unit = [named], "event"
+        write: Callable[[BinaryIO], int]
+        if form == "kindlm":
+            runs, streams, missing = streams_of(reader, named)
+            _require_events(reader, named, after)
+            begin = {f"run/{named}": after}
+            write = partial(write_export, run=named, streams=streams, log=reader, after=begin)
+        else:
+            spans, unit = _spans(reader, named, contents=contents), "span"
+            if to is not None:
                 with translated(path):
-                    written = write(sys.stdout.buffer)
-            elif is_history(output, path):
-                fail([_unwritable(output, "it is the history")])
-            else:
-                replaced = replaces(output)
-                with open_output(output) as file, translated(path):
-                    written = write(file)
-    except OSError as error:
+                    _send(named, spans, to, contents=contents)
+                return
+            write = partial(_write_spans, spans=spans)
         if output is None:
-            raise
-        fail([_unwritable(output, error.strerror or str(error))])
+            with translated(path):
+                written = write(sys.stdout.buffer)
+        elif is_history(output, path):
+            refuse(f"{output} is the history.", "Name another file with -o.")
+        else:
+            with open_output(output) as file, translated(path):
+                written = write(file)
     sys.stdout.buffer.flush()
     for source in missing:
         warn(f"Run {source}, which {runs[0]} was derived from, is not in this history.")
     if output is not None:
-        place = f"{output}, in place of the file that was there" if replaced else output
-        note(f"{', '.join(runs)}: {count(written, unit)} written to {place}.")
+        note(f"{', '.join(runs)}: {count(written, unit)} written to {output}.")
         if form == "kindlm":
             note(f"Import it into another history: kindlm history import {output}")
         elif not contents:
@@ -158,7 +151,3 @@ def _send(run: str, spans: Iterable[list[OutSpan]], to: str, *, contents: bool) 
         warn(f"The receiver says: {sent.why}")
     if not contents:
         note(_BARE)
-
-
-def _unwritable(output: Path, reason: str) -> KindlmError:
-    return misuse(f"{output} cannot be written: {reason}.", "Name another file with -o.")

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import BinaryIO, NamedTuple, NoReturn
+from typing import BinaryIO, NamedTuple
 
 from kindlm.cli.console import fail, note, or_fail, refuse, warn
 from kindlm.cli.erased_copies import remove_copies
 from kindlm.cli.history import db_option, merged_besides, project_here, warn_of_withheld
 from kindlm.cli.options import DATABASE, argument, option
-from kindlm.errors import ErrorCode, KindlmError, SourceLocation, broken
+from kindlm.errors import KindlmError, SourceLocation, broken
 from kindlm.events import merge_of
 from kindlm.recording.export_file import FORMAT, LineError, read_export
 from kindlm.recording.history_file import open_log, project_secrets
@@ -27,6 +27,8 @@ from kindlm.wording import count
 from kindlm_store.merging import RefusedError, Taken
 
 _STDIN = Path("-")
+
+_AS_WRITTEN = "Nothing was imported. Use the file exactly as kindlm wrote it."
 
 _RUNS = "SELECT substr(name, 5) FROM streams WHERE name GLOB 'run/*' ORDER BY id"
 
@@ -81,27 +83,18 @@ def _import_file(file: Path, project: Project, suite: str | None) -> _Imported:
 
             read = read_results(path)
         if read is None:
-            _refuse_line(file, LineError(1, "does not say that this file holds events"))
+            no_events = f"Line 1 of {file} does not say that this file holds events."
+            refuse(no_events, _AS_WRITTEN, where=SourceLocation(str(file), 1))
         results = or_fail(read)
         with open_log(project.database, project_secrets(project.root)) as log:
             run, added, known = import_results(log, results, project.root, suite)
         return _Imported(Taken({f"run/{run}": added}, known), [run], results.results.warnings)
-    except OSError as error:
-        refuse(
-            f"The file {file} cannot be read: {error.strerror or error}.",
-            "Name a kindlm export, or the recovery file that kindlm test reported.",
-            code=ErrorCode.CONFIG_NOT_FOUND,
-        )
     except LineError as error:
-        _refuse_line(file, error)
-
-
-def _refuse_line(file: Path, error: LineError) -> NoReturn:
-    refuse(
-        f"Line {error.line} of {file} {error}.",
-        "Nothing was imported. Use the file exactly as kindlm wrote it.",
-        where=SourceLocation(str(file), error.line),
-    )
+        refuse(
+            f"Line {error.line} of {file} {error}.",
+            _AS_WRITTEN,
+            where=SourceLocation(str(file), error.line),
+        )
 
 
 @contextmanager
@@ -147,9 +140,6 @@ def _import_export(opened: BinaryIO, file: Path, database: Path) -> _Imported:
             taken = merge_of(log, export.log, file, begins=export.begins).take(together=True)
         except RefusedError as error:
             fail([_refused(file, error)])
-        except OSError as error:  # of a lock
-            reason = f"The events of {file} were not imported: {error.strerror or error}."
-            fail([broken(reason, "Free disk space, then import again.")])
         runs = [run for (run,) in export.log.execute(_RUNS)]
     if taken.erased or taken.filled:
         remove_copies(database)

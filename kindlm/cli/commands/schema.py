@@ -6,9 +6,8 @@ import json
 import sys
 from pathlib import Path
 
-from kindlm.cli.console import refuse, show
+from kindlm.cli.console import show
 from kindlm.cli.options import option
-from kindlm.errors import ErrorCode, SourceLocation
 
 
 def schema_command(
@@ -18,16 +17,8 @@ def schema_command(
     if output is None:
         sys.stdout.write(schema_text())
         return
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(schema_text(), "utf-8")
-    except OSError as error:
-        refuse(
-            f"The schema cannot be written: {error.strerror or error}.",
-            "Choose another file with --output.",
-            code=ErrorCode.UNKNOWN_ERROR,
-            where=SourceLocation(str(output)),
-        )
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(schema_text(), "utf-8")
 
 
 def schema_text() -> str:
