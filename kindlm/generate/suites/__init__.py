@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import pkgutil
-import re
 from collections.abc import Callable
 from dataclasses import field
 from importlib import import_module
@@ -148,9 +147,6 @@ def _unread(name: str, error: KindlmError) -> LeftOutError:
     return LeftOutError(f"the file {name}", f"{error.message}: {error.hint}")
 
 
-_HALF = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
-
-
 def read_part(name: str, data: bytes) -> Result[Part]:
     """Return the content of a YAML, JSON or JSON Lines file; its name says which it is.
 
@@ -158,14 +154,13 @@ def read_part(name: str, data: bytes) -> Result[Part]:
     """
     if name.endswith((".jsonl", ".ndjson")):
         return _json_lines(name, data)
-    is_json = name.endswith(".json")
-    # The YAML reader finds the lines of JSON, too, but refuses the escape of half a surrogate pair.
-    documents = read_documents(_HALF.sub(rb"\\u0020", data) if is_json else data, merges=True)
-    if is_json:
+    documents = read_documents(data, merges=True)
+    if name.endswith(".json"):
         try:
             value = json_value(data.decode("utf-8-sig"))
         except ValueError as error:
             return Err(_unreadable(name, Problem(f"It is not JSON: {error}", "Correct it")))
+        # YAML finds the lines of JSON, too, but refuses the escape of half a surrogate pair.
         found = documents.part(0) if documents.readable and documents.value else None
         return Ok(Part(value, name, lambda keys: found.position(keys).line if found else 1))
     if not documents.readable:

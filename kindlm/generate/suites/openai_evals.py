@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
 from typing import Any
@@ -27,8 +27,7 @@ from kindlm.generate.suites import Files, LeftOutError, Part, excerpt_of, json_v
 
 TITLE = "OpenAI Evals"
 
-_CHAT = {"user": "{{input}}"}
-_WITH_SYSTEM = {"system": "{{system}}", **_CHAT}
+_PROMPT = {"system": "{{system}}", "user": "{{input}}"}
 
 
 def reads(document: Part) -> bool:
@@ -78,9 +77,9 @@ class _Reader:
                 continue
             if equivalent.different:
                 self.suite.differ(place, f"`{kind}`. {equivalent.different}")
-        prompt = "with-system" if "system" in section else "message"
-        self.prompts[prompt] = _WITH_SYSTEM if "system" in section else _CHAT
         variables = {{"user": "input"}.get(role, role): text for role, text in section.items()}
+        prompt = "with-system" if "system" in section else "message"
+        self.prompts[prompt] = {role: _PROMPT[role] for role in section}
         self.suite.add(part, {"name": name, "prompt": prompt, "vars": variables}, checks)
 
     def finished(
@@ -207,46 +206,39 @@ _ANSWER = re.compile(r"\{\{\s*sample\.output_text\s*\}\}")
 _VARIABLE = re.compile(r"\{\{([^{}]*)\}\}")
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """A row of the data; the templates of the eval refer to `item`."""
+def _filled(template: str, item: Any, answer: str | None = None) -> str:
+    """Return a template filled in with the `item` of a row; `answer` replaces that to the row.
 
-    part: Part
-    item: Mapping[str, Any]
+    Raises:
+        LeftOutError: it refers to anything but a scalar of the row.
+    """
 
-    def fill(self, template: str, answer: str | None = None) -> str:
-        """Return a template filled in; `answer` replaces the answer to the row.
+    def value(found: re.Match[str]) -> str:
+        if answer is not None and _ANSWER.fullmatch(found[0]):
+            return answer
+        value: Any = {"item": item}
+        for key in found[1].strip().split("."):
+            value = value.get(key) if isinstance(value, Mapping) else None
+        if value is None or isinstance(value, Mapping | list):
+            raise LeftOutError(f"the template {excerpt_of(found[0])}", "Name a text of the row")
+        return value if isinstance(value, str) else str(value).lower()
 
-        Raises:
-            LeftOutError: it refers to anything but a scalar of the row.
-        """
-
-        def value(found: re.Match[str]) -> str:
-            if answer is not None and _ANSWER.fullmatch(found[0]):
-                return answer
-            value: Any = {"item": self.item}
-            for key in found[1].strip().split("."):
-                value = value.get(key) if isinstance(value, Mapping) else None
-            if value is None or isinstance(value, Mapping | list):
-                what = f"the template {excerpt_of(found[0])}"
-                raise LeftOutError(what, "Name a text of the row")
-            return value if isinstance(value, str) else str(value).lower()
-
-        return _VARIABLE.sub(value, template)
-
-    def section(self, template: Any) -> dict[str, str]:
-        return {role: self.fill(text) for role, text in prompt_section(template).items()}
+    return _VARIABLE.sub(value, template)
 
 
-def _reference(grader: Part, row: _Row) -> str:
+def _section(template: Any, item: Any) -> dict[str, str]:
+    return {role: _filled(text, item) for role, text in prompt_section(template).items()}
+
+
+def _reference(grader: Part, item: Any) -> str:
     if not _ANSWER.fullmatch(grader.text("input") or ""):
         raise LeftOutError("a check of something else than `{{sample.output_text}}`", PYTHON)
-    return row.fill(grader.text("reference") or "")
+    return _filled(grader.text("reference") or "", item)
 
 
-def _string_check(grader: Part, row: _Row, checks: Checks) -> None:
+def _string_check(grader: Part, item: Any, checks: Checks) -> None:
     operation = grader.text("operation")
-    reference = _reference(grader, row)
+    reference = _reference(grader, item)
     if operation in ("eq", "ne"):
         checks.add_equal(reference, negated=operation == "ne")
     elif operation in ("like", "ilike"):
@@ -255,36 +247,36 @@ def _string_check(grader: Part, row: _Row, checks: Checks) -> None:
         raise LeftOutError(f"the operation {excerpt_of(operation)}", PYTHON)
 
 
-def _text_similarity(grader: Part, row: _Row, checks: Checks) -> None:
+def _text_similarity(grader: Part, item: Any, checks: Checks) -> None:
     if grader.text("evaluation_metric") != "cosine":
         raise LeftOutError(f"the metric `{grader.text('evaluation_metric')}`", PYTHON)
-    checks.add_similar(_reference(grader, row), grader.number("pass_threshold"))
+    checks.add_similar(_reference(grader, item), grader.number("pass_threshold"))
 
 
-def _instructions(grader: Part, row: _Row) -> str:
+def _instructions(grader: Part, item: Any) -> str:
     contents = (each.get("content") for each in grader.items("input"))
     templates = [message_text(part.value) for part in contents if part is not None]
-    text = "\n\n".join(row.fill(each, "(the agent's last answer)") for each in templates)
+    text = "\n\n".join(_filled(each, item, "(the agent's last answer)") for each in templates)
     if not text.strip():
         raise LeftOutError("a grader without instructions")
     return text
 
 
-def _label_model(grader: Part, row: _Row, checks: Checks) -> None:
+def _label_model(grader: Part, item: Any, checks: Checks) -> None:
     passing = ", ".join(str(each.value) for each in grader.items("passing_labels"))
     if not passing:
         raise LeftOutError("a grader without `passing_labels`")
     criterion = f"By these instructions, the label is one of: {passing}.\n\n"
-    checks.add("judge", {"criteria": criterion + _instructions(grader, row)})
+    checks.add("judge", {"criteria": criterion + _instructions(grader, item)})
 
 
-def _score_model(grader: Part, row: _Row, checks: Checks) -> None:
+def _score_model(grader: Part, item: Any, checks: Checks) -> None:
     ends = [each.value for each in grader.items("range")] or [0, 1]
     threshold = grader.number("pass_threshold")
     if len(ends) != 2 or not all(type(end) in (int, float) for end in ends) or ends[0] >= ends[1]:
         raise LeftOutError("a `range` without two ends", "Write it as [0, 1]")
     low, high = ends
-    judge: dict[str, Any] = {"criteria": _instructions(grader, row)}
+    judge: dict[str, Any] = {"criteria": _instructions(grader, item)}
     if threshold is not None:
         judge["minScore"] = round(min((threshold - low) / (high - low), 1), 6)
         if judge["minScore"] <= 0:
@@ -325,16 +317,17 @@ def _read_platform(reader: _Reader) -> ImportedSuite:
     if template is None:
         raise LeftOutError("no `template` of `input_messages`", "Write the messages as one")
     for number, row in enumerate(_rows(source, reader.files), start=1):
+        item = (row.get("item") or row).value
         graders = [
-            (kind, GRADERS.get(kind), grader, row)
+            (kind, GRADERS.get(kind), grader, item)
             for grader in document.items("testing_criteria")
             for kind in [grader.text("type") or ""]
         ]
-        reader.add(row.part, f"row {number}", partial(row.section, template.value), graders)
+        reader.add(row, f"row {number}", partial(_section, template.value, item), graders)
     return reader.finished(document.text("name") or "eval", None, model)
 
 
-def _rows(source: Part, files: Files) -> Iterator[_Row]:
+def _rows(source: Part, files: Files) -> list[Part]:
     content = source.get("source") or source
     rows = content.get("content")
     if content.text("type") == "file_id":
@@ -342,6 +335,4 @@ def _rows(source: Part, files: Files) -> Iterator[_Row]:
     if rows is None:
         what = f"the source {excerpt_of(content.text('type'))}"
         raise LeftOutError(what, "Write the rows as `file_content`")
-    for part in rows.items():
-        item = part.get("item")
-        yield _Row(part, item.value if item is not None else part.value)
+    return rows.items()
