@@ -177,15 +177,12 @@ class Coordinator:
     """Gives the shards of a run to workers; implements `FleetHooks` for their pushes.
 
     Attributes:
-        log: The history.
         runs: The run to continue, or None, by the number of each unfinished shard.
         bring: Runs of the history that workers need, such as baselines.
         limits: The limits for all workers together.
-        stop: Ends the run early.
         news: Called in the event loop with the runs that received events.
         earlier: Recorded runs of the same group, whose costs count.
         warn: Called once for each different warning of the workers, with its hint.
-        clock: Returns the time in seconds.
         undone: The reason for each shard that did not finish.
         ended: Those of them that user code ended; it would end any other worker as well.
         refusal: The output of a worker whose command did not begin, such as a usage error.

@@ -54,12 +54,11 @@ class ShardJob:
     """One shard of a run, for a worker.
 
     Attributes:
-        url: Address of the coordinator's history.
-        token: The token for that history, valid for this run.
+        url: Address of the coordinator's history; `token` is valid for it in this run.
         shard: Number of the shard, from 1.
         arguments: Arguments of `kindlm test` for a new shard.
         resume_arguments: Arguments, besides `--resume`, to continue a run of the shard.
-        folder: The working directory; paths in the arguments are relative to it.
+        folder: The working directory.
         environ: Variables in addition to the worker's own.
         prefix: The beginning of the name of the temporary folder.
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -12,6 +13,7 @@ from typing import TypeVar
 from kindlm.config import suite_identity
 from kindlm.config.compile import canonical, config_hash
 from kindlm.config.credentials import hide_in_options
+from kindlm.dataclass import dataclass
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, broken, misuse
 from kindlm.events.run import AgentProfiled, ScenarioGenerated
 from kindlm.generate.questions import (
@@ -113,44 +115,36 @@ _TRIES = 2
 _PROFILE_FILE = "agent-profile.yaml"
 
 
+@dataclass(eq=False)
 class GenerationScript:
     """Asks the agent and the model, and writes the files; implements `suite.Script`.
 
-    Args:
+    Attributes:
         order: what to generate.
         model: the name of the planning model, for messages.
         redact: removes secrets from texts, since an agent may repeat the key that it was called
             with.
         tell: shows a message about the progress.
-
-    Attributes:
         generated: the result; None unless files were written.
         is_unheard: whether the agent did not answer.
     """
 
-    def __init__(
-        self,
-        order: Order,
-        model: str,
-        redact: Callable[[str], str],
-        tell: Callable[[str], None],
-    ) -> None:
-        self._order = order
-        self._model = model
-        self._tell = tell
-        self._redact = redact
-        self.generated: Generated | None = None
-        self.is_unheard = False
+    order: Order
+    model: str
+    redact: Callable[[str], str]
+    tell: Callable[[str], None]
+    generated: Generated | None = field(default=None, init=False)
+    is_unheard: bool = field(default=False, init=False)
 
     async def run(self, stage: Stage) -> KindlmError | None:
         """Write the tests; see `suite.Script`."""
         sources = await self._sources(stage)
         if isinstance(sources, Err):
             return sources.error
-        self._tell(f"Asking {self._model} what the agent is for…")
+        self.tell(f"Asking {self.model} what the agent is for…")
         profile = await self._answer(
             stage,
-            partial(profile_question, sources.value, self._order.seed),
+            partial(profile_question, sources.value, self.order.seed),
             partial(read_profile, sources=sources.value),
         )
         if isinstance(profile, Err):
@@ -166,33 +160,33 @@ class GenerationScript:
             return not_written(error)
 
     async def _sources(self, stage: Stage) -> Result[Sources]:
-        order = self._order
+        order = self.order
         exchanges: list[Exchange] = []
         if order.agent is not None:
             limit = (order.agent.timeout_ms or ANSWER_MS) / 1000
-            self._tell(
+            self.tell(
                 f"Asking the agent {len(PROBES)} things; {limit:g} s at most for each answer…"
             )
-        for message in PROBES if order.agent is not None else ():
-            answer = await stage.send(message)
-            if isinstance(answer, Err):
-                self.is_unheard = True
-                return answer
-            reply = answer.value[0]
-            # Redact before cutting: the redactor does not recognise a part of a secret.
-            answered = spoken(self._redact(reply.text), _LONGEST_ANSWER)
-            names = (use.call.name for use in reply.tool_uses)
-            known = (name for name in names if is_name(name) and self._redact(name) == name)
-            exchanges.append(Exchange(message, answered, tuple(known)))
+            for message in PROBES:
+                answer = await stage.send(message)
+                if isinstance(answer, Err):
+                    self.is_unheard = True
+                    return answer
+                reply = answer.value[0]
+                # Redact before cutting: the redactor does not recognise a part of a secret.
+                answered = spoken(self.redact(reply.text), _LONGEST_ANSWER)
+                names = (use.call.name for use in reply.tool_uses)
+                known = (name for name in names if is_name(name) and self.redact(name) == name)
+                exchanges.append(Exchange(message, answered, tuple(known)))
         description, prompt = (
-            text and self._redact(text) for text in (order.description, order.system_prompt)
+            text and self.redact(text) for text in (order.description, order.system_prompt)
         )
         return Ok(Sources(description, prompt, tuple(exchanges)))
 
     async def _plan(self, stage: Stage, profile: Profile) -> Result[ReadPlan]:
         """Return the plan. If the agent has no known tools, it has no scenarios about tools."""
-        order, tools = self._order, [tool["name"] for tool in profile["tools"]]
-        self._tell(f"Planning {count(order.count, 'test')} with {self._model}…")
+        order, tools = self.order, [tool["name"] for tool in profile["tools"]]
+        self.tell(f"Planning {count(order.count, 'test')} with {self.model}…")
         categories = [name for name in order.categories if tools or name != TOOL_USE]
         if not categories:
             return Err(
@@ -227,7 +221,7 @@ class GenerationScript:
             reply = await stage.ask(question(new_token()))
             if isinstance(reply, Err):
                 return reply
-            text, ending = self._redact(reply.value.text), reply.value.finish_reason
+            text, ending = self.redact(reply.value.text), reply.value.finish_reason
             try:
                 return Ok(read(text))
             except ValueError as why:
@@ -237,7 +231,7 @@ class GenerationScript:
         return Err(error)
 
     def _write(self, stage: Stage, profile: Profile, plan: ReadPlan) -> KindlmError | None:
-        order = self._order
+        order = self.order
         chosen = in_turn(plan.scenarios, order.categories, order.count)
         if not chosen:
             why = f" Left out: {'; '.join(plan.left_out[:3])}." if plan.left_out else ""

@@ -63,8 +63,6 @@ def bodies(
     heads: Mapping[str, StreamEnd],
     withhold: Withholding | None = None,
     most: int = LONGEST_BODY,
-    *,
-    tell: Callable[[int], None] | None = lambda _: None,
 ) -> Iterator[bytes]:
     """Yield gzipped bodies with the events that a server lacks of the streams of a run.
 
@@ -73,19 +71,17 @@ def bodies(
 
     Args:
         db: The history. The next push sends what is appended meanwhile.
-        run: The run to push.
+        run: The run to push, for the header of a body.
         streams: Names of its streams in the order of `streams_of`: journals after their runs.
         heads: Where the streams end on the server, without those that it does not have.
         withhold: What to leave out; None: nothing.
         most: The limit for the bytes of a gzipped body.
-        tell: Called with the number of texts of an event that are left out for their size. None: no
-            text may be left out.
 
     Raises:
-        NotSentError: An event itself holds content to withhold, or does not fit. The bodies before
-            it may be sent.
+        NotSentError: An event itself holds content to withhold, or does not fit with its texts. The
+            bodies before it may be sent.
     """
-    new_body = partial(_Body, db, run, withhold or Withholding(), most, tell)
+    new_body = partial(_Body, db, run, withhold or Withholding(), most)
     body = new_body()
     for part in _parts(db, streams, heads):
         version = part.after
@@ -127,7 +123,6 @@ class _Body:
     run: str
     withhold: Withholding
     most: int
-    tell: Callable[[int], None] | None
     parts: dict[str, Part] = field(default_factory=dict)
     lines: list[bytes] = field(default_factory=list)
     size: int = 0
@@ -145,11 +140,9 @@ class _Body:
         refs = [ref for ref in refs_in([event.json]) if ref not in self.refs]
         texts = list(text_lines(self.db, refs, self._withheld(event)))
         line = event_line(event)
-        size, aim = len(line) + sum(map(len, texts)), min(_AIM, self.most * 4 // 5)
-        if self.lines and self.size + size > aim:
+        size = len(line) + sum(map(len, texts))
+        if self.lines and self.size + size > min(_AIM, self.most * 4 // 5):
             return False
-        if size > aim:
-            texts = self._fitting(event, texts, refs, line)
         self.lines += [*texts, line]
         self.size += size
         self.refs.update(refs)
@@ -174,33 +167,13 @@ class _Body:
         return lambda text: text == body or withhold(text)
 
     def packed(self) -> bytes:
-        """Return the gzipped body."""
-        header = header_line(self.run, self.parts.values(), self.db)
-        return _packed([header, *self.lines])
-
-    def _fitting(
-        self, event: RecordedEvent, texts: list[bytes], refs: Sequence[str], line: bytes
-    ) -> list[bytes]:
-        """Return the texts of an event in a body of its own, all withheld if they are too large.
-
-        Raises:
-            NotSentError: The event does not fit even so, or texts may not be left out.
-        """
-        part = Part(event.stream, event.version - 1, event.version)
-        header = header_line(self.run, [part], self.db)
-        withheld = list(text_lines(self.db, refs, lambda _: True))
-        for fitting in (texts, withheld) if self.tell else (texts,):
-            lines = [header, *fitting, line]
-            if sum(map(len, lines)) <= LONGEST_UNPACKED and len(_packed(lines)) <= self.most:
-                if self.tell and fitting is withheld:
-                    self.tell(len(texts))
-                return fitting
-        message = f"event {event.version:,} of {event.stream} is too large"
-        raise NotSentError(message)
-
-
-def _packed(lines: Sequence[bytes]) -> bytes:
-    return gzip.compress(b"".join(lines), 6, mtime=0)
+        """Return the gzipped body; raise `NotSentError` if its only event is too large."""
+        lines = [header_line(self.run, self.parts.values(), self.db), *self.lines]
+        packed = gzip.compress(b"".join(lines), 6, mtime=0)
+        if sum(map(len, lines)) > LONGEST_UNPACKED or len(packed) > self.most:
+            *_, (stream, _, version) = self.parts.values()
+            raise NotSentError(f"event {version:,} of {stream} is too large with its content")
+        return packed
 
 
 Allowed = Callable[[Mapping[str, frozenset[str | None]]], None]

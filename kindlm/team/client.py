@@ -86,14 +86,11 @@ class HistoryClient:
 
     Args:
         url: Address of the server; it may end in `/v1`.
-        token: Sent with each request; no error shows it.
+        token: No error shows it.
         lease: The lease of a worker on its shard, `SHARD.NUMBER`.
         patience_s: How long to repeat requests while the server is away or asks to wait.
         answer_s: Time limit of a request and its answer, besides the time for their bytes.
         wait: Waits a number of seconds between tries.
-
-    Raises:
-        ValueError: `url` is not the address of a server.
     """
 
     def __init__(
@@ -107,9 +104,7 @@ class HistoryClient:
         wait: Callable[[float], object] = time.sleep,
     ) -> None:
         address = ServerAddress.parse(url)
-        if address is None:
-            message = "not the address of a history server"
-            raise ValueError(message)
+        assert address is not None, "checked by the caller"
         self.base = address.base
         self._token = token
         self._patience_s = patience_s

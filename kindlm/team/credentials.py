@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -155,18 +154,14 @@ def save_token(login: Login, environ: Mapping[str, str], *, insecure: bool) -> R
     saved = _Saved(token=login.token, insecure=insecure)
     servers = {**found.value.servers, login.address.origin: saved}
     text = json.dumps(_File(servers=servers).model_dump(), indent=2)
+    written = path.with_name(".credentials-new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         path.parent.chmod(0o700)
-        # Only the user can read files of mkstemp.
-        number, written = tempfile.mkstemp(dir=path.parent, prefix=".credentials-")
-        try:
-            with os.fdopen(number, "w", encoding="utf-8") as file:
-                file.write(text + "\n")
-            Path(written).replace(path)
-        except BaseException:
-            Path(written).unlink(missing_ok=True)
-            raise
+        written.unlink(missing_ok=True)  # left by an interrupted login
+        written.touch(mode=0o600, exist_ok=False)
+        written.write_text(f"{text}\n", "utf-8")
+        written.replace(path)
     except OSError as error:
         why = f"{path} cannot be written: {error.strerror or error}."
         return Err(misuse(why, "Set XDG_CONFIG_HOME to a folder that you can write to."))

@@ -99,10 +99,7 @@ class _GoneError(Exception):
 class HistoryApi:
     """Answers requests to `/v1/…`.
 
-    Args:
-        log: The history.
-        tokens: The permissions and quotas of each token.
-        fleet: The coordinator of the workers that push here; None for a team's server.
+    `fleet` is the coordinator of the workers that push here; None for a team's server.
     """
 
     def __init__(

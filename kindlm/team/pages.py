@@ -17,7 +17,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from datasette.utils.asgi import Request, Response  # type: ignore[import-untyped]
@@ -33,7 +33,6 @@ from kindlm.browse.routes import (
     response,
     sent_by_own_page,
 )
-from kindlm.dataclass import dataclass
 from kindlm.reports.pages.html_document import Document, Links, notice_page
 from kindlm.team.protocol import is_loopback
 
@@ -62,28 +61,18 @@ Header = tuple[bytes, bytes]
 _READS = ("GET", "HEAD")
 
 
-@dataclass(frozen=True, slots=True)
-class Person:
-    """A person who may see the pages.
+def _person(name: str, *, may_review: bool, by_header: bool = False) -> Actor:
+    """Return a person who may see the pages, as an actor of Datasette without special rights.
 
-    Attributes:
-        name: The name of the token, or the one that the proxy sent; reviews record it.
-        may_review: Whether the person may review executions.
-        by_header: Whether the reverse proxy named the person.
+    `name` is that of the token, or the one that the proxy sent (`by_header`); reviews record it.
     """
-
-    name: str
-    may_review: bool
-    by_header: bool = False
-
-    def actor(self) -> dict[str, Any]:
-        """Return the person as an actor of Datasette, whose id has no special rights there."""
-        return {
-            "id": f"kindlm:{self.name}",
-            "name": self.name,
-            "may_review": self.may_review,
-            ACCOUNT: (self.name, LOGIN),
-        }
+    return {
+        "id": f"kindlm:{name}",
+        "name": name,
+        "may_review": may_review,
+        "by_header": by_header,
+        ACCOUNT: (name, LOGIN),
+    }
 
 
 def reviewing(actor: Actor | None) -> str | None:
@@ -111,7 +100,7 @@ class Pages:
             await self._app(scope, receive, send)
             return
         request = Request(scope, receive)
-        person = await self._person(request)
+        person = await self._person_of(request)
         answer = await self._answer(request, person)
         if answer is not None:
             await answer.asgi_send(send)
@@ -127,11 +116,11 @@ class Pages:
         inner = {
             **scope,
             "headers": _without(scope["headers"], *_CREDENTIALS),
-            "actor": person.actor(),
+            "actor": person,
         }
         await self._app(inner, receive, send_uncached)
 
-    async def _answer(self, request: Request, person: Person | None) -> Response | None:
+    async def _answer(self, request: Request, person: Actor | None) -> Response | None:
         """Return an answer of this module, None if Datasette is to answer."""
         if request.path == LOGIN:
             if request.method in _READS:
@@ -161,7 +150,7 @@ class Pages:
             return Response.html("", headers={"refresh": f"0; url={where}"} | _UNKEPT)
         return _redirect(f"{LOGIN}?{urlencode({'next': where})}")
 
-    async def _person(self, request: Request) -> Person | None:
+    async def _person_of(self, request: Request) -> Actor | None:
         if self._header is not None:
             named = [value for name, value in request.scope["headers"] if name == self._header]
             if named:
@@ -176,13 +165,12 @@ class Pages:
             return None
         return _granted(grant)
 
-    def _login_page(
-        self, person: Person | None, after: str, problem: str | None = None
-    ) -> Response:
+    def _login_page(self, person: Actor | None, after: str, problem: str | None = None) -> Response:
+        known = person or {}
         values = {
-            "person": person and person.name,
-            "may_review": person and person.may_review,
-            "by_header": person and person.by_header,
+            "person": known.get("name"),
+            "may_review": known.get("may_review"),
+            "by_header": known.get("by_header"),
             "next": after,
             "problem": problem,
         }
@@ -193,7 +181,7 @@ class Pages:
             styles=("runs", "login"),
             status=401 if problem else 200,
         )
-        links = Addresses(self._datasette, DATABASE, person.actor()) if person else Links()
+        links = Addresses(self._datasette, DATABASE, person) if person else Links()
         return response(document, links)
 
     async def _log_in(self, request: Request) -> Response:
@@ -244,18 +232,18 @@ def _without(headers: Iterable[Header], *names: bytes) -> list[Header]:
     return [header for header in headers if header[0].lower() not in names]
 
 
-def _granted(grant: Grant) -> Person | None:
+def _granted(grant: Grant) -> Actor | None:
     if grant.project is not None or "pull" not in grant.scopes:
         return None
-    return Person(grant.name, "review" in grant.scopes)
+    return _person(grant.name, may_review="review" in grant.scopes)
 
 
-def _named(values: list[bytes]) -> Person | None:
+def _named(values: list[bytes]) -> Actor | None:
     """Return the person that a header names; None with two headers: a client may have sent one."""
     name = values[0].decode("utf-8", "replace").strip()
     if len(values) != 1 or not 0 < len(name) <= _LONGEST_NAME or not name.isprintable():
         return None
-    return Person(name, may_review=True, by_header=True)
+    return _person(name, may_review=True, by_header=True)
 
 
 def _signature(grant: Grant, end: str) -> str:

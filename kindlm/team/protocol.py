@@ -120,12 +120,9 @@ _PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True, slots=True)
 class ServerAddress:
-    """The address of a server, without `/v1` at its end.
+    """The address of a server: the URL to which `/v1/…` is appended, and parts of it.
 
-    Attributes:
-        base: The URL to which paths are appended.
-        origin: Scheme, host and port; a token is saved for an origin.
-        host: The host alone.
+    `origin` has scheme, host and port; a token is saved for an origin.
     """
 
     base: str

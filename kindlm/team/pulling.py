@@ -64,17 +64,9 @@ def pull_run(
 def pull_newest(
     client: HistoryClient, db: sqlite3.Connection, path: Path, branch: str, after: Run
 ) -> Result[list[str]]:
-    """Pull the newest run, or group, of a branch that can be compared with a run.
+    """Pull the newest run, or group, of a branch that can be compared with a run; return new runs.
 
-    Args:
-        client: The server.
-        db: A reader of the history here.
-        path: The file of that history.
-        branch: The branch.
-        after: The run to compare it with, or a group as one run.
-
-    Returns:
-        The runs that are new here, or the error of the server or of a run that was refused.
+    `path` is the file of the history that `db` reads. `after` may be a group as one run.
     """
     listed = client.runs(after.project, branch, _MOST)
     if isinstance(listed, Err):

@@ -58,7 +58,6 @@ class Pushed:
         filled: Number of texts that were withheld on the server and are there now.
         withheld: Whether all content of a run was withheld by its settings.
         redacts: Whether content that patterns match was withheld.
-        too_large: Number of texts withheld because their events were too large.
         failed: By run, why it is not, or not completely, on the server.
     """
 
@@ -67,7 +66,6 @@ class Pushed:
     filled: int = 0
     withheld: bool = False
     redacts: bool = False
-    too_large: int = 0
     failed: dict[str, KindlmError] = field(default_factory=dict)
 
 
@@ -76,15 +74,12 @@ class Push:
     """Sends recorded runs, with the runs and journals that belong to them.
 
     Attributes:
-        client: The client of the server.
-        db: A reader of the history.
         texts: Whether to send content that the settings of a run exclude.
         also: Settings that apply besides those of the runs.
         now: Returns current settings of suites whose recorded ones are lost, used with `texts`.
         tell: Gets a message for each body that arrived.
         on_control: Gets a coordinator's orders. Only a worker has it. A worker withholds nothing,
             since the coordinator's history is the user's own.
-        pushed: The results so far.
         heads: Where streams end on the server, as far as known.
     """
 
@@ -99,14 +94,10 @@ class Push:
     heads: dict[str, StreamEnd] = field(default_factory=dict)
 
     def runs(self, runs: Sequence[str] | None, *, again: bool = False) -> Result[Pushed]:
-        """Push runs.
+        """Push runs; None stands for all that the server lacks or has only in part.
 
-        Args:
-            runs: Their ids; None for all runs that the server lacks or has only in part.
-            again: Whether to send all events, so that the server fills in withheld texts.
-
-        Returns:
-            The results, or the error of the first request.
+        `again` sends all events, so that the server fills in withheld texts. An error is that of
+        the first request.
         """
         db = self.db
         ends = {
@@ -142,10 +133,10 @@ class Push:
 
     def run(self, run: str, streams: Sequence[str]) -> KindlmError | None:
         """Send what the server lacks of a run's streams; return the error if that fails."""
-        most, tell = LONGEST_UNPACKED, None
+        most = LONGEST_UNPACKED
         rule: Result[Withholding] = Ok(Withholding())
         if self.on_control is None:
-            most, tell = LONGEST_BODY, self._too_large
+            most = LONGEST_BODY
             # A journal may hold notes on runs with stricter settings.
             runs = {run: None for name in streams for run in runs_of_stream(self.db, name)}
             rule = recorded_rule(self.db, [*runs], self.also, self.now, texts=self.texts)
@@ -153,7 +144,7 @@ class Push:
             return rule.error
         ends = {name: _end_of(self.db, name) for name in streams}
         try:
-            for body in bodies(self.db, run, streams, self.heads, rule.value, most, tell=tell):
+            for body in bodies(self.db, run, streams, self.heads, rule.value, most):
                 self.pushed.withheld |= rule.value.has_withheld
                 self.pushed.redacts |= rule.value.redacts
                 answered = self.client.send(body)
@@ -166,14 +157,11 @@ class Push:
                 self.tell(f"{count(self.pushed.added, 'event')} pushed …")
         except NotSentError as error:
             why = f"Run {run} was not sent whole: {error}."
-            hint = "What an event itself holds cannot be left out: the rest of the run stays here."
+            hint = "No part of an event can be left out: the rest of the run stays here."
             return KindlmError(ErrorCode.CLOUD_UPLOAD_ERROR, why, hint, details={"status": 422})
         # Events recorded meanwhile may have arrived, too; sending them again is harmless.
         self.heads |= ends
         return None
-
-    def _too_large(self, texts: int) -> None:
-        self.pushed.too_large += texts
 
 
 @dataclass(eq=False)
@@ -185,14 +173,11 @@ class LivePush:
 
     Attributes:
         client: The client of the server, without patience; it is closed at the end.
-        path: The history.
-        run: Id of the run.
         texts: Whether to send content that the settings of the run exclude.
         also: Settings that apply besides the recorded ones, such as current ones of the suites.
         every_s: Seconds between pushes, unless 200 events come sooner.
         on_control: Gets a coordinator's orders; only a worker has it.
         on_refused: Gets the error if a worker cannot push any more, such as after a lost lease.
-        pushed: The results.
         error: Why not everything arrived, None if it did.
     """
 

@@ -58,12 +58,9 @@ _OTHER_FILES = 200
 
 
 def make_app(api: HistoryApi, pages: App, database: Path) -> App:
-    """Return the application of a team's server.
+    """Return the application of a team's server; `pages` answers everything but `/v1/…`.
 
-    Args:
-        api: Answers `/v1/…`.
-        pages: Answers everything else.
-        database: The history; requests are refused once its file was replaced.
+    Requests are refused once the file of the history, `database`, was replaced.
     """
 
     async def routed(scope: Message, receive: Receive, send: Send) -> None:
@@ -82,13 +79,10 @@ def serve(app: App, listening: socket.socket, on_ready: Callable[[], None]) -> N
 
 
 class RunningServer:
-    """Serves an application from a thread while the context is open.
+    """Serves an application at `url`, from a thread, while the context is open.
 
     Raises:
         OSError: It cannot listen at this address.
-
-    Attributes:
-        url: Its address, without a slash at the end.
     """
 
     def __init__(self, app: App, host: str = "127.0.0.1", port: int = 0) -> None:

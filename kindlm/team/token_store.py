@@ -120,14 +120,9 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """The permissions of a token.
+    """The permissions of a token. `project` is the only one that it is for, None for all.
 
-    Attributes:
-        name: Name of the token.
-        scopes: Some of push, pull and review.
-        project: The only project that it is for, None for all projects.
-        id: The unique id of the token.
-        key: The SHA-256 of the token, which signs sessions.
+    `key` is the SHA-256 of the token, which signs sessions.
     """
 
     name: str

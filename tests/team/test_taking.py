@@ -22,7 +22,7 @@ from kindlm.events.codec import new_event
 from kindlm.events.run import PURGES, SEALED_HEADS, ContentsPurged, RunLabelled, RunResumed
 from kindlm.history.runs import streams_of
 from kindlm.projections import PROJECTIONS
-from kindlm.team.bodies import bodies, take_body
+from kindlm.team.bodies import NotSentError, bodies, take_body
 from kindlm.team.protocol import ApiError, PushAnswer, StreamEnd
 from kindlm.team.withholding import Withholding
 from kindlm_store import Append, EventLog, StreamLock
@@ -355,24 +355,18 @@ def test_a_run_that_names_no_project_and_a_note_of_no_run_are_of_none(
     assert asked == [{"run/odd": frozenset({None}), "journal/odd": frozenset({None})}]
 
 
-def test_texts_that_do_not_fit_into_a_body_stay_at_home(
+def test_an_event_that_does_not_fit_into_a_body_ends_the_push(
     here: History, server: EventLog, make: Any
 ) -> None:
-    noise = random.Random(1).randbytes(9_000).hex()
     large = here.run("cccc4444")
     large.suite(tests=[make.planned()])
-    large.execution(output=noise, user="small")
+    large.execution(output=random.Random(1).randbytes(9_000).hex(), user="small")
     large.interrupt()
-    told: list[int] = []
-    sent = packed(here.log, {}, "cccc4444", most=6_000, tell=told.append)
-    assert all(len(body) <= 6_000 for body in sent)
-    assert sum(told) >= 1
-    for body in sent:
-        assert isinstance(take(server, body), PushAnswer)
-    with closing(server.reader()) as db:
-        bodies_there = {body for (body,) in db.execute("SELECT body FROM contents")}
-    assert noise not in bodies_there
-    assert packed(here.log, {}, "cccc4444", most=6_000) == sent
+    with closing(here.log.reader()) as db:
+        sent = bodies(db, "cccc4444", ["run/cccc4444"], {}, most=6_000)
+        assert isinstance(take(server, next(sent)), PushAnswer)
+        with pytest.raises(NotSentError, match=r"event \d of run/cccc4444 is too large"):
+            list(sent)
 
 
 def test_clients_that_push_at_once_disturb_no_other(

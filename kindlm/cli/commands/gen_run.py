@@ -28,7 +28,6 @@ from kindlm.generate.recordings.own_run import read_execution, recorded_target
 from kindlm.generate.stand_ins import StandIns
 from kindlm.generate.suite_text import check_folder, slug, write_file
 from kindlm.generate.test_plan import Order, parse_categories, spoken
-from kindlm.history.run_view import RunView
 from kindlm.patterns import PatternError
 from kindlm.plan import Selection
 from kindlm.providers.provider_registry import check_settings
@@ -213,32 +212,24 @@ def _report(
             command = options.command(f"kindlm show {run} 1 --verbose")
             note(f"Requests and answers: {command}")
             return 1
-        folder = options.seen_from or Path()
-        for path, scenario in generated.files.items():
-            title = one_line(scenario.title)
-            sys.stdout.write(f"{_shown(folder / path)}  {scenario.category}: {title}\n")
-        sys.stdout.write(
-            f"{_shown(folder / generated.profile)}  what kindlm understood of the agent\n"
-        )
+        about = {
+            path: f"{scenario.category}: {one_line(scenario.title)}"
+            for path, scenario in generated.files.items()
+        }
+        about[generated.profile] = "what kindlm understood of the agent"
+        for path, what in about.items():
+            shown = one_line(str((options.seen_from or Path()) / path))
+            sys.stdout.write(f"{shown}  {what}\n")
         for line in generated.left_out:
             note(f"Left out: {line}")
         missing = options.count - len(generated.files)
         if missing > 0:
             note(f"The plan held {count(missing, 'test')} fewer than requested.")
-        note(f"Recorded as run {run}{_cost(view)}.")
+        cost = "; what it cost is not known"
+        if (paid := view.summary.paid).total_usd is not None:
+            cost = f": it cost {money(paid.total_usd)}{' or more' if paid.unknown else ''}"
+        note(f"Recorded as run {run}{cost}.")
     return 0
-
-
-def _cost(view: RunView) -> str:
-    paid = view.summary.paid
-    if paid.total_usd is None:
-        return "; what it cost is not known"
-    return f": it cost {money(paid.total_usd)}{' or more' if paid.unknown else ''}"
-
-
-def _shown(path: Path) -> str:
-    """Return a path with invisible characters escaped."""
-    return one_line(str(path))
 
 
 def write_recorded(options: GenOptions) -> int:

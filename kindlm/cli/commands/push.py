@@ -10,7 +10,7 @@ from pathlib import Path
 
 import typer
 
-from kindlm.cli.console import note, or_fail, show, warn
+from kindlm.cli.console import note, or_fail, show
 from kindlm.cli.history import (
     commit_named,
     db_option,
@@ -77,8 +77,6 @@ def push_command(
         note(f"Content stayed here. To send it, too: kindlm push {again}")
     if pushed.redacts:
         note(REDACTS)
-    if pushed.too_large:
-        warn(f"{count(pushed.too_large, 'text')} stayed here: no server accepts events that large.")
     if pushed.failed:
         show(pushed.failed.values())
         raise typer.Exit(1)

@@ -71,14 +71,10 @@ SELECT l.version, l.data ->> '$.status' AS status, e.id, e.test, e.target, e.rep
 
 @dataclass(frozen=True, slots=True)
 class _Shards:
-    """The shards of a run.
+    """The shards of a run: `left` to run, in order, each with the run to resume, or None.
 
-    Attributes:
-        group: The id that the shards share.
-        count: The number of all shards.
-        left: The shards to run, in order, each with the run to resume, or None.
-        earlier: The runs that the group already has.
-        needed: Other runs that workers need, such as baselines.
+    `earlier` are the runs that the group has already, and `needed` those that workers need, such as
+    baselines.
     """
 
     group: str

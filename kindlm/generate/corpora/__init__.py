@@ -39,15 +39,9 @@ _KEEPS_ITS_SECRETS: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """One attack as a test.
+    """One attack as a test, with a name that is unique in its corpus.
 
-    Attributes:
-        name: its name, unique in its corpus.
-        messages: the user's messages, in order.
-        tags: the kinds of attack that its source shows.
-        expect: the `expect` of the test.
-        system: the system text, if the attack is about it.
-        tools: the `tools` of the test.
+    `tags` are the kinds of attack that its source shows. `system` is for attacks on that text.
     """
 
     name: str

@@ -23,15 +23,9 @@ from kindlm.generate.suites.promptfoo.texts import Variables, file_value, text_o
 
 @dataclass(frozen=True, slots=True)
 class Assertion:
-    """An assertion of a test.
+    """An assertion of a test: its type without `not-`, and its value with variables filled in.
 
-    Attributes:
-        type: the type without `not-`.
-        negated: whether it has `not-`.
-        value: the value, with variables filled in.
-        threshold: the threshold, if it has one.
-        variables: the variables of the test.
-        grader: returns the id of the grading model; None for the default judge.
+    `grader` returns the id of the grading model; None for the default judge.
     """
 
     type: str
