@@ -125,18 +125,17 @@ class DaytonaProgram(StartedProgram):
         self._command = command
         self._is_started = asyncio.Event()
         self._before = ""
-        self._has_too_much = False
-        self._reader = asyncio.create_task(self._follow())
+        self._reading = asyncio.create_task(self._follow())
 
     async def started(self) -> None:
         """Wait until the program takes input."""
         waiting = asyncio.ensure_future(self._is_started.wait())
         try:
-            await asyncio.wait((waiting, self._reader), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((waiting, self._reading), return_when=asyncio.FIRST_COMPLETED)
         finally:
             waiting.cancel()
-        if self._reader.done() and not self._is_started.is_set():
-            self._reader.result()
+        if self._reading.done() and not self._is_started.is_set():
+            self._reading.result()
             reason = self._before.strip()
             raise SandboxError(f"the program did not start{': ' if reason else ''}{reason}")
 
@@ -151,14 +150,6 @@ class DaytonaProgram(StartedProgram):
             if await self.exit_code() is None:
                 raise
 
-    async def read_line(self) -> bytes | None:
-        while (line := self.lines.take()) is None:
-            if self._reader.done():
-                self._reader.result()
-                return self.lines.take_rest()
-            await self.lines.more(self._reader)
-        return line
-
     async def exit_code(self) -> int | None:
         """Return its exit code; its output is only complete once it has ended."""
         with _sdk_errors():
@@ -169,26 +160,22 @@ class DaytonaProgram(StartedProgram):
         """Do nothing: a sandbox cannot close the input of a program."""
 
     async def stop_reading(self) -> None:
-        self._reader.cancel()
-        await asyncio.gather(self._reader, return_exceptions=True)
+        self._reading.cancel()
+        await asyncio.gather(self._reading, return_exceptions=True)
 
     async def _follow(self) -> None:
         try:
             with _sdk_errors():
                 await self._process.get_session_command_logs_async(
-                    self._session, self._command, self._add_output, self._add_errors
+                    self._session,
+                    self._command,
+                    lambda text: self.lines.add(text.encode("utf-8", "replace")),
+                    self._add_errors,
                 )
         except SandboxError:
             # The SDK wraps any exception raised while it reads in an error of its own.
-            if self._has_too_much:
+            if self.lines.are_too_many:
                 raise TooMuchOutput from None
-            raise
-
-    def _add_output(self, text: str) -> None:
-        try:
-            self.lines.add(text.encode("utf-8", "replace"))
-        except TooMuchOutput:
-            self._has_too_much = True
             raise
 
     def _add_errors(self, text: str) -> None:

@@ -118,12 +118,15 @@ def placeholders(template: Any) -> Iterator[str]:
             yield from placeholders(value)
 
 
-def check_placeholders(template: Any) -> Any:
-    """Refuse a template with an unknown placeholder; returns the template."""
+def check_placeholders(template: Any, *, key: str | None = None) -> Any:
+    """Refuse a template with an unknown placeholder; returns the template.
+
+    `key` is the key of the template in the validated mapping; None if it is the validated value.
+    """
     for name in placeholders(template):
         if name not in PLACEHOLDERS and not name.startswith(("env.", "serve.")):
             hint = hint_for(name, PLACEHOLDERS, "Known")
-            raise refuse(f"has the unknown placeholder {{{{{name}}}}}", hint)
+            raise refuse(f"has the unknown placeholder {{{{{name}}}}}", hint, key=key)
     return template
 
 

@@ -89,7 +89,7 @@ class LocalProgram(StartedProgram):
         self._stdin = stdin
         self._reader = asyncio.create_task(_read(out, self.lines))
         self._readers = (self._reader, asyncio.create_task(_read(err, self.errors)))
-        self._is_at_end = False
+        self._reading = asyncio.create_task(self._read_to_end())
 
     @property
     def goes_on(self) -> bool:
@@ -102,26 +102,18 @@ class LocalProgram(StartedProgram):
             self._stdin.write(line + b"\n")
             await self._stdin.drain()
 
-    async def read_line(self) -> bytes | None:
-        while (line := self.lines.take()) is None:
-            if self._is_at_end:
-                return self.lines.take_rest()
-            await self._wait_for_more()
-        return line
-
-    async def _wait_for_more(self) -> None:
+    async def _read_to_end(self) -> None:
+        """Wait for the end of the output; raises `TooMuchOutput` if that is too much."""
         ended = asyncio.ensure_future(self._process.wait())
         try:
-            await self.lines.more(ended, self._reader)
-            has_ended = ended.done()
+            await asyncio.wait((ended, self._reader), return_when=asyncio.FIRST_COMPLETED)
         finally:
             ended.cancel()
-        if has_ended:
+        if not self._reader.done():
             # Processes that it left behind may keep the pipe open forever.
             await self.drained()
         if self._reader.done():
             self._reader.result()
-        self._is_at_end = has_ended or self._reader.done()
 
     async def exit_code(self) -> int | None:
         try:
@@ -155,10 +147,11 @@ class LocalProgram(StartedProgram):
             await self._end_group()
         finally:
             self._signal(signal.SIGKILL)
-            for reader in self._readers:
-                reader.cancel()
+            reading = (*self._readers, self._reading)
+            for task in reading:
+                task.cancel()
         await self._process.wait()
-        await asyncio.gather(*self._readers, return_exceptions=True)
+        await asyncio.gather(*reading, return_exceptions=True)
 
     async def _end_group(self) -> None:
         if not self._signal(signal.SIGTERM):

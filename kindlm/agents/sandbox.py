@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Annotated, Any, Protocol, Self
+from typing import Annotated, Protocol, Self
 
 from pydantic import AfterValidator, Field
 
@@ -37,10 +37,8 @@ def how_it_ended(code: int) -> str:
     """Return how a program ended: `ended by SIGKILL`, `ended with exit code 3`."""
     if code >= 0:
         return f"ended with exit code {code}"
-    try:
-        return f"ended by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"ended by signal {-code}"
+    names = {each.value: each.name for each in signal.Signals}
+    return f"ended by {names.get(-code, f'signal {-code}')}"
 
 
 class OutputLines:
@@ -63,6 +61,11 @@ class OutputLines:
         """Whether no output but white space waits to be read."""
         return not any(map(bytes.strip, self._lines)) and not self._begun.strip()
 
+    @property
+    def are_too_many(self) -> bool:
+        """Whether more than the limit waits."""
+        return self._waiting > self._limit
+
     def add(self, chunk: bytes) -> None:
         """Add output; raises `TooMuchOutput` if more than the limit waits."""
         self._waiting += len(chunk) - chunk.count(b"\n")
@@ -72,36 +75,31 @@ class OutputLines:
             self._lines.extend(whole)
             self._begun = bytearray(rest)
         self._arrived.set()
-        if self._waiting > self._limit:
+        if self.are_too_many:
             raise TooMuchOutput
 
-    async def more(self, *ends: asyncio.Future[Any]) -> None:
-        """Wait until output arrives, or one of the `ends` is done."""
-        self._arrived.clear()
-        arrived = asyncio.ensure_future(self._arrived.wait())
-        try:
-            await asyncio.wait((arrived, *ends), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            arrived.cancel()
+    async def next(self, reading: asyncio.Future[None]) -> bytes | None:
+        """Return the next line without its line end; None at the end of the output.
 
-    def take(self) -> bytes | None:
-        """Return the next whole line without its line end, None if there is none yet."""
+        `reading` is done at the end; this raises its exception.
+        """
+        while not self._lines and not reading.done():
+            self._arrived.clear()
+            arrived = asyncio.ensure_future(self._arrived.wait())
+            try:
+                await asyncio.wait((arrived, reading), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                arrived.cancel()
         if not self._lines:
-            return None
-        line = self._lines.popleft()
+            reading.result()
+            if not self._begun:
+                return None
+        self.is_line_ended = bool(self._lines)
+        line = self._lines.popleft() if self._lines else bytes(self._begun)
+        if not self.is_line_ended:
+            self._begun.clear()
         self._waiting -= len(line)
-        self.is_line_ended = True
         return line
-
-    def take_rest(self) -> bytes | None:
-        """Return the output after the last line end, None if there is none."""
-        rest = bytes(self._begun)
-        self._begun.clear()
-        self._waiting -= len(rest)
-        if not rest:
-            return None
-        self.is_line_ended = False
-        return rest
 
 
 _LOG_BYTES = 16_384
@@ -125,8 +123,11 @@ class SandboxError(Exception):
 class StartedProgram(ABC):
     """A running program, whose output is read into `lines` and `errors` all the time.
 
-    All methods raise `SandboxError` if the sandbox itself fails.
+    A subclass sets `_reading`, which is done at the end of its output. All methods raise
+    `SandboxError` if the sandbox itself fails.
     """
+
+    _reading: asyncio.Future[None]
 
     def __init__(self, limit: int, errors: LastOutput | None = None) -> None:
         self.lines = OutputLines(limit)
@@ -144,12 +145,12 @@ class StartedProgram(ABC):
     async def write_line(self, line: bytes) -> None:
         """Write a line and a line end; a closed input is not an error."""
 
-    @abstractmethod
     async def read_line(self) -> bytes | None:
         """Return its next line without the line end, None at the end of its output.
 
         Raises `TooMuchOutput` if more than the limit waits.
         """
+        return await self.lines.next(self._reading)
 
     @abstractmethod
     async def exit_code(self) -> int | None:
@@ -228,19 +229,20 @@ class ProgramWho(Who):
         The exception is TimeoutError, TooMuchOutput or SandboxError, or OSError or ValueError at
         the start of the program.
         """
-        if isinstance(raised, TooMuchOutput):
-            return self.program_failure(TOO_MUCH, log, printed=printed)
-        if isinstance(raised, SandboxError):
-            what = f"failed with its sandbox, {self.quote(str(raised))}"
-            return self.program_failure(what, log, printed=printed)
-        if isinstance(raised, TimeoutError):
-            return self.failed(
-                f"{self.title}: {self.program} did not answer within {timeout_s * 1000:.0f} ms",
-                "Raise `timeoutMs` of the agent or of `defaults`, or check what it waits for: it "
-                "must end its answer with a line end, and flush it",
-                code=ErrorCode.PROVIDER_TIMEOUT,
-                body="\n".join(filter(None, (printed, log))),
-            )
+        match raised:
+            case TooMuchOutput():
+                return self.program_failure(TOO_MUCH, log, printed=printed)
+            case SandboxError():
+                what = f"failed with its sandbox, {self.quote(str(raised))}"
+                return self.program_failure(what, log, printed=printed)
+            case TimeoutError():
+                return self.failed(
+                    f"{self.title}: {self.program} did not answer within {timeout_s * 1000:.0f} ms",
+                    "Raise `timeoutMs` of the agent or of `defaults`, or check what it waits for: "
+                    "it must end its answer with a line end, and flush it",
+                    code=ErrorCode.PROVIDER_TIMEOUT,
+                    body="\n".join(filter(None, (printed, log))),
+                )
         reason = (raised.strerror if isinstance(raised, OSError) else None) or str(raised)
         return self.failed(
             f"{self.title}: {self.program} could not be started: {self.quote(reason)}",

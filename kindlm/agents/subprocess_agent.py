@@ -32,6 +32,7 @@ from kindlm.agents.command import run_once
 from kindlm.agents.http_request import (
     PLACEHOLDERS,
     ascii_json,
+    check_placeholders,
     last_user_text,
     make_body,
     placeholders,
@@ -62,7 +63,6 @@ from kindlm.ports import AgentReply, AgentRequest, ConversationSpoilt
 from kindlm.section import CommandLine, Maybe, Text
 from kindlm.spelling import Spelling
 from kindlm.strict_json import as_text
-from kindlm.suggestions import hint_for
 from kindlm.suite import AgentTarget
 from kindlm.transcript import Role
 from kindlm.values import refuse
@@ -96,21 +96,13 @@ class Program(ProgramOptions):
 
     @model_validator(mode="after")
     def _can_be_filled(self) -> Self:
-        names = [name for name in placeholders(self.words) if not name.startswith(_LATER)]
-        if not self.one_shot:
-            if misplaced := next((name for name in names if name in PLACEHOLDERS), None):
-                message = (
-                    f"has {{{{{misplaced}}}}}, which has no effect: such a program reads JSON lines"
-                )
-                raise refuse(message, "Add `oneShot: true`, or remove it", key="command")
-            return self
-        if any(not name.startswith(_LATER) for name in placeholders(self.words[0])):
-            message = "starts with a placeholder: a message cannot name the program"
-            raise refuse(message, "Put it into an argument", key="command")
-        if unknown := next((name for name in names if name not in PLACEHOLDERS), None):
-            hint = hint_for(unknown, PLACEHOLDERS, "Known")
-            message = f"has the unknown placeholder {{{{{unknown}}}}}"
-            raise refuse(message, hint, key="command")
+        if self.one_shot:
+            check_placeholders(self.words, key="command")
+        elif misplaced := next((it for it in placeholders(self.words) if it in PLACEHOLDERS), None):
+            message = (
+                f"has {{{{{misplaced}}}}}, which has no effect: such a program reads JSON lines"
+            )
+            raise refuse(message, "Add `oneShot: true`, or remove it", key="command")
         return self
 
     @classmethod
@@ -143,10 +135,6 @@ class Program(ProgramOptions):
         if self.sandbox == "local":
             hint = f"Add `{spelling.line('sandbox', 'daytona')}`, or remove it"
             yield "snapshot", "without a sandbox", hint
-
-
-_LATER = ("env.", "serve.")
-"""Prefixes of placeholders that kindlm fills in before the program starts."""
 
 
 _log = logging.getLogger(__name__)
@@ -213,10 +201,10 @@ class OneShotAgent(_ProgramAgent):
 
 def _filled(words: Sequence[str], request: AgentRequest) -> tuple[list[str], bytes]:
     """Return the words without placeholders, and the input: the message if there were none."""
-    if not any(placeholders(list(words))):
+    if not any(placeholders(words[1:])):
         return list(words), last_user_text(request).encode("utf-8", "replace")
-    values = make_body(request, "message", list(words))
-    return list(map(as_text, values)), b""
+    program, *rest = words  # a message cannot name the program
+    return [program, *map(as_text, make_body(request, "message", rest))], b""
 
 
 def _not_sent(words: Sequence[str], request: AgentRequest) -> tuple[str, ...]:
