@@ -21,9 +21,9 @@ import logging
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
-from kindlm.agents.agent_failures import AgentFailure
+from kindlm.agents.agent_failures import AgentFailure, Who
 from kindlm.agents.http_request import ascii_json, last_user_text
 from kindlm.agents.reply_parts import AGENT_RULE, UnreadableReply, first_text, lookup
 from kindlm.agents.reply_reading import agent_reply, read_spent
@@ -34,12 +34,13 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.suite import AgentTarget
 from kindlm.transcript import UNNAMED, ToolCall, ToolUse
-from kindlm.wires import objects, parse_object
+from kindlm.wires import object_or_empty, objects, parse_object
 
 _log = logging.getLogger(__name__)
 
 _OPENAI_URL = "https://api.openai.com/v1"
 _KEY = "OPENAI_API_KEY"
+_ASSISTANT = "OPENAI_ASSISTANT_ID"
 _WORKING = frozenset({"queued", "in_progress", "cancelling"})
 _ENDED = frozenset({"failed", "expired", "cancelled", "incomplete"})
 _FUNCTION = "function"
@@ -64,23 +65,22 @@ class Assistants(Served):
     assistant_id: AssistantId = None
 
     def open(self, target: AgentTarget, environ: Mapping[str, str]) -> AssistantsAgent:
-        base_url = target.endpoint or environ.get("OPENAI_BASE_URL") or _OPENAI_URL
-        server = http_target(replace(target, endpoint=base_url))
-        who = server.who
-        headers = {"OpenAI-Beta": "assistants=v2", **server.headers}
-        is_authorized = any(name.lower() == "authorization" for name in server.headers)
-        if _is_openai(target.endpoint) and not is_authorized:
+        base_url, headers = self._address(target.endpoint, environ), dict(target.headers)
+        takes_key = not target.endpoint or _is_openai(target.endpoint)
+        if takes_key and "authorization" not in map(str.lower, headers):
             key = environ.get(_KEY, "").strip()
-            if not (key and key.isascii() and key.isprintable()):
-                problem = "contains characters that are not valid in a key" if key else "is not set"
-                message = f"{who.title}: {_KEY} {problem}"
-                hint = f"Set {_KEY} in your environment or .env file"
-                raise AgentFailure(who.failed(message, hint, code=ErrorCode.PROVIDER_AUTH_ERROR))
+            if not key:
+                who, hint = Who(target.id), f"Set {_KEY} in your environment or .env file"
+                code, message = ErrorCode.PROVIDER_AUTH_ERROR, f"{who.title}: {_KEY} is not set"
+                raise AgentFailure(who.failed(message, hint, code=code))
             headers["Authorization"] = f"Bearer {key}"
-            who = replace(who, secrets=frozenset({*who.secrets, key}))
-        server = HttpTarget(who, base_url.rstrip("/"), headers)
-        assistant = self.assistant_id or environ.get("OPENAI_ASSISTANT_ID")
-        return AssistantsAgent(server, self, assistant)
+        server = http_target(replace(target, endpoint=base_url.rstrip("/"), headers=headers))
+        server = replace(server, headers={"OpenAI-Beta": "assistants=v2", **server.headers})
+        return AssistantsAgent(server, self, self.assistant_id or environ.get(_ASSISTANT))
+
+    @staticmethod
+    def _address(endpoint: str, environ: Mapping[str, str]) -> str:
+        return endpoint or environ.get("OPENAI_BASE_URL") or _OPENAI_URL
 
     def accepts(self) -> str:
         return "application/json"
@@ -92,12 +92,7 @@ class Assistants(Served):
 
     def advice(self, endpoint: str, environ: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
         """Warn that OpenAI itself no longer serves the API."""
-        base_url = endpoint or environ.get("OPENAI_BASE_URL") or _OPENAI_URL
-        try:
-            is_openai = urlsplit(base_url).hostname == urlsplit(_OPENAI_URL).hostname
-        except ValueError:  # another message says that it is not a URL
-            return
-        if is_openai:
+        if _is_openai(self._address(endpoint, environ)):
             yield (
                 "ended_upstream",
                 "OpenAI ended the Assistants API on 2026-08-26",
@@ -155,20 +150,19 @@ class AssistantsAgent(ServedAgent):
 
     async def _answered(self, request: AgentRequest, assistant: str) -> AgentReply:
         if self._thread is None:
-            self._thread = _id(await self._object("/threads", {}))
+            self._thread = f"/threads/{_quoted_id(await self._object('/threads', {}))}"
         message = {"role": "user", "content": last_user_text(request)}
-        await self._object(self._place("messages"), message)
-        run = await self._object(self._place("runs"), {"assistant_id": assistant})
-        self._run = _id(run)
-        pause_s = _FIRST_PAUSE_S
+        await self._object(f"{self._thread}/messages", message)
+        run = await self._object(f"{self._thread}/runs", {"assistant_id": assistant})
+        run_id, at = run.get("id"), f"{self._thread}/runs/{_quoted_id(run)}"
+        self._run, pause_s = at, _FIRST_PAUSE_S
         while True:
             status = str(run.get("status"))
             if status == "completed":
-                return await self._reply(request, run)
+                return await self._reply(request, run, run_id, at)
             if status == "requires_action":
-                if request.answer_tool is None:
-                    raise AgentFailure(self._no_simulated_tools(run))
-                run = await self._answer_tools(request, run)
+                outputs = {"tool_outputs": await self._tool_outputs(request, run, at)}
+                run = await self._object(f"{at}/submit_tool_outputs", outputs)
                 pause_s = _FIRST_PAUSE_S
                 continue
             if status in _ENDED:
@@ -178,24 +172,24 @@ class AssistantsAgent(ServedAgent):
                 raise UnreadableReply(f"its run has the unknown status {status!r}")
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
-            run = await self._object(self._of_run())
+            run = await self._object(at)
 
-    async def _answer_tools(self, request: AgentRequest, run: Json) -> dict[str, Any]:
-        assert request.answer_tool is not None
+    async def _tool_outputs(self, request: AgentRequest, run: Json, at: str) -> list[Json]:
+        """Return the simulated results of the functions that a run requests."""
         calls = _asked_calls(run)
+        if request.answer_tool is None:
+            raise AgentFailure(self._no_simulated_tools(calls, run))
         # The run may also have called tools of the server.
-        done = [call for step in await self._steps() for call in _calls(step)]
+        done = [call for step in await self._steps(at) for call in _calls(step)]
         of_server = sum(call.get("type") != _FUNCTION for call in done)
         answers = await asyncio.gather(*(request.answer_tool(call, of_server) for call in calls))
-        outputs = []
-        for call, answer in zip(calls, answers, strict=True):
-            self._simulated[call.id] = answer.use
-            outputs.append({"tool_call_id": call.id, "output": answer.text})
-        return await self._object(self._of_run("submit_tool_outputs"), {"tool_outputs": outputs})
+        answered = list(zip(calls, answers, strict=True))
+        self._simulated |= {call.id: answer.use for call, answer in answered}
+        return [{"tool_call_id": call.id, "output": answer.text} for call, answer in answered]
 
-    async def _steps(self) -> list[Json]:
+    async def _steps(self, at: str) -> list[Json]:
         listed = await self._list(
-            self._of_run("steps"),
+            f"{at}/steps",
             order="asc",
             **{"include[]": "step_details.tool_calls[*].file_search.results[*].content"},
         )
@@ -204,13 +198,13 @@ class AssistantsAgent(ServedAgent):
             listed.reverse()
         return sorted(listed, key=_created)
 
-    async def _reply(self, request: AgentRequest, run: Json) -> AgentReply:
-        steps = await self._steps()
-        messages = await self._list(self._place("messages"), order="desc", run_id=self._run)
+    async def _reply(self, request: AgentRequest, run: Json, run_id: Any, at: str) -> AgentReply:
+        steps = await self._steps(at)
+        messages = await self._list(f"{self._thread}/messages", order="desc", run_id=run_id)
         of_run = (
             message
             for message in messages  # the newest first
-            if message.get("role") == "assistant" and message.get("run_id") in (None, self._run)
+            if message.get("role") == "assistant" and message.get("run_id") in (None, run_id)
         )
         texts = (
             lookup(part, path)
@@ -233,8 +227,8 @@ class AssistantsAgent(ServedAgent):
             reports_tools=True,
         )
 
-    def _no_simulated_tools(self, run: Json) -> KindlmError:
-        names = ", ".join(dict.fromkeys(self._who.quote(call.name) for call in _asked_calls(run)))
+    def _no_simulated_tools(self, calls: list[ToolCall], run: Json) -> KindlmError:
+        names = ", ".join(dict.fromkeys(self._who.quote(call.name) for call in calls))
         return self._who.failed(
             f"{self._who.title} requests the results of its functions ({names}),"
             " but the test simulates no tools",
@@ -259,15 +253,6 @@ class AssistantsAgent(ServedAgent):
             body=json.dumps(run),
         )
 
-    def _place(self, *parts: str) -> str:
-        """Return a path on the thread, with quoted ids, which come from the server."""
-        assert self._thread is not None
-        return "/" + "/".join(quote(part, safe="") for part in ("threads", self._thread, *parts))
-
-    def _of_run(self, *parts: str) -> str:
-        assert self._run is not None
-        return self._place("runs", self._run, *parts)
-
     async def _object(self, path: str, body: Json | None = None, **query: Any) -> dict[str, Any]:
         """Return the object in an answer; raises `UnreadableReply` for anything else."""
         url = f"{self._url}{path}?{urlencode(query)}" if query else f"{self._url}{path}"
@@ -288,29 +273,26 @@ class AssistantsAgent(ServedAgent):
 
     async def _cancel(self) -> None:
         """Cancel a run that may be active, since it costs money; failures are logged."""
-        if self._run is None or self._thread is None:
+        run, self._run = self._run, None
+        if run is None:
             return
-        cancel, self._run = self._of_run("cancel"), None
         try:
             async with asyncio.timeout(_CANCEL_S):
-                await self._object(cancel, {})
+                await self._object(f"{run}/cancel", {})
         except (TimeoutError, AgentFailure, UnreadableReply):
             _log.warning("A run of agent %r could not be cancelled", self._who.name)
 
 
-def _id(created: Json) -> str:
+def _quoted_id(created: Json) -> str:
+    """Return the id of an object, quoted for a path, since it comes from the server."""
     found = first_text(created.get("id"))
     if found is None:
         raise UnreadableReply("the created object has no `id`")
-    return found
+    return quote(found, safe="")
 
 
-def _is_openai(endpoint: str) -> bool:
-    """Return whether an endpoint is that of OpenAI, or is not configured."""
-    if not endpoint:
-        return True
-    parts, openai = urlsplit(endpoint), urlsplit(_OPENAI_URL)
-    return (parts.scheme, parts.netloc) == (openai.scheme, openai.netloc)
+def _is_openai(url: str) -> bool:
+    return f"{url}/".startswith("https://api.openai.com/")
 
 
 def _asked_calls(run: Json) -> list[ToolCall]:
@@ -328,21 +310,19 @@ def _tool_use(step: Json, call: Json, simulated: Mapping[str, ToolUse], place: s
         return simulated[call_id]
     name = first_text(call.get("type")) or UNNAMED
     value = call.get(name)
-    details = value if isinstance(value, dict) else {}
+    details = object_or_empty(value)
+    tool_call = ToolCall.parse(call_id, name, {})
     match name:
         case "function":
             tool_call = read_tool_use({**call, "id": call_id}).call
             response = details.get("output")
         case "code_interpreter":
-            tool_call = ToolCall.parse(call_id, name, {"input": details.get("input")})
+            tool_call = replace(tool_call, arguments={"input": details.get("input")})
             response = _code_output(details.get("outputs"))
-        case "file_search" | "retrieval":
-            options = details.get("ranking_options")
-            arguments = {"ranking_options": options} if options else {}
-            tool_call = ToolCall.parse(call_id, name, arguments)
+        case "file_search":
             response = details.get("results")
         case _:
-            tool_call, response = ToolCall.parse(call_id, name, {}), value
+            response = value
     failure = lookup(step, "last_error.message")
     if response is None and isinstance(failure, str):
         response = {"error": failure}
