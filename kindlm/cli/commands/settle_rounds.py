@@ -18,7 +18,7 @@ from pathlib import Path
 from kindlm.cli.commands.settle import SettleOptions
 from kindlm.cli.console import note
 from kindlm.engine.stop import Stop
-from kindlm.history.diff.evidence_values import CheckKey, TestPair
+from kindlm.history.diff.evidence_values import CheckPair, TestPair
 from kindlm.history.diff.samples import Attempts
 from kindlm.history.run_view import RunView
 from kindlm.history.settling import (
@@ -51,8 +51,7 @@ _ALL = "SELECT json_group_array(id) FROM runs WHERE mode = 'settled' AND source_
 class SettledPair:
     """Two runs, with the tests that both ran, and the record of the run that is repeated.
 
-    `attempts` are the attempts that count, if executions were rerun. `labels` are the checks that
-    passed less often, as shown.
+    `attempts` are the attempts that count, if executions were rerun.
     """
 
     before: str
@@ -61,34 +60,26 @@ class SettledPair:
     tests: Mapping[QualifiedName, TestPair]
     threshold: float | None
     recorded: Unfinished
-    labels: Mapping[tuple[QualifiedName, CheckKey], str]
 
-    @property
-    def repeated(self) -> str:
-        """The run that repeats are added to."""
-        return self.recorded.run
-
-
-def wanted_suspects(
-    db: sqlite3.Connection, pair: SettledPair, options: SettleOptions
-) -> list[Suspect]:
-    """Return the current state of suspected tests that `--test` selects."""
-    found = suspects(
-        pair.tests,
-        read_added(db, [pair.after], pair.attempts),
-        pair.threshold,
-        read_added(db, [pair.before], pair.attempts),
-        both=options.grows_both,
-    )
-    parts = [part.casefold() for part in options.tests]
-    return [
-        test
-        for test in found
-        if not parts
-        or any(
-            part in name.casefold() for part in parts for name in (test.key.suite, test.key.name)
+    def suspects(self, db: sqlite3.Connection, options: SettleOptions) -> list[Suspect]:
+        """Return the current state of suspected tests that `--test` selects."""
+        found = suspects(
+            self.tests,
+            read_added(db, [self.after], self.attempts),
+            self.threshold,
+            read_added(db, [self.before], self.attempts),
+            both=options.grows_both,
         )
-    ]
+        parts = [part.casefold() for part in options.tests] or [""]
+        return [
+            test
+            for test in found
+            if any(
+                part in name.casefold()
+                for part in parts
+                for name in (test.key.suite, test.key.name)
+            )
+        ]
 
 
 @dataclass(slots=True)
@@ -113,55 +104,48 @@ class Rounds:
 
     async def next(self, db: sqlite3.Connection, plan: Plan, stop: Stop) -> Plan | None:
         """Return the next repeats of the tests of the plan; None at the end."""
-        while True:
-            found = wanted_suspects(db, self.pair, self.options)
-            if self._rounds and self.options.of_before:
-                return None
+        is_of_before = self.options.of_before
+        while not (self._rounds and is_of_before):
+            found = self.pair.suspects(db, self.options)
             if self._rounds:
-                still = sum(test.is_open for test in found)
-                of = count(len(found), "suspected test")
-                note(f"Round {self._rounds}: {still:,} of {of} still open")
-                for test in found:
-                    name = f"{test.key.name} · {test.key.target}"
-                    standing = "open" if test.is_open else test.standing or "scores only"
-                    note(f"  {name}  {counts_text(test.rate)}  {standing}")
-            before, after = self._shares(found)
-            added = sum(len(test.rate.added) + len(test.rate.added_before) for test in found)
+                self._note_round(found)
+            left = (self.options.max_runs or sys.maxsize) - self._planned - self._planned_before
+            before: dict[QualifiedName, int] = {}
+            if self.options.grows_both:
+                before, after = share_out_both(found, left if is_of_before else left // 2)
+            else:
+                after = share_out(found, AT_A_TIME, left)
+            earlier, self._added = self._added, sum(_added(test.rate) for test in found)
             if any(test.is_open for test in found):
-                self.ended = self._end(added, used_up=not (before or after))
+                if self._added == earlier:
+                    self.is_stuck = True
+                    self.ended = f"No repeat of the last round was answered: kindlm show {self.run}"
+                elif not (before or after):
+                    self.ended = f"--max-runs {self.options.max_runs} is used up."
             if self.ended or not (before or after):
-                return None
-            self._added = added
+                break
             self._rounds += 1
             if self.of_before is not None and before:
                 repeats = sum(before.values())
                 self._planned_before += repeats
-                if why := await self.of_before.add(db, self.database, repeats, stop):
-                    self.is_stuck = True
-                    self.ended = why
-                    return None
-            shares = before if self.options.of_before else after
-            if shares:
+                self.ended = await self.of_before.add(db, self.database, repeats, stop)
+                self.is_stuck = self.ended is not None
+                if self.is_stuck:
+                    break
+            if shares := before if is_of_before else after:
                 following = plan_repeats(plan, self._numbers(db, shares), self._planned)
                 self._planned += len(following)
                 return following
+        return None
 
-    def _shares(
-        self, found: Sequence[Suspect]
-    ) -> tuple[dict[QualifiedName, int], dict[QualifiedName, int]]:
-        """Return the next numbers of repeats of BEFORE and AFTER, within the budget."""
-        most = self.options.max_runs
-        left = sys.maxsize if most is None else most - self._planned - self._planned_before
-        if self.options.grows_both:
-            return share_out_both(found, left if self.options.of_before else left // 2)
-        return {}, share_out(found, AT_A_TIME, left)
-
-    def _end(self, added: int, *, used_up: bool) -> str | None:
-        """Return why the rounds end with an open test; None if they continue."""
-        if added == self._added:
-            self.is_stuck = True
-            return f"No repeat of the last round was answered: kindlm show {self.run}"
-        return f"--max-runs {self.options.max_runs} is used up." if used_up else None
+    def _note_round(self, found: Sequence[Suspect]) -> None:
+        still = sum(test.is_open for test in found)
+        of = count(len(found), "suspected test")
+        note(f"Round {self._rounds}: {still:,} of {of} still open")
+        for test in found:
+            name = f"{test.key.name} · {test.key.target}"
+            standing = "open" if test.is_open else test.standing or "scores only"
+            note(f"  {name}  {counts_text(test.rate)}  {standing}")
 
     def _numbers(
         self, db: sqlite3.Connection, shares: Mapping[QualifiedName, int]
@@ -170,19 +154,21 @@ class Rounds:
 
         No number is used twice, so that each repeat is an independent sample.
         """
-        added = read_added(db, [self.pair.repeated], self.pair.attempts)
-        numbers = {}
-        for key, share in shares.items():
-            planned = max(
-                test.repeat
-                for suite in self.pair.recorded.started.values()
-                if (suite.project, suite.suite) == (key.project, key.suite)
-                for test in suite.tests
-                if (test.name, test.target) == (key.name, key.target)
-            )
-            last = max(added.get(key, AddedRepeats()).last, planned)
-            numbers[key] = range(last + 1, last + 1 + share)
-        return numbers
+        recorded = self.pair.recorded
+        added = read_added(db, [recorded.run], self.pair.attempts)
+        last: dict[QualifiedName, int] = {
+            key: added.get(key, AddedRepeats()).last for key in shares
+        }
+        for suite in recorded.started.values():
+            for test in suite.tests:
+                key = QualifiedName(suite.project, suite.suite, test.name, test.target)
+                if key in last:
+                    last[key] = max(last[key], test.repeat)
+        return {key: range(last[key] + 1, last[key] + 1 + share) for key, share in shares.items()}
+
+
+def _added(rate: CheckPair) -> int:
+    return len(rate.added) + len(rate.added_before)
 
 
 class RepeatsOfBefore:
@@ -204,9 +190,8 @@ class RepeatsOfBefore:
 
     def check(self, database: Path) -> bool:
         """Return whether the folder holds the suites that BEFORE ran."""
-        command = [*self._command(database), "--dry-run"]
         done = subprocess.run(
-            command,
+            [*self._command(database), "--dry-run"],
             cwd=self._folder,
             env=self._environ,
             stdin=subprocess.DEVNULL,
@@ -256,17 +241,13 @@ class RepeatsOfBefore:
         runs = db.execute(_SINCE, (self._pair.before, self._earlier)).fetchall()
         found = [RunView(db, row[0]).summary for row in runs]
         costs = [each.paid.whole_usd for each in found]
-        known = [cost for cost in costs if cost is not None]
-        return (
-            sum(summary.executions.tested for summary in found),
-            sum(known) if len(known) == len(costs) else None,
-        )
+        cost = None if None in costs else sum(filter(None, costs))
+        return sum(summary.executions.tested for summary in found), cost
 
     def _command(self, database: Path) -> list[str]:
         command = [*KINDLM, "settle", "--of-before", "--no-progress"]
         command += [self._pair.before, self._pair.after, "--db", str(database)]
-        for name in self._options.tests:
-            command += ["--test", name]
+        command += [word for name in self._options.tests for word in ("--test", name)]
         if self._options.concurrency is not None:
             command += ["--concurrency", str(self._options.concurrency)]
         return command

@@ -14,7 +14,6 @@ from kindlm.cli.commands.settle_rounds import (
     RepeatsOfBefore,
     Rounds,
     SettledPair,
-    wanted_suspects,
 )
 from kindlm.cli.console import is_interactive, note, or_fail, refuse, show
 from kindlm.cli.history import (
@@ -74,15 +73,15 @@ def settle_runs(options: SettleOptions) -> int:
             diff.pairs,
             threshold,
             read_unfinished(db, before if options.of_before else after),
-            {
-                (test.key, check.key): check_name(check)
-                for test in diff.tests
-                if test.evidence.dropped_checks
-                for check in diff.details(test).checks
-                if check.key is not None
-            },
         )
-        found = wanted_suspects(db, pair, options)
+        labels = {
+            (test.key, check.key): check_name(check)
+            for test in diff.tests
+            if test.evidence.dropped_checks
+            for check in diff.details(test).checks
+            if check.key is not None
+        }
+        found = pair.suspects(db, options)
         unseen = not_comparable_text(diff)
         of_before = None
         if options.both is not None:
@@ -96,7 +95,7 @@ def settle_runs(options: SettleOptions) -> int:
             f" and {after}."
         )
         return 0
-    settled = Settled(before, after, found, labels=pair.labels, options=_selecting(options))
+    settled = Settled(before, after, found, labels=labels, options=_selecting(options))
     open_tests = [test.key for test in found if test.is_open]
     if not open_tests:
         return 0 if options.of_before else _show(settled, options)
@@ -112,7 +111,7 @@ def settle_runs(options: SettleOptions) -> int:
         write_planned(settled, most, AT_A_TIME, sys.stdout, shown)
         return 0
     rounds = Rounds(new_run_id(), request.database, pair, options, of_before)
-    return _settle(rounds, request)
+    return _settle(rounds, request, settled)
 
 
 def _chances(
@@ -134,26 +133,26 @@ def _chances(
     return f"{text}, repeats of both sides at least {both} of 100: kindlm settle --both FOLDER"
 
 
-def _settle(rounds: Rounds, request: RunRequest) -> int:
+def _settle(rounds: Rounds, request: RunRequest, settled: Settled) -> int:
     pair, options, run = rounds.pair, rounds.options, rounds.run
-    settling = Settling(pair.repeated, pair.recorded.baselines, rounds.next)
+    settling = Settling(pair.recorded.run, pair.recorded.baselines, rounds.next)
     request = replace(request, settling=settling)
     # Without a terminal, the lines of each round are enough.
     progress = not options.no_progress and is_interactive(sys.stderr)
     with held_signals() as held:
         open_log(request.database).close()  # created, or the command ends
         try:
-            with StreamLock(request.database, f"settling/{pair.repeated}"):
+            with StreamLock(request.database, f"settling/{pair.recorded.run}"):
                 record_run(request, run, progress=progress, held=held)
         except LockHeldError as error:
-            message = f"Run {pair.repeated} is being settled already, in {error.by}."
+            message = f"Run {pair.recorded.run} is being settled already, in {error.by}."
             refuse(message, "Wait until it has ended.")
-        return _report(rounds)
+        return _report(rounds, settled)
 
 
-def _report(rounds: Rounds) -> int:
+def _report(rounds: Rounds, settled: Settled) -> int:
     """Write the verdicts, read from the history; return the exit code."""
-    pair, options, of_before = rounds.pair, rounds.options, rounds.of_before
+    options, of_before = rounds.options, rounds.of_before
     with open_recorded(rounds.database, rounds.run) as view:
         if view is None:
             return 1
@@ -163,17 +162,13 @@ def _report(rounds: Rounds) -> int:
                 show([KindlmError(ErrorCode[suite.error_code], message, suite.hint)])
         repeats_before, cost_before = of_before.made(view.db) if of_before else (0, 0.0)
         costs = view.summary.paid.whole_usd, cost_before
-        settled = Settled(
-            pair.before,
-            pair.after,
-            wanted_suspects(view.db, pair, options),
-            rounds.run,
-            view.summary.executions.tested,
-            None if None in costs else sum(cost for cost in costs if cost is not None),
-            view.info.reason or rounds.ended,
-            repeats_before,
-            pair.labels,
-            _selecting(options),
+        settled = settled._replace(
+            suspects=rounds.pair.suspects(view.db, options),
+            run=rounds.run,
+            repeats=view.summary.executions.tested,
+            cost_usd=None if None in costs else sum(filter(None, costs)),
+            ended=view.info.reason or rounds.ended,
+            repeats_before=repeats_before,
         )
     by_budget = view.info.ended == "aborted" and "--max-cost" in (view.info.reason or "")
     done = (view.info.ended == "finished" and not rounds.is_stuck) or by_budget
@@ -280,10 +275,10 @@ def _require_usable(request: RunRequest, tests: Sequence[QualifiedName]) -> None
 
 def _refuse_changed(pair: SettledPair, suite: SuiteStarted, what: str) -> NoReturn:
     hint = "Put it back, or record AFTER anew with more repeats: kindlm test --repeat N"
-    if pair.repeated == pair.before:
+    if pair.recorded.run == pair.before:
         hint = "Name a checkout of what that run tested: git worktree add ../old COMMIT"
     refuse(
-        f"Suite {suite.suite!r} is not what run {pair.repeated} ran: {what}."
+        f"Suite {suite.suite!r} is not what run {pair.recorded.run} ran: {what}."
         " Its repeats would not be repeats of that run.",
         hint,
     )
