@@ -142,12 +142,9 @@ class TracedConversation:
     conversation, used by a program that is started for it. Such a program exports to its own
     `place`; all spans sent there belong to this conversation, whatever their trace.
 
-    `_parents` has the parent of each span, and `_looks` the facts that distinguish a repeated span
-    from another one with the same id. `_lacking` are parents that have not arrived. `_unread` are
-    spans not yet assigned to a message. `_earlier` are kindlm's spans before `sent`. `_past` are
-    those of answered messages; the spans of a failed try belong to the next answer. `_tops` are
-    spans directly below kindlm's that may enclose the answer. `_loose` are spans of models, tools
-    and agents directly below kindlm's.
+    `_known` has all spans by id. `_unread` are those that arrived since the message was sent,
+    `_of_failed` those before it that no answer has taken: spans of a failed try belong to the next
+    answer. `_earlier` are kindlm's spans before `sent`, `_past` those of answered messages.
     """
 
     observer: OtlpObserver
@@ -158,14 +155,11 @@ class TracedConversation:
     sent: str = field(default_factory=lambda: secrets.token_hex(8))
     call: int = 0
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
-    _parents: dict[str, str] = field(default_factory=dict)
-    _looks: dict[str, tuple[str, int, int]] = field(default_factory=dict)
-    _lacking: set[str] = field(default_factory=set)
-    _unread: dict[str, Span] = field(default_factory=dict)
+    _known: dict[str, Span] = field(default_factory=dict)
+    _unread: list[Span] = field(default_factory=list)
+    _of_failed: list[Span] = field(default_factory=list)
     _earlier: set[str] = field(default_factory=set)
     _past: set[str] = field(default_factory=set)
-    _tops: list[Span] = field(default_factory=list)
-    _loose: list[Span] = field(default_factory=list)
     _answered_ns: int = 0
     _size: int = 0
     _is_cut: bool = False
@@ -197,30 +191,19 @@ class TracedConversation:
             self._unknown_before = self.observer.unknown_calls
             self._refused = self._unreadable()
         self._earlier.add(self.sent)
-        self.call, self.sent, self._tops, self._loose = call, secrets.token_hex(8), [], []
+        self.call, self.sent = call, secrets.token_hex(8)
+        self._of_failed, self._unread = [*self._of_failed, *self._unread], []
 
     def take(self, span: Span) -> None:
         """Take a span; ignore a repeated one."""
-        look = (span.name, span.start_ns, span.end_ns)
-        if span.id in self._parents:
-            self._is_ambiguous |= look != self._looks[span.id]
+        if (known := self._known.get(span.id)) is not None:
+            self._is_ambiguous |= known != span
             return
         self._size += span.size
-        self._is_cut |= len(self._parents) >= MAX_SPANS or self._size > MAX_TRACE_BYTES
-        if self._is_cut:
-            return
-        parent = span.parent
-        self._parents[span.id], self._looks[span.id] = parent, look
-        self._unread[span.id] = span
-        self._lacking.discard(span.id)
-        if parent in ("", self.sent, self.root):
-            # A call, or a run of an agent, does not enclose the answer: others may follow it.
-            if dialects.kind_of(span) is not Kind.OTHER:
-                self._loose.append(span)
-            elif parent and not span.is_outgoing and not dialects.is_of_framework(span):
-                self._tops.append(span)
-        elif parent not in self._parents and parent not in self._earlier:
-            self._lacking.add(parent)
+        self._is_cut |= len(self._known) >= MAX_SPANS or self._size > MAX_TRACE_BYTES
+        if not self._is_cut:
+            self._known[span.id] = span
+            self._unread.append(span)
 
     async def seen(self) -> Seen:
         """Wait until the spans of the message are complete; return their content."""
@@ -264,7 +247,7 @@ class TracedConversation:
         if self.sent not in self._past:
             return None  # the spans belong to a message that failed
         observer.late_spans += len(self._unread)
-        late = sum(dialects.kind_of(span) is Kind.TOOL for span in self._unread.values())
+        late = sum(dialects.kind_of(span) is Kind.TOOL for span in self._unread)
         if not late:
             return None
         return (
@@ -278,15 +261,15 @@ class TracedConversation:
             return f"The trace has more than {MAX_SPANS:,} spans or {MAX_TRACE_BYTES:,} bytes."
         if self._is_ambiguous:
             return "Two spans of the trace have the same id, so one of them was not read."
-        if not self._unread:
+        if not self._unread and not self._of_failed:
             last = next(reversed(self.observer.refusals), None)
             how = _EXPORT if self.target.instance is None else _EXPORT_HERE
             return f"No span of the agent arrived {wait}, so its tool calls are unknown. {how}" + (
                 f" A request with spans could not be read: {last}" if last else ""
             )
-        if self._lacking:
+        if lacking := self._lacking():
             return (
-                f"Spans arrived, but {count(len(self._lacking), 'parent')} of theirs did not "
+                f"Spans arrived, but {count(len(lacking), 'parent')} of theirs did not "
                 f"{wait}, so spans of tool calls may be missing, too. {_EXPORT_SOON}"
             )
         settled = self._settled_ns()
@@ -299,41 +282,44 @@ class TracedConversation:
             )
         return None
 
+    def _lacking(self) -> set[str]:
+        """Return the parents of new spans that have not arrived."""
+        parents = {span.parent for span in (*self._of_failed, *self._unread)}
+        return parents - self._known.keys() - self._earlier - {"", self.sent, self.root}
+
     def _settled_ns(self) -> int | None:
         """Return the time until which further spans may arrive; None without an enclosing span.
 
         Spans outside of the enclosing one were made between its end and the answer. Their export
         can take a multiple of that time, between two exports or on a busy host.
         """
-        last = max(self._tops, key=lambda span: span.end_ns, default=None)
+        tops, loose = list[Span](), list[Span]()
+        for span in self._unread:
+            if span.parent not in ("", self.sent, self.root):
+                continue
+            # A call, or a run of an agent, does not enclose the answer: others may follow it.
+            if dialects.kind_of(span) is not Kind.OTHER:
+                loose.append(span)
+            elif span.parent and not span.is_outgoing and not dialects.is_of_framework(span):
+                tops.append(span)
+        last = max(tops, key=lambda span: span.end_ns, default=None)
         if last is None or not all(
-            last.start_ns <= each.start_ns and each.end_ns <= last.end_ns for each in self._loose
+            last.start_ns <= each.start_ns and each.end_ns <= last.end_ns for each in loose
         ):
             return None
         return self._answered_ns + _SETTLING * max(self._answered_ns - last.end_ns, 0)
 
     def _take_out(self) -> list[Span]:
         """Return the new spans, without late ones of earlier messages."""
-        tops, spans = dict[str, str](), list[Span]()
-        for span in self._unread.values():
-            if self._top(span.id, tops) in self._past:
-                self.observer.late_spans += 1
-            else:
-                spans.append(span)
-        self._unread.clear()
+        tops = dict[str, str]()  # the nearest ancestor of each span that is not a span here
+        for span in in_order(self._known.values()):
+            tops[span.id] = tops.get(span.parent, span.parent)
+        new = [*self._of_failed, *self._unread]
+        spans = [span for span in new if tops[span.id] not in self._past]
+        self.observer.late_spans += len(new) - len(spans)
+        self._of_failed, self._unread = [], []
         self._past = self._earlier | {self.sent}
         return spans
-
-    def _top(self, span: str, tops: dict[str, str]) -> str:
-        """Return the id of the nearest ancestor of a span that has not arrived as a span."""
-        path = list[str]()
-        while span in self._parents and span not in tops:
-            path.append(span)
-            tops[span] = ""  # ends the loop if spans form a cycle
-            span = self._parents[span]
-        top = tops.get(span, span)
-        tops.update(dict.fromkeys(path, top))
-        return top
 
     def _unknown_calls(self) -> str | None:
         unknown = self.observer.unknown_calls - self._unknown_before
@@ -360,12 +346,8 @@ class TracedConversation:
 
 
 def _event(call: int, spans: Sequence[Span]) -> AgentTraced:
-    """Return the event of a message's spans; if there are too many, prefer calls and agents."""
-    ordered = in_order(spans)
-    if len(ordered) > _MAX_RECORDED:
-        chosen = sorted(ordered, key=lambda each: dialects.kind_of(each) is Kind.OTHER)
-        kept = {span.id for span in chosen[:_MAX_RECORDED]}
-        ordered = [span for span in ordered if span.id in kept]
+    """Return the event of a message's spans, at most the first `_MAX_RECORDED`."""
+    ordered = in_order(spans)[:_MAX_RECORDED]
     ids, start = {span.id for span in ordered}, min(span.start_ns for span in spans)
     return AgentTraced(
         call=call,

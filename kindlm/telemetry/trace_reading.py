@@ -7,7 +7,7 @@ and of an SDK report the same call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 from itertools import chain
 from typing import Any
@@ -88,7 +88,7 @@ def why_cut(spans: Iterable[Span]) -> str | None:
     )
 
 
-def in_order(spans: Iterable[Span]) -> list[Span]:
+def in_order(spans: Collection[Span]) -> list[Span]:
     """Return spans in tree order: parents before children, siblings by start.
 
     Spans in a cycle come last.
