@@ -22,14 +22,13 @@ from kindlm.ports import CallDesk, Purpose, RecordedModelCall, Seen
 from kindlm.stored_form import bounded
 from kindlm.strict_json import read_json
 from kindlm.transcript import Cost, CostSource, Message, Role, ToolCall, ToolUse, Usage, sum_of
-from kindlm.wires import WireAnswer, error_message, token_count
+from kindlm.wires import WireAnswer, error_message, object_or_empty, token_count
 from kindlm.wires.reading import WireRequest, read_answer, read_request
 from kindlm_store.new_event import scrub
 
 _REMEMBERED_CALLS = 32
 _WAIT_AFTER_ANSWER_S = 5.0
 _WAIT_AFTER_FAILURE_S = 1.0
-_LONG = 200_000
 _CODES = {
     401: ErrorCode.PROVIDER_AUTH_ERROR,
     403: ErrorCode.PROVIDER_AUTH_ERROR,
@@ -234,28 +233,12 @@ class SeenConversation:
             elif use is not None and not use.is_answered:
                 use.response, use.is_answered = result, True
 
-    async def record_answer(self, call: ModelCall, got: ReceivedAnswer) -> None:
-        """Record and count an answer, also if the task is cancelled meanwhile."""
-        read, begun = None, time.perf_counter()
-        try:
-            if got.body is not None and len(got.body) >= _LONG:
-                # Reading may take seconds, which would block the event loop.
-                read = await asyncio.to_thread(_read, call.path, got)
-        finally:
-            call.begun += time.perf_counter() - begun
-            self._record_answer(call, got, read)
-
-    def _record_answer(
-        self,
-        call: ModelCall,
-        got: ReceivedAnswer,
-        read: tuple[WireAnswer, str | None] | None = None,
-    ) -> None:
-        """Record and count an answer; `read` is the result of `_read`, if it is known."""
+    def record_answer(self, call: ModelCall, got: ReceivedAnswer) -> None:
+        """Record and count an answer, unless the conversation ended meanwhile."""
         if call.is_over:
             return
         call.is_over = True
-        answer, problem = read or _read(call.path, got)
+        answer, problem = _read(call.path, got)
         if problem is None:
             self._record_response(call, got, answer)
         else:
@@ -386,7 +369,7 @@ class SeenConversation:
             if call is not None:
                 so_far = call.answer_so_far
                 got = ReceivedAnswer(0, "", None) if so_far is None else so_far()
-                self._record_answer(call, replace(got, problem=why))
+                self.record_answer(call, replace(got, problem=why))
         if self.is_asked or not self._uses:
             return None
         names = ", ".join(map(bounded, dict.fromkeys(scrub(use.call.name) for use in self._uses)))
@@ -441,11 +424,15 @@ def _read(path: str, got: ReceivedAnswer) -> tuple[WireAnswer, str | None]:
     """Return the content of an answer, and why it is incomplete, or None."""
     wire, problem = WIRES.get(path), got.problem
     if got.status >= 400:
-        return WireAnswer(""), _refusal(got)
+        reason = error_message(read_json(got.body)) or (got.body or "")[:200].strip()
+        refused = f"The provider answered {got.status}: {reason or 'no reason'}"
+        return WireAnswer(""), problem or refused
     if got.body is None:
         return WireAnswer(""), problem or "The answer cannot be read."
-    if path == _EMBEDDINGS:
-        return WireAnswer("", usage=_tokens_of_vectors(got.body)), problem
+    if path == _EMBEDDINGS:  # which have only input tokens
+        usage = object_or_empty(object_or_empty(read_json(got.body)).get("usage"))
+        tokens = token_count(usage.get("prompt_tokens"))
+        return WireAnswer("", usage=Usage() if tokens is None else Usage(tokens, 0)), problem
     if path in _FREE or wire is None:
         return WireAnswer("", usage=Usage(0, 0) if path in _FREE else Usage()), problem
     answer = read_answer(wire, got.content_type, got.body)
@@ -455,21 +442,3 @@ def _read(path: str, got: ReceivedAnswer) -> tuple[WireAnswer, str | None]:
         return answer, problem or "The answer ended before it was complete."
     # An agent may close the connection once the model has finished.
     return answer, None if answer.finish_reason is not None else problem
-
-
-def _tokens_of_vectors(body: str) -> Usage:
-    """Return the tokens of an embedding: only input tokens."""
-    answer = read_json(body)
-    usage = answer.get("usage") if isinstance(answer, dict) else None
-    tokens = token_count(usage.get("prompt_tokens")) if isinstance(usage, dict) else None
-    return Usage() if tokens is None else Usage(tokens, 0)
-
-
-def _refusal(got: ReceivedAnswer) -> str:
-    reason = None
-    if got.body is not None:
-        try:
-            reason = error_message(json.loads(got.body))
-        except (ValueError, RecursionError):
-            reason = got.body[:200].strip() or None
-    return got.problem or f"The provider answered {got.status}: {reason or 'no reason'}"

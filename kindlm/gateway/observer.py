@@ -15,7 +15,7 @@ import asyncio
 import importlib
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any, Literal, Self
 
 from kindlm.gateway.conversation import SeenConversation
@@ -77,7 +77,6 @@ class Gateway:
         known = upstreams(environ, self._providers)
         self._server = GatewayServer(known, self._find_conversation, replayer)
         self._open: dict[str, Observed] = {}
-        self._traces: dict[str, Observed] = {}
         self._answering: Observed | None = None
         self._one_at_a_time = asyncio.Lock()
         self._passes_on: set[str] = set()
@@ -151,15 +150,10 @@ class Gateway:
             self._redirection = self._redirection or _Redirection(self.key, self._route)
         elif target.starts_program:
             reached = "alone"
-        observed = Observed(self, target.id, desk, reached)
+        trace = traceparent(self._run, desk.subject)
+        observed = Observed(self, target.id, desk, reached, trace)
         self._desk, self._open[desk.subject] = desk, observed
-        if trace := trace_of(observed.headers["traceparent"]):
-            self._traces[trace] = observed
         return observed
-
-    def headers(self, subject: str) -> dict[str, str]:
-        """Return the headers of messages to the agent in an attempt."""
-        return {EXECUTION_HEADER: subject, "traceparent": traceparent(self._run, subject)}
 
     async def take_turn(self, observed: Observed) -> None:
         """Wait until no other agent that shares the address is answering."""
@@ -184,7 +178,6 @@ class Gateway:
         """End an observation."""
         self.end_turn(observed)
         self._open.pop(observed.desk.subject, None)
-        self._traces = {trace: each for trace, each in self._traces.items() if each is not observed}
 
     def _find_conversation(
         self, subject: str | None, headers: Mapping[str, str], is_call: bool
@@ -193,7 +186,8 @@ class Gateway:
         if subject is not None:
             return self._open.get(subject)
         named, trace = headers.get(EXECUTION_HEADER), trace_of(headers.get("traceparent", ""))
-        found = self._open.get(named) if named else self._traces.get(trace or "")
+        traced = (each for each in self._open.values() if trace and each.trace == trace)
+        found = self._open.get(named) if named else next(traced, None)
         asked = [each for each in self._open.values() if each.is_asked and each.reached != "alone"]
         if not is_call:
             return found or (asked[0] if len(asked) == 1 else None)
@@ -267,16 +261,17 @@ class Observed(SeenConversation):
     whether the agent was sent a message.
     """
 
-    def __init__(self, gateway: Gateway, agent: str, desk: CallDesk, reached: _Reached) -> None:
+    def __init__(
+        self, gateway: Gateway, agent: str, desk: CallDesk, reached: _Reached, parent: str
+    ) -> None:
         super().__init__(agent, desk, _HINTS[reached])
         self.reached = reached
         self.passes_on: bool | None = None
         self.has_begun = False
         self._gateway = gateway
-        self.environ: Mapping[str, str] = {}
-        if reached == "alone":
-            self.environ = gateway.variables(desk.subject)
-        self.headers: Mapping[str, str] = gateway.headers(desk.subject)
+        self.environ = gateway.variables(desk.subject) if reached == "alone" else {}
+        self.headers = {EXECUTION_HEADER: desk.subject, "traceparent": parent}
+        self.trace = trace_of(parent)
 
     async def begin(self, call: int) -> None:
         """Begin to observe, once no other agent that shares the address is answering."""
@@ -306,12 +301,10 @@ class _Redirection:
         self._thread = threading.get_ident()
         self._stack = ExitStack()
         for name in ("httpx", "httpx2"):
-            try:
+            with suppress(ImportError):
                 module = importlib.import_module(name)
-            except ImportError:
-                continue
-            self._replace(module.Client, is_async=False)
-            self._replace(module.AsyncClient, is_async=True)
+                self._replace(module.Client, is_async=False)
+                self._replace(module.AsyncClient, is_async=True)
 
     def end(self) -> None:
         """Restore `send` of the clients."""

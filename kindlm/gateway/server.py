@@ -45,37 +45,18 @@ _MAX_HELD_BYTES = 100_000
 """The maximum length of an event that reports usage."""
 
 _CONNECT_S = 30
-_HOP_BY_HOP = frozenset(
-    [
-        "connection",
-        "keep-alive",
-        "proxy-authenticate",
-        "proxy-authorization",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-    ]
-)
-_NOT_SENT = _HOP_BY_HOP | frozenset(
-    [
-        "host",
-        "content-length",
-        "authorization",
-        "x-api-key",
-        "api-key",
-        "accept-encoding",
-        "expect",
-        "cookie",
-        "traceparent",
-        "x-kindlm-execution",
-        KEY_HEADER,
-    ]
-)
+_HOP_BY_HOP = frozenset({
+    "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer",
+    "transfer-encoding", "upgrade",
+})  # fmt: skip
+_NOT_SENT = _HOP_BY_HOP | {
+    "host", "content-length", "authorization", "x-api-key", "api-key", "accept-encoding", "expect",
+    "cookie", "traceparent", "x-kindlm-execution", KEY_HEADER,
+}  # fmt: skip
 _NOT_RETURNED = _HOP_BY_HOP | {"set-cookie"}
 _WBITS = {"gzip": 47, "deflate": 15}
 _ASKS_FOR_USAGE = b',"stream_options":{"include_usage":true}}'
-_EVENT_END = re.compile(rb"\r?\n\r?\n")
+_AFTER_EVENT = re.compile(rb"(?<=\n\n)|(?<=\n\r\n)")
 _AGENT_LEFT = "The agent closed the connection before the answer was complete."
 
 FindConversation = Callable[[str | None, Mapping[str, str], bool], SeenConversation | None]
@@ -191,7 +172,7 @@ class GatewayServer:
             call = conversation.record_request(path, body)
             conversation.open[task] = call
             if self._replayer is not None:
-                return await self._replayed(self._replayer, conversation, call, body)
+                return self._replayed(self._replayer, conversation, call, body)
             provider, _, rest = path.partition("/")
             forwarding = _Forwarding(self.http, request, self.providers[provider], rest, body)
             call.answer_so_far = forwarding.answer_so_far
@@ -200,24 +181,24 @@ class GatewayServer:
                     call.begun = time.perf_counter()
                     return await forwarding.forward(data)
             finally:
-                await conversation.record_answer(call, forwarding.answer_so_far())
+                conversation.record_answer(call, forwarding.answer_so_far())
         except web.HTTPRequestEntityTooLarge:
             conversation.lose("A request from the agent to its model exceeds 64 MB.")
             raise
         finally:
             conversation.open.pop(task, None)
 
-    async def _replayed(
+    def _replayed(
         self, replayer: Replayer, conversation: SeenConversation, call: ModelCall, body: Any
     ) -> web.Response:
         found = replayer(conversation.desk.subject, call.path, body)
         if isinstance(found, str):
-            await conversation.record_answer(call, ReceivedAnswer(422, "", None, found))
+            conversation.record_answer(call, ReceivedAnswer(422, "", None, found))
             conversation.lose(found)
             return _refused(422, found)
         assert found.answer is not None
         got = ReceivedAnswer(200, found.content_type, found.answer, recorded=found)
-        await conversation.record_answer(call, got)
+        conversation.record_answer(call, got)
         data = found.answer.encode()
         if call.path == "openai/chat/completions" and _asking_for_usage(b"{}", body, ""):
             # The gateway asked for the usage in the record, not the agent.
@@ -327,7 +308,7 @@ def _split_path(path: str) -> tuple[str | None, str, str]:
     return subject, provider, rest.strip("/").removeprefix("v1/")
 
 
-def _json(text: str | None) -> Any:
+def _json(text: str | bytes | None) -> Any:
     try:
         return None if text is None else json.loads(text)
     except (ValueError, RecursionError):
@@ -371,35 +352,22 @@ class WithoutUsage:
     """Removes the event that reports usage from the bytes of a stream."""
 
     def __init__(self) -> None:
-        self._rest = bytearray()
+        self._rest = b""
 
     def pass_on(self, chunk: bytes) -> bytes:
         """Return the bytes to pass on: whole events, and events that are too long to hold."""
-        whole, start = bytearray(), 0
-        # The end of an event may be split between chunks.
-        searched = max(len(self._rest) - 3, 0)
-        self._rest += chunk
-        for end in _EVENT_END.finditer(self._rest, searched):
-            event = self._rest[start : end.end()]
-            start = end.end()
-            if not _only_reports_usage(event):
-                whole += event
-        if len(self._rest) - start > _MAX_HELD_BYTES:
-            whole += self._rest[start:]
-            start = len(self._rest)
-        del self._rest[:start]
-        return bytes(whole)
+        *events, self._rest = _AFTER_EVENT.split(self._rest + chunk)
+        if len(self._rest) > _MAX_HELD_BYTES:
+            events, self._rest = [*events, self._rest], b""
+        return b"".join(event for event in events if not _only_reports_usage(event))
 
     def rest(self) -> bytes:
         """Return the remaining bytes at the end of the stream."""
-        return b"" if _only_reports_usage(self._rest) else bytes(self._rest)
+        return b"" if _only_reports_usage(self._rest) else self._rest
 
 
-def _only_reports_usage(event: bytes | bytearray) -> bool:
+def _only_reports_usage(event: bytes) -> bool:
     if b'"usage"' not in event or not event.startswith(b"data:"):
         return False
-    try:
-        chunk = json.loads(event[5:])
-    except (ValueError, RecursionError):
-        return False
+    chunk = _json(event[5:])
     return isinstance(chunk, dict) and chunk.get("choices") == [] and bool(chunk.get("usage"))
