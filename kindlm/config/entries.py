@@ -59,39 +59,28 @@ def read_provider(path: Path, written: Raw, reporter: Reporter) -> tuple[Raw, Pr
     name, type_ = str(path[-1]), written.get("type")
     wire = name if type_ is None else type_
     kind, in_package = _kind(Provider, wire)
-    is_unknown = kind is None and not in_package
     common = set(Provider.reserved if in_package else Provider.reserved | {"organization"})
     options: Provider | None = None
-    foreign: dict[str, list[str]] = {}
-    if is_unknown:
+    if kind is None and not in_package:
         _report_unknown_provider(path, type_, reporter)
         common -= set() if type_ is None else {"type"}
     else:
         given = {key: written[key] for key in written if key not in common}
         options, foreign = _options(Provider, kind, str(wire), path, given, reporter)
         if name in own_names(Provider) and wire != name:
-            reporter.error(
-                (*path, "type"),
-                f'The provider "{name}" cannot have the type {wire}',
-                "Choose another name",
-                reason="provider_type",
-            )
-    for key, owners in foreign.items():
-        article = "an" if owners[0][0] in "aeiou" else "a"
-        kinds, types = " or ".join(owners), " or ".join(f"`type: {owner}`" for owner in owners)
-        # A provider with a name of kindlm's keeps its type.
-        is_known = name in all_own(Provider)
-        reporter.error(
-            (*path, key),
-            f'{reporter.place(path)} is not {article} {kinds} provider, "{key}" has no meaning'
-            " there",
-            f"Remove the {key}" if is_known else f"Write {types}, or remove the {key}",
-            at_key=True,
-        )
+            message = f'The provider "{name}" cannot have the type {wire}'
+            reason = "provider_type"
+            reporter.error((*path, "type"), message, "Choose another name", reason=reason)
+        for key, owners in foreign.items():
+            _meaningless(path, key, f"for the provider {wire}", _for(owners), reporter)
     for needed in () if kind is None else _needed_by(kind, name, str(wire), written):
         if needed not in written:
             reporter.missing_key((*path, needed))
     return {key: written[key] for key in written if key in common}, options
+
+
+def _for(owners: Iterable[str]) -> str:
+    return f"Remove it: it is for {', '.join(owners)}"
 
 
 def _report_unknown_provider(path: Path, type_: object, reporter: Reporter) -> None:
@@ -103,12 +92,11 @@ def _report_unknown_provider(path: Path, type_: object, reporter: Reporter) -> N
         message, hint = describe_choice(type_, known, more)
         reporter.error(place, f"{reporter.place(place)} {message}", ENDED.get(str(type_), hint))
         return
+    listed = hint_for(name, known, "Known providers", more)
     reporter.error(
         path,
         f'Unknown provider "{name}"',
-        ENDED.get(name)
-        or f"{hint_for(name, known, 'Known providers', more)}; for a"
-        " compatible API add `type: openai` and `baseUrl`",
+        ENDED.get(name, f"{listed}; for a compatible API add `type: openai` and `baseUrl`"),
         reason="unknown_provider",
         code=ErrorCode.PROVIDER_NOT_FOUND,
         at_key=True,
@@ -121,10 +109,10 @@ def _needed_by(kind: type[Provider], name: str, wire: str, written: Raw) -> Iter
     if kind.usual_base_url is not None:
         yield from () if "baseUrl" in written else kind.address_options()
         return
-    is_usual = name == wire or name in own_names(Provider)
-    if kind.usual_key_variable is not None and is_usual:
+    is_usual, has_key = name in {wire, *own_names(Provider)}, kind.usual_key_variable is not None
+    if has_key and is_usual:
         yield "apiKeyEnv"
-    if kind.needs_base_url or (kind.usual_key_variable is not None and not is_usual):
+    if kind.needs_base_url or (has_key and not is_usual):
         yield "baseUrl"
 
 
@@ -142,15 +130,14 @@ def read_agent(path: Path, written: Raw, reporter: Reporter) -> tuple[Raw, Adapt
     kind, in_package = _kind(Adapter, adapter)
     if kind is None and not in_package and isinstance(adapter, str) and adapter:
         own_adapters = all_own(Adapter)
-        known = (*own_adapters, *installed(Adapter.group))
-        reporter.error(
-            (*path, key),
-            f'Unknown adapter "{adapter}"',
-            hint_for(adapter, known, "Known adapters", provided(Adapter.group, own_adapters)),
-            reason="unknown_adapter",
-            code=ErrorCode.PROVIDER_NOT_FOUND,
-            value=adapter,
+        known, more = (
+            (*own_adapters, *installed(Adapter.group)),
+            provided(Adapter.group, own_adapters),
         )
+        hint = hint_for(adapter, known, "Known adapters", more)
+        message, code = f'Unknown adapter "{adapter}"', ErrorCode.PROVIDER_NOT_FOUND
+        at, reason = (*path, key), "unknown_adapter"
+        reporter.error(at, message, hint, reason=reason, code=code, value=adapter)
         return rest, None
     given = {key: written[key] for key in written if key not in common}
     options, foreign = _options(Adapter, kind, str(adapter), path, given, reporter)
@@ -161,8 +148,7 @@ def read_agent(path: Path, written: Raw, reporter: Reporter) -> tuple[Raw, Adapt
         foreign = {**foreign, "headers": takers}
     for key, owners in foreign.items():
         name = str(adapter) if kind is None else recorded_name(kind, str(adapter))
-        hint = f"Remove it: it is for {', '.join(owners)}"
-        _meaningless(path, key, f"for the adapter {name}", hint, reporter)
+        _meaningless(path, key, f"for the adapter {name}", _for(owners), reporter)
     try:
         for name, where, hint in () if options is None else options.without_meaning(spelling):
             for spelled in dict.fromkeys((name, spelling.key(name))):
@@ -202,14 +188,10 @@ def _check_endpoint(
     try:
         (kind or Adapter).check_endpoint(endpoint)
     except PydanticCustomError as error:
-        context = error.context or {}
-        reporter.error(
-            (*path, key),
-            f"{reporter.place((*path, key))} {context.get('message', error.message())}",
-            context.get("hint"),
-            reason="endpoint",
-            secret=context.get("secret", False),
-        )
+        context, at = error.context or {}, (*path, key)
+        message = f"{reporter.place(at)} {context.get('message', error.message())}"
+        is_secret = context.get("secret", False)
+        reporter.error(at, message, context.get("hint"), reason="endpoint", secret=is_secret)
 
 
 def _kind(base: type[K], name: object) -> tuple[type[K] | None, bool]:
@@ -299,13 +281,9 @@ def _fit_of_package(
         is_named = is_secret_option(str(place[-1]))
         is_literal = len(text) >= SHORTEST_SECRET and "{{" not in text
         if is_named and is_literal and not is_ordinary(text):
-            reporter.error(
-                place,
-                f"{reporter.place(place)} looks like a credential in plain text",
-                "Put it in an environment variable or in .env, and write {{env.NAME}}",
-                reason="credential",
-                secret=True,
-            )
+            message = f"{reporter.place(place)} looks like a credential in plain text"
+            hint = "Put it in an environment variable or in .env, and write {{env.NAME}}"
+            reporter.error(place, message, hint, reason="credential", secret=True)
             return None
     try:
         return fit(found.value, written, reporter, at=path, also_known=common)
@@ -317,10 +295,9 @@ def _fit_of_package(
 
 def report_faulty(path: Path, error: KindlmError, reporter: Reporter) -> None:
     """Report a fault of a package, if it has not been reported already."""
-    if all(error.message != each.error.message for each in reporter.diagnostics):
-        reporter.error(
-            path, error.message, error.hint, reason="plugin", at_key=True, trace=error.trace
-        )
+    message, hint, trace = error.message, error.hint, error.trace
+    if all(message != each.error.message for each in reporter.diagnostics):
+        reporter.error(path, message, hint, reason="plugin", at_key=True, trace=trace)
 
 
 class Plugged:

@@ -166,13 +166,13 @@ ENDED = "GitHub Models ended on 30 July 2026: choose another provider"
         ),
         (
             "providers: {azure: {resource: a, region: eu}}",
-            'providers.azure is not an anthropic-bedrock or bedrock provider, "region" has no meaning there',
-            "Remove the region",
+            "`region` has no meaning for the provider azure",
+            "Remove it: it is for anthropic-bedrock, bedrock",
         ),
         (
             "providers: {mine: {type: openai, baseUrl: 'http://127.0.0.1:1', region: eu}}",
-            'providers.mine is not an anthropic-bedrock or bedrock provider, "region" has no meaning there',
-            "Write `type: anthropic-bedrock` or `type: bedrock`, or remove the region",
+            "`region` has no meaning for the provider openai",
+            "Remove it: it is for anthropic-bedrock, bedrock",
         ),
         (
             "providers: {scripted: {replies: [a], foo: 1}}",
