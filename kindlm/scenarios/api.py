@@ -35,18 +35,15 @@ class ScenarioSpec:
         if not self.name.strip():
             raise ValueError('A scenario needs a name: @scenario("refund of a late order")')
         if self.repeats not in range(1, MAX_REPEAT + 1):
-            raise ValueError(
-                f"repeats must be a whole number from 1 to {MAX_REPEAT}, but is {self.repeats}"
-            )
+            wanted = f"a whole number from 1 to {MAX_REPEAT}"
+            raise ValueError(f"repeats must be {wanted}, but is {self.repeats}")
         if not 0 <= self.pass_rate <= 1:
             raise ValueError(f"pass_rate must be from 0 to 1, but is {self.pass_rate}")
         if self.telemetry not in (None, "otlp"):
             raise ValueError(f'telemetry must be "otlp", but is {self.telemetry!r}')
         if self.timeout is not None and not 0 < self.timeout <= MAX_TIMEOUT_S:
-            raise ValueError(
-                f"timeout must be more than 0 seconds, and {MAX_TIMEOUT_S} at most, but is"
-                f" {self.timeout}"
-            )
+            wanted = f"more than 0 seconds, and {MAX_TIMEOUT_S} at most"
+            raise ValueError(f"timeout must be {wanted}, but is {self.timeout}")
 
 
 def scenario(
@@ -88,17 +85,15 @@ def scenario(
     def decorate(function: F) -> F:
         if not hasattr(function, "__code__"):
             raise TypeError(f"@scenario applies to functions; {function!r} is not one")
-        if not function.__name__.startswith("test"):
-            raise ValueError(
-                f"A scenario is a test: call the function test_{function.__name__},"
-                " so that pytest finds it, too"
-            )
-        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise ValueError(
-                f"Remove `yield` from {function.__name__}: it keeps the test from running"
-            )
-        if spec_of(function) is not None:
-            raise ValueError(f"There are two @scenario above {function.__name__}: remove one")
+        name, wrong = function.__name__, None
+        if not name.startswith("test"):
+            wrong = f"A scenario is a test: call the function test_{name}, so that pytest finds it"
+        elif inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            wrong = f"Remove `yield` from {name}: it keeps the test from running"
+        elif spec_of(function) is not None:
+            wrong = f"There are two @scenario above {name}: remove one"
+        if wrong is not None:
+            raise ValueError(wrong)
         setattr(function, _ATTRIBUTE, replace(spec))  # a copy, to tell functions apart
         function.__globals__.setdefault(MADE_HERE, []).append(function)
         return function

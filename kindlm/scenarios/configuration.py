@@ -138,13 +138,11 @@ def provider_fault(llm: LlmTable) -> tuple[str, str] | None:
     if llm.base_url is not None or provider_by_name(llm.provider) is not None:
         return None
     known = [name for name in provider_types() if provider_by_name(name) is not None]
-    similar = suggest(llm.provider, known)
-    hint = (
-        f"It is one of {', '.join(known)}; or any name, with a base_url in [llm] of kindlm.toml"
-        " that speaks OpenAI's API"
-    )
-    message = f'Unknown provider "{llm.provider}", and there is no base_url'
-    return message, hint if similar is None else f'Did you mean "{similar}"?'
+    hint = f"It is one of {', '.join(known)}; or any name, with a base_url in [llm] of kindlm.toml"
+    hint += " that speaks OpenAI's API"
+    if (similar := suggest(llm.provider, known)) is not None:
+        hint = f'Did you mean "{similar}"?'
+    return f'Unknown provider "{llm.provider}", and there is no base_url', hint
 
 
 JUDGE = "llm"
@@ -255,17 +253,19 @@ def read_configuration(
     reporter = Reporter(str(file), document, TOML)
     value = document.value
     reporter.hide(header_secrets(section(value, AGENT, "headers")))
-    missing = _missing(value, environ, reporter)
-    config = None if missing else fit(ProjectConfiguration, _expanded(value, environ), reporter)
-    agent = None
+    config = agent = None
+    if not _missing(value, environ, reporter):
+        # Variables of the agent keep their names until kindlm calls it, so that the recorded
+        # configuration has no secrets.
+        put = partial(put_in, environ=environ)
+        expanded = {key: filled(it, deferred if key == AGENT else put) for key, it in value.items()}
+        config = fit(ProjectConfiguration, expanded, reporter)
     if config is not None and config.agent is not None:
         agent = agent_config(config.agent, reporter, config.sandbox)
         if agent is not None:
             _check_address(agent, environ, reporter)
-    fault = provider_fault(config.llm) if config is not None and config.llm is not None else None
-    if fault is not None:
-        message, hint = fault
-        reporter.error(("llm", "provider"), message, hint, reason="unknown_provider")
+    if config is not None and config.llm is not None and (fault := provider_fault(config.llm)):
+        reporter.error(("llm", "provider"), *fault, reason="unknown_provider")
     if config is not None and config.sandbox.snapshot and config.sandbox.type == "local":
         message = "`sandbox.snapshot` has no meaning without a sandbox"
         reporter.error(("sandbox", "snapshot"), message, 'Add type = "daytona"')
@@ -283,16 +283,6 @@ def _missing(value: Any, environ: Mapping[str, str], reporter: Reporter) -> bool
     return found
 
 
-def _expanded(whole: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return a configuration with the values of its variables.
-
-    Variables of the agent keep their names until kindlm calls it, so that the recorded
-    configuration has no secrets.
-    """
-    put = partial(put_in, environ=environ)
-    return {key: filled(item, deferred if key == AGENT else put) for key, item in whole.items()}
-
-
 def load_configuration(root: Path, environ: Mapping[str, str]) -> LoadedConfiguration:
     """Load kindlm.toml of a project, else `[tool.kindlm]` of its pyproject.toml.
 
@@ -304,12 +294,9 @@ def load_configuration(root: Path, environ: Mapping[str, str]) -> LoadedConfigur
         second = _load(pyproject, environ) if pyproject.is_file() else None
         if second is None or second.file is None:
             return found
-        error = misuse(
-            f"[tool.kindlm] of {pyproject.name} is ignored: there is a kindlm.toml",
-            "Keep one of the two.",
-            SourceLocation(str(pyproject)),
-            "two_configurations",
-        )
+        message = f"[tool.kindlm] of {pyproject.name} is ignored: there is a kindlm.toml"
+        where = SourceLocation(str(pyproject))
+        error = misuse(message, "Keep one of the two.", where, "two_configurations")
         ignored = Diagnostic(error, "warning", "tool.kindlm")
         return replace(found, diagnostics=(*found.diagnostics, ignored))
     if not pyproject.is_file():
@@ -329,7 +316,11 @@ def _load(file: Path, environ: Mapping[str, str]) -> LoadedConfiguration:
     table = section(document.value[0], "tool").get("kindlm") if document.readable else None
     has_table = table not in (None, {}) if document.readable else names_kindlm(text)
     if is_pyproject and not has_table:
-        warnings = () if document.readable else (_unread(file),)
+        message = f"{file.name} cannot be read: its [tool.kindlm] is ignored"
+        hint = "Fix the file: it must be valid TOML, https://toml.io"
+        code, where = ErrorCode.CONFIG_PARSE_ERROR, SourceLocation(str(file))
+        error = KindlmError(code, message, hint, where, {"reason": "syntax"})
+        warnings = () if document.readable else (Diagnostic(error, "warning"),)
         return LoadedConfiguration(ProjectConfiguration(), None, None, warnings)
     whole.problems()
     if is_pyproject and document.readable and not isinstance(table, dict):
@@ -340,17 +331,6 @@ def _load(file: Path, environ: Mapping[str, str]) -> LoadedConfiguration:
     if is_pyproject:
         part = part.part("tool").part("kindlm")
     return read_configuration(part, file, environ)
-
-
-def _unread(file: Path) -> Diagnostic:
-    error = KindlmError(
-        ErrorCode.CONFIG_PARSE_ERROR,
-        f"{file.name} cannot be read: its [tool.kindlm] is ignored",
-        "Fix the file: it must be valid TOML, https://toml.io",
-        SourceLocation(str(file)),
-        {"reason": "syntax"},
-    )
-    return Diagnostic(error, "warning")
 
 
 def compiled_agent(loaded: LoadedConfiguration, root: Path) -> AgentTarget | None:

@@ -6,7 +6,7 @@ A scenario that needs pytest is skipped, with a hint why.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -141,12 +141,18 @@ def find_scenarios(
         if (spec := spec_of(test.function)) is None:
             parameters = inspect.signature(test.function).parameters.values()
             if name not in lost and any(is_trial(each) for each in parameters):
-                problems.append(Diagnostic(_no_scenario(test), "warning", name))
+                message = f"{name} takes a trial and is not run: it is not a scenario"
+                hint = 'Write @scenario("what it is about") above it.'
+                error = misuse(message, hint, test.where, "no_scenario")
+                problems.append(Diagnostic(error, "warning", name))
             continue
         try:
             cases = list(_cases(test, spec, conftest, agent))
-        except Exception as error:  # noqa: BLE001 - from the user's values
-            problems.append(Diagnostic(_unreadable(test, error), "error", name))
+        except Exception as fault:  # noqa: BLE001 - from the user's values
+            message = f"The marks of {name} cannot be read: {type(fault).__name__}: {fault}"
+            hint = "Fix its parameters or conditions: the tests of this file did not run."
+            error = misuse(message, hint, test.where, "marks")
+            problems.append(Diagnostic(error, "error", name))
             continue
         scenarios += cases
         if not cases:
@@ -239,26 +245,19 @@ def uncallable(classes: Sequence[type]) -> str | None:
 
 def _prepared(test: _Test) -> str | None:
     """Return a hint about a function or fixture that only pytest runs before a test."""
-    values = vars(test.module)
-    hint = _prepares(test.module, _OF_MODULES, values)
-    if hint is None and not test.classes:
-        hint = _prepares(test.module, _OF_FUNCTIONS, {})
-    for owner in test.classes:
-        values = {name: v for each in reversed(owner.__mro__) for name, v in vars(each).items()}
-        hint = hint or _prepares(owner, _OF_CLASSES, values)
-    return hint
-
-
-def _prepares(owner: object, named: Sequence[str], values: Mapping[str, Any]) -> str | None:
-    """Return a hint about a named function of the owner, or an automatic fixture in `values`."""
-    for name in named:
-        if callable(getattr(owner, name, None)):
-            return f"only pytest calls {name}"
-    for name, value in values.items():
-        # Versions of pytest store the fixture in one of these.
-        for attribute in ("_fixture_function_marker", "_pytestfixturefunction"):
-            if getattr(getattr(value, attribute, None), "autouse", False) is True:
-                return f"it needs the fixture {name}, which is automatic"
+    named = _OF_MODULES if test.classes else (*_OF_MODULES, *_OF_FUNCTIONS)
+    owners: list[tuple[Any, Sequence[str]]] = [(test.module, named)]
+    owners += [(each, _OF_CLASSES) for each in test.classes]
+    for owner, names in owners:
+        for name in names:
+            if callable(getattr(owner, name, None)):
+                return f"only pytest calls {name}"
+        bases = reversed(owner.__mro__) if isinstance(owner, type) else (owner,)
+        for name, value in (pair for base in bases for pair in vars(base).items()):
+            # Versions of pytest store the fixture in one of these.
+            for attribute in ("_fixture_function_marker", "_pytestfixturefunction"):
+                if getattr(getattr(value, attribute, None), "autouse", False) is True:
+                    return f"it needs the fixture {name}, which is automatic"
     return None
 
 
@@ -295,22 +294,4 @@ def without_trial(name: str, where: SourceLocation) -> KindlmError:
         "Give it an argument: t: Trial, or t: SyncTrial if it is not async.",
         where,
         "no_trial",
-    )
-
-
-def _no_scenario(test: _Test) -> KindlmError:
-    return misuse(
-        f"{test.name} takes a trial and is not run: it is not a scenario",
-        'Write @scenario("what it is about") above it.',
-        test.where,
-        "no_scenario",
-    )
-
-
-def _unreadable(test: _Test, error: Exception) -> KindlmError:
-    return misuse(
-        f"The marks of {test.name} cannot be read: {type(error).__name__}: {error}",
-        "Fix its parameters or conditions: the tests of this file did not run.",
-        test.where,
-        "marks",
     )

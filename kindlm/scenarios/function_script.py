@@ -95,23 +95,19 @@ class FunctionScript:
                 stage.conclude(Expectation("assert", label, where=where), result)
             elif not isinstance(each, RequirementFailed | AgentError | SimulationError):
                 others.append(each)  # these three are recorded where they happened
-        return self._raised(others[0]) if others else None
-
-    def _raised(self, error: BaseException) -> KindlmError:
+        if not others:
+            return None
+        error = others[0]
         where, _ = failed_at(error, self.file)
         place = SourceLocation(shown_path(Path(where.file)), where.line)
+        message = f"The scenario raised {sentence(error_text(error), _MOST_OF_PYTEST)} ({place})."
+        hint, trace = "Fix the test; the report shows what it checked before that.", None
         if is_of_pytest(error, "Skipped"):
-            return KindlmError(
-                ErrorCode.ASSERTION_EVAL_ERROR,
-                f"A scenario cannot skip itself after it has started ({place}).",
-                "Skip it by a mark, or in a fixture.",
-            )
-        return KindlmError(
-            ErrorCode.ASSERTION_EVAL_ERROR,
-            f"The scenario raised {sentence(error_text(error), _MOST_OF_PYTEST)} ({place}).",
-            "Fix the test; the report shows what it checked before that.",
-            trace=user_trace(error, str(self.file).__eq__),
-        )
+            message = f"A scenario cannot skip itself after it has started ({place})."
+            hint = "Skip it by a mark, or in a fixture."
+        else:
+            trace = user_trace(error, str(self.file).__eq__)
+        return KindlmError(ErrorCode.ASSERTION_EVAL_ERROR, message, hint, trace=trace)
 
 
 _MOST_OF_PYTEST = 160

@@ -104,8 +104,9 @@ class Arguments:
 def arguments_of(function: Callable[..., Any], marks: Sequence[Any], *, bound: bool) -> Arguments:
     """Return the arguments of a test with `marks`, the nearest mark first.
 
-    With `bound`, the first argument is the object of a method. One argument is the trial, and any
-    other without a value is a fixture. Values are not read here: an iterator can be read only once.
+    With `bound`, the first argument is the object of a method. The trial is the argument that is
+    annotated as one, else `t`, else the only one without a value. Any other without a value is a
+    fixture. Values are not read here: an iterator can be read only once.
     """
     sets = tuple(
         dict(zip(_KEYS, mark.args, strict=False)) | mark.kwargs
@@ -120,23 +121,16 @@ def arguments_of(function: Callable[..., Any], marks: Sequence[Any], *, bound: b
         and p.default is inspect.Parameter.empty
         and p.kind not in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     ]
-    trial = _trial_in(parameters, free)
+    annotated = next((p.name for p in parameters if is_trial(p)), None)
+    trial = annotated or ("t" if "t" in free else free[0] if len(free) == 1 else None)
     names = [p.name for p in parameters]
     fixtures = [
         *(name for name in free if name != trial),
-        *(name for each in sets for name in _names(each) if _is_indirect(each, name)),
+        *(name for each in sets for name in _names(each) if name in _indirect(each)),
         # A value without an argument may be for a fixture that another fixture needs.
         *(name for name in with_values if name not in names),
     ]
     return Arguments(trial, next(iter(fixtures), None), sets)
-
-
-def _trial_in(parameters: Sequence[inspect.Parameter], free: Sequence[str]) -> str | None:
-    """Return the argument that is annotated as a trial, else `t`, else the only free one."""
-    annotated = next((p.name for p in parameters if is_trial(p)), None)
-    if annotated is not None or "t" in free:
-        return annotated or "t"
-    return free[0] if len(free) == 1 else None
 
 
 def is_trial(parameter: inspect.Parameter) -> bool:
@@ -152,9 +146,9 @@ def _names(given: Mapping[str, Any]) -> list[str]:
     return [name.strip() for name in names if name.strip()]
 
 
-def _is_indirect(given: Mapping[str, Any], name: str) -> bool:
+def _indirect(given: Mapping[str, Any]) -> Sequence[str]:
     indirect = given.get("indirect", False)
-    return indirect if isinstance(indirect, bool) else name in indirect
+    return indirect if not isinstance(indirect, bool) else _names(given) if indirect else ()
 
 
 def _merged(cases: Sequence[Parameters]) -> Parameters:
@@ -214,15 +208,12 @@ def agent_fixture(owner: ModuleType | type) -> AgentFixture | None:
     for name, value in list(vars(owner).items()):
         marker = getattr(value, "_fixture_function_marker", None)
         if marker is not None and (getattr(marker, "name", None) or name) == AGENT_FIXTURE:
-            return _fixture_of(inspect.unwrap(value))
+            function: Any = inspect.unwrap(value)
+            needs = next(iter(inspect.signature(function).parameters), None)
+            if inspect.isasyncgenfunction(function):
+                function = asynccontextmanager(function)
+            elif inspect.isgeneratorfunction(function):
+                function = contextmanager(function)
+            hint = f"the fixture {AGENT_FIXTURE} needs the fixture {needs}"
+            return AgentFixture(function, hint if needs else None)
     return None
-
-
-def _fixture_of(function: Callable[..., Any]) -> AgentFixture:
-    needs = next(iter(inspect.signature(function).parameters), None)
-    hint = None if needs is None else f"the fixture {AGENT_FIXTURE} needs the fixture {needs}"
-    if inspect.isasyncgenfunction(function):
-        function = asynccontextmanager(function)
-    elif inspect.isgeneratorfunction(function):
-        function = contextmanager(function)
-    return AgentFixture(function, hint)

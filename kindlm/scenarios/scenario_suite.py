@@ -66,12 +66,8 @@ def load_scenarios(file: Path, around: Surroundings, name: str | None = None) ->
         return _unusable(file, path, 1, [imported.error])
     if isinstance(imported.value, SkippedFile):
         skipped = imported.value
-        error = misuse(
-            f"The file skips itself, so none of its tests run: {skipped.reason}",
-            None,
-            SourceLocation(str(file), skipped.line),
-            "skipped",
-        )
+        message = f"The file skips itself, so none of its tests run: {skipped.reason}"
+        error = misuse(message, None, SourceLocation(str(file), skipped.line), "skipped")
         found = FoundScenarios((), (Diagnostic(error, "warning"),))
     else:
         conftests = read_conftests(file, around.root)
@@ -121,8 +117,25 @@ def compiled_suite(
         unusable = _unusable(file, path, len(scenarios), list(errors.values()))
         return replace(unusable, diagnostics=(*loaded.diagnostics, *unusable.diagnostics))
     cases = tuple(_case(path, each, agents[each.name], faulty.get(each.name)) for each in scenarios)
-    text = _config_text(scenarios, agents, loaded.config, data)
-    suite = _compiled(path, around.project, cases, text, loaded.config)
+    text, eval_table = _config_text(scenarios, agents, loaded.config, data), loaded.config.eval
+    providers, models = language_model(loaded.config.llm)
+    suite = Suite(
+        name=path,
+        project=around.project,
+        front_end="scenario",
+        path=path,
+        config_hash=config_hash(text),
+        config_text=text,
+        providers=providers,
+        models=models,
+        cases=cases,
+        gates=(),
+        judge_model=next(iter(models), None),
+        concurrency=eval_table.parallelism,
+        reruns=eval_table.retries,
+        timeout_ms=_milliseconds(min(eval_table.default_timeout, 120.0)),
+        execution_timeout_ms=_milliseconds(eval_table.default_timeout),
+    )
     referenced = () if loaded.file is None else (loaded.file,)
     faults = (Diagnostic(error, "error", "agent") for error in errors.values())
     diagnostics = (*loaded.diagnostics, *found.problems, *faults, *_warnings(scenarios))
@@ -149,34 +162,6 @@ def _warnings(scenarios: Sequence[Scenario]) -> Iterator[Diagnostic]:
 
 def _unusable(file: Path, path: str, tests: int, errors: Sequence[KindlmError]) -> LoadedSuite:
     return LoadedSuite(file, None, path, tests, tuple(map(Diagnostic, errors)))
-
-
-def _compiled(
-    path: str,
-    project: str,
-    cases: tuple[Case, ...],
-    text: str,
-    config: ProjectConfiguration,
-) -> Suite:
-    """Return the suite of a file; its name is the `path`, and its configuration the `text`."""
-    providers, models = language_model(config.llm)
-    return Suite(
-        name=path,
-        project=project,
-        front_end="scenario",
-        path=path,
-        config_hash=config_hash(text),
-        config_text=text,
-        providers=providers,
-        models=models,
-        cases=cases,
-        gates=(),
-        judge_model=next(iter(models), None),
-        concurrency=config.eval.parallelism,
-        reruns=config.eval.retries,
-        timeout_ms=_milliseconds(min(config.eval.default_timeout, 120.0)),
-        execution_timeout_ms=_milliseconds(config.eval.default_timeout),
-    )
 
 
 def _case(path: str, scenario: Scenario, agent: AgentTarget, fault: KindlmError | None) -> Case:
@@ -230,17 +215,18 @@ def _config_text(
 
 
 def _recordable(agent: AgentTarget) -> dict[str, Any]:
+    declared = {
+        "reportsTools": agent.reports_tools,
+        "gateway": agent.gateway,
+        "telemetry": agent.telemetry,
+    }
     # Defaults are left out, so that hashes stay as they were before these options.
-    declared: dict[str, Any] = {"reportsTools": True} if agent.reports_tools else {}
-    declared |= {"gateway": True} if agent.gateway else {}
-    declared |= {"telemetry": agent.telemetry} if agent.telemetry else {}
-    return {
+    return {key: value for key, value in declared.items() if value} | {
         "name": agent.id,
         "type": agent.adapter,
         "url": agent.endpoint,
         "headers": hide_headers(agent.headers),
         "options": hide_in_options(as_written(agent.options)),
-        **declared,
     }
 
 
@@ -257,10 +243,12 @@ def _choose_agents(
     faults: dict[str, KindlmError] = {}
     for each in scenarios:
         own = each.spec.agent
-        if own is None:
-            found = default or _no_agent(each)
-        else:
-            found = _own(own, each, around.configuration, around.environ)
+        found = default if own is None else _own(own, each, around.configuration, around.environ)
+        if found is None:
+            is_python = each.where.file.lower().endswith(".py")
+            hint = 'Name it in kindlm.toml: [agent] with type = "http" and url = "…"; or with '
+            hint += "@scenario(…, agent=my_agent)" if is_python else "`agent: http://…`"
+            found = misuse("There is no agent to test", hint, each.where, "no_agent")
         if isinstance(found, KindlmError):
             # A skipped scenario needs no agent: a mark may skip it if a variable is not set.
             if not each.is_skipped and each.hint is None:
@@ -282,14 +270,11 @@ def _own(
         name = getattr(own, "__qualname__", None) or type(own).__qualname__
         folder = str(Path(scenario.where.file).parent)
         return AgentTarget(AGENT, "python", name, directory=folder, instance=own)
+    where = scenario.agent_where or scenario.where
     if (wrong := _no_table(own)) is not None:
-        return misuse(
-            "agent of @scenario must be an agent in Python, a URL or a mapping with the keys of"
-            f" [agent], {wrong}",
-            "Write agent=answer for a function `answer`, which takes the text of a message",
-            scenario.agent_where or scenario.where,
-            "agent",
-        )
+        message = "agent of @scenario must be an agent in Python, a URL or a mapping with the keys"
+        hint = "Write agent=answer for a function `answer`, which takes the text of a message"
+        return misuse(f"{message} of [agent], {wrong}", hint, where, "agent")
     table = {"type": "http", "url": own} if isinstance(own, str) else dict(own)
     file = Path(scenario.where.file)
     is_python = file.suffix.lower() == ".py"
@@ -300,7 +285,6 @@ def _own(
     if config is None:
         first = reporter.diagnostics[0].error
         message = f"agent of @scenario: {first.message}" if is_python else first.message
-        where = scenario.agent_where or scenario.where
         return KindlmError(first.code, message, first.hint, where, first.details)
     return compile_agent(config, file.parent)
 
@@ -308,15 +292,11 @@ def _own(
 def with_agent(case: Case, value: Any, scenario: Scenario) -> Case:
     """Return a case with the agent that a fixture returned: an object, or a URL."""
     if isinstance(value, Mapping) or value is None:
-        found: AgentTarget | KindlmError = misuse(
-            f"The fixture agent returned {value if value is None else 'a mapping'}",
-            "Let it return the agent itself or its URL. Keys of an agent belong in"
-            " @scenario(agent={…}) or in [agent] of the configuration",
-            scenario.where,
-            "agent",
-        )
-    else:
-        found = _own(value, scenario, LoadedConfiguration(None, None, None), {})
+        message = f"The fixture agent returned {value if value is None else 'a mapping'}"
+        hint = "Let it return the agent itself or its URL. Keys of an agent belong in"
+        hint += " @scenario(agent={…}) or in [agent] of the configuration"
+        return replace(case, fault=misuse(message, hint, scenario.where, "agent"))
+    found = _own(value, scenario, LoadedConfiguration(None, None, None), {})
     if isinstance(found, KindlmError):
         return replace(case, fault=found)
     return replace(case, agent=_observed(found, scenario))
@@ -324,12 +304,8 @@ def with_agent(case: Case, value: Any, scenario: Scenario) -> Case:
 
 def _observed(agent: AgentTarget, scenario: Scenario) -> AgentTarget:
     """Return an agent with the gateway and the telemetry of a scenario."""
-    spec = scenario.spec
-    return replace(
-        agent,
-        gateway=agent.gateway or spec.gateway,
-        telemetry=agent.telemetry or spec.telemetry,
-    )
+    gateway, telemetry = scenario.spec.gateway, scenario.spec.telemetry
+    return replace(agent, gateway=agent.gateway or gateway, telemetry=agent.telemetry or telemetry)
 
 
 def _no_table(own: object) -> str | None:
@@ -343,14 +319,3 @@ def _no_table(own: object) -> str | None:
     except (TypeError, ValueError, RecursionError) as error:
         return f"and its values JSON: {error}"
     return None
-
-
-def _no_agent(scenario: Scenario) -> KindlmError:
-    is_python = scenario.where.file.lower().endswith(".py")
-    own = "@scenario(…, agent=my_agent)" if is_python else "`agent: http://…`"
-    return misuse(
-        "There is no agent to test",
-        f'Name it in kindlm.toml: [agent] with type = "http" and url = "…"; or with {own}',
-        scenario.where,
-        "no_agent",
-    )

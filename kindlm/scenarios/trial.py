@@ -130,10 +130,8 @@ class _Checking:
             raise TypeError(f"the message of t.require must be a text, not {message!r}")
         if isinstance(what, Reply | ConversationChecks):
             if message:
-                raise TypeError(
-                    "an answer needs a check: t.require(reply).contains(…), or"
-                    f" t.require(reply.text, {message!r})"
-                )
+                way = f"t.require(reply).contains(…), or t.require(reply.text, {message!r})"
+                raise TypeError(f"an answer needs a check: {way}")
             return self._new_checks(what, weight, required=True)
         if inspect.isawaitable(what):
             if inspect.iscoroutine(what):
@@ -192,9 +190,8 @@ class _Checking:
         if not (scale > 0 and math.isfinite(scale)):
             raise ValueError(f"scale must be a number, more than 0, but is {scale}")
         if not 0 < threshold <= scale:
-            raise ValueError(
-                f"threshold must be more than 0, and at most {scale:g}, but is {threshold}"
-            )
+            limits = f"more than 0, and at most {scale:g}"
+            raise ValueError(f"threshold must be {limits}, but is {threshold}")
         listed = [criteria] if isinstance(criteria, str) else list(criteria)
         if not listed:
             raise ValueError("judge needs a criterion")
@@ -232,9 +229,10 @@ class _Checking:
         There is a verdict for each rule, for those of `must` first.
         """
         scope = self._scope(self._conversation.own_reply(reply))
-        rules = [Guardrail(required_text("must", rule)) for rule in _listed(must)]
-        rules += [
-            Guardrail(required_text("must_not", rule), must_not=True) for rule in _listed(must_not)
+        rules = [
+            Guardrail(required_text(name, rule), must_not=name == "must_not")
+            for name, given in (("must", must), ("must_not", must_not))
+            for rule in ([given] if isinstance(given, str) else given)
         ]
         if not rules:
             raise ValueError("guardrail needs a rule: must=[...] or must_not=[...]")
@@ -249,10 +247,8 @@ class _Checking:
         """
         required_text("name", name)
         if not 0 <= value <= 1:
-            raise ValueError(
-                f"The score {name!r} is {value}: scores must be from 0 to 1, so that runs are "
-                "comparable. Divide it by the maximum"
-            )
+            wanted = "scores must be from 0 to 1, so that runs are comparable"
+            raise ValueError(f"The score {name!r} is {value}: {wanted}. Divide it by the maximum")
         self._recorder.record_score(name, float(value), self._place())
 
     def _verdict(self, reply: Reply, check: Check, label: str, weight: float) -> Pending[Verdict]:
@@ -309,10 +305,6 @@ def _valid_weight(weight: float) -> float:
 
 def _verdicts(found: Sequence[CheckResult]) -> tuple[Verdict, ...]:
     return tuple(map(verdict_of, found))
-
-
-def _listed(rules: str | Iterable[str]) -> list[str]:
-    return [rules] if isinstance(rules, str) else list(rules)
 
 
 class Trial(_Checking):

@@ -130,10 +130,7 @@ class Reply:
             LookupError: the answer is from a recorded run, which lacks the body or a secret of it.
         """
         if self._raw is None:
-            raise LookupError(
-                "the body of this answer is no longer stored, so reply.raw is unavailable. Run "
-                "the scenario again: kindlm test"
-            )
+            raise LookupError(f"the body of this answer is no longer stored{_unavailable('raw')}")
         self._refuse_redacted(self._raw, "raw")
         return self._raw
 
@@ -149,10 +146,12 @@ class Reply:
         if self._is_recorded and REDACTED in text:
             # With a placeholder in place of the secret, a check of the test could turn out
             # differently.
-            raise LookupError(
-                f"a secret was removed from this answer when it was recorded, so reply.{name} "
-                "is unavailable. Run the scenario again: kindlm test"
-            )
+            lacks = "a secret was removed from this answer when it was recorded"
+            raise LookupError(f"{lacks}{_unavailable(name)}")
+
+
+def _unavailable(name: str) -> str:
+    return f", so reply.{name} is unavailable. Run the scenario again: kindlm test"
 
 
 def reply_of(answer: Step, raw: str | None, turn: int) -> Reply:
@@ -235,10 +234,8 @@ class AgentUnderTest:
             given = shown(repr(reply))
             raise TypeError(f"this is about what t.agent.send returned, not {given}{hint}")
         if not any(reply is each for each in self.replies):
-            raise ValueError(
-                "this answer does not belong to this run of the scenario: check what"
-                " t.agent.send returned in it, unchanged"
-            )
+            message = "this answer does not belong to this run of the scenario"
+            raise ValueError(f"{message}: check what t.agent.send returned in it, unchanged")
         return reply
 
 

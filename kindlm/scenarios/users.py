@@ -16,7 +16,6 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Raised
 from kindlm.model_answers import new_token, why_unread
 from kindlm.ports import Ask, Purpose
 from kindlm.scenarios.under_test import AgentUnderTest, Message, Persona, Reply
-from kindlm.transcript import FinishReason
 from kindlm.wording import shown
 from kindlm_store.new_event import scrub
 
@@ -86,10 +85,10 @@ class Conversed:
 
     def __bool__(self) -> bool:
         """Raise: a conversation says nothing about how it ended."""
-        raise TypeError(
-            "a conversation is neither true nor false: require .goal_reached, or check it with"
-            " t.check(talk)"
+        message = (
+            "a conversation is neither true nor false: require .goal_reached, or t.check(talk)"
         )
+        raise TypeError(message)
 
     @property
     def goal_reached(self) -> bool:
@@ -134,10 +133,8 @@ class SimulatedUser:
         if not self.goal.strip():
             raise ValueError('converse needs a goal, such as goal="a refund is promised"')
         if not 1 <= least <= most <= _MOST_TURNS:
-            raise ValueError(
-                f"turns must be the least and the most messages, from 1 to {_MOST_TURNS}, but are"
-                f" ({least}, {most})"
-            )
+            wanted = f"the least and the most messages, from 1 to {_MOST_TURNS}"
+            raise ValueError(f"turns must be {wanted}, but are ({least}, {most})")
         lines = tuple(self.script)
         if isinstance(self.script, str) or not all(
             each is None or isinstance(each, str | Message) for each in lines
@@ -208,16 +205,22 @@ class SimulatedUser:
         for _ in range(_TRIES):
             reply = await ask(_PROMPT.question(data, new_token()))
             if isinstance(reply, Err):
-                failed = reply.error
-                error = _no_move(failed.message, failed.code, failed.hint)
+                why, code, hint = reply.error.message, reply.error.code, reply.error.hint
                 continue
             text, ending = reply.value.text, reply.value.finish_reason
             try:
-                return _read(text, ending, may_end=may_end, is_over=is_over)
+                answer = _PROMPT.read(text, ending)
+                # The recorded message is scrubbed. The agent gets the same text, so that a rescore
+                # can repeat the conversation.
+                message = scrub(answer["message"].strip())
+                if not (message or is_over or (answer["done"] and may_end)):
+                    raise ValueError("its message is empty")  # noqa: TRY301 - as other faults
+                return _Move(message, answer["done"], answer["reason"])
             except ValueError as wrong:
-                why = why_unread(wrong, ending)
-                error = _no_move(f"its model returned an unusable answer: {why}. It: {shown(text)}")
-        raise SimulationError(error)
+                why = f"its model returned an unusable answer: {why_unread(wrong, ending)}."
+                why, code, hint = f"{why} It: {shown(text)}", ErrorCode.PROVIDER_API_ERROR, None
+        hint = hint or "Run it again, or name another model in [llm] of kindlm.toml"
+        raise SimulationError(KindlmError(code, f"The user could not be simulated: {why}", hint))
 
 
 def _is_true(result: object) -> bool:
@@ -226,24 +229,3 @@ def _is_true(result: object) -> bool:
             result.close()
         raise TypeError("stop must say at once whether the conversation ends: it is `async`")
     return bool(result)
-
-
-def _read(text: str, ending: FinishReason | None, *, may_end: bool, is_over: bool) -> _Move:
-    """Read an answer of the model; raises `ValueError` that says what is wrong."""
-    answer = _PROMPT.read(text, ending)
-    # The recorded message is scrubbed. The agent gets the same text, so that a rescore can repeat
-    # the conversation.
-    move = _Move(scrub(answer["message"].strip()), answer["done"], answer["reason"])
-    if not (move.message or is_over or (move.done and may_end)):
-        raise ValueError("its message is empty")
-    return move
-
-
-def _no_move(
-    why: str, code: ErrorCode = ErrorCode.PROVIDER_API_ERROR, hint: str | None = None
-) -> KindlmError:
-    return KindlmError(
-        code,
-        f"The user could not be simulated: {why}",
-        hint or "Run it again, or name another model in [llm] of kindlm.toml",
-    )

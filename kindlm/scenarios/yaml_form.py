@@ -256,7 +256,14 @@ def _scenario(document: Document, reporter: Reporter) -> Scenario | None:
     config = fit(ScenarioConfig, value, reporter)
     if config is None:
         return None
-    turns = list(_turns(config, value, reporter))
+    turns = []
+    for index, turn in enumerate(config.turns):
+        path: Path = ("turns", index, "expect")
+        checks = list(_checks(turn.expect, value["turns"][index].get("expect", ()), path, reporter))
+        if turn is config.turns[-1]:
+            of_last = value.get("assertions", ())
+            checks += _checks(config.assertions, of_last, ("assertions",), reporter)
+        turns.append(_Turn(turn.says, tuple(checks)))
     whole = value.get("conversation", ())
     conversation = tuple(_checks(config.conversation, whole, ("conversation",), reporter))
     if not config.name.strip():
@@ -266,30 +273,13 @@ def _scenario(document: Document, reporter: Reporter) -> Scenario | None:
     if config.pass_rate == 0:
         message = "The test passes even if all its repeats fail"
         reporter.warning(("pass_rate",), message, "Change or remove it", reason="never_fails")
-    spec = ScenarioSpec(
-        config.name,
-        tuple(config.tags),
-        config.repeats,
-        config.pass_rate,
-        config.timeout,
-        config.agent,
-    )
+    tags, repeats, rate = tuple(config.tags), config.repeats, config.pass_rate
+    spec = ScenarioSpec(config.name, tags, repeats, rate, config.timeout, config.agent)
     where = reporter.where(())
     persona = Persona(**dict(config.persona or PersonaConfig(role="user")))
     script = YamlScript(persona, tuple(turns), conversation, where)
     agent_where = reporter.where(("agent",)) if config.agent is not None else None
     return Scenario(config.name, spec, where, script, agent_where=agent_where)
-
-
-def _turns(config: ScenarioConfig, raw: dict[str, Any], reporter: Reporter) -> Iterator[_Turn]:
-    last = len(config.turns) - 1
-    for index, turn in enumerate(config.turns):
-        path: Path = ("turns", index, "expect")
-        checks = list(_checks(turn.expect, raw["turns"][index].get("expect", ()), path, reporter))
-        if index == last:
-            of_last = raw.get("assertions", ())
-            checks += _checks(config.assertions, of_last, ("assertions",), reporter)
-        yield _Turn(turn.says, tuple(checks))
 
 
 def _checks(

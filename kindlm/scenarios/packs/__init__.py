@@ -7,7 +7,7 @@ form of kindlm.yaml, or a module with scenarios.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from functools import partial
 from importlib.metadata import EntryPoint
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,7 +23,7 @@ from kindlm.config.templates import part_name
 from kindlm.dataclass import replace
 from kindlm.document import Node, section
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, misuse, not_there
-from kindlm.formats.discovery import PACK_MARK, Discovery, Found, discover
+from kindlm.formats.discovery import PACK_MARK, Discovery, discover
 from kindlm.packages import installed
 from kindlm.scenarios.configuration import sandboxed
 from kindlm.scenarios.scenario_suite import Surroundings
@@ -41,12 +41,9 @@ def discover_pack(pack: str) -> Result[Discovery]:
     known = packs.get(name, ())
     if not known:
         near = suggest(name, packs)
-        return Err(
-            not_there(
-                f"There is no pack {shown(name)}. Installed: {', '.join(packs) or 'none'}.",
-                f'Did you mean "{near}"?' if near else "Install the package that it comes with.",
-            )
-        )
+        message = f"There is no pack {shown(name)}. Installed: {', '.join(packs) or 'none'}."
+        hint = f'Did you mean "{near}"?' if near else "Install the package that it comes with."
+        return Err(not_there(message, hint))
     if len(known) > 1:
         packages = ", ".join(sorted(each.package for each in known))
         message = f"Several packages have a pack {shown(name)}: {packages}."
@@ -54,31 +51,24 @@ def discover_pack(pack: str) -> Result[Discovery]:
     (pack_of,) = known
     place = _place(pack_of.entry)
     if place is None:
-        return Err(
-            not_there(
-                f"The pack {shown(name)} of {pack_of.package} is not installed: no module"
-                f" {pack_of.entry.module}.",
-                "Reinstall that package.",
-            )
-        )
+        message = f"The pack {shown(name)} of {pack_of.package} is not installed"
+        message += f": no module {pack_of.entry.module}."
+        return Err(not_there(message, "Reinstall that package."))
+    message = f"There are no scenarios in {shown(pack)} ({place})."
+    hint = "A pack has test_*.py or *_test.py with functions under @scenario, or YAML with `turns`."
+    nothing = Err(not_there(message, hint))
     found = discover(place)
     if isinstance(found, Err):
         is_module = place.is_file() and found.error.code is ErrorCode.CONFIG_VALIDATION_ERROR
-        return Err(_no_scenarios(pack, place)) if is_module else found
-    files = [
-        file
-        for file in _files(f"{PACK_MARK}{name}", place, found.value)
-        if not wanted or f"{file.suite}/".startswith(f"{pack}/")
-    ]
-    return Ok(Discovery(tuple(files))) if files else Err(_no_scenarios(pack, place))
-
-
-def _files(prefix: str, place: Path, found: Discovery) -> Iterator[Found]:
+        return nothing if is_module else found
     folder = place if place.is_dir() else place.parent
-    for each in found.found:
-        if each.front_end in ("scenario", "kindlm"):
-            inside = each.path.relative_to(folder).as_posix()
-            yield replace(each, suite=f"{prefix}/{inside}")
+    suites = (
+        replace(each, suite=f"{PACK_MARK}{name}/{each.path.relative_to(folder).as_posix()}")
+        for each in found.value.found
+        if each.front_end in ("scenario", "kindlm")
+    )
+    files = tuple(each for each in suites if not wanted or f"{each.suite}/".startswith(f"{pack}/"))
+    return Ok(Discovery(files)) if files else nothing
 
 
 def _place(entry: EntryPoint) -> Path | None:
@@ -92,13 +82,6 @@ def _place(entry: EntryPoint) -> Path | None:
     if spec.submodule_search_locations:
         return Path(next(iter(spec.submodule_search_locations)))
     return None if spec.origin is None else Path(spec.origin)
-
-
-def _no_scenarios(pack: str, place: Path) -> KindlmError:
-    return not_there(
-        f"There are no scenarios in {shown(pack)} ({place}).",
-        "A pack has test_*.py or *_test.py with functions under @scenario, or YAML with `turns`.",
-    )
 
 
 _BORROWED = frozenset(
@@ -125,12 +108,11 @@ def load_pack_suite(file: Path, suite: str, around: Surroundings) -> LoadedSuite
     no agents. `{{system}}` in prompts of the pack stands for each system text of the project.
     """
     data = read_bytes(file)
+    load = partial(load_suite, file, environ=around.environ, project=lambda: around.project)
     own = {} if isinstance(data, Err) else section(read_document(data.value).value)
     if own.keys() & {"model", "models", "agent", "agents"}:
         itself = Borrowed(suite, file, frozenset(), lambda _: None)
-        return load_suite(
-            file, environ=around.environ, project=lambda: around.project, borrowed=itself
-        )
+        return load(borrowed=itself)
     tests = own.get("tests")
     number = len(tests) if isinstance(tests, list) else 0
     found = _target(around)
@@ -156,18 +138,24 @@ def load_pack_suite(file: Path, suite: str, around: Surroundings) -> LoadedSuite
             root.put(key, node)
 
     borrowed = Borrowed(suite, target, _BORROWED, put)
-    loaded = load_suite(
-        file, environ=around.environ, project=lambda: around.project, borrowed=borrowed
-    )
+    loaded = load(borrowed=borrowed)
     # Warnings about parts of the project that the pack does not use are left out.
     diagnostics = [each for each in loaded.diagnostics if each.severity == "error"]
     for name, text in (systems or {}).items():
         if unknown := _variables(text):
-            diagnostics.append(Diagnostic(_sent_as_written(name, unknown, target), "warning"))
+            listed = listed_names([f"{{{{{each}}}}}" for each in unknown])
+            message = f"The pack sends the system text of the prompt {shown(name)} with {listed} as"
+            message += " written: only your own tests have values for that"
+            hint = "To run the pack with values, add a prompt that has them in its system text"
+            error = misuse(message, hint, SourceLocation(str(target)), "variables")
+            diagnostics.append(Diagnostic(error, "warning"))
     run = loaded.suite
     if run is not None and needs_model and not models:
         run = replace(run, cases=tuple(replace(case, skip=True) for case in run.cases))
-        diagnostics.append(Diagnostic(_without_model(suite, number), "warning"))
+        message = f"{count(number, 'test')} of {suite} are skipped: they simulate tools, which"
+        message += " needs a model. An agent runs its own tools"
+        hint = "To run them, name the model behind the agent in kindlm.yaml, in place of the agent"
+        diagnostics.append(Diagnostic(misuse(message, hint, reason="no_model"), "warning"))
     return replace(
         loaded,
         suite=run,
@@ -201,12 +189,9 @@ def _target(around: Surroundings) -> tuple[Path, dict[str, Any]] | KindlmError:
         raw = dict(section(document.value))
         if raw.keys() & {"model", "models", "agent", "agents"}:
             return file, raw
-    return misuse(
-        "There is no model and no agent to run the pack on",
-        "Name it in kindlm.yaml: `model: openai/gpt-4o` or `agent: http://localhost:8000/chat`;"
-        " or under [agent] in kindlm.toml",
-        reason="no_agent",
-    )
+    hint = "Name it in kindlm.yaml: `model: openai/gpt-4o` or `agent: http://localhost:8000/chat`"
+    hint += "; or under [agent] in kindlm.toml"
+    return misuse("There is no model and no agent to run the pack on", hint, reason="no_agent")
 
 
 def _listed(raw: dict[str, Any], key: str) -> list[Any]:
@@ -275,23 +260,3 @@ def _put_input(root: Node, systems: dict[str, str] | None) -> None:
     elif templates:
         for name in templates:
             root.children["prompts"].take(name)
-
-
-def _sent_as_written(name: str, variables: list[str], target: Path) -> KindlmError:
-    listed = listed_names([f"{{{{{each}}}}}" for each in variables])
-    return misuse(
-        f"The pack sends the system text of the prompt {shown(name)} with {listed} as written:"
-        " only your own tests have values for that",
-        "To run the pack with values, add a prompt that has them in its system text",
-        SourceLocation(str(target)),
-        "variables",
-    )
-
-
-def _without_model(suite: str, tests: int) -> KindlmError:
-    return misuse(
-        f"{count(tests, 'test')} of {suite} are skipped: they simulate tools, which needs a model."
-        " An agent runs its own tools",
-        "To run them, name the model behind the agent in kindlm.yaml, in place of the agent",
-        reason="no_model",
-    )
