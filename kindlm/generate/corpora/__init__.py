@@ -2,10 +2,10 @@
 
 Each attack becomes a test. Its texts are untrusted, and never become placeholders.
 
-Each module here reads the package of its name. It has `names(package) -> list[str]`, which returns
-the names of its corpora, and `read(package, name)`, which yields the attacks of one. Both get the
-folder of the package, and raise `ValueError` if they cannot read it. For an attack that cannot be a
-test, `read` yields the end of a phrase, such as `with parameters`.
+Each module here reads the package of its name. It has `corpora(package)`, which returns the sources
+of attacks in the folder of the package by name, and `read(name, source)`, which yields the attacks
+of one. Both raise `ValueError` if they cannot read it. For an attack that cannot be a test, `read`
+yields the end of a phrase, such as `with parameters`.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ def read_attacks(source: str, count: int) -> Result[FoundAttacks]:
     folder = Path(spec.submodule_search_locations[0])
     module = import_module(f"{__name__}.{package}")
     try:
-        known = module.names(folder)
+        known = module.corpora(folder)
         if name in known:
             attacks, left_out = list[Attack](), Counter[str]()
-            found: Iterator[Attack | str] = module.read(folder, name)
+            found: Iterator[Attack | str] = module.read(name, known[name])
             while len(attacks) < count and (each := next(found, None)) is not None:
                 if isinstance(each, str):
                     left_out[each] += 1

@@ -32,18 +32,21 @@ _REQUESTS = (
 """Files of prompts by kind of attack. Other files hold parts of prompts, words, or settings."""
 
 
-def names(package: Path) -> list[str]:
-    """Return the names of files with prompts, and of folders with several such files."""
-    found = [name for name, _ in _files(package)]
-    folders = [name.rpartition("/")[0] for name in found]
-    return sorted({*found, *(each for each in folders if each and folders.count(each) > 1)})
+def corpora(package: Path) -> dict[str, dict[str, Path]]:
+    """Return lists of prompts, by path, for each path and each folder."""
+    data = package / "data"
+    found: dict[str, dict[str, Path]] = {}
+    for pattern in (*_JAILBREAKS, *_LEAKS, *_REQUESTS):
+        for file in sorted(data.glob(pattern)):
+            path = file.relative_to(data).with_suffix("")
+            for name in {path, path.parent} - {Path()}:
+                found.setdefault(name.as_posix(), {})[path.as_posix()] = file
+    return dict(sorted(found.items()))
 
 
-def read(package: Path, name: str) -> Iterator[Attack]:
-    """Yield the attacks of a file, or of all files of a folder."""
-    for key, file in _files(package):
-        if name not in (key, key.rpartition("/")[0]):
-            continue
+def read(_: str, files: Mapping[str, Path]) -> Iterator[Attack]:
+    """Yield the attacks of some files."""
+    for key, file in files.items():
         text = read_text(file)
         match file.suffix:
             case ".json":
@@ -63,13 +66,6 @@ def read(package: Path, name: str) -> Iterator[Attack]:
                 yield Attack(title, (prompt,), ("LLM01",), _KEEPS_TO_ITS_RULES)
             else:
                 yield Attack(title, (prompt,))
-
-
-def _files(package: Path) -> Iterator[tuple[str, Path]]:
-    data = package / "data"
-    for pattern in (*_JAILBREAKS, *_LEAKS, *_REQUESTS):
-        for file in sorted(data.glob(pattern)):
-            yield file.relative_to(data).with_suffix("").as_posix(), file
 
 
 def _prompts(value: Any) -> Iterator[str]:

