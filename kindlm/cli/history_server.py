@@ -147,9 +147,8 @@ def push_group(request: RunRequest, group: str, options: TestOptions) -> None:
 @contextmanager
 def _as_guest(request: RunRequest, run: str, login: Login, options: TestOptions) -> Iterator[None]:
     client = _client(login)
-    with LivePush(
-        client, request.database, run, texts=options.texts, also=_uploads(request)
-    ) as push:
+    also = _uploads(request)
+    with LivePush(request.database, run, lambda db: Push(client, db, options.texts, also)) as push:
         yield
     if push.error is not None:
         _warn(push.error, run)
@@ -175,13 +174,12 @@ def _as_worker(
         # The coordinator would not accept any further event.
         end_now(error.message, NOT_TAKEN)
 
+    client = _client(login, lease)
     with LivePush(
-        _client(login, lease),
         request.database,
         run,
-        texts=True,
+        lambda db: Push(client, db, texts=True, on_control=obey),
         every_s=1.0,
-        on_control=obey,
         on_refused=end,
     ) as push:
         yield

@@ -1,7 +1,7 @@
 """Runs shards on other machines, by Dask: `kindlm test --workers tcp://HOST:PORT`.
 
-Dask starts functions of this module on its workers by name. They get text, and the bundle of the
-project's files as bytes; no object of kindlm is pickled.
+Dask starts functions of this module on its workers by name. They get values of JSON, and the bundle
+of the project's files as bytes; no object of kindlm is pickled.
 
 kindlm examines each worker before it gets a shard. If a worker is unfit at the beginning, nothing
 runs; an unfit worker that comes later gets no shard. The resource `kindlm` limits a worker to one
@@ -12,7 +12,6 @@ Without TLS, connections to a scheduler or from workers on other machines need `
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import socket
@@ -30,7 +29,7 @@ from kindlm.bounds import SCHEDULERS
 from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
 from kindlm.fleet.bundle import make_bundle, unpack
-from kindlm.fleet.workers import ShardEnd, ShardJob, end_jobs, new_job_id, run_shard
+from kindlm.fleet.workers import Fleet, ShardEnd, ShardJob, end_jobs, new_job_id, run_shard
 from kindlm.recording.loading import Loaded
 from kindlm.recording.project import git_state, project_name, run_environment
 from kindlm.recording.suite_secrets import needed_variables
@@ -135,15 +134,14 @@ def _needed(loaded: Loaded, root: Path, environ: Mapping[str, str]) -> frozenset
     return frozenset(in_files) | {name for name in named if environ.get(name)}
 
 
-class DaskFleet:
+class DaskFleet(Fleet):
     """The workers of a scheduler."""
 
     def __init__(
         self, client: Client, bundle: bytes, root: Path, needed: Collection[str], address: str
     ) -> None:
-        self.listen = "127.0.0.1", 0
         self._unfit: set[str] = set()
-        self._fit: tuple[str, ...] = ()
+        self._use([])
         self._client, self._address = client, address
         self._root = root
         self._needed = sorted(needed)
@@ -162,11 +160,6 @@ class DaskFleet:
         self._watch = threading.Thread(target=self._look_after_workers, name="kindlm-fleet")
 
     @property
-    def capacity(self) -> int:
-        """The number of workers that can take shards now."""
-        return len(self._fit)
-
-    @property
     def is_lost(self) -> bool:
         """Whether the connection to the scheduler broke; Dask then cancels everything."""
         return bool(self._files.cancelled())
@@ -181,7 +174,7 @@ class DaskFleet:
             )
         if wrong := self._admit(workers):
             return _unfit(wrong, len(workers))
-        self._fit = tuple(workers)
+        self._use(workers)
         hosts = {urlsplit(worker).hostname or "" for worker in workers}
         away = next((host for host in sorted(hosts) if not is_loopback(host)), None)
         if listen is not None:
@@ -198,6 +191,9 @@ class DaskFleet:
                 " 127.0.0.1 here, and name it: --listen 127.0.0.1:PORT",
             )
         return None
+
+    def _use(self, workers: Sequence[str]) -> None:
+        self._fit, self.capacity = tuple(workers), len(workers)
 
     def check(self, url: str) -> Result[None]:
         """Return an error if a worker cannot reach the history; no worker gets a shard then."""
@@ -258,7 +254,7 @@ class DaskFleet:
                 # chosen worker dies, Dask takes any other.
                 job.future = self._client.submit(
                     carry_out,
-                    *(job.text, self._files, job.id),
+                    *(job.shard, self._files, job.id),
                     key=f"kindlm-{job.id}",
                     workers=[job.worker],
                     allow_other_workers=True,
@@ -277,7 +273,7 @@ class DaskFleet:
                 self._unfit |= self._admit(sorted(new)).keys()
             except (OSError, KeyError):
                 continue  # the scheduler is gone, or comes back
-            self._fit = tuple(sorted((fit | new) - self._unfit))
+            self._use(sorted((fit | new) - self._unfit))
             self._feed()
 
     def _admit(self, workers: Sequence[str]) -> dict[str, str]:
@@ -314,8 +310,8 @@ class _Job:
 
     def __init__(self, fleet: DaskFleet, shard: ShardJob) -> None:
         self.id = new_job_id()
-        self.text = json.dumps(asdict(shard))
-        self.future: Future[str] | None = None
+        self.shard = asdict(shard)
+        self.future: Future[dict[str, Any]] | None = None
         self.worker: str | None = None
         self._fleet = fleet
         self._is_cancelled = False
@@ -327,7 +323,7 @@ class _Job:
     def result(self) -> ShardEnd:
         if self._fleet.is_lost or self.future is None:
             raise ConnectionError("the connection to the scheduler broke")
-        return ShardEnd(**json.loads(self.future.result()))
+        return ShardEnd(**self.future.result())
 
     def cancel(self) -> None:
         if not (self.done() or self.future is None):
@@ -388,7 +384,7 @@ async def take_one_at_a_time(dask_worker: Worker) -> None:
     await dask_worker.set_resources(**{_SLOT: 1})
 
 
-def carry_out(job: str, files: bytes, number: str) -> str:
+def carry_out(shard: dict[str, Any], files: bytes, job: str) -> dict[str, Any]:
     """Run a shard in a temporary copy of the project."""
     from distributed import get_worker
 
@@ -396,9 +392,9 @@ def carry_out(job: str, files: bytes, number: str) -> str:
     with TemporaryDirectory(prefix="kindlm-", dir=space, ignore_cleanup_errors=True) as folder:
         root = Path(folder)
         unpack(files, root)
-        wanted = ShardJob(**json.loads(job))
+        wanted = ShardJob(**shard)
         here = root / wanted.folder
         here.mkdir(parents=True, exist_ok=True)
         # This folder marks the root of the project.
         (root / ".kindlm").mkdir(exist_ok=True)
-        return json.dumps(asdict(run_shard(replace(wanted, folder=str(here)), number)))
+        return asdict(run_shard(replace(wanted, folder=str(here)), job))

@@ -105,18 +105,18 @@ class Pending(Protocol):
 
 
 class Fleet(Protocol):
-    """Workers, each of which runs one job at a time with `run_shard`."""
+    """Workers, each of which runs one job at a time with `run_shard`.
 
-    @property
-    def listen(self) -> tuple[str, int]:
-        """Where to serve the history to the workers: a host of this machine, and a port or 0."""
+    The history is served to them at `listen`: a host of this machine, and a port or 0. `capacity`
+    is how many jobs can run at once now.
+    """
 
-    @property
-    def capacity(self) -> int:
-        """How many jobs can run at once now."""
+    listen: tuple[str, int] = "127.0.0.1", 0
+    capacity: int
 
-    def check(self, url: str, /) -> Result[None]:
+    def check(self, _url: str) -> Result[None]:
         """Return an error if a worker cannot reach the history; no worker gets a job then."""
+        return Ok(None)
 
     def submit(self, job: ShardJob) -> Pending:
         """Let a worker run a job, after the jobs submitted before."""
@@ -139,19 +139,13 @@ class _Job:
             end_jobs([self.id])
 
 
-class LocalFleet:
+class LocalFleet(Fleet):
     """Workers on this machine: a number of processes at once, in the project's own folder."""
-
-    listen = "127.0.0.1", 0
 
     def __init__(self, workers: int) -> None:
         self.capacity = workers
         self._threads = ThreadPoolExecutor(workers, "kindlm-worker")
         self._jobs: list[_Job] = []
-
-    def check(self, _url: str) -> Result[None]:
-        """Return no error: local workers can reach the history."""
-        return Ok(None)
 
     def submit(self, job: ShardJob) -> Pending:
         """Let the next free thread run a shard."""

@@ -50,12 +50,10 @@ def parse_categories(text: str | None) -> Result[tuple[str, ...]]:
     if text is None:
         return Ok(tuple(CATEGORIES))
     names = [name.strip().lower().replace("_", "-") for name in text.split(",") if name.strip()]
-    unknown = next((name for name in names if name not in CATEGORIES), None)
-    if unknown is not None or not names:
-        known = f"Known categories: {', '.join(CATEGORIES)}"
-        hint = known if unknown is None else hint_for(unknown, CATEGORIES, "Known categories")
-        found = "No category is named" if unknown is None else f'Unknown category "{unknown}"'
-        return Err(misuse(f"{found}.", hint))
+    for name in names or [text]:
+        if name not in CATEGORIES:
+            hint = hint_for(name, CATEGORIES, "Known categories")
+            return Err(misuse(f'Unknown category "{name}".', hint))
     return Ok(tuple(name for name in CATEGORIES if name in names))
 
 

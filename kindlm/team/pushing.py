@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
@@ -21,7 +21,6 @@ from kindlm.team.bodies import NotSentError, bodies, runs_of_stream
 from kindlm.team.client import HistoryClient
 from kindlm.team.protocol import LONGEST_BODY, LONGEST_UNPACKED, NO_EVENTS, Control, StreamEnd
 from kindlm.team.withholding import UploadNow, Withholding, gone, recorded_rule
-from kindlm.wording import count
 from kindlm_store import StoreError, open_reader
 from kindlm_store.canonical import hash_text
 
@@ -77,7 +76,6 @@ class Push:
         texts: Whether to send content that the settings of a run exclude.
         also: Settings that apply besides those of the runs.
         now: Returns current settings of suites whose recorded ones are lost, used with `texts`.
-        tell: Gets a message for each body that arrived.
         on_control: Gets a coordinator's orders. Only a worker has it. A worker withholds nothing,
             since the coordinator's history is the user's own.
         heads: Where streams end on the server, as far as known.
@@ -88,7 +86,6 @@ class Push:
     texts: bool
     also: Sequence[Upload] = ()
     now: UploadNow = gone
-    tell: Callable[[str], None] = lambda _: None
     on_control: Callable[[Control], None] | None = None
     pushed: Pushed = field(default_factory=Pushed)
     heads: dict[str, StreamEnd] = field(default_factory=dict)
@@ -154,7 +151,6 @@ class Push:
                 self.pushed.filled += answered.value.filled
                 if self.on_control is not None:
                     self.on_control(answered.value.control)
-                self.tell(f"{count(self.pushed.added, 'event')} pushed …")
         except NotSentError as error:
             why = f"Run {run} was not sent whole: {error}."
             hint = "No part of an event can be left out: the rest of the run stays here."
@@ -172,23 +168,17 @@ class LivePush:
     pushes empty bodies, so that the coordinator knows that it is alive.
 
     Attributes:
-        client: The client of the server, without patience; it is closed at the end.
-        texts: Whether to send content that the settings of the run exclude.
-        also: Settings that apply besides the recorded ones, such as current ones of the suites.
+        push_of: Returns the push for a reader of the history. Its client, which has no patience, is
+            closed at the end.
         every_s: Seconds between pushes, unless 200 events come sooner.
-        on_control: Gets a coordinator's orders; only a worker has it.
         on_refused: Gets the error if a worker cannot push any more, such as after a lost lease.
         error: Why not everything arrived, None if it did.
     """
 
-    client: HistoryClient
     path: Path
     run: str
-    _: KW_ONLY
-    texts: bool
-    also: Sequence[Upload] = ()
+    push_of: Callable[[sqlite3.Connection], Push]
     every_s: float = 5.0
-    on_control: Callable[[Control], None] | None = None
     on_refused: Callable[[KindlmError], None] = lambda _: None
     pushed: Pushed = field(default_factory=Pushed, init=False)
     error: KindlmError | None = field(init=False)
@@ -212,13 +202,12 @@ class LivePush:
 
     def _work(self) -> None:
         try:
-            with closing(self.client), closing(open_reader(self.path)) as db:
-                push = Push(
-                    self.client, db, self.texts, self.also,
-                    on_control=self.on_control, pushed=self.pushed,
-                )  # fmt: skip
-                if self._push_meanwhile(push):
-                    self._push_rest(push)
+            with closing(open_reader(self.path)) as db:
+                push = self.push_of(db)
+                self.pushed = push.pushed
+                with closing(push.client):
+                    if self._push_meanwhile(push):
+                        self._push_rest(push)
         except (sqlite3.Error, StoreError) as error:
             self.error = _failed(f"the history cannot be read: {error}")
         finally:
@@ -238,16 +227,16 @@ class LivePush:
             pushed_at, looked_at = time.monotonic(), end.version
             if failed is None:
                 heard_at = pushed_at
-            elif self._is_over(failed):
+            elif self._is_over(failed, push):
                 return False
-            elif self.on_control is not None and pushed_at - heard_at > _LONELY_S:
-                self.on_control(Control("the coordinator does not answer", at_once=True))
+            elif push.on_control is not None and pushed_at - heard_at > _LONELY_S:
+                push.on_control(Control("the coordinator does not answer", at_once=True))
         return True
 
     def _push_new(self, push: Push, stream: str, end: StreamEnd) -> KindlmError | None:
         """Push new events, or report that a worker is alive; return the error if that fails."""
         if stream not in push.heads:
-            answered = self.client.heads([stream])
+            answered = push.client.heads([stream])
             if isinstance(answered, Err):
                 return answered.error
             push.heads[stream] = answered.value.get(stream, NO_EVENTS)
@@ -257,30 +246,30 @@ class LivePush:
             if failed is not None:
                 del push.heads[stream]  # some of several bodies may have arrived
             return failed
-        if self.on_control is not None:
-            beat = self.client.send(b"")
+        if push.on_control is not None:
+            beat = push.client.send(b"")
             if isinstance(beat, Err):
                 return beat.error
-            self.on_control(beat.value.control)
+            push.on_control(beat.value.control)
         return None
 
     def _push_rest(self, push: Push) -> None:
         """Push everything that belongs to the run; repeat failed tries for some seconds."""
-        patience_s = _LAST_TRIES_S if self.on_control is None else _LAST_TRIES_OF_WORKER_S
+        patience_s = _LAST_TRIES_S if push.on_control is None else _LAST_TRIES_OF_WORKER_S
         until = time.monotonic() + patience_s
         while True:
             done = push.runs([self.run])
             self.error = done.error if isinstance(done, Err) else self.pushed.failed.get(self.run)
-            if self.error is None or self._is_over(self.error) or time.monotonic() > until:
+            if self.error is None or self._is_over(self.error, push) or time.monotonic() > until:
                 return
             time.sleep(_LOOK_S)
 
-    def _is_over(self, failed: KindlmError) -> bool:
+    def _is_over(self, failed: KindlmError, push: Push) -> bool:
         """Return whether an error is final; if so, report it."""
         if failed.details.get("status") not in _FINAL:
             return False
         self.error = failed
-        if self.on_control is not None:
+        if push.on_control is not None:
             self.on_refused(failed)
         return True
 

@@ -170,10 +170,10 @@ def test_secrets_and_escapes_of_a_file_are_neither_written_nor_shown(
     [
         ("kindlm.yaml", "kindlm: 1\ntests: []\n", [], "Run it: kindlm test kindlm.yaml"),
         ("case.yaml", "name: a\ninput: Hi\nexpected: {}\nthresholds: {}\n", [], "EvalView"),
-        ("a.yaml", "a: 1\n", [], "Name its format with --from: openai-evals or promptfoo"),
+        ("a.yaml", "a: 1\n", [], "is not a suite in the format openai-evals or promptfoo"),
         ("a.yaml", "a: 1\n", ["--from", "promptfoo"], "is not a suite in the format promptfoo"),
-        ("a.yaml", "a: 1\n", ["--from", "promptfoo"], "leave --from out"),
-        ("a.yaml", CONFIG, ["--from", "nothing"], "--from: openai-evals or promptfoo"),
+        ("a.yaml", "a: 1\n", ["--from", "promptfoo"], "another format: --from openai-evals"),
+        ("a.yaml", CONFIG, ["--from", "nothing"], "--from openai-evals or promptfoo"),
         ("a.yaml", CONFIG, ["--from", "nothing"], "is not a suite in the format nothing"),
         ("a.yaml", "a: [", [], "A value is missing here"),
         ("a.yaml", CONFIG.partition("tests:")[0], [], "No suite can be made"),

@@ -7,7 +7,7 @@ import random
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from queue import Queue
@@ -24,7 +24,7 @@ from kindlm.team import history_api, pushing
 from kindlm.team.client import HistoryClient
 from kindlm.team.history_api import HistoryApi
 from kindlm.team.protocol import TOKEN_PREFIX, Control
-from kindlm.team.pushing import LivePush
+from kindlm.team.pushing import LivePush, Push
 from kindlm.team.team_server import RunningServer
 from kindlm.team.token_store import OneToken
 from kindlm.team.withholding import common_url
@@ -61,6 +61,22 @@ class Coordinator:
         return {}
 
 
+def live(
+    client: HistoryClient,
+    path: Path,
+    run: str,
+    *,
+    texts: bool,
+    also: Sequence[Upload] = (),
+    on_control: Callable[[Control], None] | None = None,
+    **more: Any,
+) -> LivePush:
+    """Push a run while it goes on."""
+    return LivePush(
+        path, run, lambda db: Push(client, db, texts, also, on_control=on_control), **more
+    )
+
+
 @pytest.fixture
 def coordinator(tmp_path: Path) -> Iterator[tuple[Coordinator, EventLog, str]]:
     hooks = Coordinator()
@@ -79,7 +95,7 @@ def test_a_worker_is_heard_of_and_obeys(
     controls: Queue[Control] = Queue()
     stale: Queue[KindlmError] = Queue()
     client = HistoryClient(url, TOKEN, lease="3.1", patience_s=0)
-    with LivePush(
+    with live(
         client, home.log.path, "aaaa2222", texts=True, every_s=0.01,
         on_control=controls.put, on_refused=stale.put,
     ) as push:  # fmt: skip
@@ -95,7 +111,7 @@ def test_a_worker_is_heard_of_and_obeys(
 def test_what_has_not_arrived_is_sent_in_the_end(served: Served, home: History) -> None:
     token = served.token()
     client = HistoryClient(served.url, token, patience_s=0)
-    with LivePush(client, home.log.path, "aaaa2222", texts=False, every_s=600) as push:
+    with live(client, home.log.path, "aaaa2222", texts=False, every_s=600) as push:
         pass
     assert push.error is None
     assert push.pushed.added == len(list(served.log.read())) == len(list(home.log.read()))
@@ -113,7 +129,7 @@ def test_a_resumed_run_sends_content_only_if_its_suites_still_do(
     run.leave()
     client = HistoryClient(served.url, served.token(), patience_s=0)
     also = [Upload(include_texts=sends_now)]
-    with LivePush(client, home.log.path, "bbbb3333", texts=False, also=also) as push:
+    with live(client, home.log.path, "bbbb3333", texts=False, also=also) as push:
         pass
     assert push.error is None
     assert push.pushed.withheld is not sends_now
@@ -124,7 +140,7 @@ def test_a_resumed_run_sends_content_only_if_its_suites_still_do(
 
 def test_a_token_that_is_not_accepted_ends_it(served: Served, home: History) -> None:
     client = HistoryClient(served.url, TOKEN, patience_s=0)
-    with LivePush(client, home.log.path, "aaaa2222", texts=False) as push:
+    with live(client, home.log.path, "aaaa2222", texts=False) as push:
         pass
     assert push.error is not None
     assert push.error.details["status"] == 401
@@ -142,7 +158,7 @@ def test_ctrl_c_gives_up_without_a_traceback(home: History, listens: bool) -> No
             silent.close()
         try:
             client = HistoryClient(url, TOKEN, patience_s=0, answer_s=2)
-            with LivePush(client, home.log.path, "aaaa2222", texts=False) as push:
+            with live(client, home.log.path, "aaaa2222", texts=False) as push:
                 ctrl_c.start()
         finally:
             ctrl_c.join()
@@ -178,7 +194,7 @@ def test_a_worker_leaves_out_nothing_however_large(
     large.finish()
     _, log, url = coordinator
     client = HistoryClient(url, TOKEN, lease="3.1", patience_s=0)
-    with LivePush(client, home.log.path, "bbbb3333", texts=True, on_control=lambda _: None) as push:
+    with live(client, home.log.path, "bbbb3333", texts=True, on_control=lambda _: None) as push:
         pass
     assert push.error is None
     with closing(log.reader()) as db:
@@ -197,7 +213,7 @@ def test_a_worker_whose_events_are_not_taken_hears_of_it(
     odd.finish()
     refused: Queue[KindlmError] = Queue()
     client = HistoryClient(coordinator[2], TOKEN, lease="3.1", patience_s=0)
-    with LivePush(
+    with live(
         client, home.log.path, "bbbb3333", texts=True,
         on_control=lambda _: None, on_refused=refused.put,
     ):  # fmt: skip

@@ -46,13 +46,9 @@ def import_suite_command(
     forms = [format_named(name) for name in FORMATS if source in (None, name)]
     form = next((each for each in forms if each.reads(document)), None)
     if form is None:
-        message = f"{file} is not a suite in a format that kindlm knows."
-        hint = f"Name its format with --from: {' or '.join(FORMATS)}"
-        if source is not None:
-            message = f"{file} is not a suite in the format {source}."
-        if source in FORMATS:
-            hint = "Check the file, or leave --from out: kindlm then looks for other formats, too"
-        _refuse(message, hint, file)
+        formats = " or ".join(FORMATS)
+        message = f"{file} is not a suite in the format {source or formats}."
+        _refuse(message, f"Check the file, or name another format: --from {formats}", file)
     files = Files(file.parent)
     try:
         imported = form.read(document, files)

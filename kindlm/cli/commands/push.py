@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import time
-from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 
@@ -20,8 +18,6 @@ from kindlm.cli.history import (
 )
 from kindlm.cli.options import DATABASE, INSECURE, RUN_NAMES, SERVER, TEXTS, argument
 from kindlm.wording import count
-
-_EVERY_S = 2.0
 
 
 def push_command(
@@ -62,7 +58,6 @@ def push_command(
                 texts,
                 also=() if now is None else [now],
                 now=upload_of,
-                tell=_throttled(note),
             )
             pushed = or_fail(push.runs(wanted, again=texts and wanted is not None))
     besides = merged_besides(pushed.known, pushed.filled)
@@ -80,16 +75,3 @@ def push_command(
     if pushed.failed:
         show(pushed.failed.values())
         raise typer.Exit(1)
-
-
-def _throttled(show: Callable[[str], None]) -> Callable[[str], None]:
-    """Return a function that shows a line if the last one is some time ago, and drops it else."""
-    last = time.monotonic()
-
-    def throttled(line: str) -> None:
-        nonlocal last
-        if time.monotonic() - last > _EVERY_S:
-            last = time.monotonic()
-            show(line)
-
-    return throttled

@@ -186,17 +186,15 @@ def _divide(
 
 
 def _note_shards(shards: _Shards, workers: int) -> None:
-    on = count(min(workers, len(shards.left)), "worker")
     if not shards.left:
         note(f"Group {shards.group} has finished: nothing is left to run.")
-    elif any(shards.left.values()) or len(shards.left) < shards.count:
-        continued = sum(run is not None for run in shards.left.values())
-        new = len(shards.left) - continued
-        done = shards.count - len(shards.left)
-        what = f"{done} of {count(shards.count, 'shard')} finished, {continued} resumed, {new} new"
-        note(f"Group {shards.group}: {what}, on {on}.")
-    else:
-        note(f"Group {shards.group}: {count(shards.count, 'shard')} on {on}.")
+        return
+    what = count(shards.count, "shard")
+    continued = sum(run is not None for run in shards.left.values())
+    done, new = shards.count - len(shards.left), len(shards.left) - continued
+    if done or continued:
+        what = f"{done} of {what} finished, {continued} resumed, {new} new,"
+    note(f"Group {shards.group}: {what} on {count(min(workers, len(shards.left)), 'worker')}.")
 
 
 def _carry_out(

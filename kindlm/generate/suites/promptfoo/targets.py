@@ -128,7 +128,7 @@ class Targets:
         entry = _plain(kind, model)
         entry["id"] = unused(options.text("label") or entry["id"], self.models | self.agents)
         self.models[entry["id"]] = entry | ({"params": params} if params else {}) | more
-        return _target(entry["id"], name, options, tools)
+        return Target(entry["id"], frozenset({name, options.text("label") or name}), tools)
 
     def _tools(self, part: Part) -> list[dict[str, Any]]:
         """Return the definitions of tools, which kindlm simulates; note those that are invalid."""
@@ -174,7 +174,7 @@ class Targets:
             raise LeftOutError(what, error.instead) from None
         identifier = unused(label or "agent", self.models | self.agents)
         self.agents[identifier] = {"id": identifier, "responsePath": "$"} | entry
-        return _target(identifier, name, options, [])
+        return Target(identifier, frozenset({name, label or name}), [])
 
     def _agent_option(self, key: str, part: Part, entry: dict[str, Any]) -> None:
         value = part.value
@@ -262,11 +262,6 @@ def _type_and_model(name: str) -> tuple[str, str]:
 def _plain(provider: str, model: str) -> dict[str, Any]:
     """Return the entry of a model without parameters."""
     return {"id": f"{provider}/{model}", "provider": provider, "model": model}
-
-
-def _target(identifier: str, name: str, options: Part, tools: list[dict[str, Any]]) -> Target:
-    names = frozenset({name, options.text("label") or name})
-    return Target(identifier, names, tools)
 
 
 def _environment(name: str) -> str:
