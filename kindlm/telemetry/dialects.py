@@ -26,50 +26,31 @@ class Kind(StrEnum):
     OTHER = "other"
 
 
-_KINDS: tuple[tuple[str, Mapping[str, Kind]], ...] = (
-    # OpenTelemetry's semantic conventions for GenAI
-    (
-        "gen_ai.operation.name",
-        {
-            "chat": Kind.CHAT,
-            "text_completion": Kind.CHAT,
-            "generate_content": Kind.CHAT,
-            "execute_tool": Kind.TOOL,
-            "invoke_agent": Kind.AGENT,
-            "invoke_workflow": Kind.AGENT,
-            "create_agent": Kind.AGENT,
-        },
-    ),
-    # those for MCP, of client and server
-    ("mcp.method.name", {"tools/call": Kind.TOOL}),
-    # OpenInference
-    (
-        "openinference.span.kind",
-        {"llm": Kind.CHAT, "tool": Kind.TOOL, "agent": Kind.AGENT, "chain": Kind.OTHER},
-    ),
-    # OpenLLMetry
-    (
-        "traceloop.span.kind",
-        {"tool": Kind.TOOL, "agent": Kind.AGENT, "workflow": Kind.AGENT, "task": Kind.OTHER},
-    ),
-    ("llm.request.type", {"chat": Kind.CHAT, "completion": Kind.CHAT}),
-    # the AI SDK of Vercel
-    (
-        "ai.operationId",
-        {
-            "ai.generatetext.dogenerate": Kind.CHAT,
-            "ai.streamtext.dostream": Kind.CHAT,
-            "ai.generateobject.dogenerate": Kind.CHAT,
-            "ai.streamobject.dostream": Kind.CHAT,
-            "ai.toolcall": Kind.TOOL,
-            "ai.generatetext": Kind.AGENT,
-            "ai.streamtext": Kind.AGENT,
-            "ai.generateobject": Kind.AGENT,
-            "ai.streamobject": Kind.AGENT,
-        },
-    ),
+_KIND_ATTRIBUTES = (
+    "gen_ai.operation.name",  # OpenTelemetry's semantic conventions for GenAI
+    "mcp.method.name",  # those for MCP, of client and server
+    "openinference.span.kind",
+    "traceloop.span.kind",  # OpenLLMetry, as the next
+    "llm.request.type",
+    "ai.operationId",  # the AI SDK of Vercel
 )
-"""Attributes that give the kind of a span, with the kind of each value in lower case."""
+"""Attributes that give the kind of a span."""
+
+_KINDS: Mapping[Kind, tuple[str, ...]] = {
+    Kind.CHAT: (
+        "chat", "text_completion", "generate_content", "llm", "completion",
+        "ai.generatetext.dogenerate", "ai.streamtext.dostream",
+        "ai.generateobject.dogenerate", "ai.streamobject.dostream",
+    ),
+    Kind.TOOL: ("execute_tool", "tools/call", "tool", "ai.toolcall"),
+    Kind.AGENT: (
+        "invoke_agent", "invoke_workflow", "create_agent", "agent", "workflow",
+        "ai.generatetext", "ai.streamtext", "ai.generateobject", "ai.streamobject",
+    ),
+}  # fmt: skip
+"""The values of these attributes in all conventions, in lower case."""
+
+_KIND_OF = {value: kind for kind, values in _KINDS.items() for value in values}
 
 _NAMES: Mapping[str, tuple[str, ...]] = {
     "tool": ("gen_ai.tool.name", "tool.name", "ai.toolCall.name", "traceloop.entity.name"),
@@ -206,10 +187,9 @@ _HIDDEN = "__REDACTED__"
 def kind_of(span: Span) -> Kind:
     """Return the kind of a span."""
     attributes = span.attributes
-    for name, kinds in _KINDS:
-        value = attributes.get(name)
-        if isinstance(value, str) and value.lower() in kinds:
-            return kinds[value.lower()]
+    for value in (attributes.get(name) for name in _KIND_ATTRIBUTES):
+        if isinstance(value, str) and value.lower() in _KIND_OF:
+            return _KIND_OF[value.lower()]
     # Early versions of pydantic-ai wrote no operation.
     is_call = {"gen_ai.tool.name", "gen_ai.tool.call.id"} <= attributes.keys()
     return Kind.TOOL if is_call else Kind.OTHER
@@ -217,7 +197,7 @@ def kind_of(span: Span) -> Kind:
 
 def is_of_framework(span: Span) -> bool:
     """Return whether an instrumentation of models or agents made a span."""
-    return any(name in span.attributes for name, _ in _KINDS)
+    return not span.attributes.keys().isdisjoint(_KIND_ATTRIBUTES)
 
 
 def fact(span: Span, name: str) -> Any:

@@ -75,42 +75,35 @@ def whole_of(events: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bo
     Raises:
         UnreadableReply: an event reports an error.
     """
-    body, counts = dict[str, Any](), dict[str, Any]()
-    blocks, written = list[dict[str, Any]](), list[str]()
+    body, counts, is_whole = dict[str, Any](), dict[str, Any](), False
     # An agent may pass on the events of several messages, each with block indices from 0.
-    places = dict[int, int]()
-    is_whole = False
+    blocks, current = list[dict[str, Any]](), dict[int, dict[str, Any]]()
     for event in events:
         kind, index, delta = event.get("type"), event.get("index"), event.get("delta")
-        index = index if isinstance(index, int) else 0
+        index, delta = index if isinstance(index, int) else 0, object_or_empty(delta)
         block = event.get("content_block")
-        if kind == "content_block_delta" and index not in places and isinstance(delta, dict):
+        if kind == "content_block_delta" and index not in current:
             block = {"type": "tool_use" if "partial_json" in delta else "text"}
         if isinstance(block, dict):
-            places[index] = len(blocks)
-            blocks.append(dict(block))
-            written.append("")
+            current[index] = dict(block)
+            blocks.append(current[index])
         if kind == "error":
             raise UnreadableReply(error_message(event) or "the stream ended with an error")
         if kind == "message_start" and isinstance(event.get("message"), dict):
-            body, places = dict(event["message"]), {}
-        elif kind == "content_block_delta" and isinstance(delta, dict):
-            place = places[index]
-            if isinstance(delta.get("text"), str):
-                blocks[place]["text"] = str(blocks[place].get("text", "")) + delta["text"]
-            if isinstance(delta.get("partial_json"), str):
-                written[place] += delta["partial_json"]
+            body, current = dict(event["message"]), {}
+        elif kind == "content_block_delta":
+            for key, name in (("text", "text"), ("input", "partial_json")):
+                if isinstance(delta.get(name), str):
+                    before = text_or_none(current[index].get(key)) or ""
+                    current[index][key] = before + delta[name]
         elif kind == "message_delta":
-            body["stop_reason"] = delta.get("stop_reason") if isinstance(delta, dict) else None
+            body["stop_reason"] = delta.get("stop_reason")
             for usage in (body.pop("usage", None), event.get("usage")):
                 reported = object_or_empty(usage).items()
                 counts |= {name: count for name, count in reported if count is not None}
             body["usage"] = counts
         elif kind == "message_stop":
             is_whole = True
-    for block, text in zip(blocks, written, strict=True):
-        if text:
-            block["input"] = text
     # Some servers send the whole message in `message_start`.
     content = blocks or body.get("content") or []
     return (body | {"content": content} if body or blocks else {}), is_whole

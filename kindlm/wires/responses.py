@@ -6,7 +6,7 @@ all others: web searches, MCP servers, code.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kindlm.dataclass import replace
@@ -143,29 +143,22 @@ def _call_ids(items: Iterable[Mapping[str, Any]]) -> set[str]:
     return {str(item.get("call_id") or item.get("id")) for item in calls}
 
 
-def messages_of(body: Mapping[str, Any]) -> Iterator[Message]:
-    """Yield the messages of a request, without those that it refers to by an id."""
-    if isinstance(body.get("instructions"), str):
-        yield Message(Role.SYSTEM, body["instructions"])
-    items = body.get("input")
-    if isinstance(items, str):
-        yield Message(Role.USER, items)
-    else:
-        yield from _joined(filter(None, map(_message, objects(items))))
+def messages_of(body: Mapping[str, Any]) -> list[Message]:
+    """Return the messages of a request, without those that it refers to by an id.
 
-
-def _joined(messages: Iterable[Message]) -> Iterator[Message]:
-    """Yield messages, with calls joined to the assistant's message right before them."""
-    last: Message | None = None
-    for message in messages:
+    Calls belong to the assistant's message right before them.
+    """
+    messages, items = list[Message](), body.get("input")
+    for message in filter(None, map(_message, objects(items))):
+        last = messages[-1] if messages else None
         if last is not None and last.role is Role.ASSISTANT and message.tool_calls:
-            last = replace(last, tool_calls=(*last.tool_calls, *message.tool_calls))
-            continue
-        if last is not None:
-            yield last
-        last = message
-    if last is not None:
-        yield last
+            messages[-1] = replace(last, tool_calls=(*last.tool_calls, *message.tool_calls))
+        else:
+            messages.append(message)
+    if isinstance(items, str):
+        messages.append(Message(Role.USER, items))
+    system = body.get("instructions")
+    return [Message(Role.SYSTEM, system), *messages] if isinstance(system, str) else messages
 
 
 def _message(item: Mapping[str, Any]) -> Message | None:

@@ -7,9 +7,10 @@ same session id belongs to the same conversation. All content is untrusted.
 
 from __future__ import annotations
 
-import json
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, groupby
+from contextlib import suppress
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -56,28 +57,54 @@ class Recording:
 
 def read_recordings(data: bytes, file: Path) -> Result[list[Recording]]:
     """Read the content of a file, in any known format."""
-    if len(data) > MAX_BYTES:
-        return _unreadable(file, f"it has more than {MAX_BYTES // 1_000_000} MB")
-    if not data.strip():
-        return _unreadable(file, "it is empty")
-    if data.startswith(b"\x1f\x8b"):
-        return _unreadable(file, "it is compressed; unpack it with gunzip")
     try:
-        document = _document(data)
-        found = _of_otlp(document) or _of_export(document)
-        if found is not None:
-            return Ok(list(found))
+        spans, empty = _spans_in_file(data)
+    except ValueError as error:
+        hint = "kindlm reads these traces: otlp, langfuse, langsmith, phoenix."
+        message = f"{file} cannot be read: {error}."
+        return Err(KindlmError(ErrorCode.CONFIG_PARSE_ERROR, message, hint))
+    why = "The file does not contain its observations: export the trace by itself."
+    without = [Recording(name, Transcript(), missing=why) for name in empty]
+    return Ok([*without, *_recordings_of(spans)])
+
+
+def _spans_in_file(data: bytes) -> tuple[list[Span], list[str]]:
+    """Return the spans in a file, and the names of its traces without spans.
+
+    Raises:
+        ValueError: The file cannot be read.
+    """
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"it has more than {MAX_BYTES // 1_000_000} MB")
+    if not data.strip():
+        raise ValueError("it is empty")
+    if data.startswith(b"\x1f\x8b"):
+        raise ValueError("it is compressed; unpack it with gunzip")
+    found: tuple[list[Span], list[str]] | None
+    spans = list[Span]()
+    try:
+        if data.removeprefix(BOM_UTF8).lstrip()[:1] not in (b"{", b"["):
+            with suppress(ValueError):
+                spans = read_protobuf(data)
+            found = (spans, []) if spans else None
+        else:
+            document = _document(data.decode("utf-8-sig"))
+            if isinstance(document[0], dict) and "resourceSpans" in document[0]:
+                found = [span for each in document for span in spans_in(each)], []
+            else:
+                found = spans_in_export(document)
+    except NoProtobuf:
+        why = "it is not JSON. To read protobuf, run pip install 'kindlm[otel]'"
+        raise ValueError(why) from None
     except (ValueError, RecursionError) as error:
-        return _unreadable(file, f"it is broken: {error}")
-    return _unreadable(file, "its format is unknown")
+        raise ValueError(f"it is broken: {error}") from None
+    if found is None:
+        raise ValueError("its format is unknown")
+    return found
 
 
-def _document(data: bytes) -> list[Any]:
-    """Return the JSON value of a file, or those of its lines; bytes if it is not JSON."""
-    encoding = json.detect_encoding(data[:4])  # PowerShell writes UTF-16
-    if data[:1000].decode(encoding, "replace").lstrip()[:1] not in ("{", "["):
-        return [data]
-    text = data.decode(encoding)
+def _document(text: str) -> list[Any]:
+    """Return the JSON value of a file, or those of its lines."""
     document: list[Any] = []
     try:
         document.append(parse_json(text))
@@ -91,40 +118,6 @@ def _document(data: bytes) -> list[Any]:
                 parse_json("\n" * number + line)  # raises an error with the number of the line
     require_shallow(document)
     return document
-
-
-def _unreadable(file: Path, why: str) -> Err:
-    hint = "kindlm reads these traces: otlp, langfuse, langsmith, phoenix."
-    message = f"{file} cannot be read: {why}."
-    return Err(KindlmError(ErrorCode.CONFIG_PARSE_ERROR, message, hint))
-
-
-def _of_otlp(document: list[Any]) -> Iterator[Recording] | None:
-    """Return the recordings of a document; None if it is no OTLP."""
-    first = document[0]
-    if isinstance(first, bytes):
-        try:
-            spans = read_protobuf(first)
-        except NoProtobuf:
-            why = "it is not JSON. To read protobuf, run pip install 'kindlm[otel]'"
-            raise ValueError(why) from None
-        except ValueError:
-            return None
-        return _recordings_of(spans) if spans else None
-    if not isinstance(first, dict) or "resourceSpans" not in first:
-        return None
-    return _recordings_of(chain.from_iterable(map(spans_in, document)))
-
-
-def _of_export(document: list[Any]) -> Iterator[Recording] | None:
-    """Return the recordings of a document; None if it is no export of an observability tool."""
-    exported = spans_in_export(document)
-    if exported is None:
-        return None
-    spans, empty = exported
-    why = "The file does not contain its observations: export the trace by itself."
-    without = [Recording(name, Transcript(), missing=why) for name in empty]
-    return chain(without, _recordings_of(spans))
 
 
 def _recordings_of(found: Iterable[Span]) -> Iterator[Recording]:
