@@ -141,7 +141,7 @@ class ThreadAgent(ServedAgent):
             body["config"] = options.graph_config
         spent_ms = await self._create_thread(request) if is_new else 0.0
         url = f"{self._base}/threads/{quote(str(self._thread), safe='')}/runs/stream"
-        answer = await self.post(body, request, url, spent_s=spent_ms / 1000)
+        answer = await self.post(body, request, url)
         return replace(answer, latency_ms=answer.latency_ms + spent_ms)
 
     async def _create_thread(self, request: AgentRequest) -> float:

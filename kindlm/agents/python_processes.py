@@ -30,10 +30,6 @@ from kindlm.packages import as_written
 from kindlm.ports import Agent, AgentReply, AgentRequest
 from kindlm.suite import AgentTarget
 
-_LONGEST_LINE = 65_536
-_HELD_BACK = 8_192
-"""How many characters of a longer line wait for the next piece, which may complete a secret."""
-
 
 class PrintedOutput(LastOutput):
     """Shows output line by line, and keeps the end of it.
@@ -53,10 +49,6 @@ class PrintedOutput(LastOutput):
         lines, end, rest = (self._waiting + self._decoder.decode(chunk)).rpartition("\n")
         self._waiting = rest
         self._show(self._redact(lines + end))
-        if len(rest) > _LONGEST_LINE:
-            hidden = self._redact(rest)
-            self._waiting = hidden[-_HELD_BACK:]
-            self._show(hidden[:-_HELD_BACK])
 
     def finish(self) -> None:
         """Show the rest of the output."""

@@ -191,14 +191,10 @@ class HttpConversation:
     async def __aexit__(self, *exception: object) -> None:
         await self._stack.aclose()
 
-    async def post(
-        self, body: Any, request: AgentRequest, url: str | None = None, *, spent_s: float = 0.0
-    ) -> HttpReply:
+    async def post(self, body: Any, request: AgentRequest, url: str | None = None) -> HttpReply:
         """Post JSON with the headers of a message to the endpoint, or to `url`; see `ask`."""
         url, content = url or self._target.endpoint, ascii_json(body)
-        return await self.ask(
-            "POST", url, content, request.timeout_s, request.headers, spent_s=spent_s
-        )
+        return await self.ask("POST", url, content, request.timeout_s, request.headers)
 
     async def ask(
         self,
@@ -207,12 +203,8 @@ class HttpConversation:
         content: bytes | None,
         timeout_s: float,
         headers: Mapping[str, str] = MappingProxyType({}),
-        *,
-        spent_s: float = 0.0,
     ) -> HttpReply:
         """Send a request, and return the answer.
-
-        `spent_s` is the part of `timeout_s` that earlier requests for the same message took.
 
         Raises:
             AgentFailure: the status is not 2xx, the answer is an HTML page or larger than
@@ -225,7 +217,7 @@ class HttpConversation:
         exchange = self._response(method, url, content, {**self._headers, **headers})
         started = time.perf_counter()
         try:
-            async with asyncio.timeout(timeout_s - spent_s), exchange as response:
+            async with asyncio.timeout(timeout_s), exchange as response:
                 # An agent that has begun to answer may have called tools: kindlm does not retry.
                 has_begun = 200 <= response.status_code < 300
                 answer = await _read(response, who)

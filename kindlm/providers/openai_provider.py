@@ -7,14 +7,13 @@ See https://platform.openai.com/docs/guides/structured-outputs (supported schema
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from kindlm.errors import Err, misuse
+from kindlm.errors import Err
 from kindlm.plugins import Access, Provider
 from kindlm.ports import Embedder, ModelRequest, ResponseSchema
 from kindlm.providers.client import (
@@ -178,15 +177,6 @@ class OpenAi(Provider):
     embeds: ClassVar[bool] = True
 
     def connect(self, access: Access) -> WireClient | Err:
-        """Return the client; an id that no HTTP header can carry is an error."""
-        ids = {f"providers.{access.name}.organization": access.organization}
-        if access.base_url is None:
-            # The SDK itself reads these, and only from the process environment.
-            ids |= {name: os.environ.get(name) for name in ("OPENAI_ORG_ID", "OPENAI_PROJECT_ID")}
-        for place, value in ids.items():
-            if value and not (value.isascii() and value.isprintable()):
-                message = f"{place} contains characters that no HTTP header can carry"
-                return Err(misuse(message, "Copy the id from your account at OpenAI again"))
         return client_of(access, WIRE)
 
     def embedder(self, access: Access) -> Embedder:

@@ -46,19 +46,6 @@ def test_a_key_that_no_header_can_carry_is_not_shown(key):
     assert "OPENAI_API_KEY" in error.message
 
 
-@pytest.mark.parametrize("variable", ["OPENAI_ORG_ID", "OPENAI_PROJECT_ID", None])
-def test_an_id_that_no_header_can_carry_is_named(variable, monkeypatch):
-    for name in ("OPENAI_ORG_ID", "OPENAI_PROJECT_ID"):
-        monkeypatch.delenv(name, raising=False)
-    if variable is not None:
-        monkeypatch.setenv(variable, "org-é")
-    written = "org-é" if variable is None else None
-    settings = ProviderSettings("openai", "openai", organization=written)
-    error = error_of(settings, OPENAI_API_KEY="sk-x")
-    assert (variable or "providers.openai.organization") in error.message
-    assert not error.details.get("retryable")
-
-
 def test_a_configured_endpoint_does_not_hear_an_id_of_the_environment(monkeypatch):
     monkeypatch.setenv("OPENAI_ORG_ID", "org-é")
     settings = ProviderSettings("mine", "openai", None, "http://127.0.0.1:9/v1")
