@@ -82,31 +82,28 @@ def project_folder(folder: FilePath, root: FilePath) -> FilePath | None:
 
 def _load_config(file: FilePath, around: Surroundings) -> LoadedConfig:
     documents, whole = _read(file)
-    if whole.has_errors:
-        return LoadedConfig(None, file, tuple(whole.diagnostics))
     values = [at for at, value in enumerate(documents.value or ()) if value is not None]
-    if not values:
-        return LoadedConfig(ProjectConfig(), file, tuple(whole.diagnostics))
-    document = documents.part(values[0])
-    reporter = Reporter(str(file), document)
-    config = _fitted(document.value, around, reporter)
+    if whole.has_errors or not values:
+        empty = None if whole.has_errors else ProjectConfig()
+        return LoadedConfig(empty, file, tuple(whole.diagnostics))
+    document, config = documents.part(values[0]), None
+    value, reporter = document.value, Reporter(str(file), document)
+    if not isinstance(value, dict):
+        reporter.error((), "The file must hold a mapping", "Begin with `adapter: http`")
+    elif (filled := _filled(value, section(value, "headers"), around, reporter)) is not None:
+        _check_serve(filled, reporter)
+        config = fit(ProjectConfig, filled, reporter, tolerant=not around.strict)
     if config is not None:
         check_project(config, reporter)
-        _warn_of_unserved(config, reporter)
+        for name, hint in _ELSEWHERE.items():
+            if getattr(config, name) is not None:
+                reporter.warning((name,), f"`{name}` has no effect", hint, reason="no_effect")
+        for name in config.retry.model_fields_set & {*PACE} if config.retry else ():
+            message = f"`{name}` has no effect: kindlm determines the wait during the run"
+            reporter.warning(("retry", name), message, reason="no_effect")
     reporter.sort_phase(0)
     diagnostics = (*whole.diagnostics, *reporter.diagnostics)
     return LoadedConfig(None if reporter.has_errors else config, file, diagnostics)
-
-
-def _fitted(value: Any, around: Surroundings, reporter: Reporter) -> ProjectConfig | None:
-    if not isinstance(value, dict):
-        reporter.error((), "The file must hold a mapping", "Begin with `adapter: http`")
-        return None
-    filled = _filled(value, section(value, "headers"), around, reporter)
-    if filled is None:
-        return None
-    _check_serve(filled, reporter)
-    return fit(ProjectConfig, filled, reporter, tolerant=not around.strict)
 
 
 _ELSEWHERE = {
@@ -115,16 +112,6 @@ _ELSEWHERE = {
     "diff": "`kindlm diff` compares by its own thresholds",
 }
 """Sections for other commands of EvalView, each with what to use in kindlm."""
-
-
-def _warn_of_unserved(config: ProjectConfig, reporter: Reporter) -> None:
-    for name, hint in _ELSEWHERE.items():
-        if getattr(config, name) is not None:
-            reporter.warning((name,), f"`{name}` has no effect", hint, reason="no_effect")
-    for name in PACE:
-        if config.retry is not None and name in config.retry.model_fields_set:
-            message = f"`{name}` has no effect: kindlm determines the wait during the run"
-            reporter.warning(("retry", name), message, reason="no_effect")
 
 
 def _find(folder: FilePath, root: FilePath) -> FilePath | None:
@@ -208,29 +195,15 @@ def load_folder(
         # They run in the folder that holds `.evalview`.
         home = project.file.parent.parent
         services = tuple(compile_service(each, home) for each in project.config.serve or ())
+    unread = tuple(suite_identity(item.path, around.root) for item in broken)
+    names = (name, around.project, identity)
     suite = compile_folder(
-        name,
-        around.project,
-        identity,
-        cases,
-        project.config,
-        services,
-        compat=around.compat,
-        unread=tuple(suite_identity(item.path, around.root) for item in broken),
+        *names, cases, project.config, services, compat=around.compat, unread=unread
     )
-    found = [
-        item for file in loaded if file.cases and file.path in asked for item in file.diagnostics
-    ]
-    whole = LoadedSuite(
-        folder,
-        suite,
-        name,
-        len(cases),
-        (*project.diagnostics, *found),
-        referenced,
-        frozenset(case.config.name for case in cases if case.file not in asked),
-    )
-    return [whole, *failed]
+    usable = [file for file in loaded if file.cases and file.path in asked]
+    found = (*project.diagnostics, *(item for file in usable for item in file.diagnostics))
+    unnamed = frozenset(case.config.name for case in cases if case.file not in asked)
+    return [LoadedSuite(folder, suite, name, len(cases), found, referenced, unnamed), *failed]
 
 
 def _load_file(path: FilePath, config: ProjectConfig, around: Surroundings) -> _File:
@@ -287,12 +260,9 @@ def _distinct(files: Sequence[_File]) -> Iterator[_File]:
             name, place = case.config.name, case.where(("name",))
             first = own.get(name) or taken.get(name)
             if first is not None:
-                error = misuse(
-                    f'The name "{name}" occurs twice: first at {first}',
-                    "kindlm identifies results by case name within a folder: rename one",
-                    place,
-                    "duplicate_test",
-                )
+                message = f'The name "{name}" occurs twice: first at {first}'
+                hint = "kindlm identifies results by case name within a folder: rename one"
+                error = misuse(message, hint, place, "duplicate_test")
                 found.append(Diagnostic(error, "error", "name"))
             own.setdefault(name, place)
         if found:
@@ -318,7 +288,6 @@ _ADDRESS = r"{{env.\1}}"
 """The form of a variable in addresses, headers and options, as in kindlm.yaml."""
 
 _NOT_DEFERRED = frozenset({"timeout", "streaming", "mode", "verbose", "sequence_mode"})
-_WITH_SECRETS = frozenset({"endpoint", "headers", "adapter_config", "serve"})
 
 
 def variables_in(text: str) -> set[str]:
@@ -356,32 +325,23 @@ def _filled(
 
 def _expanded(value: Any, path: Path, environ: Mapping[str, str]) -> Any:
     """Return a value with its variables filled in, or marked for run time."""
-    match value:
-        case str():
-            form = _form(path)
-            if form is not None:
-                return _VARIABLE.sub(form, value)
-            return _VARIABLE.sub(lambda found: environ.get(found[1], found[0]), value)
-        case dict():
-            return {key: _expanded(item, (*path, key), environ) for key, item in value.items()}
-        case list():
-            return [_expanded(item, (*path, at), environ) for at, item in enumerate(value)]
-        case _:
-            return value
+    if isinstance(value, dict):
+        return {key: _expanded(item, (*path, key), environ) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_expanded(item, (*path, at), environ) for at, item in enumerate(value)]
+    if isinstance(value, str):
+        return _VARIABLE.sub(_form(path) or (lambda it: environ.get(it[1], it[0])), value)
+    return value
 
 
 def _form(path: Path) -> str | None:
     """Return the form of variables at a path until the test runs; None if filled in at once."""
     match path:
-        case ("turns", int(), "query" | "context", *_):
+        case ("turns", int(), "query" | "context", *_) | ("input", *_) | ("model",):
             return _SAID
         case ("adapter_config", field, *_) if field in _NOT_DEFERRED:
             return None
-        case ("input", *_) | ("model",):
-            return _SAID
-        case (field, *_) if field in _WITH_SECRETS:
-            return _ADDRESS
-        case ("judge", "base_url"):
+        case ("endpoint" | "headers" | "adapter_config" | "serve", *_) | ("judge", "base_url"):
             return _ADDRESS
         case _:
             return None

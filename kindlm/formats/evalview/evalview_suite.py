@@ -78,9 +78,23 @@ def compile_folder(
     compiled = tuple(_case(case, config, targets, compat=compat) for case in cases)
     if config.judge is not None:
         targets.add_judge(config.judge)
-    text = _config_text(cases, config, compat=compat)
+    document: dict[str, Any] = {
+        "cases": [_without_credentials(resolved(case.config)) for case in cases],
+        "config": _without_credentials(resolved(config)),
+    }
+    # Variables by name, no credentials.
+    text = as_written(canonical(document | ({"compat": "evalview"} if compat else {})))
     timeout_ms = _TIMEOUT_MS if config.timeout is None else max(1, round(config.timeout * 1000))
     retries = config.retry.max_retries if config.retry else None
+    # An execution has enough time for the time limits of all its answers.
+    needed = [
+        (case.agent.timeout_ms if case.agent and case.agent.timeout_ms else timeout_ms)
+        * (1 + len(case.follow_ups))
+        for case in compiled
+    ]
+    prices, model = dict[str, Price](), config.model
+    if model is not None and model.name is not None and (paid := model.pricing) is not None:
+        prices[model.name] = Price(paid.input_per_1m, paid.output_per_1m, paid.cached_per_1m)
     return Suite(
         name=name,
         project=project,
@@ -94,10 +108,10 @@ def compile_folder(
         gates=(),
         judge_model=JUDGE if config.judge is not None else None,
         timeout_ms=timeout_ms,
-        execution_timeout_ms=_longest(compiled, timeout_ms),
+        execution_timeout_ms=max(_EXECUTION_TIMEOUT_MS, max(needed, default=0) + _FOR_CHECKS_MS),
         retries=2 if retries is None else retries,
         services=services,
-        prices=_prices(config),
+        prices=prices,
         unread=unread,
     )
 
@@ -111,7 +125,10 @@ def _case(
     target = targets.add(case, config) if agent is None else agent.id
     # Cases are checked before they are compiled: one without turns has an input.
     first, *others = (turn.query for turn in case.turns or (case.input,) if turn is not None)
-    variance = case.thresholds.variance
+    variance, limits = case.thresholds.variance, ScoreLimits()
+    if variance is not None:
+        points = (variance.min_mean_score, variance.max_std_dev)
+        limits = ScoreLimits(*(None if each is None else each / _MOST_POINTS for each in points))
     more = {"difficulty": case.difficulty, "suite_type": case.suite_type}
     return Case(
         name=case.name,
@@ -124,7 +141,7 @@ def _case(
         agent=agent,
         repeat=1 if variance is None else variance.runs,
         pass_rate=1.0 if variance is None else variance.pass_rate,
-        score_limits=_score_limits(case),
+        score_limits=None if limits == ScoreLimits() else limits,
         confidence=_USUAL_CONFIDENCE if variance is None else variance.confidence_level,
         tags=(*(case.tags or ()), *(f"{key}:{value}" for key, value in more.items() if value)),
         where=checked.where(()),
@@ -140,44 +157,6 @@ def _contexts(case: CaseConfig) -> tuple[Mapping[str, Any] | None, ...]:
         written[0] = first
     contexts = [{**common, **(context or {})} or context for context in written]
     return tuple(contexts) if any(context is not None for context in contexts) else ()
-
-
-def _score_limits(case: CaseConfig) -> ScoreLimits | None:
-    variance = case.thresholds.variance
-    if variance is None:
-        return None
-    points = (variance.min_mean_score, variance.max_std_dev)
-    limits = ScoreLimits(*(None if each is None else each / _MOST_POINTS for each in points))
-    return None if limits == ScoreLimits() else limits
-
-
-def _longest(cases: Sequence[Case], timeout_ms: int) -> int:
-    """Return the time limit of an execution: enough for the time limits of all its answers."""
-    needed = [
-        (case.agent.timeout_ms if case.agent and case.agent.timeout_ms else timeout_ms)
-        * (1 + len(case.follow_ups))
-        for case in cases
-    ]
-    return max(_EXECUTION_TIMEOUT_MS, max(needed, default=0) + _FOR_CHECKS_MS)
-
-
-def _prices(config: ProjectConfig) -> dict[str, Price]:
-    model = config.model
-    if model is None or model.name is None or model.pricing is None:
-        return {}
-    pricing = model.pricing
-    return {model.name: Price(pricing.input_per_1m, pricing.output_per_1m, pricing.cached_per_1m)}
-
-
-def _config_text(cases: Sequence[CheckedCase], config: ProjectConfig, *, compat: bool) -> str:
-    """Return cases and configuration in canonical JSON: variables by name, no credentials."""
-    document: dict[str, Any] = {
-        "cases": [_without_credentials(resolved(case.config)) for case in cases],
-        "config": _without_credentials(resolved(config)),
-    }
-    if compat:
-        document["compat"] = "evalview"
-    return as_written(canonical(document))
 
 
 def _without_credentials(settings: dict[str, Any]) -> dict[str, Any]:

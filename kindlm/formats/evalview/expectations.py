@@ -121,8 +121,28 @@ def _declared(case: CaseConfig, config: ProjectConfig, *, compat: bool) -> Itera
             yield place, replace(found, label=label, turn=number, since=since)
     if case.mocks is not None and case.mocks.strict:
         yield ("mocks", "strict"), ToolStrict().expected("mocks.strict")
-    yield from _limits(case)
-    yield ("thresholds", "min_score"), _weighted_score(case, mode, config)
+    limits, turns = case.thresholds, case.turns or ()
+    if limits.max_cost is not None:
+        cost = Cost.model_construct(max_usd=limits.max_cost)
+        yield ("thresholds", "max_cost"), cost.expected(cost.label)
+    if limits.max_latency is not None:
+        latency = Latency.model_construct(max_ms=limits.max_latency)
+        # The user did not choose the limit of a generated case.
+        advisory = bool(case.generated)
+        place = ("thresholds", "max_latency")
+        yield place, latency.expected(latency.label, advisory=advisory)
+    query = turns[0].query if turns else case.input.query if case.input else ""
+    check = WeightedScore(
+        limits.min_score,
+        _scored(query, case.expected, mode, config),
+        Weights(**weights_of(config, case)),
+        judged=config.judge is not None,
+        turns=[
+            _scored(turn.query, turn.expected or ExpectedConfig(), mode, config) for turn in turns
+        ],
+    )
+    # The label has no threshold, so that scores stay comparable after that changes.
+    yield ("thresholds", "min_score"), check.expected("weighted score")
 
 
 def _all(expected: ExpectedConfig, mode: SequenceMode, config: ProjectConfig) -> Iterator[Placed]:
@@ -194,36 +214,6 @@ def _is_checked(
     if block is None:
         return bool(switch) or by_default
     return block.check or bool(switch and not by_default)
-
-
-def _limits(case: CaseConfig) -> Iterator[Placed]:
-    limits = case.thresholds
-    if limits.max_cost is not None:
-        cost = Cost.model_construct(max_usd=limits.max_cost)
-        yield ("thresholds", "max_cost"), cost.expected(cost.label)
-    if limits.max_latency is not None:
-        latency = Latency.model_construct(max_ms=limits.max_latency)
-        # The user did not choose the limit of a generated case.
-        advisory = bool(case.generated)
-        place = ("thresholds", "max_latency")
-        yield place, latency.expected(latency.label, advisory=advisory)
-
-
-def _weighted_score(case: CaseConfig, mode: SequenceMode, config: ProjectConfig) -> Expectation:
-    turns = case.turns
-    query = turns[0].query if turns else case.input.query if case.input else ""
-    check = WeightedScore(
-        case.thresholds.min_score,
-        _scored(query, case.expected, mode, config),
-        Weights(**weights_of(config, case)),
-        judged=config.judge is not None,
-        turns=[
-            _scored(turn.query, turn.expected or ExpectedConfig(), mode, config)
-            for turn in turns or ()
-        ],
-    )
-    # The label has no threshold, so that scores stay comparable after that changes.
-    return check.expected("weighted score")
 
 
 def _scored(

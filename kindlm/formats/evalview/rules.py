@@ -78,16 +78,13 @@ def check_project(config: ProjectConfig, reporter: Reporter) -> None:
         _check_adapter(config.adapter, ("adapter",), reporter)
     if config.endpoint and (config.adapter or "").strip().lower() not in MODEL_ADAPTERS:
         _check_address(config.endpoint, ("endpoint",), reporter)
-    if config.judge is None or config.judge.provider.strip().lower() in MODEL_ADAPTERS:
-        return
-    reporter.error(
-        ("judge", "provider"),
-        f'The provider "{config.judge.provider}" is not supported as a judge',
-        f"Supported: {', '.join(MODEL_ADAPTERS)}; where it has an API like that of OpenAI, write "
-        "`provider: openai` and its `base_url:`",
-        reason="unknown_provider",
-        code=ErrorCode.PROVIDER_NOT_FOUND,
-    )
+    judge = config.judge
+    if judge is not None and judge.provider.strip().lower() not in MODEL_ADAPTERS:
+        message = f'The provider "{judge.provider}" is not supported as a judge'
+        hint = f"Supported: {', '.join(MODEL_ADAPTERS)}; where it has an API like that of OpenAI"
+        hint += ", write `provider: openai` and its `base_url:`"
+        code, at = ErrorCode.PROVIDER_NOT_FOUND, ("judge", "provider")
+        reporter.error(at, message, hint, reason="unknown_provider", code=code)
 
 
 def _check_target(case: CaseConfig, config: ProjectConfig, reporter: Reporter) -> None:
@@ -106,12 +103,9 @@ def _check_target(case: CaseConfig, config: ProjectConfig, reporter: Reporter) -
             reporter.warning(path, message, "Write `model:` to choose it", reason="usual_model")
         return
     if not endpoint and kind_of(adapter).needs_endpoint:
-        reporter.error(
-            ("endpoint",),
-            "No endpoint is configured for the agent",
-            "Write `endpoint:` in the case, or in .evalview/config.yaml",
-            reason="endpoint",
-        )
+        message = "No endpoint is configured for the agent"
+        hint = "Write `endpoint:` in the case, or in .evalview/config.yaml"
+        reporter.error(("endpoint",), message, hint, reason="endpoint")
     if case.endpoint:
         _check_address(case.endpoint, ("endpoint",), reporter)
 
@@ -132,12 +126,9 @@ def _check_total(weights: dict[str, float], path: Path, reporter: Reporter) -> N
     if math.isclose(math.fsum(weights.values()), 1, rel_tol=0, abs_tol=_TOLERANCE + 1e-12):
         return
     total = ", ".join(f"{name} {value:g}" for name, value in weights.items())
-    reporter.error(
-        path,
-        f"The weights total {sum(weights.values()):g}, not 1: {total}",
-        "Weights that you do not set keep their defaults",
-        reason="weights",
-    )
+    message = f"The weights total {sum(weights.values()):g}, not 1: {total}"
+    hint = "Weights that you do not set keep their defaults"
+    reporter.error(path, message, hint, reason="weights")
 
 
 def _check_expected(
@@ -177,7 +168,8 @@ def warn_of_no_effect(case: CaseConfig, config: ProjectConfig, reporter: Reporte
     """Warn of keys without effect, and of checks that can never fail."""
     for place, message, hint in _without_effect(case, adapter_of(case, config)):
         reporter.warning(place, message, hint, reason="no_effect")
-    for place, message in _never_failing(case):
+    for place, why in _never_failing(case):
+        message = f"This check can never fail: {why}"
         reporter.warning(place, message, "Change or remove it", reason="never_fails")
     limits = case.thresholds
     least_mean = None if limits.variance is None else limits.variance.min_mean_score
@@ -203,21 +195,19 @@ def _never_failing(case: CaseConfig) -> Iterator[tuple[Path, str]]:
     for path, expected in _expected(case):
         made_up = expected.hallucination
         if made_up is not None and made_up.confidence_threshold > MOST_CONFIDENCE:
-            message = f"This check can never fail: no confidence exceeds {MOST_CONFIDENCE:g}"
-            yield (*path, "hallucination", "confidence_threshold"), message
+            place = (*path, "hallucination", "confidence_threshold")
+            yield place, f"no confidence exceeds {MOST_CONFIDENCE:g}"
         output = expected.output or OutputConfig()
         for index, text in enumerate(output.contains or ()):
             if not text:
-                message = f"This check can never fail: {EMPTY}"
-                yield (*path, "output", "contains", index), message
+                yield (*path, "output", "contains", index), EMPTY
         for index, pattern in enumerate(output.regex_patterns or ()):
             if matches_anything(pattern):
-                message = "This check can never fail: it matches every text, also an empty one"
-                yield (*path, "output", "regex_patterns", index), message
+                place = (*path, "output", "regex_patterns", index)
+                yield place, "it matches every text, also an empty one"
     variance = case.thresholds.variance
     if variance is not None and variance.pass_rate == 0:
-        message = "The test passes even if all its repeats fail"
-        yield ("thresholds", "variance", "pass_rate"), message
+        yield ("thresholds", "variance", "pass_rate"), "it allows all repeats to fail"
 
 
 def _without_effect(case: CaseConfig, adapter: str) -> Iterator[tuple[Path, str, str | None]]:
@@ -235,24 +225,18 @@ def _without_effect(case: CaseConfig, adapter: str) -> Iterator[tuple[Path, str,
                 yield (*path, name), message, "Add it, or remove the block"
     mocks = dict.fromkeys(("response_mocks", "http_mocks"), "only tool calls are simulated")
     if adapter in MODEL_ADAPTERS:
-        yield from _for_agents_alone(case, adapter)
+        message = "`context` is for agents: a model gets only the query"
+        contexts: dict[Path, object] = {("input", "context"): case.input and case.input.context}
+        contexts |= {("turns", n, "context"): it.context for n, it in enumerate(case.turns or ())}
+        yield from ((place, message, None) for place, context in contexts.items() if context)
+        for name in _OF_AGENTS:
+            if getattr(case.settings, name):
+                message = f"`{name}` has no effect with the adapter {adapter}: it is for agents"
+                of_project = "Models have the `timeout` of .evalview/config.yaml"
+                yield ("adapter_config", name), message, of_project if name == "timeout" else None
     elif not kind_of(adapter).asks_for_tools:
         reason = f"an agent behind {adapter} calls its own tools"
         mocks |= dict.fromkeys(("tool_mocks", "strict"), reason)
     for name, reason in mocks.items():
         if getattr(case.mocks, name, None):
             yield ("mocks", name), f"`{name}` has no effect: {reason}", None
-
-
-def _for_agents_alone(case: CaseConfig, adapter: str) -> Iterator[tuple[Path, str, str | None]]:
-    message = "`context` is for agents: a model gets only the query"
-    if case.input is not None and case.input.context:
-        yield ("input", "context"), message, None
-    for index, turn in enumerate(case.turns or ()):
-        if turn.context:
-            yield ("turns", index, "context"), message, None
-    for name in _OF_AGENTS:
-        if getattr(case.settings, name):
-            message = f"`{name}` has no effect with the adapter {adapter}: it is for agents"
-            of_project = "Models have the `timeout` of .evalview/config.yaml"
-            yield ("adapter_config", name), message, of_project if name == "timeout" else None
