@@ -86,12 +86,15 @@ def discover(path: Path) -> Result[Discovery]:
             return Err(_unreadable(OSError("it is not a regular file"), path))
         text = _text(path)
     except (FileNotFoundError, NotADirectoryError, ValueError):
-        return Err(_not_there(path))
+        file, _, test = str(path).partition("::")
+        hint = "Check the path, or create a first suite: kindlm init"
+        if test and Path(file).is_file():
+            command = shlex.join((file, "-t", test))
+            hint = f"Name the file, and a part of the test's name: {command}"
+        return Err(not_there(f"There is no {str(path)!r}.", hint))
     except OSError as error:
         return Err(_unreadable(error, path))
-    front_end = None if _is_evalview_config(path) else _front_end(path, text, named=True)
-    if front_end is None and _suffix(path) == ".py" and _leads_to_kindlm(path, {}):
-        front_end = "scenario"
+    front_end = None if _is_evalview_config(path) else _front_end(path, text, {}, named=True)
     if front_end is None:
         message = f"{str(path)!r} holds no tests."
         return Err(misuse(message, WHAT_HOLDS_TESTS, SourceLocation(str(path))))
@@ -104,7 +107,11 @@ def _search(folder: Path) -> Discovery:
     ignored: list[Path] = []
     unreadable: dict[Path, KindlmError] = {}
     imports: _Known = {}
-    below = files_by_folder(folder, _raise)
+
+    def fail(error: OSError) -> None:
+        raise error  # a folder that cannot be listed may hold tests
+
+    below = files_by_folder(folder, fail)
     paths = (Path(place, name) for place, names in below for name in names)
     for path in _each_once(path for path in paths if _is_looked_at(path)):
         try:
@@ -112,11 +119,11 @@ def _search(folder: Path) -> Discovery:
         except OSError as error:
             unreadable[path] = _unreadable(error, path)
             continue
-        front_end = _front_end(path, text)
-        if front_end is None and _suffix(path) == ".py" and _leads_to_kindlm(path, imports):
-            # Its scenarios come from another module: "from helper import *".
-            front_end = "scenario"
-        if front_end == "scenario" and _is_left_by_pytest(path.relative_to(folder)):
+        front_end = _front_end(path, text, imports)
+        around = path.relative_to(folder).parts[:-1]
+        if front_end == "scenario" and any(
+            fnmatchcase(part, pattern) for part in around for pattern in _WITHOUT_SCENARIOS
+        ):
             continue
         if front_end is not None:
             found.append(Found(path, front_end))
@@ -132,7 +139,7 @@ def _search(folder: Path) -> Discovery:
     return Discovery(tuple(found), tuple(ignored), unreadable)
 
 
-def _front_end(path: Path, text: str, *, named: bool = False) -> FrontEnd | None:
+def _front_end(path: Path, text: str, imports: _Known, *, named: bool = False) -> FrontEnd | None:
     """Return the format of a file.
 
     A kindlm.yaml in no known format counts as a suite, so that its errors are reported, such as a
@@ -140,7 +147,11 @@ def _front_end(path: Path, text: str, *, named: bool = False) -> FrontEnd | None
     """
     is_suite = path.stem == "kindlm" and _suffix(path) in (".yaml", ".yml")
     found = recognised(text, _suffix(path), named=named or is_suite)
-    return "kindlm" if found is None and is_suite and (named or text.strip()) else found
+    if found is None and is_suite and (named or text.strip()):
+        return "kindlm"
+    if found is None and _suffix(path) == ".py" and _leads_to_kindlm(path, imports):
+        return "scenario"  # from another module: "from helper import *"
+    return found
 
 
 _PROJECT_MARKS = ("pyproject.toml", "kindlm.toml", "kindlm.yaml", "setup.py", ".kindlm", ".git")
@@ -240,14 +251,12 @@ def _parts(name: str) -> tuple[str, ...]:
 
 def _folders(root: Path) -> _Folders:
     """Return the folders with modules of a project: `root` to its top folder, and `src` there."""
-    folders = [root, *root.parents]
-    ends = (
-        at for at, each in enumerate(folders) if any((each / n).exists() for n in _PROJECT_MARKS)
-    )
-    end = next(ends, None)
-    if end is None:
-        return (root,)
-    return (*folders[: end + 1], folders[end] / "src")
+    folders: list[Path] = []
+    for folder in (root, *root.parents):
+        folders.append(folder)
+        if any((folder / name).exists() for name in _PROJECT_MARKS):
+            return (*folders, folder / "src")
+    return (root,)
 
 
 def _along(folder: Path, parts: tuple[str, ...]) -> Iterator[Path]:
@@ -283,17 +292,16 @@ def cases_in(folder: Path) -> tuple[Path, ...]:
         names = sorted(os.listdir(folder))  # noqa: PTH208 - names alone
     except OSError:
         return ()
-    here = (path for name in names if _is_looked_at(path := folder / name))
-    return tuple(path for path in _each_once(here) if _may_be_case(path))
-
-
-def _may_be_case(path: Path) -> bool:
-    try:
-        text = _text(path)
-        front_end = recognised(text, _suffix(path))
-        return front_end == "evalview" or (front_end is None and _is_broken(path, text))
-    except OSError:
-        return _suffix(path) != ".py"
+    found: list[Path] = []
+    for path in _each_once(folder / name for name in names if _is_looked_at(folder / name)):
+        try:
+            text = _text(path)
+            front_end = recognised(text, _suffix(path))
+            is_case = front_end == "evalview" or (front_end is None and _is_broken(path, text))
+        except OSError:
+            is_case = _suffix(path) != ".py"
+        found += [path] if is_case else []
+    return tuple(found)
 
 
 def _is_broken(path: Path, text: str) -> bool:
@@ -337,12 +345,6 @@ def is_skipped(folder: Path) -> bool:
     return name.startswith(".") or name in _SKIPPED_FOLDERS or (folder / "pyvenv.cfg").is_file()
 
 
-def _is_left_by_pytest(path: Path) -> bool:
-    return any(
-        fnmatchcase(part, pattern) for part in path.parts[:-1] for pattern in _WITHOUT_SCENARIOS
-    )
-
-
 def _text(path: Path) -> str:
     """Return the beginning of a file. In another encoding than UTF-8 it is recognised, too."""
     with path.open("rb") as file:
@@ -367,23 +369,8 @@ def _is_evalview_config(path: Path) -> bool:
     return path.stem == ".evalview" or (path.stem == "config" and path.parent.name == ".evalview")
 
 
-def _raise(error: OSError) -> None:
-    # A folder that cannot be listed may hold tests.
-    raise error
-
-
-def _not_there(path: Path) -> KindlmError:
-    file, _, test = str(path).partition("::")
-    hint = "Check the path, or create a first suite: kindlm init"
-    if test and Path(file).is_file():
-        hint = f"Name the file, and a part of the test's name: {shlex.join((file, '-t', test))}"
-    return not_there(f"There is no {str(path)!r}.", hint)
-
-
 def _unreadable(error: OSError, path: Path) -> KindlmError:
-    place = error.filename or path
-    return not_there(
-        f"{str(place)!r} cannot be read: {error.strerror or error}.",
-        "Check its permissions, or name the files to use one by one.",
-        where=SourceLocation(str(place)),
-    )
+    place = str(error.filename or path)
+    message = f"{place!r} cannot be read: {error.strerror or error}."
+    hint = "Check its permissions, or name the files to use one by one."
+    return not_there(message, hint, SourceLocation(place))

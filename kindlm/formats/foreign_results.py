@@ -187,14 +187,8 @@ def _of_results(results: list[_Result]) -> Result[ForeignResults]:
     tests: dict[tuple[str, str | None], list[ForeignExecution]] = {}
     for each in results:
         key = (each.test_case, each.trace.model_id or each.adapter_name)
-        execution = _execution(
-            each.trace,
-            passed=each.passed,
-            score=each.score,
-            threshold=each.min_score,
-            query=each.input_query,
-        )
-        tests.setdefault(key, []).append(execution)
+        more = {"score": each.score, "threshold": each.min_score, "query": each.input_query}
+        tests.setdefault(key, []).append(_execution(each.trace, passed=each.passed, **more))
     at = min((each.timestamp for each in results if each.timestamp), default=None)
     found = (ForeignTest(*key, tuple(executions)) for key, executions in tests.items())
     return Ok(ForeignResults("evalview", None, at, tuple(found)))
@@ -208,16 +202,10 @@ def _execution(trace: _Trace, *, passed: bool, **more: Any) -> ForeignExecution:
         )
         for index, step in enumerate(trace.steps)
     )
+    of_trace = trace.model_dump(exclude={"steps", "final_output", "model_id"})
+    output, model = trace.final_output, trace.model_id
     return ForeignExecution(
-        passed,
-        output=trace.final_output,
-        calls=tuple(calls),
-        latency_ms=trace.latency_ms,
-        cost_usd=trace.cost_usd,
-        input_tokens=trace.input_tokens,
-        output_tokens=trace.output_tokens,
-        model=trace.model_id,
-        **more,
+        passed, output=output, calls=tuple(calls), model=model, **of_trace, **more
     )
 
 
@@ -257,9 +245,8 @@ def _of_baseline(value: dict[str, Any]) -> Result[ForeignResults]:
         if not (separator and name and target):
             return _corrupt(_BASELINE, f"{key!r} is not a test and a model, as in test::model")
         tests.append(ForeignTest(name, target, tuple(_executions(key, entry, warnings))))
-    return Ok(
-        ForeignResults("kindlm", baseline.suite, baseline.created_at, tuple(tests), tuple(warnings))
-    )
+    suite, at = baseline.suite, baseline.created_at
+    return Ok(ForeignResults("kindlm", suite, at, tuple(tests), tuple(warnings)))
 
 
 def _executions(key: str, entry: _Entry, warnings: list[str]) -> Iterator[ForeignExecution]:
@@ -272,10 +259,8 @@ def _executions(key: str, entry: _Entry, warnings: list[str]) -> Iterator[Foreig
         passed = round(entry.pass_rate * repeats)
         if abs(passed / repeats - entry.pass_rate) > _ROUNDING:
             passed = int(entry.pass_rate * repeats)
-            warnings.append(
-                f"{key}: a share of {entry.pass_rate:g} of {count(repeats, 'repeat')} is not a"
-                f" whole number: {passed} count as passed."
-            )
+            share = f"a share of {entry.pass_rate:g} of {count(repeats, 'repeat')}"
+            warnings.append(f"{key}: {share} is not a whole number: {passed} count as passed.")
     for repeat in range(repeats):
         good = None if passed is None else repeat < passed
         yield ForeignExecution(
@@ -295,10 +280,6 @@ def _corrupt(what: str, why: str) -> Err:
 
 
 def _other_version(what: str, version: object) -> Err:
-    return Err(
-        KindlmError(
-            ErrorCode.BASELINE_VERSION_MISMATCH,
-            f"The {what} has version {version!r}; this kindlm knows version {_VERSIONS[what]!r}.",
-            "Update kindlm, or choose a recorded run: kindlm baseline set RUN",
-        )
-    )
+    message = f"The {what} has version {version!r}; this kindlm knows version {_VERSIONS[what]!r}."
+    hint = "Update kindlm, or choose a recorded run: kindlm baseline set RUN"
+    return Err(KindlmError(ErrorCode.BASELINE_VERSION_MISMATCH, message, hint))
