@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, TextIO
@@ -15,7 +15,6 @@ from kindlm.cli.console import fail, note, or_fail, show, wants_color, warn
 from kindlm.cli.history import existing_history, finished_side, open_history
 from kindlm.cli.options import ListFormat
 from kindlm.dataclass import dataclass
-from kindlm.errors import KindlmError
 from kindlm.history.baselines import Baseline, BaselineChecks, find_baseline, no_baseline, output_of
 from kindlm.history.diff.details import CheckChange
 from kindlm.history.diff.evidence_values import Change, Side, Strength, TestDiff
@@ -50,12 +49,9 @@ _SIGNS: dict[Change, Part] = {
 class ComparedTest:
     """A test compared with its baseline.
 
-    Attributes:
-        diff: The comparison by `kindlm diff`.
-        change: Its change. It differs from `diff` if a side has no result.
-        after: The result in the run; None if the test is not defined any more.
-        checks: The checks that pass less often.
-        output_changed: Whether the representative output of the test has changed.
+    `change` differs from that of `diff` if a side has no result. `after` is None if the test is not
+    defined any more. `checks` pass less often, and `output_changed` is about the representative
+    output.
     """
 
     diff: TestDiff
@@ -82,28 +78,6 @@ class ComparedTest:
         return sorted(after - before)
 
 
-@dataclass(frozen=True, slots=True)
-class _SuiteComparison:
-    """A suite of a run compared with its baseline; without a usable one, it has no tests."""
-
-    suite: str
-    baseline: Baseline | None
-    problem: KindlmError | None
-    diff: RunDiff | None
-    tests: tuple[ComparedTest, ...]
-
-    @property
-    def run_regressed(self) -> bool:
-        """Whether the pass rate of the run as a whole is a confirmed regression."""
-        return self.diff is not None and self.diff.evidence.run_regressed
-
-    @property
-    def fails(self) -> bool:
-        """Whether a test or the run got worse, or cannot be compared."""
-        lost = self.run_regressed or any(test.fails for test in self.tests)
-        return self.problem is not None or lost
-
-
 def compare_with_baseline(
     database: Path | None,
     wanted: str | None,
@@ -114,56 +88,69 @@ def compare_with_baseline(
 ) -> bool:
     """Write a comparison of a run with the baseline; return whether nothing got worse."""
     with open_history(database) as db:
-        side = or_fail(finished_side(db, wanted, suite))
-        view = RunView(db, side)
-        run = view.id
+        view = RunView(db, or_fail(finished_side(db, wanted, suite)))
         whole = view.is_whole(suite)
         if not whole:
             warn(
                 f"INCOMPLETE: {lacking_text(view)}. Missing tests count as not run, and the"
                 f" comparison fails. Next: {completing_command(view)}"
             )
-        unloaded = [
-            row.name
-            for row in view.suites
-            if row.error_code is not None and suite in (None, row.name)
-        ]
+        rows = (row for row in view.suites if row.error_code is not None)
+        unloaded = [row.name for row in rows if suite in (None, row.name)]
         for name in unloaded:
-            warn(f"{name}: the suite could not be loaded in run {run}.")
+            warn(f"{name}: the suite could not be loaded in run {view.id}.")
         suites = suites_of(db, view.runs[0], suite)
-        threshold = or_fail(regression_threshold(existing_history(database).root))
+        baselines = {key: find_baseline(db, *key, label) for key in suites}
+        if not any(baselines.values()):
+            fail(no_baseline(name, label) for _, name in suites)
+        options = DiffOptions(
+            regression_threshold=or_fail(regression_threshold(existing_history(database).root))
+        )
         checks = BaselineChecks(db)
 
         @cache
         def diff_with(baseline: Baseline) -> RunDiff:
             before = view if baseline.runs == view.runs else RunView(db, baseline.side(db))
-            return RunDiff(db, before, view, DiffOptions(regression_threshold=threshold))
+            return RunDiff(db, before, view, options)
 
-        compared = []
-        for project, name in suites:
-            baseline = find_baseline(db, project, name, label)
+        page = Page(
+            out,
+            ReportOptions(color=wants_color(out), width=shutil.get_terminal_size().columns),
+        )
+        fails, compared = not whole or bool(unloaded), list[dict[str, Any]]()
+        for (project, name), baseline in baselines.items():
             problem = checks.corruption(baseline.runs, project, name) if baseline else None
-            diff = diff_with(baseline) if baseline and problem is None else None
-            tests = tuple(compared_tests(db, diff, project, name)) if diff else ()
-            compared.append(_SuiteComparison(name, baseline, problem, diff, tests))
-        if all(one.baseline is None for one in compared):
-            fail(no_baseline(name, label) for _, name in suites)
-        fails = not whole or bool(unloaded) or any(one.fails for one in compared)
-        show([one.problem for one in compared if one.problem is not None])
+            diff, tests = None, list[ComparedTest]()
+            if problem is not None:
+                show([problem])
+            elif baseline is not None:
+                diff = diff_with(baseline)
+                tests = list(compared_tests(db, diff, project, name))
+            run_regressed = diff is not None and diff.evidence.run_regressed
+            fails |= problem is not None or run_regressed or any(test.fails for test in tests)
+            if form == "json":
+                compared.append(
+                    {
+                        "suite": name,
+                        "baseline": baseline and _baseline_json(baseline),
+                        "error": problem
+                        and {
+                            "code": problem.code.name,
+                            "number": problem.code,
+                            "message": problem.message,
+                        },
+                        "runRegressed": run_regressed,
+                        "attempts": diff and diff.attempts,
+                        "tests": list(map(_test_json, tests)),
+                    }
+                )
+            elif baseline is None:
+                note(f"{name}: no baseline.")
+            elif diff is not None:
+                _write_suite(baseline, diff, tests, page)
         if form == "json":
-            report = json_document(
-                run=run,
-                fails=fails,
-                complete=whole,
-                suites=[_suite_json(one) for one in compared],
-                unloadedSuites=unloaded,
-            )
-            out.write(report)
-        else:
-            width = shutil.get_terminal_size().columns
-            page = Page(out, ReportOptions(color=wants_color(out), width=width))
-            for one in compared:
-                _write_suite(one, page)
+            about = {"run": view.id, "fails": fails, "complete": whole}
+            out.write(json_document(**about, suites=compared, unloadedSuites=unloaded))
     return not fails
 
 
@@ -190,20 +177,16 @@ def compared_tests(
         outputs = {output_of(db, side.runs, test.key) for side in sides}
         yield ComparedTest(test, change, test.after, checks, len(outputs) > 1)
     gone = [test for test in tests if test.after is None]
-    for test in sorted(gone, key=lambda test: test.key):
+    for test in sorted(gone, key=lambda test: (test.change is Change.REMOVED, test.key)):
         if test.change is Change.NOT_RUN:
             yield ComparedTest(test, Change.NOT_RUN, Side())
-    for test in gone:
-        if test.change is Change.REMOVED and test.before and test.before.counts.n:
+        elif test.change is Change.REMOVED and test.before and test.before.counts.n:
             yield ComparedTest(test, Change.REMOVED, None)
 
 
-def _write_suite(compared: _SuiteComparison, page: Page) -> None:
-    baseline, diff = compared.baseline, compared.diff
-    if baseline is None:
-        note(f"{compared.suite}: no baseline.")
-    if baseline is None or diff is None:
-        return
+def _write_suite(
+    baseline: Baseline, diff: RunDiff, tests: Sequence[ComparedTest], page: Page
+) -> None:
     label = f" ({one_line(baseline.label)})" if baseline.label else ""
     what = "run" if diff.after.group is None else "group"
     page.line(
@@ -217,7 +200,7 @@ def _write_suite(compared: _SuiteComparison, page: Page) -> None:
         page.line(attempts_text(diff.attempts), indent=2)
     if unseen := not_comparable_text(diff):
         page.line((unseen, "yellow"), indent=2)
-    for test in compared.tests:
+    for test in tests:
         status = f"{test.change}, {test.strength}" if test.strength else str(test.change)
         suspected = test.change is Change.REGRESSED and test.strength is Strength.SUSPECTED
         sides = dict.fromkeys((side_text(test.diff.before), side_text(test.after)))
@@ -236,55 +219,44 @@ def _write_suite(compared: _SuiteComparison, page: Page) -> None:
             page.line("the output is another one", indent=6)
         for turn in test.diff.behaviour.turns:
             page.line(f"the answer of turn {turn} is another one", indent=6)
-    counts = Counter(test.change for test in compared.tests)
+    counts = Counter(test.change for test in tests)
     tally = ", ".join(f"{counts[change]} {change}" for change in Change if counts[change])
     page.line(tally or "no tests", indent=2)
-    if compared.run_regressed:
+    if diff.evidence.run_regressed:
         page.line(("The run as a whole passes less often, for certain.", "red"), indent=2)
 
 
-def _suite_json(compared: _SuiteComparison) -> dict[str, Any]:
-    baseline, problem = compared.baseline, compared.problem
+def _baseline_json(baseline: Baseline) -> dict[str, Any]:
     return {
-        "suite": compared.suite,
-        "baseline": baseline
-        and {
-            "run": baseline.run,
-            "group": baseline.group_id,
-            "runs": baseline.runs,
-            "label": baseline.label or None,
-            **fields_of(baseline, "setAt setBy"),
-        },
-        "error": problem
-        and {"code": problem.code.name, "number": problem.code, "message": problem.message},
-        "runRegressed": compared.run_regressed,
-        "attempts": compared.diff and compared.diff.attempts,
-        "tests": [
-            {
-                **fields_of(test.diff.key, "name target"),
-                **fields_of(test, "change strength fails"),
-                "before": _side_json(test.diff.before),
-                "after": _side_json(test.after),
-                **fields_of(test, "newFailureCodes outputChanged"),
-                "turnsChanged": test.diff.behaviour.turns,
-                "droppedChecks": [
-                    {**fields_of(check, "kind label"), **check_evidence(check.evidence)}
-                    for check in test.checks
-                    if check.evidence is not None
-                ],
-            }
-            for test in compared.tests
-        ],
+        "run": baseline.run,
+        "group": baseline.group_id,
+        "runs": baseline.runs,
+        "label": baseline.label or None,
+        **fields_of(baseline, "setAt setBy"),
     }
 
 
-def _side_json(side: Side | None) -> dict[str, Any] | None:
-    """Return the result of a test; None if the test is not defined."""
-    if side is None:
-        return None
+def _test_json(test: ComparedTest) -> dict[str, Any]:
+    before, after = (
+        side
+        and {
+            "passRate": side.pass_rate,
+            "executions": side.counts.n,
+            "status": side.status,
+            "failureCodes": sorted(side.failure_codes),
+        }
+        for side in (test.diff.before, test.after)
+    )
     return {
-        "passRate": side.pass_rate,
-        "executions": side.counts.n,
-        "status": side.status,
-        "failureCodes": sorted(side.failure_codes),
+        **fields_of(test.diff.key, "name target"),
+        **fields_of(test, "change strength fails"),
+        "before": before,
+        "after": after,
+        **fields_of(test, "newFailureCodes outputChanged"),
+        "turnsChanged": test.diff.behaviour.turns,
+        "droppedChecks": [
+            {**fields_of(check, "kind label"), **check_evidence(check.evidence)}
+            for check in test.checks
+            if check.evidence is not None
+        ],
     }
