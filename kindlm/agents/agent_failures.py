@@ -51,11 +51,9 @@ class AgentFailure(Raised):
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """Makes the errors of an agent.
+    """Makes the errors of an agent, whose name is `command` for a command.
 
-    Attributes:
-        name: the user's name for the agent, `command` for a command.
-        secrets: credentials of the agent, which no message may contain.
+    No message contains its `secrets`.
     """
 
     name: str

@@ -87,8 +87,7 @@ class MessagesSummary:
 def read_messages(value: Any) -> tuple[ChatMessage, ...]:
     """Read one message or a list, without messages that are not part of the conversation.
 
-    Raises:
-        UnreadableReply: there are more than `MAX_MESSAGES`, or their calls cannot be read.
+    Raises `UnreadableReply` if there are too many, or if their calls cannot be read.
     """
     found = value if isinstance(value, list) else [value]
     refuse_more(len(found), MAX_MESSAGES, "messages")

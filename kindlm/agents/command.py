@@ -64,11 +64,7 @@ _REPORTS_HINT = f"What a program may print: {DOCS}/reference/configuration/#agen
 
 
 def printed_reply(raw: str, latency_ms: float = 0.0) -> AgentReply:
-    """Return the reply in the output of a program.
-
-    Raises:
-        UnreadableReply: an `output_json` has no value.
-    """
+    """Return the reply in an output; raises `UnreadableReply` if `output_json` lacks its value."""
     lines, uses, problems, value = list[str](), list[ToolUse](), list[str](), ABSENT
     numbered = 0
     printed = _LINE_END.split(raw.removeprefix("\ufeff"))

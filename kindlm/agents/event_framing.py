@@ -174,11 +174,7 @@ class StreamEnd:
             self._see_object(value)
 
     def check(self, *, has_end: bool) -> None:
-        """Raise `StreamBrokeOff` if the stream broke off.
-
-        Args:
-            has_end: whether the transport marked the end, rather than just closed.
-        """
+        """Raise `StreamBrokeOff` if the stream broke off; for `has_end`, see `HttpReply`."""
         missing = [known for known in self.formats if known not in self.ended]
         if missing:
             ends = f"{missing[0]} end with {_ENDS[missing[0]]} or [DONE]"

@@ -283,15 +283,10 @@ def read_stream(
     otherwise: Draft | None = None,
     speaks: str | None = None,
 ) -> ParsedAnswer:
-    """Read a stream by its format.
+    """Read server-sent events (`is_sse`) or JSON Lines by their format.
 
-    Args:
-        text: the stream: server-sent events (`is_sse`), or else JSON Lines.
-        reading: where the parts of an event are.
-        has_end: whether the transport marked its end, rather than just closed.
-        is_sse: see `text`.
-        otherwise: reads a stream in an unknown format; by default a `ModelDraft` does.
-        speaks: the only format that is accepted.
+    `has_end` is that of an `HttpReply`. `otherwise` reads a stream in an unknown format; by default
+    a `ModelDraft` does. `speaks` is the only accepted format.
 
     Raises:
         FailedReply: it reports a failure of the agent.

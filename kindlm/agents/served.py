@@ -53,8 +53,7 @@ _HARMLESS_HEADERS = frozenset({"accept", "accept-language", "content-type", "use
 def http_target(target: AgentTarget) -> HttpTarget:
     """Return the server of an agent.
 
-    Raises:
-        AgentFailure: its URL or one of its headers is invalid. The error has no header value.
+    Raises `AgentFailure`, without the value of a header, if the URL or a header is invalid.
     """
     who = Who(target.id, _secrets(target))
     if not (is_url(target.endpoint) and target.endpoint.isprintable()):

@@ -135,10 +135,8 @@ _MAX_WARNINGS = 3
 def reported_calls(value: Any, path: str | None) -> list[ToolUse]:
     """Return the tool calls of a reply: at the `path`, else at all usual places.
 
-    A call without an id has an empty one. A reply without tool calls may leave out the list.
-
-    Raises:
-        UnreadableReply: the calls cannot be read. One may be the call that a test forbids.
+    A call without an id has an empty one. A reply without tool calls may leave out the list. Raises
+    `UnreadableReply` if they cannot be read: one may be the call that a test forbids.
     """
     if path is not None:
         if parent_of(value, path) is ABSENT:
@@ -178,11 +176,9 @@ def hidden_calls(
     Its key means tool calls, or it looks like a call or a tool result, in a place where kindlm
     reads none. It may be the call that a test forbids.
 
-    Args:
-        value: the answer, or an event of it.
-        known: calls that are read. A part that repeats one of them is not hidden.
-        read: calls that `reported_calls` read from the value. A part of a message that has the
-            result of one of them, with its id, is not hidden.
+    A part that repeats one of the `known` calls is not hidden. `read` are the calls that
+    `reported_calls` read from the value: a part of a message that has the result of one of them,
+    with its id, is not hidden.
     """
     with_id = KnownCalls((), earlier=(use.call for use in read))
     waiting = [("", value)]
@@ -232,9 +228,6 @@ def calls_of_event(event: Mapping[str, Any], name: str = "") -> list[ToolUse]:
     """Return the calls in an event of a stream, and `UNREAD` if it may contain another one.
 
     An event without calls whose `name` or type mentions tools counts as a call.
-
-    Raises:
-        UnreadableReply: its calls cannot be read.
     """
     calls = reported_calls(event, None)
     place = hidden_calls(event, read=calls)

@@ -82,13 +82,10 @@ class ApiRequest:
 
 @dataclass(frozen=True, slots=True)
 class ApiFormat:
-    """The format of a model API.
+    """The format of a model API, with the path of requests relative to the base URL.
 
-    Attributes:
-        path: the path of requests, relative to the base URL.
-        encode: makes the request, without the names that its model is known to reject.
-        decode: reads a body that is a JSON object, or raises `UnreadableReply`.
-        usage: reads the tokens in a body, even if it is otherwise invalid.
+    `encode` makes the request, without the names that its model is known to reject. `decode` reads
+    a body, or raises `UnreadableReply`; `usage` reads the tokens even in an invalid body.
     """
 
     path: str

@@ -35,12 +35,10 @@ _OK = 200
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingWire:
-    """The embeddings format of an API.
+    """The embeddings format of an API, with the path of requests relative to the base URL.
 
-    Attributes:
-        path: the path of requests, relative to the base URL.
-        vectors: returns the vectors of a reply in the order of the texts; None if it has none.
-        tokens: the keys that lead to the number of tokens in a reply.
+    `vectors` returns the vectors of a reply in the order of the texts, None if it has none.
+    `tokens` are the keys that lead to the number of tokens.
     """
 
     path: str

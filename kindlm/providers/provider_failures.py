@@ -44,11 +44,7 @@ class HttpAnswer:
 class Endpoint:
     """A provider as messages describe it, and its possible errors.
 
-    Attributes:
-        provider: the user's name for the provider.
-        base_url: its address; empty if only a library knows it.
-        key_variable: the environment variable with its key, if it takes one.
-        key: the key, which must not appear in any message.
+    The address is empty if only a library knows it. The key must not appear in any message.
     """
 
     provider: str

@@ -85,11 +85,8 @@ class Signing:
 class Sdk:
     """An SDK, and how it is used.
 
-    Attributes:
-        module: The SDK's module.
-        make: Makes the SDK's client, as its class does, from settings that all clients share.
-        headers: Headers of each request in addition to the SDK's.
-        signing: Set if the SDK signs requests. It then sends all of them itself.
+    `make` makes its client from settings that all clients share. `headers` are sent in addition to
+    the SDK's. With `signing`, the SDK sends all requests itself.
     """
 
     module: ModuleType

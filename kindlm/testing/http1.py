@@ -41,16 +41,8 @@ class HttpRequest:
 class HttpAnswer:
     """An answer, and how it is delivered.
 
-    Attributes:
-        status: HTTP status code.
-        body: the whole body, unless there are events.
-        headers: headers besides content type and length.
-        content_type: media type of the body.
-        events: parts of a streamed body, each sent as one chunk; empty for an ordinary body.
-        delay_s: seconds to wait before the first byte.
-        stall_s: seconds to wait in the middle of the body.
-        cut: where to close the connection early: before the answer, after the headers, or in the
-            middle of the body.
+    `events` replace the body: each is sent as one chunk. `delay_s` passes before the first byte,
+    `stall_s` in the middle of the body. `cut` is where the connection closes early.
     """
 
     status: int
@@ -69,11 +61,7 @@ Handler = Callable[[HttpRequest], HttpAnswer]
 
 @contextlib.asynccontextmanager
 async def listening(handler: Handler, host: str, port: int) -> AsyncIterator[int]:
-    """Serve while the context is open; yields the port, a free one for `port` 0.
-
-    Raises:
-        OSError: the address cannot be used.
-    """
+    """Serve while the context is open; yields the port, a free one for `port` 0."""
     connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -29,11 +29,7 @@ _PLACEHOLDER = re.compile(r"\{\{([^{}|]+)(?:\|([^{}]*))?\}\}")
 
 
 def fill(template: Any, scope: Mapping[str, Any]) -> Any:
-    """Return a template with its placeholders replaced, at every level.
-
-    Raises:
-        ScriptError: a path without a default is absent.
-    """
+    """Return a template with its placeholders replaced; raises `ScriptError` without a value."""
     if isinstance(template, str):
         whole = _PLACEHOLDER.fullmatch(template)
         if whole is not None:
@@ -59,11 +55,7 @@ def _value(match: re.Match[str], scope: Mapping[str, Any]) -> Any:
 
 
 def captures_of(when: When, conversation: TalkRequest) -> dict[str, str] | None:
-    """Return the captures of a rule's conditions if all hold, else None.
-
-    Raises:
-        ScriptError: a pattern takes too long.
-    """
+    """Return the captures of a rule's conditions if all hold, else None."""
     turns = conversation.turns
     results = {call.name: call.result for call in conversation.calls}
     this_turn = {call.name for call in turns[-1].calls} if turns else set()
@@ -194,8 +186,7 @@ UNMATCHED = "(The script has no rule for this request.)"
 def play(script: Script, conversation: TalkRequest) -> tuple[str, Reply]:
     """Return the name of the first matching rule, or of the built-in answer, and the reply.
 
-    Raises:
-        ScriptError: the reply cannot be computed, or a pattern of the script takes too long.
+    Raises `ScriptError` if the reply cannot be computed, or a pattern takes too long.
     """
     for rule in script.rules:
         captures = captures_of(rule.when, conversation)

@@ -33,21 +33,11 @@ _SECRET_HEADERS = ("authorization", "x-api-key")
 
 @dataclass(slots=True)
 class LoggedRequest:
-    """One request, and its answer.
+    """One request without its key, and its answer.
 
-    Attributes:
-        number: the order of arrival, from 1.
-        at: the time of arrival.
-        method: HTTP method.
-        path: the route.
-        model: the requested model, None if unreadable.
-        key: whether the request had a key, and whether it was accepted.
-        headers: all headers without keys.
-        raw_body: the body as received.
-        status: the status of the answer, even if a fault then cut the answer off.
-        asks: the purpose: agent, judge or drift; None for other routes and refused requests.
-        rule: name of the script's rule that replied, if any.
-        fault: the fault of the answer, if any.
+    Numbers are from 1, in the order of arrival `at`. The model is None if it is unreadable. A fault
+    may cut the answer with the `status` off. `asks` is the purpose: agent, judge or drift; None for
+    other routes and refused requests.
     """
 
     number: int
@@ -223,8 +213,7 @@ class _Exchange:
     def _served(self, fault: Fault | None) -> HttpAnswer:
         """Return the answer of the script, or of a fault in the format of the request.
 
-        Raises:
-            Refusal, ScriptError: the request is invalid.
+        Raises `Refusal` or `ScriptError` if the request is invalid.
         """
         wire, script, request = self._wire, self._script, self._request
         spec = next((spec for spec in script.models if spec.name == self._model), None)

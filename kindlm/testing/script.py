@@ -206,17 +206,7 @@ def _fault(node: Node, *others: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class FaultRule:
-    """A fault, and conditions on requests.
-
-    Attributes:
-        fault: the fault.
-        next: only the next n matching requests; None for no limit.
-        every: only every k-th matching request.
-        path: only paths with this ending (`chat/completions`, `messages`, `embeddings`).
-        model: only this model; `*` stands for any characters.
-        contains: only requests whose JSON contains this text, in any case.
-        asks: only requests of this purpose.
-    """
+    """A fault, and conditions on requests; see README.md."""
 
     fault: Fault
     next: int | None = _entry("next", partial(Node.integer, minimum=1))
@@ -262,15 +252,9 @@ def _usage(node: Node) -> Usage | Literal["missing"]:
 class Reply:
     """The next reply of the agent. In a script, its texts may have placeholders.
 
-    Attributes:
-        text: the text, if any.
-        structured: a JSON object in place of the text.
-        calls: the tool calls.
-        usage: the reported tokens, `missing` for none; by default they are estimated.
-        fault: a fault in place of a proper reply.
-        delay_ms: the time to wait before the reply.
-        finish: why the reply ended early or by a stop text; None for an ordinary end.
-        stopped_at: the stop text that ended the reply.
+    `structured` is a JSON object in place of the text. Without `usage`, tokens are estimated. A
+    `fault` replaces the reply. `finish` is why the reply ended early or by the stop text
+    `stopped_at`; None for an ordinary end.
     """
 
     text: str | None = _entry("text", Node.text)
@@ -310,14 +294,7 @@ def _rules(node: Node) -> tuple[Rule, ...]:
 class JudgeCheck:
     """A check of a transcript by a judge: one of `says`, `called`, `not_called` and `in_order`.
 
-    Attributes:
-        says: a condition on the final text.
-        called: a tool that the agent must have called, with these `arguments` if any.
-        not_called: a tool that the agent must not have called.
-        in_order: tools that the agent must have called in this order.
-        arguments: arguments, by name, of a call to `called`.
-        weight: the share of the score.
-        note: the name of the check in the reasoning.
+    `weight` is its share of the score, and `note` its name in the reasoning.
     """
 
     says: TextTest | None = _entry("says", _text_test)
@@ -370,16 +347,10 @@ def _model(node: Node) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A whole script.
+    """A whole script, named by its file or its built-in name.
 
-    Attributes:
-        name: its file, or its built-in name.
-        models: the only known models; empty for any model.
-        keys: the only accepted keys; empty for any key.
-        rules: the first matching rule replies.
-        judge_rules: the first rule with matching criteria scores.
-        judge_default: the score of a criterion without a rule.
-        faults: faults from the start.
+    `models` and `keys` are the only accepted ones, unless empty. `judge_default` is the score of a
+    criterion without a rule.
     """
 
     name: str

@@ -49,19 +49,10 @@ class Turn:
 class TalkRequest:
     """A request to a model.
 
-    Attributes:
-        raw_body: the whole request as received.
-        model: the requested name of the model.
-        system: the system text, all parts joined by newlines.
-        turns: user messages in order, each with the answered tool calls after it.
-        offered: names of the available tools.
-        structured: name of the requested structured output, if any.
-        parallel: whether the reply may have several tool calls.
-        max_tokens: the limit of the reply, if any.
-        stream: whether the reply is sent as server-sent events.
-        prefill: the beginning of the reply, which the model continues.
-        stop: texts that end the reply.
-        stream_usage: whether a stream ends with its usage.
+    `offered` are the names of the tools that may be called, `parallel` whether several at once.
+    `structured` is the name of the requested structured output, if any. The reply continues
+    `prefill` and ends before a text of `stop`. `stream_usage` is whether a stream ends with its
+    usage.
     """
 
     raw_body: bytes

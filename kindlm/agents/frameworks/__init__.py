@@ -61,11 +61,7 @@ def is_a(value: Any, package: str, *names: str) -> bool:
 
 
 def as_json(value: Any) -> Any:
-    """Return an object as JSON values; other values become text.
-
-    Raises:
-        ValueError: it contains itself.
-    """
+    """Return an object as JSON, other values as text; raises `ValueError` for a circle."""
     return to_jsonable_python(
         value, fallback=str, bytes_mode="base64", inf_nan_mode="null", serialize_unknown=True
     )
@@ -81,11 +77,7 @@ def total(usages: Sequence[Usage]) -> Usage:
 
 
 def frameworks_of(types: Iterable[type]) -> Iterator[Framework]:
-    """Yield new adapters of the frameworks of some types, each framework once.
-
-    Raises:
-        RuntimeError: a package that adds a framework is faulty.
-    """
+    """Yield new adapters for some types; raises `RuntimeError` if a package of one is faulty."""
     names = (name for kind in types for base in kind.__mro__ for name in _names(base.__module__))
     for name in dict.fromkeys(names):
         if (module := _own().get(name)) is not None:

@@ -57,11 +57,6 @@ class GoogleADK(Framework):
         return [event async for event in run]
 
     async def read(self, result: Any, _sent: str) -> AgentReply | None:
-        """Return the reply in the events of a run.
-
-        Raises:
-            FailedReply: an event reports that the model failed.
-        """
         events = result if isinstance(result, list) else [result]
         if not events or not all(is_a(event, _PACKAGE, "Event") for event in events):
             return None

@@ -39,16 +39,11 @@ _MODULES = {
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """A protocol.
+    """A protocol; its `title` is the name of its streams in `event_framing.StreamFormat`.
 
-    Attributes:
-        title: the name of its streams in `event_framing.StreamFormat`.
-        body: makes the body from the request, whether kindlm asks for a stream, and the value that
-            the last answer asked to send back (`ParsedAnswer.carried`).
-        is_answer: returns whether a JSON value is an answer; by default, only streams are.
-        headers: sent with each request.
-        sends_system: whether a request has the system text.
-        sends_context: whether a request has the context of the message.
+    `body` makes the body from the request, whether kindlm asks for a stream, and the value that the
+    last answer asked to send back (`ParsedAnswer.carried`). `is_answer` returns whether a JSON
+    value is an answer; by default, only streams are.
     """
 
     title: str
