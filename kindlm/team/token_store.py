@@ -21,7 +21,7 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
 from threading import Lock
-from typing import Self
+from typing import Any, Self
 
 from kindlm.dataclass import dataclass
 from kindlm.errors import Err, Ok, Result, misuse, not_there
@@ -50,15 +50,14 @@ CREATE TABLE IF NOT EXISTS tokens (
 
 _VALID = "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > :now)"
 
-_KNOWN = """
-SELECT name, scopes, project,
+_SHOWN = """
+       name, scopes, project,
        CASE WHEN revoked_at IS NOT NULL THEN 'revoked'
             WHEN expires_at <= :now THEN 'expired'
             ELSE 'valid' END AS state,
        created_at, expires_at, used_at,
        iif(day = substr(:now, 1, 10), bytes_today, 0) AS bytes_today, bytes,
-       pushes_per_minute, bytes_per_day, bytes_in_all, id, sha256
-  FROM tokens
+       pushes_per_minute, bytes_per_day, bytes_in_all
 """
 
 _CREATE = f"""
@@ -95,27 +94,6 @@ class TokenLimits:
     pushes_per_minute: int | None = None
     bytes_per_day: int | None = None
     bytes_in_all: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Token:
-    """A token with its use and its quotas, in the order of `_KNOWN`. Times are UTC, ISO 8601.
-
-    `state` is valid, expired or revoked. `bytes` counts everything that was ever pushed with it.
-    """
-
-    name: str
-    scopes: Sequence[str]
-    project: str | None
-    state: str
-    created_at: str
-    expires_at: str | None
-    used_at: str | None
-    bytes_today: int
-    bytes: int
-    pushes_per_minute: int | None
-    bytes_per_day: int | None
-    bytes_in_all: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,10 +212,14 @@ class TokenStore:
             return Err(not_there(what, "All tokens: kindlm token list"))
         return Ok(None)
 
-    def tokens(self) -> list[Token]:
-        """Return all tokens, the newest first."""
-        rows = self._rows(f"{_KNOWN} ORDER BY created_at DESC")
-        return [Token(row["name"], row["scopes"].split(), *row[2:12]) for row in rows]
+    def tokens(self) -> list[dict[str, Any]]:
+        """Return all tokens, the newest first, with their use and their quotas.
+
+        Times are UTC, ISO 8601. `state` is valid, expired or revoked. `bytes` counts all that was
+        ever pushed with a token.
+        """
+        rows = self._rows(f"SELECT {_SHOWN} FROM tokens ORDER BY created_at DESC")  # noqa: S608
+        return [{**dict(row), "scopes": row["scopes"].split()} for row in rows]
 
     def grant_of(self, token: str) -> Grant | str:
         """Return the grant of a token and note its use, or return why the token is not valid."""
@@ -286,7 +268,8 @@ class TokenStore:
         self._rows(_STORED, id=grant.id, size=size)
 
     def _known(self, token: str) -> sqlite3.Row | None:
-        return next(iter(self._rows(f"{_KNOWN} WHERE id = :id", id=token)), None)
+        query = f"SELECT {_SHOWN}, id, sha256 FROM tokens WHERE id = :id"  # noqa: S608
+        return next(iter(self._rows(query, id=token)), None)
 
     def _rows(self, statement: str, **values: object) -> list[sqlite3.Row]:
         """Execute a statement, which can use `:now`."""

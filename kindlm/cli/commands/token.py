@@ -6,7 +6,6 @@ import sqlite3
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import NoReturn
 
@@ -64,15 +63,15 @@ def list_command(form: ListFormat = LIST_FORMAT, db: Path | None = DATABASE) -> 
     with _tokens(project_here(db).database) as store:
         found = store.tokens()
     if form == "json":
-        sys.stdout.write(printed_json([asdict(each) for each in found], indent=2) + "\n")
+        sys.stdout.write(printed_json(found, indent=2) + "\n")
         return
     rows = [
         (
-            token.name, token.state, ",".join(token.scopes), one_line(token.project or "-"),
-            token.expires_at or "-", token.used_at or "-",
-            f"{token.bytes_today / _MB:.1f}", f"{token.bytes / _MB:.1f}",
+            each["name"], each["state"], ",".join(each["scopes"]), one_line(each["project"] or "-"),
+            each["expires_at"] or "-", each["used_at"] or "-",
+            f"{each['bytes_today'] / _MB:.1f}", f"{each['bytes'] / _MB:.1f}",
         )
-        for token in found
+        for each in found
     ]  # fmt: skip
     sys.stdout.write(table(_COLUMNS, rows))
 
