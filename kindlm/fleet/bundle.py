@@ -32,7 +32,8 @@ def pack(files: Iterable[Path], root: Path) -> Result[bytes]:
     """Pack files below `root`; return an error if one is elsewhere, or if they are too large."""
     found: dict[str, Path] = {}
     for path in files:
-        if path.is_dir() or _is_environment(path) or is_installed(path):
+        is_environment = path.name.startswith(".env.") or ".env" in (path.name, path.suffix)
+        if path.is_dir() or is_environment or is_installed(path):
             continue
         name = _name_in(path, root)
         if name is None or not name.isprintable():
@@ -78,7 +79,3 @@ def _name_in(path: Path, root: Path) -> str | None:
     if named.is_relative_to(root):
         return named.relative_to(root).as_posix()
     return real.relative_to(top).as_posix()
-
-
-def _is_environment(path: Path) -> bool:
-    return path.name == ".env" or path.name.startswith(".env.") or path.suffix == ".env"

@@ -214,18 +214,11 @@ def write_file(file: Path, text: str, *, force: bool, taken: Collection[Path] = 
         OSError: it cannot be written.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
-    numbered = (file.with_stem(f"{file.stem}_{number}") for number in count(2))
-    path = file
-    while path in taken or not _written(path, text, force=force):
-        path = next(numbered)
+    for number in count(1):
+        path = file if number == 1 else file.with_stem(f"{file.stem}_{number}")
+        with suppress(FileExistsError):
+            if path not in taken:
+                with path.open("w" if force else "x", encoding="utf-8", newline="\n") as opened:
+                    opened.write(text)
+                break
     return path
-
-
-def _written(path: Path, text: str, *, force: bool) -> bool:
-    """Write a file; return False if it exists, without `force`."""
-    try:
-        with path.open("w" if force else "x", encoding="utf-8", newline="\n") as opened:
-            opened.write(text)
-    except FileExistsError:
-        return False
-    return True

@@ -57,11 +57,16 @@ class _Reader:
     prompts: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def add(
-        self, part: Part, name: str, prompt_of: Callable[[], dict[str, str]], graders: Graders
+        self,
+        part: Part,
+        name: str,
+        messages: Any,
+        graders: Graders,
+        fill: Callable[[str], str] = str,
     ) -> None:
-        """Add a row as a test; `prompt_of` returns its texts, or raises `LeftOutError`."""
+        """Add a row as a test, with its messages filled in."""
         try:
-            section = prompt_of()
+            section = {role: fill(text) for role, text in prompt_section(messages).items()}
         except LeftOutError as error:
             self.suite.lose(part, LeftOutError(f"a row with {error.what}", error.instead))
             return
@@ -105,18 +110,6 @@ def _ideals(sample: Part) -> list[str]:
     return found
 
 
-def _match(sample: Part, _: Mapping[str, Any], checks: Checks) -> None:
-    checks.add_pattern(rf"\A{pattern_of(*_ideals(sample))}")
-
-
-def _includes(sample: Part, arguments: Mapping[str, Any], checks: Checks) -> None:
-    checks.add_text(*_ideals(sample), ignores_case=bool(arguments.get("ignore_case")))
-
-
-def _fuzzy(sample: Part, _: Mapping[str, Any], checks: Checks) -> None:
-    checks.add_text(*_ideals(sample), ignores_case=True)
-
-
 def _json_match(sample: Part, _: Mapping[str, Any], checks: Checks) -> None:
     try:
         values = [json_value(each) for each in _ideals(sample)]
@@ -141,11 +134,19 @@ def _model_graded(sample: Part, arguments: Mapping[str, Any], checks: Checks) ->
 
 
 CLASSES: dict[str, Equivalent] = {
-    "Match": Equivalent("`output.regex` with `\\A`", _match),
-    "Includes": Equivalent("`output.regex`, or `contains` with `ignore_case`", _includes),
+    "Match": Equivalent(
+        "`output.regex` with `\\A`",
+        lambda sample, _, checks: checks.add_pattern(rf"\A{pattern_of(*_ideals(sample))}"),
+    ),
+    "Includes": Equivalent(
+        "`output.regex`, or `contains` with `ignore_case`",
+        lambda sample, arguments, checks: checks.add_text(
+            *_ideals(sample), ignores_case=bool(arguments.get("ignore_case"))
+        ),
+    ),
     "FuzzyMatch": Equivalent(
         "`output.contains`",
-        _fuzzy,
+        lambda sample, _, checks: checks.add_text(*_ideals(sample), ignores_case=True),
         "kindlm compares punctuation and articles, too, and an answer that is a part of the ideal"
         " one fails",
     ),
@@ -191,9 +192,9 @@ def _read_eval(reader: _Reader, name: str, part: Part) -> None:
     in_registry = here.resolve().name == "evals" and (here / "../data").is_dir()
     files = Files(here / "../data") if in_registry else reader.files
     for number, sample in enumerate(files.part(samples).items(), start=1):
-        prompt_of = partial(prompt_section, sample.entries().get("input", sample).value)
+        messages = sample.entries().get("input", sample).value
         graders = [(kind, CLASSES[kind], sample, given)]
-        reader.add(sample, f"{name}sample {number}", prompt_of, graders)
+        reader.add(sample, f"{name}sample {number}", messages, graders)
 
 
 _ARGUMENTS = {"samples_jsonl", "ignore_case", "modelgraded_spec", "modelgraded_spec_args"}
@@ -224,10 +225,6 @@ def _filled(template: str, item: Any, answer: str | None = None) -> str:
         return value if isinstance(value, str) else str(value).lower()
 
     return _VARIABLE.sub(value, template)
-
-
-def _section(template: Any, item: Any) -> dict[str, str]:
-    return {role: _filled(text, item) for role, text in prompt_section(template).items()}
 
 
 def _reference(grader: Part, item: Any) -> str:
@@ -323,7 +320,7 @@ def _read_platform(reader: _Reader) -> ImportedSuite:
             for grader in document.items("testing_criteria")
             for kind in [grader.text("type") or ""]
         ]
-        reader.add(row, f"row {number}", partial(_section, template.value, item), graders)
+        reader.add(row, f"row {number}", template.value, graders, partial(_filled, item=item))
     return reader.finished(document.text("name") or "eval", None, model)
 
 

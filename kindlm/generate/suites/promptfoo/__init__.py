@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from kindlm.config.interpolation import names_in
 from kindlm.config.schema import MAX_TESTS, DefaultsConfig
 from kindlm.dataclass import dataclass
 from kindlm.generate.imported_tests import Checks, ImportedSuite, settings_of
@@ -18,7 +19,6 @@ from kindlm.generate.suites.promptfoo.texts import (
     Variables,
     file_value,
     read_prompts,
-    replace_names,
     rows_of,
 )
 
@@ -218,18 +218,12 @@ class _Reader:
         self._suite.add(case.part, written, checks, hold)
 
     def _vars_of(self, variables: Variables, part: Part) -> dict[str, str]:
-        found: dict[str, str] = {}
-
-        def value(name: str) -> str:
+        templates = "\n".join(text for each in self._prompts.values() for text in each.values())
+        names = names_in(templates)
+        for name in names:
             if variables.at(name) is None:
                 self._suite.differ(part, f"{{{{{name}}}}} has no value. It is empty")
-            found[name] = variables.text(name)
-            return ""
-
-        for section in self._prompts.values():
-            for template in section.values():
-                replace_names(template, value)
-        return found
+        return {name: variables.text(name) for name in names}
 
     def _assert(self, part: Part, variables: Variables, case: _Case, checks: Checks) -> bool:
         """Add the equivalent of an assertion and return True, or note that there is none."""
