@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 import httpx
 
 from kindlm import __version__
-from kindlm.cli.console import fail, note, refuse
+from kindlm.cli.console import fail, refuse
 from kindlm.dataclass import dataclass
 from kindlm.errors import broken
 from kindlm.http_client import UNREACHABLE, open_client
@@ -40,7 +40,6 @@ _TIMEOUT_S = 30.0
 _RETRIED = frozenset({429, 502, 503, 504})
 _TRIES = 5
 _LONGEST_WAIT_S = 60.0
-_NOTED_EVERY = 20
 
 _CHECK = "Check the address, and that the receiver is running."
 _ADDRESS = "Check the address; /v1/traces is added to it."
@@ -133,8 +132,6 @@ async def send(
             rejected, why = await _post(client, request, to, sent)
             sent.spans, sent.requests = sent.spans + len(part), sent.requests + 1
             sent.rejected, sent.why = sent.rejected + rejected, to.safe(why) or sent.why
-            if sent.requests % _NOTED_EVERY == 0:
-                note(f"{count(sent.spans, 'span')} sent …")
     return sent
 
 

@@ -98,7 +98,9 @@ def trace_of_run(db: sqlite3.Connection, run: str, redact: Redact | None) -> Ite
             event = load_event(stored.type, used, text_of)
             if isinstance(event, ExecutionStarted):
                 number = int(stored.subject.partition(".")[0])
-                content, suite = _content(view, number, redact), suites.get(event.suite, "")
+                found = view.execution(str(number)) if redact else None
+                content = _Content(redact, mask_of(view.attempts(found) if found else ()))
+                suite = suites.get(event.suite, "")
                 attempts[stored.subject] = _Attempt(run, number, event, suite, content, at_ns)
             elif (attempt := attempts.get(stored.subject)) is not None:
                 attempt.add(event, at_ns)
@@ -172,11 +174,6 @@ class _Content:
         return self.json(_parts("\n".join(texts)) or None)
 
 
-def _content(view: RunView, number: int, redact: Redact | None) -> _Content:
-    found = view.execution(str(number)) if redact else None
-    return _Content(redact, mask_of([] if found is None else view.attempts(found)))
-
-
 @dataclass(frozen=True, slots=True)
 class _Open:
     """The span of a call or tool call without an answer yet."""
@@ -236,10 +233,7 @@ class _Attempt:
             case CallAnswered() | CallFailed() if event.call in self.calls:
                 opened = self.calls.pop(event.call)
                 self.agent = self.id if self.agent == opened.id else self.agent
-                if isinstance(event, CallFailed):
-                    self._failed(opened, event)
-                else:
-                    self._answered(opened, event)
+                self._ended(opened, event)
             case ToolCalled():
                 call = ToolCall.parse(event.call_id, event.name, event.arguments)
                 self.tools[event.index] = self._tool(event.index, call, self.agent)
@@ -329,7 +323,10 @@ class _Attempt:
             self.calls_models |= purpose == Purpose.AGENT
             if purpose == Purpose.TEST:
                 self.model = self.model or sent
-                attributes["gen_ai.tool.definitions"] = self._definitions()
+                tools = self.started.tools
+                if isinstance(tools, list):
+                    tools = [{"type": "function"} | each for each in tools]
+                    attributes["gen_ai.tool.definitions"] = self.content.json(tools)
         self.calls[sent.call] = opened = _Open(
             self._id(f"call/{sent.call}"),
             self.agent if purpose == Purpose.AGENT else self.id,
@@ -341,25 +338,22 @@ class _Attempt:
         if isinstance(sent, AgentSent):
             self.agent = opened.id
 
-    def _definitions(self) -> str | None:
-        tools = self.started.tools
-        if not isinstance(tools, list):
-            return None
-        known = ({key: value for key, value in it.items() if value is not None} for it in tools)
-        return self.content.json([{"type": "function"} | tool for tool in known])
-
-    def _failed(self, opened: _Open, event: CallFailed) -> None:
+    def _ended(self, opened: _Open, event: CallAnswered | CallFailed) -> None:
+        """Close the span of a call, after those of tool calls that its answer reports."""
+        # If calls to the agent's models are recorded, these have the tokens and costs.
+        counts = not (self.calls_models and isinstance(event, AgentReplied))
         attributes: dict[str, Any] = {
-            "error.type": event.error_code,
-            "http.response.status_code": event.status,
             "gen_ai.response.model": event.model,
-            "gen_ai.usage.input_tokens": event.input_tokens,
-            "gen_ai.usage.output_tokens": event.output_tokens,
-            "kindlm.cost_usd": event.cost_usd,
+            "gen_ai.usage.input_tokens": event.input_tokens if counts else None,
+            "gen_ai.usage.output_tokens": event.output_tokens if counts else None,
+            "kindlm.cost_usd": event.cost_usd if counts else None,
         }
-        self._close(opened, attributes, is_error=True, message=self.content.text(event.message))
-
-    def _answered(self, opened: _Open, event: CallAnswered) -> None:
+        if isinstance(event, CallFailed):
+            attributes["error.type"] = event.error_code
+            attributes["http.response.status_code"] = event.status
+            message = self.content.text(event.message)
+            self._close(opened, attributes, is_error=True, message=message)
+            return
         finish, calls = None, tuple[ToolCall, ...]()
         if isinstance(event, ProviderResponded):
             finish, calls = event.finish_reason, tuple(event.tool_calls)
@@ -372,23 +366,14 @@ class _Attempt:
             self.now_ns += 1
         answer = Message(Role.ASSISTANT, event.text, tool_calls=calls)
         reason = finish and _FINISH.get(finish, finish.value)
-        # If calls to the agent's models are recorded, these have the tokens and costs.
-        counts = not (self.calls_models and isinstance(event, AgentReplied))
-        self._close(
-            opened,
-            {
-                "gen_ai.response.model": event.model,
-                "gen_ai.response.finish_reasons": [reason] if reason else None,
-                "gen_ai.usage.input_tokens": event.input_tokens if counts else None,
-                "gen_ai.usage.output_tokens": event.output_tokens if counts else None,
-                "kindlm.cost_usd": event.cost_usd if counts else None,
-                "kindlm.latency_ms": event.latency_ms,
-                "kindlm.recorded_in": event.recorded_in,
-                "gen_ai.output.messages": self.content.messages(
-                    [answer], finish_reason=reason or "stop"
-                ),
-            },
-        )
+        said = self.content.messages([answer], finish_reason=reason or "stop")
+        attributes |= {
+            "gen_ai.response.finish_reasons": [reason] if reason else None,
+            "kindlm.latency_ms": event.latency_ms,
+            "kindlm.recorded_in": event.recorded_in,
+            "gen_ai.output.messages": said,
+        }
+        self._close(opened, attributes)
         self.messages[event.call] += (answer,)
         if event.call == self.last:
             self.talk = [*self.talk, answer]

@@ -205,7 +205,7 @@ def _read_trace(spans: Sequence[Span]) -> tuple[str | int | None, Recording]:
         name=name,
         transcript=Transcript(
             system="\n\n".join(each.text for each in talk if each.role == "system") or None,
-            turns=_turns(talk, _steps(ordered, reading.tool_uses, _said_by_users(talk))),
+            turns=_turns(ordered, talk, reading.tool_uses),
         ),
         tools=dialects.tools_given(head),
         provider=dialects.text_fact(head, "provider"),
@@ -257,44 +257,40 @@ def _said_by_users(talk: Sequence[Said]) -> list[str]:
     return [each.text for each in talk if each.role == "user" and each.text.strip()]
 
 
-def _turns(talk: Sequence[Said], steps: Sequence[tuple[int, Step]]) -> tuple[Turn, ...]:
-    """Return the turns of a conversation, with the steps of the spans in them."""
+def _turns(
+    ordered: Sequence[Span], talk: Sequence[Said], uses: Sequence[ToolUse]
+) -> tuple[Turn, ...]:
+    """Return the turns of a conversation, with the tool calls of the spans in them, and the answer.
+
+    A step holds the calls that a model asked for at once.
+    """
+    users = _said_by_users(talk)
+    if not users:
+        return ()
+    steps = [list[Step]() for _ in users]
     results = {key: value for said in talk for key, value in said.results.items()}
-    own = {use.call.id for _, step in steps for use in step.tool_uses if use.call.id}
-    turns: list[Turn] = []
+    own, turn = {use.call.id for use in uses if use.call.id}, -1
     for said in talk:
         if said.role == "user" and said.text.strip():
-            turns.append(Turn(said.text))
-        elif said.role == "assistant" and turns:
-            calls = [ToolCall.parse(each.id, each.name, each.arguments) for each in said.calls]
-            uses = [
+            turn += 1
+        elif said.role == "assistant" and turn >= 0:
+            calls = (ToolCall.parse(each.id, each.name, each.arguments) for each in said.calls)
+            earlier = [
                 ToolUse(call.storable(), storable_json(results.get(call.id)))
                 for call in calls
                 if call.id not in own
             ]
-            step = Step(said.text, tuple(uses))
-            turns[-1] = replace(turns[-1], steps=(*turns[-1].steps, step))
-    for turn, step in steps if turns else ():
-        turns[turn] = replace(turns[turn], steps=(*turns[turn].steps, step))
-    return tuple(turns)
-
-
-def _steps(
-    ordered: Sequence[Span], uses: Sequence[ToolUse], users: Sequence[str]
-) -> list[tuple[int, Step]]:
-    """Return steps of tool calls, each with the index of its turn; then the answer.
-
-    A step holds the calls that a model asked for at once.
-    """
+            steps[turn].append(Step(said.text, tuple(earlier)))
     chats = {span.id: span for span in ordered if dialects.kind_of(span) is Kind.CHAT}
     asked = {
         call.id: key for key in chats for call in dialects.calls_said(chats[key])[0] if call.id
     }
-    steps, turn = list[tuple[int, Step]](), -1
+    turn = -1
     for key, group in groupby(enumerate(uses), lambda it: asked.get(it[1].call.id, str(it[0]))):
         before = _said_by_users(dialects.conversation(chats[key])) if key in chats else []
         if before and before == users[: len(before)]:
             turn = len(before) - 1
-        steps.append((turn, Step("", tuple(use for _, use in group))))
-    said = dialects.messages_in(dialects.said([*chats.values()][-1])) if chats else []
-    return [*steps, (-1, Step("\n".join(filter(None, (each.text for each in said)))))]
+        steps[turn].append(Step("", tuple(use for _, use in group)))
+    answer = dialects.messages_in(dialects.said([*chats.values()][-1])) if chats else []
+    steps[-1].append(Step("\n".join(filter(None, (each.text for each in answer)))))
+    return tuple(Turn(user, tuple(made)) for user, made in zip(users, steps, strict=True))

@@ -35,13 +35,8 @@ def spans_in_export(document: list[Any]) -> tuple[list[Span], list[str]] | None:
     return (spans, []) if spans else None
 
 
-# Langfuse
-#
-# | document | source |
-# |---|---|
-# | a trace with `observations` | `GET /api/public/traces/{id}`, and older downloads |
-# | `{"trace": …, "observations": […]}` | Download JSON in the user interface |
-# | observations: a list, one a line, or `data` | tables, buckets, `…/api/public/v2/observations` |
+# Langfuse: a trace with `observations`, such as of its API, `{"trace": …, "observations": […]}` of
+# its user interface, or observations: a list, one a line, or in `data`.
 #
 # Keys are in camel case; in exports to buckets, in snake case. Inputs and outputs are JSON, also as
 # strings.
