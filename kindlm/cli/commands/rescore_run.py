@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 import typer
 
@@ -14,14 +14,14 @@ from kindlm.cli.options import TestOptions, parse_since
 from kindlm.cli.reporters import Reporter, parse_reporters, spare
 from kindlm.cli.run_options import as_recorded, make_request
 from kindlm.cli.run_recording import Requested, record_run, show_diagnostics
-from kindlm.dataclass import dataclass, replace
-from kindlm.errors import Err, Result, not_there
+from kindlm.dataclass import replace
+from kindlm.errors import Err, Ok, Result, not_there
 from kindlm.events.run import RunOptions
 from kindlm.history.replayed_answers import is_as_recorded
 from kindlm.history.run_names import find_run
 from kindlm.history.run_view import RunView
 from kindlm.history.runs import RunFilter, runs
-from kindlm.history.source_runs import SourceRun, SourceSuite, SourceTest, read_source
+from kindlm.history.source_runs import SourceRun, SourceTest, read_source
 from kindlm.money import exceeds
 from kindlm.plan import QualifiedName, Selection, name_of
 from kindlm.recording.history_file import new_run_id
@@ -55,10 +55,11 @@ def rescore(wanted: str | None, options: TestOptions) -> int:
             f" rescore {run} -c FILE",
         )
     options = as_judged(options, source)
-    rescoring = _rescoring(source, project, options, reporters)
+    loaded = _load(source, project, options, reporters)
+    request, noted = _rescoring(source, loaded, project, options)
     if options.warnings:
-        note(rescoring.note)
-    return Requested(rescoring.request, options, reporters).record(new_run_id())
+        note(noted)
+    return Requested(request, options, reporters).record(new_run_id())
 
 
 def as_judged(options: _Options, source: SourceRun) -> _Options:
@@ -76,14 +77,14 @@ def load_again(source: SourceRun, project: Project, options: TestOptions) -> Loa
     return or_fail(load_paths(paths, project.root, compat=options.by_evalview, is_run=False))
 
 
-def _rescoring(
+def _load(
     source: SourceRun, project: Project, options: TestOptions, reporters: Sequence[Reporter]
-) -> _Rescoring:
-    """Load the suites and return the request of the new run; end the command if it cannot run."""
+) -> Loaded:
+    """Load the suites, and show their errors; end the command if a report would overwrite one."""
     loaded = load_again(source, project, options)
     or_fail(spare(reporters, project.database, loaded.files, loaded.referenced))
     show_diagnostics(loaded, options)
-    return _rescoring_of(source, loaded, project, options)
+    return loaded
 
 
 def resume_rescoring(wanted: str, options: TestOptions) -> int:
@@ -95,36 +96,35 @@ def resume_rescoring(wanted: str, options: TestOptions) -> int:
         derived_from = or_fail(find_run(db, RunView(db, unfinished.run).info.source_run or ""))
         options = as_recorded(options, unfinished, project.root)
         source = or_fail(read_source(db, derived_from, options.suite))
-    request = _rescoring(source, project, options, reporters).request
+    loaded = _load(source, project, options, reporters)
+    request, _ = _rescoring(source, loaded, project, options)
     request = or_fail(resumed(request, unfinished, force=False))
     return Requested(request, options, reporters).record(unfinished.run)
 
 
-class _Rescoring(NamedTuple):
-    """The request of a rescored run, and a note on how its tests differ from the recorded ones."""
-
-    request: RunRequest
-    note: str
-
-
-def _rescoring_of(
+def _rescoring(
     source: SourceRun, loaded: Loaded, project: Project, options: TestOptions
-) -> _Rescoring:
-    """Return the request of the new run; end the command if no test can be rescored."""
+) -> tuple[RunRequest, str]:
+    """Return the request of the new run, and a note on how its tests differ from the recorded ones.
+
+    The command ends if no test can be rescored.
+    """
     request = make_request(loaded, project, replace(options, suite=None))
     ran = {(suite.project, suite.name) for suite in source.suites}
     suites = [suite for suite in request.suites if (suite.project, suite.name) in ran]
     recorded = source.tests
-    repeats = {
-        test: numbers
-        for now in suites
-        for test, numbers in _repeats_of(now, recorded, is_whole=source.is_whole)
-        if (now.path, test.name) not in loaded.unnamed
-    }
-    only = repeats.keys()
-    defined = {name_of(now, *test) for now in suites for test in tests_of(now)}
     then = {test for test, found in recorded.items() if found.selected}
-    files = {file for suite in source.suites for file in (suite.path, *suite.files)}
+    defined = {
+        name_of(now, case, target): (now, case) for now in suites for case, target in tests_of(now)
+    }
+    repeats = dict[QualifiedName, Sequence[int]]()
+    for test, (now, case) in defined.items():
+        planned: Sequence[int] = (1,) if source.is_whole else ()  # of a new test
+        if (known := recorded.get(test)) is not None:
+            planned = known.planned[:1] if case.skip else known.planned
+        if planned and (now.path, case.name) not in loaded.unnamed:
+            repeats[test] = planned
+    only = repeats.keys()
     if not only & then:
         _refuse_nothing(source, request)
     reworded = sum(
@@ -139,13 +139,14 @@ def _rescoring_of(
         parts.append(lacking.why)
     if new := len(only - then):
         parts.append(f"{count(new, 'new test')} without a recording")
-    if gone := len(then - defined):
+    if gone := len(then - defined.keys()):
         parts.append(f"{count(gone, 'removed test')} left out")
     if reworded:
         parts.append(
             f"the prompt of {count(reworded, 'test')} has changed since: the recorded answers"
             " are to the earlier prompt"
         )
+    files = {file for suite in source.suites for file in (suite.path, *suite.files)}
     again = replace(
         request,
         suites=[_with_repeats(now, repeats) for now in suites],
@@ -159,7 +160,7 @@ def _rescoring_of(
         ),
         derived=Derived("rescored", source.id, repeats=repeats, lacking=lacking),
     )
-    return _Rescoring(again, "; ".join(parts) + ".")
+    return again, "; ".join(parts) + "."
 
 
 def _is_reworded(suite: Suite, case: Case, then: Mapping[QualifiedName, SourceTest]) -> bool:
@@ -176,17 +177,14 @@ def _is_reworded(suite: Suite, case: Case, then: Mapping[QualifiedName, SourceTe
 
 
 def _refuse_nothing(source: SourceRun, request: RunRequest) -> NoReturn:
-    def names(suites: Sequence[Suite | SourceSuite]) -> str:
-        found = (f"{suite.name!r} of the project {suite.project!r}" for suite in suites)
-        return ", ".join(found) or "none"
-
-    hint = "Name the file of its suite: kindlm rescore RUN -c FILE"
-    projects = {suite.name: suite.project for suite in request.suites}
-    if any(projects.get(suite.name, suite.project) != suite.project for suite in source.suites):
-        hint = "Name the project of the run in the suite, by its key `project`."
+    tested, now = (
+        ", ".join(f"{suite.name!r} of the project {suite.project!r}" for suite in suites) or "none"
+        for suites in (source.suites, request.suites)
+    )
     refuse(
         f"Nothing of run {source.id} can be checked again: none of its tests is defined any more.",
-        f"It tested {names(source.suites)}; the files hold {names(request.suites)}. {hint}",
+        f"It tested {tested}; the files hold {now}. Name the file of its suite: kindlm rescore RUN"
+        " -c FILE. A suite names its project by its key `project`.",
     )
 
 
@@ -197,44 +195,22 @@ def tests_of(suite: Suite) -> Iterator[tuple[Case, str]]:
             yield case, target
 
 
-def _repeats_of(
-    now: Suite, recorded: Mapping[QualifiedName, SourceTest], *, is_whole: bool
-) -> Iterator[tuple[QualifiedName, Sequence[int]]]:
-    """Yield the planned repeats of tests that the run selected, and one of each new test.
-
-    New tests are left out if the run only added repeats to some tests.
-    """
-    for case, target in tests_of(now):
-        name = name_of(now, case, target)
-        then = recorded.get(name)
-        if then is None:
-            planned: Sequence[int] = (1,) if is_whole else ()
-        else:
-            planned = then.planned[:1] if case.skip else then.planned
-        if planned:
-            yield name, planned
-
-
 def _lacking_of(
     source: SourceRun, repeats: Mapping[QualifiedName, Sequence[int]]
 ) -> Lacking | None:
     """Return the repeats that a stopped run did not finish; None if there are none."""
     if source.state == "finished":
         return None
-    recorded = source.tests
-    planned = {
-        (test, number)
-        for test, numbers in repeats.items()
-        if test in recorded
-        for number in numbers
-    }
-    never = frozenset(
-        (test, number) for test, number in planned if number not in recorded[test].ended
-    )
+    planned, never = 0, set[tuple[QualifiedName, int]]()
+    for test, numbers in repeats.items():
+        if (recorded := source.tests.get(test)) is not None:
+            planned += len(numbers)
+            never.update((test, number) for number in numbers if number not in recorded.ended)
     if not never:
         return None
-    lacks = f"{len(never):,} of its {len(planned):,} executions did not finish"
-    return Lacking(never, f"run {source.id} was {source.state}: {lacks}; finish it first")
+    lacks = f"{len(never):,} of its {planned:,} executions did not finish"
+    why = f"run {source.id} was {source.state}: {lacks}; finish it first"
+    return Lacking(frozenset(never), why)
 
 
 def _with_repeats(suite: Suite, repeats: Mapping[QualifiedName, Sequence[int]]) -> Suite:
@@ -243,17 +219,6 @@ def _with_repeats(suite: Suite, repeats: Mapping[QualifiedName, Sequence[int]]) 
         planned = (repeats.get(name_of(suite, case, target), ()) for target in case.targets)
         cases.append(replace(case, repeat=max(map(len, planned), default=1) or 1))
     return replace(suite, cases=tuple(cases))
-
-
-@dataclass(frozen=True, slots=True)
-class _Ended:
-    """The outcome of rescoring a run. `new` is the new run, None without one."""
-
-    source: str
-    new: str | None = None
-    passed: bool = False
-    stopped: bool = False
-    spent_usd: float = 0.0
 
 
 def rescore_all(since: str | None, options: TestOptions) -> int:
@@ -269,58 +234,58 @@ def rescore_all(since: str | None, options: TestOptions) -> int:
         sources = [(run, read_source(db, run, options.suite)) for run in found]
     if not sources:
         fail([not_there("No finished run matches.", "All runs: kindlm runs")])
-    ended: list[_Ended] = []
-    limit, spent = options.max_cost_usd, 0.0
-    for number, (run, source) in enumerate(sources, start=1):
+    limit, spent, done = options.max_cost_usd, 0.0, 0
+    refused, passed = list[str](), 0
+    for run, source in sources:
         if limit is not None:
             if spent and not exceeds(limit, spent):
                 warn(
                     f"--max-cost {limit:g} is spent, after ${spent:.4f}:"
-                    f" {count(len(sources) - len(ended), 'run')} not rescored.",
+                    f" {count(len(sources) - done, 'run')} not rescored.",
                     "Rescore all with a higher limit; judges are not asked again what they have"
                     " answered.",
                 )
                 break
             options = replace(options, max_cost_usd=limit - spent)
-        note(f"{number} of {len(sources)}: run {run}")
-        ended.append(_rescore_one(run, source, project, options))
-        spent += ended[-1].spent_usd
-        if ended[-1].stopped:
-            break
-    left = f", {len(sources) - len(ended):,} left" if len(ended) < len(sources) else ""
-    refused = [one.source for one in ended if one.new is None]
+        done += 1
+        note(f"{done} of {len(sources)}: run {run}")
+        new = _rescore_one(source, project, options)
+        if new is None:
+            refused.append(run)
+            continue
+        with open_recorded(project.database, new) as view:
+            if view is None:
+                refused.append(run)
+                break
+            counts = view.summary.executions
+            before = "passed" if isinstance(source, Ok) and source.value.passed else "failed"
+            sys.stdout.write(
+                f"{run} → {new}  {before} → {view.status}  "
+                f"{counts.passed:,} of {count(counts.tested, 'execution')} passed\n"
+            )
+            sys.stdout.flush()
+            passed += view.passed
+            spent += view.summary.judge_cost_usd or 0.0
+            if view.info.ended != "finished":
+                break
+    left = f", {len(sources) - done:,} left" if done < len(sources) else ""
     named = f" Not rescored: {', '.join(refused)}." if refused else ""
-    recorded = count(len(ended) - len(refused), "run")
-    passed = sum(one.passed for one in ended)
+    recorded = count(done - len(refused), "run")
     sys.stdout.write(f"{recorded} rescored{left}: {passed:,} pass now.{named}\n")
-    return 0 if all(one.passed for one in ended) and len(ended) == len(sources) else 1
+    return 0 if passed == len(sources) else 1
 
 
-def _rescore_one(
-    run: str, source: Result[SourceRun], project: Project, options: TestOptions
-) -> _Ended:
-    """Rescore one of many runs, and print a line about it."""
+def _rescore_one(source: Result[SourceRun], project: Project, options: TestOptions) -> str | None:
+    """Rescore one of many runs; return the new run, None if it is impossible."""
     if isinstance(source, Err):
         show([source.error])
-        return _Ended(run)
+        return None
     options = as_judged(options, source.value)
     try:
         loaded = load_again(source.value, project, options)
-        request = _rescoring_of(source.value, loaded, project, options).request
+        request, _ = _rescoring(source.value, loaded, project, options)
     except typer.Exit:  # its errors were shown
-        return _Ended(run)
+        return None
     new = new_run_id()
     record_run(request, new, progress=options.progress)
-    with open_recorded(project.database, new) as view:
-        if view is None:
-            return _Ended(run, stopped=True)
-        counts = view.summary.executions
-        before = "passed" if source.value.passed else "failed"
-        sys.stdout.write(
-            f"{run} → {new}  {before} → {view.status}  "
-            f"{counts.passed:,} of {count(counts.tested, 'execution')} passed\n"
-        )
-        sys.stdout.flush()
-        stopped = view.info.ended != "finished"
-        spent = view.summary.judge_cost_usd or 0.0
-        return _Ended(run, new, view.passed, stopped, spent)
+    return new
