@@ -23,7 +23,7 @@ from kindlm.outcome import CheckResult, Evidence
 from kindlm.ports import CheckContext
 from kindlm.suite import Expectation
 from kindlm.transcript import Transcript, calls_lack_a_secret, text_lacks_a_secret
-from kindlm.wording import excerpt, shown
+from kindlm.wording import shown
 
 T = TypeVar("T")
 
@@ -85,7 +85,15 @@ class CheckRunner:
             found = _result_of_error(error)
         if isinstance(found, CheckResult):
             return _placed(expectation, transcript, found)
-        return _awaited(expectation, transcript, found)
+        result = found
+
+        async def awaited() -> CheckResult:
+            try:
+                return _placed(expectation, transcript, await result)
+            except Exception as error:  # noqa: BLE001 - as above
+                return _placed(expectation, transcript, _result_of_error(error))
+
+        return awaited()
 
     async def aside(self, compute: Callable[[], T]) -> T:
         """Run a slow computation in the thread of checks; implements `ports.Aside`.
@@ -103,18 +111,6 @@ class CheckRunner:
         except asyncio.CancelledError:
             budget.stop()
             raise
-
-
-async def _awaited(
-    expectation: Expectation,
-    transcript: Transcript,
-    result: Awaitable[CheckResult],
-) -> CheckResult:
-    try:
-        found = await result
-    except Exception as error:  # noqa: BLE001 - as above
-        found = _result_of_error(error)
-    return _placed(expectation, transcript, found)
 
 
 def _result_of_error(error: Exception) -> CheckResult:
@@ -149,32 +145,22 @@ def _lacks_a_secret(reads: Reads, seen: Transcript) -> bool:
 
 
 def _placed(expectation: Expectation, transcript: Transcript, found: CheckResult) -> CheckResult:
-    """Return a result with its kind and label, and with evidence for the whole conversation."""
-    evidence = found.evidence
-    if evidence and expectation.turn is not None:
-        turn, before = expectation.turn, len(transcript.prefix(expectation.since - 1).tool_uses)
-        evidence = tuple(_in_conversation(turn, transcript, before, each) for each in evidence)
+    """Return a result with its kind and label, and with evidence for the whole conversation.
+
+    The output of a turn becomes `turn[N].output`, unless it is the final text.
+    """
+    turn, evidence = expectation.turn, found.evidence
+    if turn is not None and evidence:
+        before = len(transcript.prefix(expectation.since - 1).tool_uses)
+
+        def in_conversation(each: Evidence) -> Evidence:
+            if each.source == "output" and turn < len(transcript.turns):
+                return each.in_turn(turn, transcript.turns[turn - 1].text)
+            moved = _TOOL.sub(lambda at: f"tool[{int(at[1]) + before}]", each.source)
+            return replace(each, source=moved)
+
+        evidence = tuple(map(in_conversation, evidence))
     return replace(found, kind=expectation.kind, label=expectation.label, evidence=evidence)
 
 
-_TOOL = re.compile(r"tool\[(\d+)\](.*)", re.DOTALL)
-
-
-def _in_conversation(
-    turn: int, transcript: Transcript, before: int, evidence: Evidence
-) -> Evidence:
-    """Convert evidence from the check of a turn to evidence about the whole conversation.
-
-    The turn's output becomes `turn[N].output`, unless it is the final text. `before` is the number
-    of tool calls before the turns that the check saw.
-    """
-    if evidence.source == "output":
-        if turn == len(transcript.turns):
-            return evidence
-        text = transcript.turns[turn - 1].text
-        found = evidence.excerpt or excerpt(text[evidence.start : evidence.end])
-        return replace(evidence, source=f"turn[{turn}].output", excerpt=found)
-    tool = _TOOL.fullmatch(evidence.source)
-    if tool is None:
-        return evidence
-    return replace(evidence, source=f"tool[{int(tool[1]) + before}]{tool[2]}")
+_TOOL = re.compile(r"^tool\[(\d+)\]")

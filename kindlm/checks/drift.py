@@ -166,22 +166,14 @@ class Drift(_ByMethod):
             for side, values in enumerate((expected, actual)):
                 both = ((path, pair[side]) for path, pair in first)
                 values["fields"] = {path: bounded(it) for path, it in both if it is not ABSENT}
-        return failed(
-            "DRIFT_EXCEEDED",
-            f"{message}: {shown(reasoning, 600)}" if reasoning is not None else message,
-            expected=expected,
-            actual=actual,
-            score=score,
-            threshold=threshold,
-            reasoning=reasoning,
-        )
+        message += f": {shown(reasoning, 600)}" if reasoning is not None else ""
+        about: dict[str, Any] = {"threshold": threshold, "reasoning": reasoning, "score": score}
+        return failed("DRIFT_EXCEEDED", message, expected=expected, actual=actual, **about)
 
     async def _measured(self, current: str, context: CheckContext) -> Measured:
         if context.turn is not None:
-            raise UndecidedError(
-                "Drift compares final answers, but this `expect` is about an earlier answer.",
-                "Write it in the `expect` of the test itself.",
-            )
+            message = "Drift compares final answers, but this `expect` is about an earlier answer."
+            raise UndecidedError(message, "Write it in the `expect` of the test itself.")
         if context.baseline_error is not None:
             raise UndecidedError(context.baseline_error.message, context.baseline_error.hint)
         baseline = context.baseline or ""
@@ -236,16 +228,11 @@ class SimilarTo(_ByMethod):
         if score >= least:
             return passed(score=score, threshold=least, message=message, reasoning=reasoning)
         why = f"The judge: {shown(reasoning, 600)}" if reasoning else f"The output: {shown(text)}"
-        return failed(
-            "NOT_SIMILAR",
-            f"Expected an output similar to {shown(self.text)}. {message}, expected at least "
-            f"{least:.3g}. {why}.",
-            expected=bounded(self.text),
-            actual=bounded(text),
-            score=score,
-            threshold=least,
-            reasoning=reasoning,
-        )
+        wanted = f"Expected an output similar to {shown(self.text)}"
+        message = f"{wanted}. {message}, expected at least {least:.3g}. {why}."
+        about: dict[str, Any] = {"threshold": least, "reasoning": reasoning, "score": score}
+        expected, actual = bounded(self.text), bounded(text)
+        return failed("NOT_SIMILAR", message, expected=expected, actual=actual, **about)
 
 
 async def _measured_by(
@@ -276,10 +263,8 @@ def _distinguishable(drift: float, limit: float) -> tuple[str, str]:
 async def _by_embedding(baseline: str, current: str, context: CheckContext) -> Measured:
     """Return one minus the cosine similarity of the embeddings, at most 1."""
     if context.embed is None:
-        raise UndecidedError(
-            "No provider of this suite supports embeddings.",
-            "Configure one that does, such as openai or ollama, or use method: judge.",
-        )
+        hint = "Configure one that does, such as openai or ollama, or use method: judge."
+        raise UndecidedError("No provider of this suite supports embeddings.", hint)
     reply = await context.embed((baseline, current))
     if isinstance(reply, Err):
         if reply.error.code is ErrorCode.PROVIDER_NOT_FOUND:
@@ -314,19 +299,20 @@ def _by_fields(baseline: str, current: str, fields: Sequence[str] | None) -> Mea
     try:
         before = json_of(baseline)
     except ValueError as error:
-        raise UndecidedError(
-            f"The output of the baseline is not JSON: {error}.",
-            "field-diff compares JSON: choose another baseline, or method: judge or embedding.",
-        ) from None
+        message = f"The output of the baseline is not JSON: {error}."
+        hint = "field-diff compares JSON: choose another baseline, or method: judge or embedding."
+        raise UndecidedError(message, hint) from None
     try:
         after = json_of(current)
     except ValueError as error:
         return Measured(1.0, f"the output is not JSON, the baseline is: {error}")
     if fields:
-        paths = [(text, _parsed(text)) for text in dict.fromkeys(fields)]
+        paths = {text: _parsed(text) for text in fields}
     else:
-        paths = [(written_path(path) or "$", path) for path in _leaves(before)]
-    compared = {text: (value_at(before, path), value_at(after, path)) for text, path in paths}
+        paths = {written_path(path) or "$": path for path in _leaves(before)}
+    compared = {
+        text: (value_at(before, path), value_at(after, path)) for text, path in paths.items()
+    }
     unknown = [path for path, (old, new) in compared.items() if old is new is ABSENT]
     differing = {
         path: (old, new)
@@ -360,11 +346,8 @@ def _leaves(value: Any) -> Iterator[_Path]:
     pending: list[tuple[_Path, Any]] = [((), value)]
     while pending:
         path, value = pending.pop()
-        parts: Sequence[tuple[str | int, Any]] = ()
-        if isinstance(value, Mapping):
-            parts = list(value.items())
-        elif isinstance(value, list):
-            parts = list(enumerate(value))
-        if not parts:
+        is_object = isinstance(value, Mapping)
+        parts = value.items() if is_object else enumerate(value if isinstance(value, list) else ())
+        if not (children := list(parts)):
             yield path
-        pending.extend(((*path, part), child) for part, child in reversed(parts))
+        pending.extend(((*path, part), child) for part, child in reversed(children))

@@ -228,14 +228,19 @@ class Judge(CheckSection, AskingCheck):
         """Return the result of all passes: the score and the reasoning, or why there is none."""
         scale, highest, several = self._scale, self._scale or 1, self.passes > 1
         judgements = [(score, why) for score, why in found if score is not None]
-        listed: Any = {"passes": [_recorded(*each) for each in found]} if several else None
+        passes = [
+            {"score": score, "reasoning": bounded(why)}
+            if score is not None
+            else {"score": None, "error": sentence(why)}
+            for score, why in found
+        ]
+        listed: Any = {"passes": passes} if several else None
         threshold, lost = self.min_score, self.passes - len(judgements)
         if lost >= len(judgements):
             message = next(why for score, why in found if score is None)
             if several:
                 message = f"{lost} of {self.passes} passes of the judge gave no score. {message}"
-            code = "JUDGE_EVAL_ERROR"
-            return undecided(message, code, threshold=threshold, actual=listed)
+            return undecided(message, "JUDGE_EVAL_ERROR", threshold=threshold, actual=listed)
         scores = [score for score, _ in judgements]
         score = statistics.median(scores)
         if score not in scores:
@@ -250,26 +255,19 @@ class Judge(CheckSection, AskingCheck):
             )
         if score >= threshold:
             return passed(score=score, threshold=threshold, actual=listed, reasoning=reasoning)
-        scored = f"scored {score * highest:.10g}" + ("" if scale is None else f" of {scale:g}")
-        if several:
-            scored += f", the median of {', '.join(f'{one:g}' for one in scores)}"
+        message = f"The judge scored {score * highest:.10g}"
+        message += "" if scale is None else f" of {scale:g}"
+        message += f", the median of {', '.join(f'{one:g}' for one in scores)}" if several else ""
+        message += f", expected at least {threshold * highest:.10g}: {shown(closest, 600)}"
         return failed(
             "JUDGE_BELOW_THRESHOLD",
-            f"The judge {scored}, expected at least {threshold * highest:.10g}: "
-            f"{shown(closest, 600)}",
+            message,
             expected=threshold,
             actual=listed or score,
             score=score,
             threshold=threshold,
             reasoning=reasoning,
         )
-
-
-def _recorded(score: float | None, why: str) -> dict[str, Any]:
-    """Return a pass as a result shows it."""
-    if score is None:
-        return {"score": None, "error": sentence(why)}
-    return {"score": score, "reasoning": bounded(why)}
 
 
 _A_DECISION = (
@@ -307,10 +305,11 @@ class Decision(AskingCheck):
         raise NotImplementedError
 
     async def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
-        judging, member = Judging(context, texts_of(transcript)), next(iter(self.prompt.form))
-        is_so, reasoning = await judging.ask(
-            self.prompt, lambda: self.data(transcript), answered(member)
+        judging, read = (
+            Judging(context, texts_of(transcript)),
+            answered(next(iter(self.prompt.form))),
         )
+        is_so, reasoning = await judging.ask(self.prompt, lambda: self.data(transcript), read)
         if is_so:
             return passed(reasoning=reasoning)
         why = f" The judge: {shown(reasoning, 600)}." if reasoning else ""

@@ -250,13 +250,7 @@ class Judging:
         self._texts = texts
         self._given: Sequence[str] = ()
 
-    async def ask(
-        self,
-        prompt: Prompt,
-        data: Data,
-        read: Read[T],
-        model: str | None = None,
-    ) -> T:
+    async def ask(self, prompt: Prompt, data: Data, read: Read[T], model: str | None = None) -> T:
         """Return the judge's answer, in the form of the prompt and read with `read`.
 
         `model` is the id of the judge, None for the default. Raises `JudgeError` after two unusable
@@ -303,7 +297,7 @@ def answered(member: str) -> Read[tuple[Any, str]]:
     return read
 
 
-_NUMBER = r"\"?(-?[0-9.]{1,40}(?:e[+-]?[0-9]{1,3})?)"
+_NUMBER = r"\"?(-?(?:[0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})(?:e[+-]?[0-9]{1,3})?)"
 _QUOTES = re.compile("['`\u2018-\u201f\u2032\u2033\u2039\u203a\u00ab\u00bb]")
 # Invisible characters, and the backslashes of escapes.
 _UNSEEN = re.compile(rf"[\s\\{INVISIBLE}]+")
@@ -314,21 +308,15 @@ def is_copy(members: Mapping[str, Any], given: Iterable[str]) -> bool:
 
     A float may have any form of the number, with quotes or without.
     """
-    texts = [
-        f'"{_plain(name)}":{_written(value)}'
-        for name, value in members.items()
-        if not isinstance(value, float)
-    ]
-    numbers = [
-        (re.compile(f'"{_plain(name)}":{_NUMBER}'), value)
-        for name, value in members.items()
-        if isinstance(value, float)
-    ]
-    return any(
-        all(text in plain for text in texts)
-        and all(_holds(pattern, value, plain) for pattern, value in numbers)
-        for plain in given
-    )
+
+    def has(plain: str, name: str, value: Any) -> bool:
+        if isinstance(value, float):
+            found = re.findall(f'"{_plain(name)}":{_NUMBER}', plain)
+            return any(float(number) == value for number in found)
+        text = f'"{_plain(value)}"' if isinstance(value, str) else _plain(json.dumps(value))
+        return f'"{_plain(name)}":{text}' in plain
+
+    return any(all(has(plain, *member) for member in members.items()) for plain in given)
 
 
 def readings(texts: Iterable[str]) -> Sequence[str]:
@@ -355,18 +343,3 @@ def _plain(text: str) -> str:
         form = normal_form(text)
         text = text if form is None else form.text
     return _UNSEEN.sub("", _QUOTES.sub('"', text.casefold()))
-
-
-def _written(value: Any) -> str:
-    return f'"{_plain(value)}"' if isinstance(value, str) else _plain(json.dumps(value))
-
-
-def _holds(pattern: re.Pattern[str], value: float, plain: str) -> bool:
-    """Return whether a number that a pattern finds in a text equals `value`."""
-    for found in pattern.findall(plain):
-        try:
-            if float(found) == value:
-                return True
-        except ValueError:
-            continue
-    return False

@@ -172,9 +172,8 @@ class Output(ExpectSection):
 def matches_anything(pattern: str) -> bool:
     """Return whether a pattern presumably matches any text; False for negative lookaround."""
     texts = ("", "\ue000\n\ue000", f"{pattern}\n{printable}")
-    return (
-        "(?!" not in pattern and "(?<!" not in pattern and all(map(Matches(pattern).finds, texts))
-    )
+    is_plain = "(?!" not in pattern and "(?<!" not in pattern
+    return is_plain and all(map(Matches(pattern).finds, texts))
 
 
 EMPTY = "every text contains the empty text"
@@ -235,9 +234,8 @@ class ContainsAny(Check):
         text = transcript.text
         if self.holds(text):
             return passed()
-        some = first_of(map(shown, self.texts), _MAX_NAMED)
+        some, expected = first_of(map(shown, self.texts), _MAX_NAMED), bounded(list(self.texts))
         message = f"Expected the output to contain one of {some}, got {shown(text)}."
-        expected = bounded(list(self.texts))
         return failed(self.code, message, expected=expected, actual=excerpt(text))
 
 
@@ -255,8 +253,7 @@ class Contains(Check):
         if occurs(wanted, text):
             return passed()
         message = f"Expected the output to contain {shown(wanted)}, got {shown(text)}."
-        code = "CONTAINS_FAILED"
-        return failed(code, message, expected=wanted, actual=excerpt(text))
+        return failed("CONTAINS_FAILED", message, expected=wanted, actual=excerpt(text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,14 +298,16 @@ def occurrences(unwanted: str, text: str) -> tuple[list[Evidence], str]:
     That is in the normal form of the text, or with other white space between words. White space
     around `unwanted` must be identical.
     """
-    ranges, how = _find(unwanted, text, _MAX_EVIDENCE), ""
-    if not ranges:
-        ranges, how = find_hidden(unwanted, text, _MAX_EVIDENCE), _HIDDEN
-    if not ranges and _BETWEEN_WORDS.search(unwanted):
-        ranges, how = _find_spaced(unwanted, text, _MAX_EVIDENCE), _OTHER_SPACES
+    several_words = _BETWEEN_WORDS.search(unwanted) is not None
+    for find in (_find, _find_spaced) if several_words else (_find,):
+        how = "" if find is _find else _OTHER_SPACES
+        ranges = find(unwanted, text, _MAX_EVIDENCE)
         if not ranges:
-            ranges, how = find_hidden(unwanted, text, _MAX_EVIDENCE, _find_spaced), _HIDDEN
-    return [Evidence("output", *found) for found in ranges], how
+            how = _HIDDEN
+            ranges = find_hidden(unwanted, text, _MAX_EVIDENCE, find)
+        if ranges:
+            return [Evidence("output", *found) for found in ranges], how
+    return [], ""
 
 
 def _find_spaced(needle: str, text: str, limit: int) -> list[_Range]:
@@ -326,15 +325,11 @@ def _find(needle: str, text: str, limit: int) -> list[_Range]:
     while start >= 0 and len(found) < limit:
         found.append((start, start + len(wanted)))
         start = lowered.find(wanted, start + max(len(wanted), 1))
-    if not found or len(lowered) == len(text):
+    if not found or not wanted or len(lowered) == len(text):
         return found
     # A few characters become two in lower case, so ranges are converted to those of the text.
     origin = [index for index, char in enumerate(text) for _ in char.lower()]
-    origin.append(len(text))
-    return [
-        (origin[start], origin[end - 1] + 1 if end > start else origin[start])
-        for start, end in found
-    ]
+    return [(origin[start], origin[end - 1] + 1) for start, end in found]
 
 
 def find_hidden(
@@ -363,13 +358,9 @@ class MaxLength(Check):
         limit, length = self.max, len(transcript.text)
         if length <= limit:
             return passed(threshold=limit)
-        return failed(
-            "MAX_LENGTH_EXCEEDED",
-            f"Expected at most {count(limit, 'character')}, got {length:,}.",
-            expected=limit,
-            actual=length,
-            threshold=limit,
-        )
+        message = f"Expected at most {count(limit, 'character')}, got {length:,}."
+        code = "MAX_LENGTH_EXCEEDED"
+        return failed(code, message, expected=limit, actual=length, threshold=limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,8 +387,7 @@ class Matches(Check):
         except PatternError as error:
             return _unusable(self.pattern, error)
         message = f"Expected the output to match {shown(self.pattern)}, got {shown(text)}."
-        code = "PATTERN_NOT_MATCHED"
-        return failed(code, message, expected=self.pattern, actual=excerpt(text))
+        return failed("PATTERN_NOT_MATCHED", message, expected=self.pattern, actual=excerpt(text))
 
     def finds(self, text: str) -> bool:
         """Return whether the pattern matches; raise `PatternError` if it cannot be used."""

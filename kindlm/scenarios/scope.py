@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from kindlm.checks.base import Check, Reads
 from kindlm.dataclass import dataclass, replace
-from kindlm.outcome import CheckResult, Demands, Evidence, Outcome
+from kindlm.outcome import CheckResult, Demands, Outcome
 from kindlm.ports import CheckContext
-from kindlm.transcript import Transcript, Turn
-from kindlm.wording import excerpt
+from kindlm.transcript import Transcript
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +71,10 @@ class _OfAnswers(Check):
             result = self.check.evaluate(replace(transcript, turns=(turn,)), context)
             assert isinstance(result, CheckResult)
             if result.outcome is not goes_on:
-                return replace(result, evidence=tuple(_placed(result.evidence, number, turn)))
+                evidence = tuple(each.in_turn(number, turn.text) for each in result.evidence)
+                return replace(result, evidence=evidence)
             first = first or result
         assert first is not None, "a scope has an answer"
         if len(transcript.turns) > 1 and goes_on is Outcome.FAILED:
             return replace(first, message=f"No answer matches. The first: {first.message}")
         return first
-
-
-def _placed(evidence: Iterable[Evidence], number: int, turn: Turn) -> Iterator[Evidence]:
-    """Yield evidence in the answer of a turn as evidence in the conversation."""
-    for each in evidence:
-        shown = each.excerpt or excerpt(turn.text[each.start : each.end])
-        yield replace(each, source=f"turn[{number}].output", excerpt=shown)
