@@ -5,9 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated
 
-from kindlm.dataclass import dataclass, replace
+from kindlm.dataclass import dataclass
 from kindlm.stored_form import Authored, AuthoredJson, Form, Key, Meaning, Name, Note
-from kindlm.wording import excerpt
 
 
 class Outcome(StrEnum):
@@ -58,11 +57,6 @@ class Evidence:
     end: int
     name: str | None = None
     excerpt: Annotated[Note | None, Meaning("what is shown of it, if not the text itself")] = None
-
-    def in_turn(self, turn: int, text: str) -> Evidence:
-        """Return evidence in the answer of a turn, whose text is not shown as a whole."""
-        shown = self.excerpt or excerpt(text[self.start : self.end])
-        return replace(self, source=f"turn[{turn}].output", excerpt=shown)
 
 
 @dataclass(frozen=True, slots=True)

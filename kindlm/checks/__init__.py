@@ -15,7 +15,15 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
-from kindlm.checks.base import AskingCheck, Check, Reads, UndecidedError, skipped, undecided
+from kindlm.checks.base import (
+    AskingCheck,
+    Check,
+    Reads,
+    UndecidedError,
+    in_turn,
+    skipped,
+    undecided,
+)
 from kindlm.checks.call_matching import why_unknown
 from kindlm.dataclass import replace
 from kindlm.json_schema_keywords import Budget, UndecidableSchemaError, one_budget
@@ -155,7 +163,7 @@ def _placed(expectation: Expectation, transcript: Transcript, found: CheckResult
 
         def in_conversation(each: Evidence) -> Evidence:
             if each.source == "output" and turn < len(transcript.turns):
-                return each.in_turn(turn, transcript.turns[turn - 1].text)
+                return in_turn(each, turn, transcript.turns[turn - 1].text)
             moved = _TOOL.sub(lambda at: f"tool[{int(at[1]) + before}]", each.source)
             return replace(each, source=moved)
 

@@ -21,12 +21,13 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias, get_args, get_origin
 
 from pydantic.alias_generators import to_snake
 
+from kindlm.dataclass import replace
 from kindlm.outcome import CheckResult, Demands, Evidence, Outcome
 from kindlm.ports import CheckContext
 from kindlm.section import Section
 from kindlm.suite import Expectation
 from kindlm.transcript import Transcript
-from kindlm.wording import sentence
+from kindlm.wording import excerpt, sentence
 
 CODES = {
     "CUSTOM_CHECK_FAILED": "Your own check failed.",
@@ -376,3 +377,9 @@ def undecided(message: str, code: str = "ASSERTION_EVAL_ERROR", **more: Any) -> 
 def skipped(message: str) -> CheckResult:
     """Return a skipped result; `message` says what to do."""
     return CheckResult("", "", Outcome.SKIPPED, message=sentence(message))
+
+
+def in_turn(evidence: Evidence, turn: int, text: str) -> Evidence:
+    """Return evidence in the answer of a turn, whose text is not shown as a whole."""
+    shown = evidence.excerpt or excerpt(text[evidence.start : evidence.end])
+    return replace(evidence, source=f"turn[{turn}].output", excerpt=shown)

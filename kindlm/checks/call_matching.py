@@ -112,13 +112,10 @@ def described(index: int, use: ToolUse) -> dict[str, Any]:
 
 
 def _difference(mismatch: Mismatch) -> str:
-    path = shown(mismatch.path) if not mismatch.path.isprintable() else mismatch.path
-    if mismatch.expected is ABSENT:
-        return f"{path}: not expected, got {shown(mismatch.actual)}"
-    expected = f"{path or 'arguments'}: expected {shown(mismatch.expected)}"
-    if mismatch.actual is ABSENT:
-        return f"{expected}, it is missing"
-    return f"{expected}, got {shown(mismatch.actual)}"
+    path, wanted, got = mismatch
+    path = (path if path.isprintable() else shown(path)) or "arguments"
+    expected = "not expected" if wanted is ABSENT else f"expected {shown(wanted)}"
+    return f"{path}: {expected}, {'it is missing' if got is ABSENT else f'got {shown(got)}'}"
 
 
 class CallCount(ExpectSection):
@@ -152,15 +149,11 @@ class CallCount(ExpectSection):
 def how_often(bounds: Bounds) -> str:
     """Return bounds in words."""
     low, high = bounds.low, bounds.high
-    if high is None:
-        return f"at least {count(low, 'call')}"
     if high == 0:
         return "no calls"
-    if low == high:
-        return f"exactly {count(low, 'call')}"
-    if low == 0:
-        return f"at most {count(high, 'call')}"
-    return f"{low} to {count(high, 'call')}"
+    if high is None or low == high:
+        return f"{'at least' if high is None else 'exactly'} {count(low, 'call')}"
+    return f"{f'{low} to' if low else 'at most'} {count(high, 'call')}"
 
 
 def written(value: Any) -> Any:
@@ -195,11 +188,7 @@ def _readings(name: str) -> tuple[str, str]:
 
 
 def undecided_for_a_name(
-    tool: str,
-    uses: Sequence[ToolUse],
-    *,
-    arguments: Any = None,
-    allowed: int = 0,
+    tool: str, uses: Sequence[ToolUse], *, arguments: Any = None, allowed: int = 0
 ) -> CheckResult | None:
     """Return an undecided result if too many calls may be to a tool although their names differ.
 

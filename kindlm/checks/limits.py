@@ -154,10 +154,8 @@ def why_cost_unknown(transcript: Transcript) -> str:
     who = f'"{excerpt(step.model)}"' if step.model else "the target"
     if None in (step.usage.input_tokens, step.usage.output_tokens):
         return f"The cost is not known: {who} did not report the tokens it read and wrote."
-    return (
-        f"The cost is not known: {who} has no price. Add it to `prices` in kindlm.yaml, or to "
-        "`model` in .evalview/config.yaml."
-    )
+    where = "`prices` in kindlm.yaml, or to `model` in .evalview/config.yaml"
+    return f"The cost is not known: {who} has no price. Add it to {where}."
 
 
 _Measure: TypeAlias = Callable[[Transcript], float | None]
@@ -217,22 +215,16 @@ class Metric(Check):
         if known is None:
             reported = [step.reported[name] for step in transcript.steps if name in step.reported]
             actual = reported[-1] if reported else None
+            why = f"The agent reported no metric {shown(name)}. These are always known:"
+            why += f" {', '.join(KNOWN_METRICS)}."
         else:
             actual = known(transcript)
-        if actual is None and known is None:
-            names = ", ".join(KNOWN_METRICS)
-            always = f"These are always known: {names}."
-            return undecided(f"The agent reported no metric {shown(name)}. {always}")
+            why = f"The metric {shown(name)} is not known: the target did not report it."
+            why = (why_unknown(transcript) if known is _tool_calls else None) or why
         if actual is None:
-            why = why_unknown(transcript) if known is _tool_calls else None
-            return undecided(
-                why or f"The metric {shown(name)} is not known: the target did not report it."
-            )
+            return undecided(why)
         if round(abs(actual - value), _DECIMALS) <= tolerance:
             return passed(actual=actual)
-        return failed(
-            "METRIC_OUT_OF_RANGE",
-            f"Expected {name} to be {value:,.10g} ± {tolerance:,.10g}; it was {actual:,.10g}.",
-            expected={"value": value, "tolerance": tolerance},
-            actual=actual,
-        )
+        message = f"Expected {name} to be {value:,.10g} ± {tolerance:,.10g}; it was {actual:,.10g}."
+        expected = {"value": value, "tolerance": tolerance}
+        return failed("METRIC_OUT_OF_RANGE", message, expected=expected, actual=actual)

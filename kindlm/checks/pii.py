@@ -32,7 +32,6 @@ _PATTERNS_S = 1.0
 _MAX_EVIDENCE = 50
 _MAX_LISTED = 5
 _MAX_MASK = 60
-_NOTHING = "it looks for no pattern"
 
 
 class NamedPattern(Section):
@@ -88,16 +87,13 @@ class Pii(CheckSection):
             yield Made(self, "pii")
 
     def never_fails(self, timeout_ms: float) -> Iterator[tuple[Place, str]]:
-        if not self.enabled:
-            return
+        places: list[Place] = []
         if not self.deny_patterns and not self.custom_patterns:
-            yield ("denyPatterns",), _NOTHING
-        for index, pattern in enumerate(self.deny_patterns):
-            if not pattern:
-                yield ("denyPatterns", index), _NOTHING
-        for index, custom in enumerate(self.custom_patterns):
-            if not custom.pattern:
-                yield ("customPatterns", index, "pattern"), _NOTHING
+            places.append(("denyPatterns",))
+        places += [("denyPatterns", at) for at, it in enumerate(self.deny_patterns) if not it]
+        custom = enumerate(self.custom_patterns)
+        places += [("customPatterns", at, "pattern") for at, it in custom if not it.pattern]
+        yield from ((place, "it looks for no pattern") for place in places if self.enabled)
 
     @property
     def patterns(self) -> list[tuple[str, str]]:
@@ -111,12 +107,7 @@ class Pii(CheckSection):
     def is_slow(self, transcript: Transcript) -> bool:
         if self.custom_patterns or any(one not in DEFAULT_PATTERNS for one in self.deny_patterns):
             return True
-        length = 0
-        for written in _written(transcript):
-            length += len(written.text)
-            if length > _SHORT:
-                return True
-        return False
+        return sum(len(written.text) for written in _written(transcript)) > _SHORT
 
     def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
         """Return whether no pattern matches. Case does not matter, and classes are ASCII.
@@ -185,8 +176,7 @@ def _found(name: str, pattern: str, written: _Written, deadline: float) -> Itera
             yield Evidence(written.source, *place, name, redacted(value[start:end]))
     if not known:
         for start, end in personal_data_in(written.text, pattern, deadline):
-            excerpt = redacted(written.text[start:end])
-            yield Evidence(written.source, start, end, name, excerpt)
+            yield Evidence(written.source, start, end, name, redacted(written.text[start:end]))
 
 
 def _place(match: str, text: str, known: Container[tuple[int, int]]) -> tuple[int, int]:

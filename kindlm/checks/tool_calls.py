@@ -240,28 +240,17 @@ class ToolCall(ExpectedCall, CheckSection):
                 return self._counted(bounds, calls, uses)
         if calls:
             near = min(calls, key=lambda call: call.distance)
-            message = near.why
-            if not near.is_meant:
-                message = (
-                    f"No call to {named(self.tool)} is as expected; call {near.index}: {near.why}"
-                )
-            return failed(
-                near.lacks[0].code,
-                f"{message}.",
-                expected=self._expected,
-                actual=described(near.index, near.use),
-            )
+            message = "" if near.is_meant else f"No call to {named(self.tool)} is as expected; "
+            message += near.why if near.is_meant else f"call {near.index}: {near.why}"
+            code, actual = near.lacks[0].code, described(near.index, near.use)
+            return failed(code, f"{message}.", expected=self._expected, actual=actual)
         names = list(dict.fromkeys(use.call.name for use in uses))
         if UNNAMED in names and (doubt := undecided_for_a_name(self.tool, uses)) is not None:
             return doubt
         called = f"only {listed_names(names)}" if names else "no tool"
-        hint = spelling_hint(self.tool, names)
-        return failed(
-            "TOOL_CALL_MISSING",
-            f"Expected a call to {named(self.tool)}; the agent called {called}.{hint}",
-            expected=self._expected,
-            actual=bounded(names),
-        )
+        message = f"Expected a call to {named(self.tool)}; the agent called {called}."
+        message, actual = f"{message}{spelling_hint(self.tool, names)}", bounded(names)
+        return failed("TOOL_CALL_MISSING", message, expected=self._expected, actual=actual)
 
     @property
     def _expected(self) -> Any:
@@ -291,12 +280,8 @@ class ToolCall(ExpectedCall, CheckSection):
         if number < bounds.low and others:
             near = min(others, key=lambda call: call.distance)
             message += f"; the closest other one is call {near.index}: {near.why}"
-        return failed(
-            "TOOL_CALL_COUNT_WRONG",
-            f"{message}.",
-            expected=self._expected,
-            actual={"count": number},
-        )
+        code, actual = "TOOL_CALL_COUNT_WRONG", {"count": number}
+        return failed(code, f"{message}.", expected=self._expected, actual=actual)
 
     def _shortcomings(
         self, index: int, uses: Sequence[ToolUse], first: Mapping[str, int]
@@ -352,20 +337,14 @@ class ToolCall(ExpectedCall, CheckSection):
             expected |= {} if wanted is None else {"argsMatch": wanted}
             expected |= {"argsExact": True} if self.args_exact else {}
             which = f" with arguments matching {shown(wanted)}" if wanted is not None else ""
-            return failed(
-                "TOOL_CALL_UNEXPECTED",
-                f"Expected no call to {named(tool)}{which}; the agent made "
-                f"{count(len(calls), 'call')}, first with {shown(written_arguments(use))}.",
-                expected=expected,
-                actual=[described(index, use) for index, use in calls[:_MAX_LISTED]],
-            )
+            made = f"{count(len(calls), 'call')}, first with {shown(written_arguments(use))}"
+            message = f"Expected no call to {named(tool)}{which}; the agent made {made}."
+            actual = [described(index, use) for index, use in calls[:_MAX_LISTED]]
+            return failed("TOOL_CALL_UNEXPECTED", message, expected=expected, actual=actual)
         for index, use in enumerate(uses):
             if use.call.name == tool and use.call.malformed is not None:
-                return undecided(
-                    f"Call {index}, to {named(tool)}, may match: its arguments are not a JSON"
-                    f" object: {shown(use.call.malformed)}.",
-                    actual=described(index, use),
-                )
+                message = f"Call {index}, to {named(tool)}, may match: {not_an_object(use)}."
+                return undecided(message, actual=described(index, use))
         return undecided_for_a_name(tool, uses, arguments=wanted) or passed()
 
 
@@ -403,14 +382,9 @@ class ToolStrict(Check):
             }
             for index, tool, problem in problems[:_MAX_ACTUAL]
         ]
-        codes = [
-            _PROBLEM_CODES[problem.kind]
-            for _, _, problem in problems
-            if problem.kind in _PROBLEM_CODES
-        ]
-        if codes:
-            return failed(codes[0], message, actual=actual)
-        return undecided(message, actual=actual)
+        codes = (_PROBLEM_CODES.get(problem.kind) for _, _, problem in problems)
+        code = next(filter(None, codes), None)
+        return failed(code, message, actual=actual) if code else undecided(message, actual=actual)
 
 
 _PROBLEM_CODES = {

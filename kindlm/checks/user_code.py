@@ -208,34 +208,28 @@ class PythonFunction(CheckSection, AskingCheck):
                 message = f"{name} returned the score {score:.3g}, expected at least {least:.3g}."
                 return failed("CUSTOM_CHECK_FAILED", message, score=score, threshold=least)
         was = "nothing" if returned is None else excerpt(repr(returned))
-        return undecided(
-            f"{name} returned {was}. Return True if the check passes, False or a reason if it"
-            " fails, or a score from 0 to 1."
-        )
+        hint = "Return True if the check passes, False or a reason if it fails, or a score from"
+        return undecided(f"{name} returned {was}. {hint} 0 to 1.")
 
     def _raised(self, error: BaseException, file: Path) -> CheckResult:
         """Return the result of a function that raised: failed for an assertion, else undecided."""
-        where, line = _frame(error, file)
+        frames = traceback.extract_tb(error.__traceback__)
+        # The last line of the user's own code.
+        own = [
+            frame
+            for frame in frames
+            if (path := Path(frame.filename)).is_relative_to(file.parent)
+            and "site-packages" not in path.parts
+        ]
+        where, line = file.name, ""
+        if own:
+            name = Path(own[-1].filename).relative_to(file.parent).as_posix()
+            where, line = f"{name}:{own[-1].lineno}", own[-1].line or ""
         if isinstance(error, AssertionError):
             reason = str(error).strip() or line or "an assertion does not hold"
             return failed("CUSTOM_CHECK_FAILED", f"{where}: {reason}")
         trace = "".join(traceback.format_exception(error))
         return undecided(f"The function crashed: {where} {error_text(error)}", trace=trace)
-
-
-def _frame(error: BaseException, file: Path) -> tuple[str, str]:
-    """Return the place and text of the last line that raised an error, in the folder of `file`."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [
-        frame
-        for frame in frames
-        if (path := Path(frame.filename)).is_relative_to(file.parent)
-        and "site-packages" not in path.parts
-    ]
-    if not own:
-        return file.name, ""
-    name = Path(own[-1].filename).relative_to(file.parent)
-    return f"{name.as_posix()}:{own[-1].lineno}", own[-1].line or ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,12 +292,8 @@ class CheckOfPackage(AskingCheck):
         if wrong is not None:
             return undecided(f"{plugin} returned no valid result: {wrong}")
         result: CheckResult = returned
-        return replace(
-            result,
-            message=sentence(result.message),
-            expected=bounded(result.expected),
-            actual=bounded(result.actual),
-        )
+        expected, actual = bounded(result.expected), bounded(result.actual)
+        return replace(result, message=sentence(result.message), expected=expected, actual=actual)
 
 
 async def in_a_thread(work: Callable[[], Any]) -> Any:

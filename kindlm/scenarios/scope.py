@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kindlm.checks.base import Check, Reads
+from kindlm.checks.base import Check, Reads, in_turn
 from kindlm.dataclass import dataclass, replace
 from kindlm.outcome import CheckResult, Demands, Outcome
 from kindlm.ports import CheckContext
@@ -71,7 +71,7 @@ class _OfAnswers(Check):
             result = self.check.evaluate(replace(transcript, turns=(turn,)), context)
             assert isinstance(result, CheckResult)
             if result.outcome is not goes_on:
-                evidence = tuple(each.in_turn(number, turn.text) for each in result.evidence)
+                evidence = tuple(in_turn(each, number, turn.text) for each in result.evidence)
                 return replace(result, evidence=evidence)
             first = first or result
         assert first is not None, "a scope has an answer"
