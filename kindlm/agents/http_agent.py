@@ -5,7 +5,7 @@ Users choose the form of the body. The `streaming` adapter is based on this one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -19,8 +19,10 @@ from kindlm.agents.http_request import (
     placeholders,
     request_warnings,
 )
-from kindlm.agents.protocols import Protocol, ProtocolName, protocol_named
-from kindlm.agents.protocols.a2a import TaskDraft, is_call_answer
+from kindlm.agents.protocols import ANTHROPIC, CHAT, RESPONSES, Name, Protocol, ProtocolName
+from kindlm.agents.protocols.a2a import A2A, A2A_0_3, TaskDraft, is_call_answer
+from kindlm.agents.protocols.ag_ui import AG_UI
+from kindlm.agents.protocols.ai_sdk import AI_SDK
 from kindlm.agents.reply_parts import AnotherProtocol, NoTextKnown, NotJson
 from kindlm.agents.reply_reading import (
     QUERY_TEXT_KEYS,
@@ -39,6 +41,16 @@ from kindlm.ports import AgentRequest
 from kindlm.spelling import Spelling
 from kindlm.strict_json import KeyTwiceError, parse_json, unique_keys
 from kindlm.values import refuse
+
+PROTOCOLS: Mapping[Name, Protocol] = {
+    "chat": CHAT,
+    "responses": RESPONSES,
+    "anthropic": ANTHROPIC,
+    "ai-sdk": AI_SDK,
+    "ag-ui": AG_UI,
+    "a2a": A2A,
+    "a2a-0.3": A2A_0_3,
+}
 
 
 class Posted(Served):
@@ -66,7 +78,7 @@ class Posted(Served):
 
     @property
     def named_protocol(self) -> Protocol | None:
-        return None if self.protocol is None else protocol_named(self.protocol)
+        return None if self.protocol is None else PROTOCOLS[self.protocol]
 
     @property
     def form(self) -> str:

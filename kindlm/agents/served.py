@@ -55,7 +55,7 @@ def http_target(target: AgentTarget) -> HttpTarget:
 
     Raises `AgentFailure`, without the value of a header, if the URL or a header is invalid.
     """
-    who = Who(target.id, _secrets(target))
+    who = Who(target.id)
     if not (is_url(target.endpoint) and target.endpoint.isprintable()):
         hint = "Write it like http://127.0.0.1:8000/chat"
         raise AgentFailure(who.misconfigured("its `endpoint` is not an http or https URL", hint))
@@ -66,22 +66,11 @@ def http_target(target: AgentTarget) -> HttpTarget:
             message = f"its header {name!r} contains characters that are not allowed in headers"
             hint = "It may contain stray spaces, quotes or line ends"
             raise AgentFailure(who.misconfigured(message, hint))
-    return HttpTarget(who, target.endpoint, target.headers)
-
-
-def _secrets(target: AgentTarget) -> frozenset[str]:
-    """Return possible credentials: header values, with and without their scheme, and a password."""
-    found = set()
-    for name, value in target.headers.items():
-        if name.lower() not in _HARMLESS_HEADERS:
-            found |= {value, value.rpartition(" ")[2]}
-    try:
-        password = urlsplit(target.endpoint).password
-    except ValueError:
-        password = None
-    if password:
-        found |= {password, unquote(password)}
-    return frozenset(secret for secret in found if len(secret) >= SHORTEST_HIDDEN)
+    values = [it for name, it in target.headers.items() if name.lower() not in _HARMLESS_HEADERS]
+    password = urlsplit(target.endpoint).password or ""
+    found = {password, unquote(password), *values, *(it.rpartition(" ")[2] for it in values)}
+    secrets = frozenset(secret for secret in found if len(secret) >= SHORTEST_HIDDEN)
+    return HttpTarget(Who(target.id, secrets), target.endpoint, target.headers)
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ result counts if its key is present, so 0, "" and false are results.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kindlm.agents.reply_parts import (
@@ -339,24 +339,20 @@ def _listed(part: Any, place: str) -> Iterator[list[ToolUse]]:
     """Yield the calls of an object, list by list."""
     if not isinstance(part, dict) or part.keys().isdisjoint(_PLACES):
         return
-    for key in _LISTS:
-        yield listed_calls(part.get(key), place + key)
-    for key in _SINGLES:
-        yield listed_calls([part[key]] if part.get(key) else None, place + key)
-    for key in _USED:
-        yield listed_calls(_used(part.get(key)), place + key)
+    for key in (*_LISTS, *_SINGLES, *_USED):
+        found = part.get(key)
+        if key in _SINGLES:
+            found = [found] if found else None
+        elif key in _USED and not isinstance(found, list | dict):
+            found = None  # such as a number of tools
+        elif key in _USED and isinstance(found, list) and all(map(first_text, found)):
+            found = [{"name": name} for name in found]
+        yield listed_calls(found, place + key)
     for key in _READ_IF_NAMED:
         yield _named_calls(part.get(key)) or []
     for key in _PARTS:
         parts = part.get(key)
         yield _calls_of_parts(parts) if isinstance(parts, list) else []
-
-
-def _used(found: Any) -> Any:
-    """Return the calls of a list of tools; None without a list, such as for a number of tools."""
-    if isinstance(found, list) and all(isinstance(name, str) and name for name in found):
-        return [{"name": name} for name in found]
-    return found if isinstance(found, list | dict) else None
 
 
 def _named_calls(found: Any) -> list[ToolUse] | None:
@@ -441,13 +437,9 @@ def _shows_calls(part: Mapping[str, Any]) -> bool:
     """
     return (
         any(part.get(key) is not None for key in _LISTS)
-        or any(_reads(_used, part.get(key)) for key in _USED)
-        or any(_reads(_named_calls, part.get(key)) for key in _PAIRS)
+        or any(found == 0 or isinstance(found, list | dict) for found in map(part.get, _USED))
+        or any(_named_calls(part.get(key)) is not None for key in _PAIRS)
     )
-
-
-def _reads(read: Callable[[Any], Any], found: Any) -> bool:
-    return found is not None and (not found or read(found) is not None)
 
 
 def may_list_calls(steps: Any) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from importlib import import_module
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field
@@ -28,13 +27,6 @@ ProtocolName = Annotated[
         "and kindlm recognises the form of answers.",
     ),
 ]
-
-_MODULES = {
-    "ai-sdk": ("ai_sdk", "AI_SDK"),
-    "ag-ui": ("ag_ui", "AG_UI"),
-    "a2a": ("a2a", "A2A"),
-    "a2a-0.3": ("a2a", "A2A_0_3"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +81,3 @@ def _has_list(value: Any, key: str) -> bool:
 CHAT = Protocol("chat completions", _chat, lambda value: _has_list(value, "choices"))
 RESPONSES = Protocol("OpenAI responses", _responses, lambda value: _has_list(value, "output"))
 ANTHROPIC = Protocol("Anthropic messages", _anthropic, lambda value: _has_list(value, "content"))
-_OF_MODELS = {"chat": CHAT, "responses": RESPONSES, "anthropic": ANTHROPIC}
-
-
-def protocol_named(name: str) -> Protocol:
-    """Return a protocol; imports its module if it has one."""
-    if name in _OF_MODELS:
-        return _OF_MODELS[name]
-    module, variable = _MODULES[name]
-    found: Protocol = getattr(import_module(f"{__name__}.{module}"), variable)
-    return found
