@@ -23,6 +23,7 @@ from kindlm.wording import last_words
 
 _log = FieldLog(__name__)
 
+_TRIES = 5
 _CHUNK_BYTES = 65_536
 _KEPT_BYTES = 20_000
 _GRACE_S = 3.0
@@ -128,29 +129,31 @@ class _Running:
 async def _start(
     service: Service, ports: Mapping[str, int], environ: Mapping[str, str]
 ) -> Result[_Running]:
-    """Start one service on a free port, and wait until it is ready."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        ports = {**ports, service.name: int(probe.getsockname()[1])}
-    launched = await _launch(service, ports, environ)
-    if isinstance(launched, Err):
-        return launched
-    running = launched.value
-    is_ready = False
-    try:
-        async with asyncio.timeout(service.timeout_ms / 1000):
-            is_ready = await _is_ready(service, running, ports)
-    except TimeoutError:
-        message = f"was not ready after {service.timeout_ms} ms."
-        hint = f"Check serve.{service.name}.ready, or raise its timeoutMs."
-    else:
-        message, hint = "", ""
-    finally:
-        if not is_ready:
+    """Start one service; a program that ends before it is ready gets another port."""
+    running: _Running | None = None
+    for _ in range(_TRIES):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            ports = {**ports, service.name: int(probe.getsockname()[1])}
+        launched = await _launch(service, ports, environ)
+        if isinstance(launched, Err):
+            return launched
+        running = launched.value
+        try:
+            async with asyncio.timeout(service.timeout_ms / 1000):
+                if await _is_ready(service, running, ports):
+                    return launched
+        except TimeoutError:
             await running.end()
-    if is_ready:
-        return Ok(running)
-    return Err(running.failed(message, hint) if message else running.ended("before it was ready"))
+            message = f"was not ready after {service.timeout_ms} ms."
+            hint = f"Check serve.{service.name}.ready, or raise its timeoutMs."
+            return Err(running.failed(message, hint))
+        except BaseException:
+            await running.end()
+            raise
+        await running.end()
+    assert running is not None
+    return Err(running.ended("before it was ready"))
 
 
 async def _launch(

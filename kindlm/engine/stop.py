@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -275,6 +274,8 @@ async def cut_off(tasks: Iterable[asyncio.Task[Any]]) -> None:
     if not left:
         return
     for task in (await asyncio.wait(left, timeout=_GRACE_S))[1]:
+        import ctypes  # for what hardly ever happens
+
         # Otherwise, the event loop would wait for it forever before it closes.
         asyncio._unregister_task(task)  # noqa: SLF001 - documented for such a use
         # Python closes a coroutine that is no longer referenced: it raises inside, and waits. One

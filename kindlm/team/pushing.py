@@ -76,6 +76,7 @@ class Push:
         texts: Whether to send content that the settings of a run exclude.
         also: Settings that apply besides those of the runs.
         now: Returns current settings of suites whose recorded ones are lost, used with `texts`.
+        on_sent: Gets the results so far after each body.
         on_control: Gets a coordinator's orders. Only a worker has it. A worker withholds nothing,
             since the coordinator's history is the user's own.
         heads: Where streams end on the server, as far as known.
@@ -86,6 +87,7 @@ class Push:
     texts: bool
     also: Sequence[Upload] = ()
     now: UploadNow = gone
+    on_sent: Callable[[Pushed], None] = lambda _: None
     on_control: Callable[[Control], None] | None = None
     pushed: Pushed = field(default_factory=Pushed)
     heads: dict[str, StreamEnd] = field(default_factory=dict)
@@ -149,6 +151,7 @@ class Push:
                     return answered.error
                 self.pushed.added += answered.value.added
                 self.pushed.filled += answered.value.filled
+                self.on_sent(self.pushed)
                 if self.on_control is not None:
                     self.on_control(answered.value.control)
         except NotSentError as error:

@@ -99,6 +99,25 @@ def test_a_service_that_ignores_the_polite_signal_is_ended_too(tmp_path, monkeyp
     assert_ended(start([service(tmp_path, source)], body))
 
 
+def test_a_service_that_cannot_bind_is_started_again_on_another_port(tmp_path):
+    source = (
+        "import os, pathlib, sys, time\n"
+        "tries = pathlib.Path('tries')\n"
+        "seen = tries.read_text().split() if tries.exists() else []\n"
+        "tries.write_text(' '.join([*seen, os.environ['PORT']]))\n"
+        "if len(seen) < 2: sys.exit('address in use')\n"
+        "print('listening', flush=True)\n"
+        "time.sleep(600)\n"
+    )
+
+    async def body(ports):
+        return ports["agent"], (tmp_path / "tries").read_text().split()
+
+    port, tries = start([service(tmp_path, source)], body)
+    assert len(tries) == 3
+    assert tries[-1] == str(port)
+
+
 def test_a_service_that_never_starts_says_its_last_words(tmp_path):
     result = start([service(tmp_path, "import sys; sys.exit('no such script: agent.yaml')")])
     assert isinstance(result, Err)

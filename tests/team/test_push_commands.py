@@ -68,6 +68,17 @@ def token(served: Served, monkeypatch: pytest.MonkeyPatch, here: Path) -> str:
     return made
 
 
+def test_a_long_push_says_how_far_it_is(
+    token: str, kindlm: Command, monkeypatch: pytest.MonkeyPatch, here: Path
+) -> None:
+    monkeypatch.setattr("kindlm.cli.commands.push._EVERY_S", 0.0)
+    suite(here)
+    kindlm("test")
+    meanwhile, end = kindlm("push").err.splitlines()[:2]
+    assert meanwhile.endswith("events pushed …")
+    assert "events pushed to" in end
+
+
 def suite(here: Path, sections: str = "", says: str = "hello") -> None:
     (here / "kindlm.yaml").write_text(SUITE % (sections, says), "utf-8")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import time
 from functools import cache, partial
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from kindlm.cli.history import (
 )
 from kindlm.cli.options import DATABASE, INSECURE, RUN_NAMES, SERVER, TEXTS, argument
 from kindlm.wording import count
+
+_EVERY_S = 2.0
 
 
 def push_command(
@@ -36,8 +39,16 @@ def push_command(
     """
     from kindlm.cli.history_server import REDACTS, configured_upload, history_server, upload_now
     from kindlm.history.run_names import find_run_or_group
-    from kindlm.team.pushing import Push
+    from kindlm.team.pushing import Push, Pushed
     from kindlm.team.withholding import current_url
+
+    told_at = time.monotonic()
+
+    def tell(pushed: Pushed) -> None:
+        nonlocal told_at
+        if time.monotonic() - told_at > _EVERY_S:
+            told_at = time.monotonic()
+            note(f"{count(pushed.added, 'event')} pushed …")
 
     project = existing_history(db)
     now = configured_upload(project.root)
@@ -58,6 +69,7 @@ def push_command(
                 texts,
                 also=() if now is None else [now],
                 now=upload_of,
+                on_sent=tell,
             )
             pushed = or_fail(push.runs(wanted, again=texts and wanted is not None))
     besides = merged_besides(pushed.known, pushed.filled)
