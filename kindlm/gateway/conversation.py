@@ -22,7 +22,7 @@ from kindlm.ports import CallDesk, Purpose, RecordedModelCall, Seen
 from kindlm.stored_form import bounded
 from kindlm.strict_json import read_json
 from kindlm.transcript import Cost, CostSource, Message, Role, ToolCall, ToolUse, Usage, sum_of
-from kindlm.wires import WireAnswer, error_message, object_or_empty, token_count
+from kindlm.wires import WireAnswer, error_message, object_or_empty, text_or_none, token_count
 from kindlm.wires.reading import WireRequest, read_answer, read_request
 from kindlm_store.new_event import scrub
 
@@ -46,11 +46,10 @@ _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 @dataclass(eq=False, slots=True)
 class ModelCall:
-    """One model call. `items` is the whole list of messages in its request.
+    """One model call.
 
-    The list begins with the items of the earlier call `base`, and `new` more follow. `after` is the
-    number of the call whose answer the request continues, 0 at the beginning of a conversation.
-    `answer_so_far` returns the part of the answer that has arrived.
+    `items` are the messages in its request, which begin with those of `base`. `answer_so_far`
+    returns the part of the answer that has arrived.
     """
 
     number: int
@@ -58,8 +57,6 @@ class ModelCall:
     model: str
     items: Sequence[Any] = ()
     base: ModelCall | None = None
-    after: int | None = None
-    new: int = 0
     tries: int = 1
     begun: float = field(default_factory=time.perf_counter)
     answer: WireAnswer | None = None
@@ -74,7 +71,7 @@ class ModelCall:
     @property
     def latency_ms(self) -> float:
         """The time since it began."""
-        return (time.perf_counter() - self.begun) * 1000
+        return round((time.perf_counter() - self.begun) * 1000, 3)
 
 
 @dataclass(eq=False, slots=True)
@@ -154,25 +151,20 @@ class SeenConversation:
 
     def record_request(self, path: str, body: Any) -> ModelCall:
         """Record a request to a model; `body` is the JSON value, None if it is not JSON."""
-        wire = WIRES.get(path)
-        body = body if isinstance(body, dict) else None
-        key = "" if wire is None else ITEMS[wire]
-        items = body.get(key) if body is not None else None
-        items = items if isinstance(items, list) else []
-        number = self.desk.next_call()
+        wire, sent = WIRES.get(path), object_or_empty(body)
+        key = ITEMS[wire] if wire is not None else ""
+        items = sent[key] if isinstance(sent.get(key), list) else []
         base, twin = self._begins_with(path, items)
-        model = None if body is None else body.get("model")
-        model = bounded(scrub(model)) if isinstance(model, str) else ""
-        call = ModelCall(number, path, model, items, base, None, len(items))
-        if base is not None:
-            call.new = len(items) - len(base.items)
-            call.items = [*base.items, *items[len(base.items) :]]  # keeps equal items once
+        begins = [] if base is None else base.items
+        new = items[len(begins) :]
+        model = bounded(scrub(text_or_none(sent.get("model")) or ""))
+        # Equal items are kept once.
+        call = ModelCall(self.desk.next_call(), path, model, [*begins, *new], base)
         if twin is not None and twin.answer is None:
             call.tries = twin.tries + 1
         request = WireRequest()
-        if wire is not None and body is not None:
-            new = body | {key: items[len(items) - call.new :]} if items else body
-            request = read_request(wire, new)
+        if wire is not None and isinstance(body, dict):
+            request = read_request(wire, body | {key: new} if items else body)
             self._take_results(request.tool_results)
             self._offers_tools = self._offers_tools or request.offers_tools
         elif wire is not None:
@@ -186,25 +178,21 @@ class SeenConversation:
             if request.continues and each.answer and each.answer.id == request.continues
         )
         previous = next(continued, base)
-        call.after = previous.number if previous is not None else 0 if wire is not None else None
-        skeleton = None
-        if body is not None:
-            rest = {name: value for name, value in body.items() if name != key or not items}
-            skeleton = scrub(_dumps(rest))
+        rest = {name: value for name, value in sent.items() if name != key or not items}
         self.desk.record(
             ProviderRequested(
                 purpose=Purpose.AGENT,
                 provider=call.provider,
-                model=call.model,
-                call=number,
+                model=model,
+                call=call.number,
                 attempt=call.tries,
                 fingerprint="",
-                after=call.after,
+                after=previous.number if previous else 0 if wire is not None else None,
                 messages=_storable(request.messages, previous),
                 path=path,
-                body=skeleton,
+                body=scrub(_dumps(rest)) if isinstance(body, dict) else None,
                 base=base.number if base is not None else None,
-                items=[scrub(_dumps(item)) for item in items[len(items) - call.new :]],
+                items=[scrub(_dumps(item)) for item in new],
             )
         )
         self._calls.append(call)
@@ -274,7 +262,7 @@ class SeenConversation:
                 status=got.status or None,
                 message=scrub(problem),
                 raw=None if got.body is None else scrub(got.body),
-                latency_ms=round(call.latency_ms, 3),
+                latency_ms=call.latency_ms,
                 model=model,
                 input_tokens=usage.input_tokens,
                 output_tokens=usage.output_tokens,

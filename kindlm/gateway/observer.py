@@ -84,7 +84,7 @@ class Gateway:
         self._unassigned = 0
         self._remedy = _PASS_ON
         self._desk: CallDesk | None = None
-        self._redirection: _Redirection | None = None
+        self._restore: Callable[[], None] | None = None
 
     async def __aenter__(self) -> Self:
         """Listen on a free port."""
@@ -94,8 +94,8 @@ class Gateway:
 
     async def __aexit__(self, *exception: object) -> None:
         """Close all connections, and warn of unassigned calls."""
-        if self._redirection is not None:
-            self._redirection.end()
+        if self._restore is not None:
+            self._restore()
         await self._server.__aexit__(*exception)
         if self._unassigned:
             self._warn(
@@ -147,7 +147,7 @@ class Gateway:
         reached: _Reached = "shared"
         if target.instance is not None:
             reached = "here"
-            self._redirection = self._redirection or _Redirection(self.key, self._route)
+            self._restore = self._restore or _redirect_clients(self.key, self._route)
         elif target.starts_program:
             reached = "alone"
         trace = traceparent(self._run, desk.subject)
@@ -292,42 +292,35 @@ class Observed(SeenConversation):
         return super().close()
 
 
-class _Redirection:
-    """Replaces `send` of HTTP clients; created in the gateway's thread."""
+def _redirect_clients(
+    key: str, route: Callable[[str | None, str, bool], str | None]
+) -> Callable[[], None]:
+    """Replace `send` of HTTP clients, and return a function that restores it.
 
-    def __init__(self, key: str, route: Callable[[str | None, str, bool], str | None]) -> None:
-        self._key = key
-        self._route = route
-        self._thread = threading.get_ident()
-        self._stack = ExitStack()
-        for name in ("httpx", "httpx2"):
-            with suppress(ImportError):
-                module = importlib.import_module(name)
-                self._replace(module.Client, is_async=False)
-                self._replace(module.AsyncClient, is_async=True)
+    Runs in the gateway's thread. `route` is `Gateway._route`.
+    """
+    stack, own_thread = ExitStack(), threading.get_ident()
 
-    def end(self) -> None:
-        """Restore `send` of the clients."""
-        self._stack.close()
-
-    def _replace(self, client: Any, *, is_async: bool) -> None:
-        send = client.send
-
+    def replaced(send: Callable[..., Any], is_async: bool) -> Callable[..., Any]:
         def redirected(this: Any, request: Any, *more: Any, **options: Any) -> Any:
-            blocks = not is_async and threading.get_ident() == self._thread
-            self._redirect(request, blocks=blocks)
+            headers = MESSAGE_HEADERS.get()
+            subject = None if headers is None else headers.get(EXECUTION_HEADER)
+            # Requests with a subject or without headers are not from kindlm, nor from the test.
+            if headers is None or subject is not None:
+                blocks = not is_async and threading.get_ident() == own_thread
+                url = route(subject, str(request.url), blocks)
+                if url is not None:
+                    request.url = type(request.url)(url)
+                    request.headers["host"] = request.url.netloc.decode("ascii")
+                    request.headers[KEY_HEADER] = key
             return send(this, request, *more, **options)
 
-        client.send = redirected
-        self._stack.callback(setattr, client, "send", send)
+        return redirected
 
-    def _redirect(self, request: Any, *, blocks: bool) -> None:
-        headers = MESSAGE_HEADERS.get()
-        subject = None if headers is None else headers.get(EXECUTION_HEADER)
-        if headers is not None and subject is None:
-            return  # from kindlm, or from the test itself
-        url = self._route(subject, str(request.url), blocks)
-        if url is not None:
-            request.url = type(request.url)(url)
-            request.headers["host"] = request.url.netloc.decode("ascii")
-            request.headers[KEY_HEADER] = self._key
+    for name in ("httpx", "httpx2"):
+        with suppress(ImportError):
+            module: Any = importlib.import_module(name)
+            for client, is_async in ((module.Client, False), (module.AsyncClient, True)):
+                stack.callback(setattr, client, "send", client.send)
+                client.send = replaced(client.send, is_async)
+    return stack.close

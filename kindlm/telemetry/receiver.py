@@ -55,17 +55,13 @@ async def receiving(observer: OtlpObserver) -> AsyncIterator[str]:
             return refuse(415, f"the content type {request.content_type} is not OTLP")
         try:
             body = await request.read()
-        except web.HTTPRequestEntityTooLarge:
-            return refuse(413, f"more than {MAX_BODY_BYTES // 1_000_000} MB")
-        except (web.RequestPayloadError, ValueError):
-            encoding = request.headers.get("content-encoding", "")
-            return refuse(400, f"the body cannot be unpacked as {encoding}")
-        try:
             # In a thread, since a body can be large.
             spans = await asyncio.to_thread(read, body)
+        except web.HTTPRequestEntityTooLarge:
+            return refuse(413, f"more than {MAX_BODY_BYTES // 1_000_000} MB")
         except NoProtobuf as missing:
             return refuse(415, f"{missing.error.message} {missing.error.hint}")
-        except (ValueError, OverflowError) as error:
+        except (web.RequestPayloadError, ValueError, OverflowError) as error:
             return refuse(400, str(error))
         observer.take(spans, place)
         is_json = request.content_type == "application/json"

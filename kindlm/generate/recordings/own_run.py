@@ -18,7 +18,7 @@ from kindlm.history.rows import ExecutionView
 from kindlm.outcome import Status
 from kindlm.secrecy import HIDDEN
 from kindlm.telemetry.dialects import definitions_in
-from kindlm.transcript import Role, Step, Transcript
+from kindlm.transcript import Role, Step, Transcript, Turn
 from kindlm.wires.reading import read_request
 from kindlm_store import REDACTED
 
@@ -29,68 +29,52 @@ def read_execution(db: sqlite3.Connection, execution: ExecutionView) -> Recordin
     System text and tools are known if the target is a model, or an agent whose model calls the
     gateway recorded.
     """
-    name, failed = execution.test, execution.status is not Status.PASSED
     attempt = RecordedAttempt(db, execution.source, execution.source_attempt)
     try:
         events = list(attempt.talk())
         transcript = transcript_of(events)
     except PurgedError:
-        return Recording(name, Transcript(), missing="Its texts were purged or withheld.")
-    asked = next((each for each in events if isinstance(each, ProviderRequested)), None)
-    (tags,) = db.execute("SELECT tags FROM executions WHERE id = ?", (execution.id,)).fetchone()
-    recording = Recording(name, transcript, failed=failed, tags=tuple(json.loads(tags or "[]")))
-    if asked is not None:
-        recording = replace(
-            recording,
-            tools=tuple(definitions_in(attempt.tools())),
-            provider=asked.provider,
-            model=asked.model,
-        )
-    else:
-        recording = _of_agent(recording, attempt)
+        why = "Its texts were purged or withheld."
+        return Recording(execution.test, Transcript(), missing=why)
+    missing = transcript.unseen
     if not any(turn.user for turn in transcript.turns):
-        return replace(recording, missing="It has no message of a user.")
-    if not transcript.shows_tools or transcript.unseen is not None:
-        why = transcript.unseen or "Nothing shows that the agent reports its tool calls."
-        return replace(recording, missing=why)
-    return recording
-
-
-def _of_agent(recording: Recording, attempt: RecordedAttempt) -> Recording:
-    """Return the recording of an agent, with a step for each tool call.
-
-    Answers of agents do not show which calls were parallel.
-    """
-    turns = tuple(
-        replace(
-            turn,
-            steps=tuple(
-                each
-                for step in turn.steps
-                for each in (
-                    *(Step("", (use,)) for use in step.tool_uses),
-                    replace(step, tool_uses=()),
-                )
-            ),
-        )
-        for turn in recording.transcript.turns
+        missing = "It has no message of a user."
+    elif missing is None and not transcript.shows_tools:
+        missing = "Nothing shows that the agent reports its tool calls."
+    asked = next((each for each in events if isinstance(each, ProviderRequested)), None)
+    tools: Any = attempt.tools()
+    provider, model = (asked.provider, asked.model) if asked is not None else (None, None)
+    if asked is None:
+        transcript = replace(transcript, turns=tuple(map(_one_call_a_step, transcript.turns)))
+        call = next(iter(attempt.model_calls()), None)
+        wire = None if call is None else WIRES.get(call.path)
+        body = None if call is None else sent_body(call.path, call.body, call.items)
+        if call is not None and wire is not None and isinstance(body, dict):
+            said = read_request(wire, body).messages
+            system = "\n\n".join(each.text for each in said if each.role is Role.SYSTEM)
+            transcript = replace(transcript, system=system or None)
+            provider, model, tools = (
+                call.path.partition("/")[0],
+                body.get("model"),
+                body.get("tools"),
+            )
+    (tags,) = db.execute("SELECT tags FROM executions WHERE id = ?", (execution.id,)).fetchone()
+    return Recording(
+        execution.test,
+        transcript,
+        tuple(definitions_in(tools)),
+        provider,
+        model,
+        failed=execution.status is not Status.PASSED,
+        tags=tuple(json.loads(tags or "[]")),
+        missing=missing,
     )
-    recording = replace(recording, transcript=replace(recording.transcript, turns=turns))
-    call = next(iter(attempt.model_calls()), None)
-    if call is None or call.path not in WIRES:
-        return recording
-    wire, body = WIRES[call.path], sent_body(call.path, call.body, call.items)
-    if not isinstance(body, dict):
-        return recording
-    system = [each.text for each in read_request(wire, body).messages if each.role is Role.SYSTEM]
-    transcript = replace(recording.transcript, system="\n\n".join(system) or None)
-    return replace(
-        recording,
-        transcript=transcript,
-        tools=tuple(definitions_in(body.get("tools"))),
-        provider=call.path.partition("/")[0],
-        model=body.get("model"),
-    )
+
+
+def _one_call_a_step(turn: Turn) -> Turn:
+    """Return the turn of an agent, whose answers do not show which calls were parallel."""
+    uses = (use for step in turn.steps for use in step.tool_uses)
+    return Turn(turn.user, (*(Step("", (use,)) for use in uses), Step(turn.text)))
 
 
 def recorded_target(
