@@ -18,9 +18,7 @@ from kindlm.cli.history import open_history
 from kindlm.cli.options import TestOptions, option_name
 from kindlm.dataclass import replace
 from kindlm.engine.resources import Limits
-from kindlm.errors import ErrorCode
 from kindlm.events.run import RunOptions
-from kindlm.formats.discovery import pack_in
 from kindlm.history.run_names import label_problem
 from kindlm.outcome import Gate
 from kindlm.plan import QualifiedName, Selection, fits_nothing, parse_keywords
@@ -216,19 +214,10 @@ def require_no_selection(options: TestOptions) -> None:
 def as_recorded(options: TestOptions, unfinished: Unfinished, root: Path) -> TestOptions:
     """Return the options that an unfinished run began with, and those given anew to resume it.
 
-    `resumed` checks that paths given anew hold the same suites. The command ends if a file of the
-    run does not exist.
+    `resumed` checks that paths given anew hold the same suites.
     """
     recorded = unfinished.options
     paths = tuple(options.paths) or tuple(root / path for path in recorded.paths)
-    gone = [path for path in paths if not (path.exists() or pack_in(path))]
-    if gone and not options.paths:
-        names = ", ".join(str(path) for path in gone[:5])
-        refuse(
-            f"Run {unfinished.run} cannot be resumed here: there is no {names}.",
-            "Go to the project that it began in, and resume it there; or put the files back.",
-            code=ErrorCode.CONFIG_NOT_FOUND,
-        )
     old = {name: getattr(recorded, name) for name in RECORDED_OPTIONS if name not in _NOT_KEPT}
     new = {name: given for name in _GIVEN_ANEW if (given := getattr(options, name)) is not None}
     return replace(options, **old | new | {"paths": paths})

@@ -122,7 +122,7 @@ def test_which_of_several_runs_a_name_means_is_reported(record: Any, label: Any)
     record("run2")
     record("run3")
 
-    assert "The label now refers to this run. Run run1" in label("run3", "v1").err
+    assert "Run run3 is now labelled" in label("run3", "v1").err
     assert "run3 has the same label and is newer" in label("run2", "v1").err
 
 

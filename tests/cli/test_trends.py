@@ -163,7 +163,7 @@ def test_tests_of_one_name_are_distinguished(runs: Any, record: Any) -> None:
     assert found("--model", "claude") == [("support", "claude")]
     missed = runs("-t", "greets", "--suite", "sales", "--model", "claude")
     assert (missed.code, missed.out) == (1, "")
-    assert "support on claude" in missed.err
+    assert "of suite 'sales' on 'claude'" in missed.err
 
 
 def test_a_part_of_the_name_will_do_unless_it_is_a_name(runs: Any, record: Any) -> None:

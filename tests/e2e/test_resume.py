@@ -235,8 +235,8 @@ def test_a_run_of_another_project_is_not_resumed_here(workspace: Workspace, tmp_
     resume = ["test", "--db", str(workspace.database), "--resume"]
     done = run_inside(resume, cwd=elsewhere, env=workspace.env)
     assert done.returncode == 1
-    assert "cannot be resumed here" in done.stderr
-    assert "Go to the project that it began in" in done.stderr
+    assert "There is no '" in done.stderr
+    assert "elsewhere/kindlm.yaml'" in done.stderr
 
 
 @pytest.mark.usefixtures("killed")

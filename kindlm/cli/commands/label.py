@@ -14,8 +14,6 @@ from kindlm.history.run_names import find_run, label_problem
 from kindlm.history.run_view import RunView
 from kindlm.recording.history_file import new_journal
 
-_OLDER = "SELECT run FROM run_list WHERE label = ? AND run <> ? ORDER BY started_at DESC LIMIT 1"
-
 
 def label_command(
     run: str = argument("RUN", RUN_NAMES),
@@ -47,5 +45,3 @@ def label_command(
         means = or_fail(find_run(reader, name))
         if means != run:
             note(f"Run {means} has the same label and is newer: the label refers to that run.")
-        elif other := reader.execute(_OLDER, (name, run)).fetchone():
-            note(f"The label now refers to this run. Run {other[0]} has it, too, but is older.")

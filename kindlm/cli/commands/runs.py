@@ -14,7 +14,7 @@ from kindlm.cli.console import fail, note, refuse, table, wants_color
 from kindlm.cli.history import open_history
 from kindlm.cli.options import DATABASE, LIST_FORMAT, ListFormat, option, parse_since
 from kindlm.dataclass import dataclass
-from kindlm.errors import KindlmError, not_there
+from kindlm.errors import not_there
 from kindlm.history.run_view import RunView
 from kindlm.history.runs import Run, RunFigures, RunFilter, read_figures, runs, status_of
 from kindlm.history.trends import Trend, TrendPoint, find_tests, read_trend
@@ -73,7 +73,9 @@ def runs_command(
             return
         found = find_tests(connection, test, suite=suite, target=model)
         if not found:
-            fail([_unknown(connection, test, suite, model)])
+            of = (f" of suite {suite!r}" if suite else "") + (f" on {model!r}" if model else "")
+            message = f"No recorded test{of} has {test!r} in its name."
+            fail([not_there(message, "The tests of a run: kindlm show RUN")])
         shown = found[:_MOST_TESTS]
         trends = [read_trend(connection, each, limit=limit, since=start) for each in shown]
     if form == "json":
@@ -191,21 +193,6 @@ def _cells(each: _ListedRun) -> tuple[str, ...]:
         total(figures.paid),
         one_line(git),
         one_line(", ".join(run.suites) + shard + derived),
-    )
-
-
-def _unknown(
-    db: sqlite3.Connection, name: str, suite: str | None, target: str | None
-) -> KindlmError:
-    elsewhere = find_tests(db, name)
-    if elsewhere:
-        where = ", ".join(dict.fromkeys(f"{test.suite} on {test.target}" for test in elsewhere))
-        parts = [f"in suite {suite!r}" if suite else "", f"on {target!r}" if target else ""]
-        return not_there(
-            f"No test {name!r} is recorded {' '.join(filter(None, parts))}.", f"It is in: {where}"
-        )
-    return not_there(
-        f"No recorded test has {name!r} in its name.", "The tests of a run: kindlm show RUN"
     )
 
 

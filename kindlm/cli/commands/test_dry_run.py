@@ -28,9 +28,6 @@ from kindlm.transcript import Usage
 from kindlm.wording import count
 
 _WIDEST_NAME = 60
-_LISTED_TESTS = 1_000
-"""The number of listed tests of a suite. Sums include all tests."""
-
 _CHARACTERS_PER_TOKEN = 4
 
 _JUDGE_ANSWER = 512
@@ -73,23 +70,18 @@ def _write_suite(planned: PlannedSuite, page: Page) -> Estimate:
     selected = [case for case in planned.cases if case.selected]
     width = min(max(cell_len(one_line(case.case.name)) for case in selected), _WIDEST_NAME)
     total = Estimate()
-    for number, case in enumerate(selected):
+    for case in selected:
         estimate = Estimate()
         if not case.case.skip:
             for target in case.targets:
                 one = estimate_execution(suite, case.case, target, prices)
                 estimate.add(one, case.repeat)
         total.add(estimate)
-        if number < _LISTED_TESTS:
-            name = one_line(case.case.name)
-            name = set_cell_size(name, width) if cell_len(name) <= width else name
-            targets = ", ".join(one_line(target) for target in case.targets)
-            what = "skipped" if case.case.skip else f"× {case.repeat}  {_cost(estimate)}"
-            page.line(f"{name}  {targets}  ", (what, "dim"), indent=2, hang=2)
-    if len(selected) > _LISTED_TESTS:
-        page.line(
-            f"… and {count(len(selected) - _LISTED_TESTS, 'more test', 'more tests')}", indent=2
-        )
+        name = one_line(case.case.name)
+        name = set_cell_size(name, width) if cell_len(name) <= width else name
+        targets = ", ".join(one_line(target) for target in case.targets)
+        what = "skipped" if case.case.skip else f"× {case.repeat}  {_cost(estimate)}"
+        page.line(f"{name}  {targets}  ", (what, "dim"), indent=2, hang=2)
     return total
 
 
