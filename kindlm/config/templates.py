@@ -288,7 +288,7 @@ def _warn_of_answer(path: Path, text: str, reporter: Reporter) -> None:
 
 
 _INTERPRETERS = (
-    (re.compile(r"(?:ba|da|a|z|k|fi)?sh|(?:python|pypy)[\d.]*"), re.compile(r"-\w*c")),
+    (re.compile(r"(?:ba|da|a|z|k|fi)?sh|(?:python|pypy)[\d.]*"), re.compile(r"-\w*c\w*")),
     (re.compile("perl|ruby|node|bun|php"), re.compile(r"-\w*[epr]|--eval|--print")),
 )
 """Interpreters, each with the option before a word of code."""
@@ -313,7 +313,8 @@ def warn_of_commands(config: KindlmConfig, reporter: Reporter) -> None:
 
 def _code_in(words: Sequence[str]) -> Iterator[int]:
     for start, word in enumerate(words, start=1):
-        options = list(takewhile(lambda each: each.startswith("-"), words[start:]))
+        rest = words[start:]  # `bash -euo pipefail -c CODE` has the one usual value of an option
+        options = list(takewhile(lambda each: each[:1] == "-" or each == "pipefail", rest))
         for names, code in _INTERPRETERS:
             if names.fullmatch(PurePosixPath(word).name) and any(map(code.fullmatch, options)):
                 yield from range(start, len(words))[len(options) : len(options) + 1]
