@@ -5,17 +5,21 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from scenario_project import serving_agent
+from planned_shop import serving_shop
+from scenario_project import LoopbackAgent, serving_agent
 from terminal_typing import Terminal
 
+from kindlm.cli.app import run
 from kindlm.cli.commands.init import KINDS
 
 TEMPLATES = ["basic", "agent", "compliance", "evalview", "scenario"]
@@ -245,11 +249,17 @@ def test_a_test_of_an_agent_is_not_overwritten(kindlm: Any, here: Path) -> None:
     assert (here / "test_agent.py").read_text("utf-8") == "mine"
 
 
+@pytest.fixture
+def agent() -> Iterator[LoopbackAgent]:
+    with serving_shop() as agent:
+        yield agent
+
+
 def configuration(folder: Path) -> dict[str, Any]:
     return tomllib.loads((folder / "kindlm.toml").read_text("utf-8"))
 
 
-def test_scenarios_name_a_judge(kindlm: Any, here: Path) -> None:
+def test_without_a_terminal_nothing_is_asked(kindlm: Any, here: Path) -> None:
     assert kindlm("init", "--template", "scenario").code == 0
     assert configuration(here)["llm"] == {
         "provider": "openai",
@@ -258,12 +268,84 @@ def test_scenarios_name_a_judge(kindlm: Any, here: Path) -> None:
     }
 
 
-def test_an_agent_at_a_url_may_have_its_tests_generated(kindlm: Any, here: Path) -> None:
-    url = "http://127.0.0.1:8000/chat"
-    outcome = kindlm("init", "shop", "--template", "scenario", "--agent", url)
-    assert outcome.code == 0
-    assert configuration(here / "shop")["agent"] == {"type": "http", "url": url}
-    assert "cd shop && kindlm gen --description" in outcome.err
+def test_provider_model_and_variable_are_asked_for(here: Path, terminal: Terminal) -> None:
+    typed = "anthropic\nclaude-sonnet-4-5\nSHOP_JUDGE_KEY\n\n"
+    assert terminal.init("--template", "scenario", typed=typed) == 0
+    assert configuration(here)["llm"] == {
+        "provider": "anthropic",
+        "model": "claude-sonnet-4-5",
+        "api_key_env": "SHOP_JUDGE_KEY",
+    }
+    assert (here / "agent.py").is_file()
+
+
+def test_a_key_is_not_taken_and_not_shown(here: Path, terminal: Terminal) -> None:
+    typed = "gpt\nopenai\n\nsk-proj-abc123def456\n\n\n"
+    assert terminal.init("--template", "scenario", typed=typed) == 0
+    shown = terminal.shown
+    assert "One of openai, anthropic, ollama" in shown
+    assert "never the key" in shown
+    assert "sk-proj" not in shown
+    assert configuration(here)["llm"]["api_key_env"] == "OPENAI_API_KEY"
+    assert "sk-proj" not in (here / "kindlm.toml").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["sk-proj-abc123", "AIzaSyA1234567890abcdefghijklmnop"],
+)
+def test_a_key_is_no_name_of_a_model(here: Path, terminal: Terminal, key: str) -> None:
+    model = "ft:gpt-4o-mini-2024-07-18:my-org::AbC123dE"
+    assert terminal.init("--template", "scenario", typed=f"\n{key}\n{model}\n\n\n") == 0
+    shown = terminal.shown
+    assert "never the key" in shown
+    assert key not in shown
+    assert key not in (here / "kindlm.toml").read_text("utf-8")
+    assert configuration(here)["llm"]["model"] == model
+
+
+def test_a_local_model_needs_no_key(here: Path, terminal: Terminal) -> None:
+    assert terminal.init("--template", "scenario", typed="ollama\n\n\n") == 0
+    assert configuration(here)["llm"] == {"provider": "ollama", "model": "llama3.2"}
+
+
+def test_tests_are_offered_for_an_agent_of_the_user(
+    here: Path,
+    terminal: Terminal,
+    agent: LoopbackAgent,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    base = agent.url.removesuffix("/chat")
+    monkeypatch.setenv("OPENAI_BASE_URL", f"{base}/v1")
+    monkeypatch.setenv("OPENAI_API_KEY", "not-a-real-key")
+    typed = f"\n\n\nno url\n{agent.url}\ny\nHelps with orders; lookup_order, issue_refund\n"
+    assert terminal.init("shop", "--template", "scenario", typed=typed) == 0
+    assert "must be a URL" in terminal.shown
+    assert configuration(here / "shop")["agent"] == {"type": "http", "url": agent.url}
+    assert len(list((here / "shop" / "tests" / "generated").glob("test_*.py"))) == 10
+    # As it is typed in the folder where the user is.
+    told = capsys.readouterr().out
+    assert "Run them: cd shop && kindlm test tests/generated\n" in told
+    paths = re.findall(r"shop/\S+", told)
+    assert len(paths) == 11
+    assert all((here / path).is_file() for path in paths)
+    monkeypatch.chdir(here / "shop")
+    assert run(["test", "--quiet"]) == 0
+
+
+def test_the_offer_can_be_left(here: Path, terminal: Terminal, agent: LoopbackAgent) -> None:
+    assert terminal.init("--template", "scenario", "--agent", agent.url, typed="\n\n\nn\n") == 0
+    assert "kindlm gen" in terminal.shown
+    assert agent.requests == []
+
+
+def test_what_can_be_typed_next_is_typed_from_here(
+    here: Path, terminal: Terminal, agent: LoopbackAgent
+) -> None:
+    options = ("--template", "scenario", "--agent", agent.url)
+    assert terminal.init("shop", *options, typed="\n\n\nn\n") == 0
+    assert "cd shop && kindlm gen --description" in terminal.shown
 
 
 @pytest.mark.parametrize("url", ["shop", "http://user:secret-word@127.0.0.1/"])

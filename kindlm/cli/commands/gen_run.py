@@ -101,7 +101,7 @@ def write_tests(options: GenOptions) -> int:
             f"They need a judge: write [llm] into kindlm.toml, with provider = "
             f'"{llm.provider}" and model = "{llm.model}".'
         )
-    command = f"kindlm test {shlex.quote(one_line(str(order.folder)))}"
+    command = options.command(f"kindlm test {shlex.quote(one_line(str(order.folder)))}")
     sys.stdout.write(f"\nRun them: {command}\n")
     return 0
 
@@ -209,7 +209,7 @@ def _report(
             )
             if script.is_unheard and by_url:
                 note(_DEFAULT_FORM)
-            command = f"kindlm show {run} 1 --verbose"
+            command = options.command(f"kindlm show {run} 1 --verbose")
             note(f"Requests and answers: {command}")
             return 1
         about = {
@@ -218,7 +218,8 @@ def _report(
         }
         about[generated.profile] = "what kindlm understood of the agent"
         for path, what in about.items():
-            sys.stdout.write(f"{one_line(str(path))}  {what}\n")
+            shown = one_line(str((options.seen_from or Path()) / path))
+            sys.stdout.write(f"{shown}  {what}\n")
         for line in generated.left_out:
             note(f"Left out: {line}")
         missing = options.count - len(generated.files)
@@ -268,7 +269,7 @@ def write_recorded(options: GenOptions) -> int:
         note(f"Replaced: {', '.join(kinds)}.")
     if not options.keep_personal_data:
         note("Names, addresses and dates of birth are not recognised: read the file.")
-    _print_command(files, len(made.names) - len(made.unfinished))
+    _print_command(options, files, len(made.names) - len(made.unfinished))
     return 0
 
 
@@ -294,7 +295,7 @@ def write_attacks(options: GenOptions, source: str) -> int:
     files = _write_suites(options, or_fail(attack_suites(source, attacks, target, file)), file)
     if has_more:
         note(f"{source} has more attacks: pass --count.")
-    _print_command(files, len(attacks))
+    _print_command(options, files, len(attacks))
     return 0
 
 
@@ -324,10 +325,10 @@ def _write_suites(options: GenOptions, texts: Iterable[str], file: Path) -> list
     return files
 
 
-def _print_command(files: Iterable[Path], tests: int) -> None:
+def _print_command(options: GenOptions, files: Iterable[Path], tests: int) -> None:
     """Print the command that runs suites; `tests` is their number of unskipped tests."""
     words = " ".join(shlex.quote(one_line(str(each))) for each in files)
-    command = f"kindlm test {words}"
+    command = options.command(f"kindlm test {words}")
     run = f"Run {count(tests, 'test')}" if tests else "Then run"
     sys.stdout.write(f"\n{run}: {command}\n")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import chdir
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -18,6 +19,20 @@ from kindlm.values import url_meant
 
 if TYPE_CHECKING:
     from kindlm.config.target_schema import AgentConfig
+
+_MODELS = {
+    "openai": ("gpt-4o-mini", "OPENAI_API_KEY"),
+    "anthropic": ("claude-haiku-4-5", "ANTHROPIC_API_KEY"),
+    "ollama": ("llama3.2", None),
+}
+"""Providers, each with a first model and the usual variable for its key."""
+
+_DEFAULT = "openai"
+
+_LIKE_A_KEY = re.compile(
+    r"\A(?:sk|pk|rk|gsk|xai|key|hf)[-_]|(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[A-Za-z0-9]{24}"
+)
+"""The prefixes of API keys, or a long word of mixed letters and digits."""
 
 _OBJECTS = {
     "langgraph": "agent:graph",
@@ -65,29 +80,90 @@ def init_command(
     force: bool = flag("--force", "Overwrite existing files."),
 ) -> None:
     """Create a first suite, or a test of your own agent."""
-    if agent is not None and template not in (None, "scenario"):
+    if template == "scenario":
+        _init_scenarios(folder, agent, force=force)
+    elif agent is None:
+        _note_written(folder, create_project(folder, template or "basic", overwrite=force))
+    elif template is None:
+        if "://" in agent:
+            or_fail(agent_at(agent))
+        command = _write_first_test(folder, agent, force=force)
+        note(f"Next: {_in_folder(folder, command)}")
+    else:
         hint = "leave --template out; a URL goes with --template scenario"
         raise typer.BadParameter(hint, param_hint="--agent")
-    if agent is not None and (template or "://" in agent):
+
+
+def _init_scenarios(folder: Path, agent: str | None, *, force: bool) -> None:
+    """Write a project with scenarios, and offer to generate tests for the user's agent.
+
+    On a terminal, kindlm asks for the judge and the variable with its key, never for the key.
+    """
+    if agent is not None:
         or_fail(agent_at(agent))
-    command = "kindlm test"
-    if agent is None:
-        written = create_project(folder, template or "basic", overwrite=force)
-    elif template is not None:
-        at = {"__AGENT__": quoted(agent)}
-        written = create_project(folder, "scenario-url", overwrite=force, values=at)
-    else:
-        name, values = _first_test(agent)
-        written = create_project(folder, name, overwrite=force, values=values)
-        command = "kindlm test test_agent.py" if name == "agent-object" else command
+    provider = _DEFAULT
+    if asks := can_ask():
+        question = f"Who judges answers: {', '.join(_MODELS)}"
+        provider = ask(question, _DEFAULT, lambda text: _one_of(_MODELS)(text.lower()))
+    model, key = _MODELS[provider]
+    if asks:
+        model = ask("Which model", model, _model)
+        if key is not None:
+            key = ask("Which environment variable holds the key", key, _variable)
+        if agent is None:
+            agent = ask("URL of your agent (none: use a small bundled one)", "", _url) or None
+    settings = {"provider": provider, "model": model, "api_key_env": key}
+    lines = [f"{name} = {quoted(value)}" for name, value in settings.items() if value is not None]
+    values = {"__LLM__": "\n".join(lines)}
+    template = "scenario"
+    if agent is not None:
+        template = "scenario-url"
+        values["__AGENT__"] = quoted(agent)
+    _note_written(folder, create_project(folder, template, overwrite=force, values=values))
+    if agent is not None and not (asks and _offer_to_generate(model, folder)):
+        command = _in_folder(folder, 'kindlm gen --description "what it is for"')
+        note(f"More tests, written by a model: {command}")
+
+
+def _note_written(folder: Path, written: list[Path]) -> None:
     note(f"Wrote {', '.join(str(path) for path in written)}.")
-    if agent is not None and template is None and not can_ask():
-        note(f"Edit {written[0]} where your agent differs from what was assumed.")
-    there = "" if folder.resolve() == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
-    note(f"Next: {there}{command}")
-    if agent is not None and template is not None:
-        command = 'kindlm gen --description "what it is for"'
-        note(f"More tests, written by a model: {there}{command}")
+    note(f"Next: {_in_folder(folder, 'kindlm test')}")
+
+
+def _in_folder(folder: Path, command: str) -> str:
+    if folder.resolve() == Path.cwd():
+        return command
+    return f"cd {shlex.quote(str(folder))} && {command}"
+
+
+def _offer_to_generate(model: str, folder: Path) -> bool:
+    """Offer to generate tests for the agent now; return whether the user accepted."""
+    if not typer.confirm(f"Let {model} write tests for it now?", default=False, err=True):
+        return False
+    from kindlm.cli.commands.gen import GenOptions
+    from kindlm.cli.commands.gen_run import write_tests
+
+    above = None if folder.resolve() == Path.cwd() else folder
+    description = typer.prompt("What is it for, and which tools does it have", err=True)
+    with chdir(folder):
+        write_tests(GenOptions(description=description, seen_from=above))
+    return True
+
+
+def _model(text: str) -> str:
+    name = text.strip()
+    if _LIKE_A_KEY.search(name):
+        # The error does not repeat the input, which may be a key.
+        raise typer.BadParameter("The name of a model, please, such as gpt-4o-mini; never the key.")
+    return name
+
+
+def _url(text: str) -> str:
+    url = text.strip()
+    found = agent_at(url) if url else None
+    if isinstance(found, Err):
+        raise typer.BadParameter(found.error.message)
+    return url
 
 
 def agent_at(url: str) -> Result[AgentConfig]:
@@ -129,8 +205,8 @@ _FirstTest: TypeAlias = tuple[str, Mapping[str, str]]
 """A template and its values."""
 
 
-def _first_test(kind: str) -> _FirstTest:
-    """Return the first test of an agent.
+def _write_first_test(folder: Path, kind: str, *, force: bool) -> str:
+    """Write the first test of an agent, and return the command that runs it.
 
     `kind` is one of `KINDS`, `_ASK`, a URL, or the place of an object, such as `shop.agent:graph`.
     On a terminal, kindlm asks for details.
@@ -140,25 +216,36 @@ def _first_test(kind: str) -> _FirstTest:
             raise typer.BadParameter(f"name its kind: {', '.join(KINDS)}", param_hint="--agent")
         kind = ask(f"What is your agent: {', '.join(KINDS)}", "python", _one_of(KINDS))
     if kind in _SERVICES:
-        return _of_service(*_SERVICES[kind])
-    if kind == _PROGRAM:
-        command = _asked("Which command answers a message", "./agent {{message}}", _command)
-        return "agent-program", {'"__COMMAND__"': quoted(command), **_expected()}
-    if kind in _OBJECTS:
-        kind = _asked("Where is it, as module:name", _OBJECTS[kind], _read_place)
+        test = _of_service(*_SERVICES[kind])
+    elif kind == _PROGRAM:
+        test = _of_program()
+    elif kind in _OBJECTS:
+        test = _of_object(_asked("Where is it, as module:name", _OBJECTS[kind], _read_place))
     elif "://" in kind:
-        return _at_url(kind)
-    if re.fullmatch(_PLACE, kind):
-        module, _, name = kind.partition(":")
-        return "agent-object", {"__MODULE__": module, "__OBJECT__": name, **_expected()}
-    if (url := url_meant(kind)) is not None:
+        test = _at_url(kind)
+    elif re.fullmatch(_PLACE, kind):
+        test = _of_object(kind)
+    elif (url := url_meant(kind)) is not None:
         raise typer.BadParameter(f"write the whole URL: {url}", param_hint="--agent")
-    raise typer.BadParameter(
-        f"one of {', '.join(KINDS)}; a place such as shop.agent:graph; or a URL such as"
-        " http://127.0.0.1:8000/chat."
-        f" For an MCP server, begin with the suite in {DOCS}/how-to/mcp/",
-        param_hint="--agent",
-    )
+    else:
+        raise typer.BadParameter(
+            f"one of {', '.join(KINDS)}; a place such as shop.agent:graph; or a URL such as"
+            " http://127.0.0.1:8000/chat."
+            f" For an MCP server, begin with the suite in {DOCS}/how-to/mcp/",
+            param_hint="--agent",
+        )
+    template, values = test
+    written = create_project(folder, template, overwrite=force, values=values)
+    note(f"Wrote {', '.join(str(path) for path in written)}.")
+    if not can_ask():
+        note(f"Edit {written[0]} where your agent differs from what was assumed.")
+    return "kindlm test test_agent.py" if template == "agent-object" else "kindlm test"
+
+
+def _of_object(place: str) -> _FirstTest:
+    module, _, name = place.partition(":")
+    values = {"__MODULE__": module, "__OBJECT__": name, **_expected()}
+    return "agent-object", values
 
 
 def _of_service(command: str, line: str) -> _FirstTest:
@@ -189,6 +276,11 @@ def _at_url(url: str) -> _FirstTest:
         '"__WORD__"': quoted(word),
     }
     return "agent-url", values
+
+
+def _of_program() -> _FirstTest:
+    command = _asked("Which command answers a message", "./agent {{message}}", _command)
+    return "agent-program", {'"__COMMAND__"': quoted(command), **_expected()}
 
 
 def _expected() -> dict[str, str]:
@@ -223,6 +315,10 @@ def _one_of(names: Iterable[str]) -> Callable[[str], str]:
 
 _read_place = _answer(_PLACE, "A module and a name in it, please, such as shop.agent:graph")
 _read_path = _answer(r"/[\w./~-]*", "A path, please, such as /chat")
+_variable = _answer(
+    r"[A-Z_][A-Z0-9_]{0,63}",
+    "The name of a variable, please, such as OPENAI_API_KEY; never the key",
+)
 
 
 def _command(text: str) -> str:
