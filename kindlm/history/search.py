@@ -117,14 +117,8 @@ def _open_index(history: Path, *, to_change: bool = False) -> Iterator[sqlite3.C
     if not file.exists():
         raise FileNotFoundError(file)
     # Not `mode=ro`, since the journal of a killed writer has to be rolled back.
-    index = sqlite3.connect(
-        f"{file.absolute().as_uri()}?mode=rw",
-        uri=True,
-        timeout=_BUSY_S,
-        isolation_level=None,
-        check_same_thread=False,
-    )
-    with closing(index):
+    uri = f"{file.absolute().as_uri()}?mode=rw"
+    with closing(sqlite3.connect(uri, uri=True, timeout=_BUSY_S, isolation_level=None)) as index:
         index.execute("PRAGMA temp_store = MEMORY")
         index.execute("PRAGMA cache_size = -64000")
         index.execute(f"PRAGMA query_only = {'OFF' if to_change else 'ON'}")
@@ -228,25 +222,22 @@ def catch_up(db: sqlite3.Connection, history: Path, limit: int = _CHUNK) -> Prog
         try:
             after = _position_of_index(db, history)
             if after is None:
-                after = 0
                 _remove(history)
                 # The index is as private as the history itself.
                 mode = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC
                 os.close(os.open(index_file(history), mode, 0o600))
+            until = db.execute(_LAST_OF_CHUNK, (after or 0, limit)).fetchone()[0]
+            if after is None or until is not None:
                 with _open_index(history, to_change=True) as index:
-                    index.executescript(_TABLES)
-                    index.execute("INSERT INTO state VALUES (0, ?, ?)", _state(db, 0))
-            until = db.execute(_LAST_OF_CHUNK, (after, limit)).fetchone()[0]
-            if until is not None:
-                with _open_index(history, to_change=True) as index:
+                    if after is None:
+                        index.executescript(_TABLES)
                     index.execute("BEGIN IMMEDIATE")
-                    _index_texts(db, index, after, until)
-                    index.execute(
-                        "UPDATE state SET (seq, event, purges) = (?, ?, ?)",
-                        (until, *_state(db, until)),
-                    )
+                    _index_texts(db, index, after or 0, until or 0)
+                    index.execute("DELETE FROM state")
+                    state = until or 0, *_state(db, until or 0)
+                    index.execute("INSERT INTO state VALUES (?, ?, ?)", state)
                     index.execute("COMMIT")
-            return Progress(until or after, _newest(db))
+            return Progress(until or after or 0, _newest(db))
         finally:
             db.execute("ROLLBACK")
 
@@ -337,7 +328,7 @@ _MATCHING = """
 SELECT t.id, t.kind, t.ref, t.execution, t.executions
   FROM words w
   JOIN texts t ON t.id = w.rowid
- WHERE words MATCH :expression AND w.rowid > :after
+ WHERE words MATCH :expression AND w.rowid > :after AND (:kind IS NULL OR t.kind = :kind)
  ORDER BY w.rowid
  LIMIT :limit
 """
@@ -402,56 +393,40 @@ def find_texts(
 ) -> Findings:
     """Return a page of texts that match a search, of one kind if it is given.
 
+    A text has to contain all words. Quotation marks, `*`, parentheses, AND, OR, NOT and NEAR are
+    syntax if the search is a valid expression:
+    https://www.sqlite.org/fts5.html#full_text_query_syntax
+
     `db` reads the file `history`; `after` is `Findings.next` of the page before. Raise
     `FileNotFoundError` without an index, `TooLongError` after 3 seconds.
     """
-    asked = _expression(written)
-    if asked is None:
-        return Findings((), None, as_words=False)
-    expression, as_words = asked
+    text = written.replace("\0", " ")[:_LONGEST_QUESTION]
+    words = (word.replace('"', " ").strip() for word in text.split())
+    quoted = " ".join(f'"{word}"' for word in words if any(char.isalnum() for char in word))
+    tries = [(text, False), (quoted, True)] if _SYNTAX.search(text) else [(quoted, False)]
     with _open_index(history) as index:
         until = time.monotonic() + _LONGEST_S
         index.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
-        values = {
-            "expression": f"{{{kind.value}}} : ({expression})" if kind else expression,
-            "after": -(2**63) if after is None else after,
-            "limit": limit + 1,
-        }
-        try:
-            matches = [tuple(row) for row in index.execute(_MATCHING, values)]
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
-                raise TooLongError from error
-            raise
-    shown = matches[:limit]
-    rows = db.execute(_EXECUTIONS, (json.dumps(shown),)).fetchall()
-    following = shown[-1][0] if len(matches) > limit else None
-    return Findings(tuple(_findings(db, rows, expression)), following, as_words)
-
-
-def _expression(written: str) -> tuple[str, bool] | None:
-    """Return the expression to search for, and whether it is the words of an invalid expression.
-
-    Words are quoted, and a text has to contain all of them. Quotation marks, `*`, parentheses, AND,
-    OR, NOT and NEAR are syntax if the search is a valid expression:
-    https://www.sqlite.org/fts5.html#full_text_query_syntax
-    """
-    text = written.replace("\0", " ")[:_LONGEST_QUESTION]
-    tries = [(text, False)] if _SYNTAX.search(text) else []
-    words = [word.replace('"', " ").strip() for word in text.split()]
-    if quoted := [f'"{word}"' for word in words if any(char.isalnum() for char in word)]:
-        tries.append((" ".join(quoted), bool(tries)))
-    # Without parentheses around it, which would make "a) OR (b" valid.
-    return next((found for found in tries if _is_expression(found[0])), None)
-
-
-def _is_expression(written: str) -> bool:
-    with closing(_empty_index()) as memory:
-        try:
-            memory.execute("SELECT 1 FROM words WHERE words MATCH ?", (written,)).fetchone()
-        except sqlite3.OperationalError:
-            return False
-    return True
+        for expression, as_words in tries if quoted else ():
+            values = {
+                "expression": expression,
+                "kind": kind and kind.value,
+                "after": -(2**63) if after is None else after,
+                "limit": limit + 1,
+            }
+            try:
+                matches = [tuple(row) for row in index.execute(_MATCHING, values)]
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
+                    raise TooLongError from error
+                if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
+                    raise
+                continue  # no valid expression
+            shown = matches[:limit]
+            rows = db.execute(_EXECUTIONS, (json.dumps(shown),)).fetchall()
+            following = shown[-1][0] if len(matches) > limit else None
+            return Findings(tuple(_findings(db, rows, expression)), following, as_words)
+    return Findings((), None, as_words=False)
 
 
 def _empty_index() -> sqlite3.Connection:
