@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import PurePosixPath
 from typing import NamedTuple, TypeVar
 
@@ -134,20 +136,20 @@ def find_group(db: sqlite3.Connection, name: str, shards: Sequence[Run]) -> Resu
     """Return a group by its shards; shards of several projects or different plans are an error."""
     projects = sorted({run.project for run in shards})
     if len(projects) > 1:
-        return _error(
-            f"Group {name!r} has shards of several projects: {', '.join(projects)}.",
-            "Name one of its runs: kindlm runs",
-        )
+        message = f"Group {name!r} has shards of several projects: {', '.join(projects)}."
+        return Err(misuse(message, "Name one of its runs: kindlm runs"))
     group = _group(db, name, shards)
     by_id = {run.id: run for run in shards}
     difference = _difference(db, [by_id[run] for run in group.runs])
-    if difference is not None:
-        return _error(
+    if difference is None:
+        return Ok(group)
+    return Err(
+        misuse(
             f"The shards of group {name!r} are not parts of one run: {difference}.",
             "Name one of its runs (kindlm runs lists them), or run all shards again with another"
             " --run-group.",
         )
-    return Ok(group)
+    )
 
 
 def group_of(db: sqlite3.Connection, ids: Sequence[str]) -> Group:
@@ -212,28 +214,31 @@ def _agreed(values: Iterable[_T]) -> _T | None:
     return different.pop() if len(different) == 1 else None
 
 
-# A suite that could not be loaded counts as equal to any.
-_SUITES = """
-SELECT run, ordinal, path, CASE WHEN error_code IS NULL THEN config_hash END
-  FROM suites WHERE run IN $ids
- ORDER BY run, ordinal
-"""
-
-# Runs without an execution may not have recorded all suites yet.
-_BEGINNING = """
-SELECT id FROM runs r
- WHERE id IN $ids AND ended IS NOT 'finished'
-   AND NOT EXISTS (SELECT 1 FROM executions WHERE run = r.id)
-"""
-
-# Suites that `--force-resume` allowed to change.
-_FORCED = """
-SELECT s.run, s.ordinal, s.path
-  FROM suites s
-  JOIN event_log e ON e.stream = 'run/' || s.run
- WHERE s.run IN $ids
-   AND (e.type = 'run.started' AND e.data ->> '$.options.force_resume'
-        OR e.type = 'run.resumed' AND s.name IN (SELECT value FROM json_each(e.data, '$.changed')))
+# A suite that a shard lacks, or that has another configuration than in the first shard with it. A
+# suite that could not be loaded, or that `--force-resume` allowed to change, counts as equal to
+# any. A run that just began may not have recorded all suites yet.
+_DIFFERENT_SUITES = """
+WITH
+  theirs AS (
+    SELECT s.run, s.ordinal, s.path,
+           CASE WHEN s.error_code IS NULL AND NOT EXISTS (
+             SELECT 1 FROM event_log e
+              WHERE e.stream = 'run/' || s.run
+                AND (e.type = 'run.started' AND e.data ->> '$.options.force_resume'
+                     OR e.type = 'run.resumed'
+                        AND s.name IN (SELECT value FROM json_each(e.data, '$.changed'))))
+           THEN s.config_hash END AS hash
+      FROM suites s WHERE s.run IN $ids),
+  firsts AS (SELECT *, max(hash IS NOT NULL) FROM theirs GROUP BY ordinal, path)
+SELECT f.run, r.id, iif(t.run IS NULL, 'ran different suites',
+                        'have different configurations of ' || f.path)
+  FROM firsts f
+ CROSS JOIN runs r ON r.id IN $ids
+  LEFT JOIN theirs t ON (t.run, t.ordinal, t.path) = (r.id, f.ordinal, f.path)
+ WHERE t.hash <> f.hash
+    OR t.run IS NULL AND (r.ended IS 'finished'
+                          OR EXISTS (SELECT 1 FROM executions WHERE run = r.id))
+ ORDER BY t.run IS NOT NULL, f.ordinal, r.id LIMIT 1
 """
 
 _SHARED = """
@@ -251,6 +256,7 @@ SELECT DISTINCT s.run, s.path, p.file
   FROM suites s
   JOIN planned_tests p ON p.suite = s.id
  WHERE s.run IN $ids AND p.file IS NOT NULL
+ ORDER BY s.run, s.path
 """
 
 _SELECTED = """
@@ -275,17 +281,16 @@ def _difference(db: sqlite3.Connection, shards: Sequence[Run]) -> str | None:
     for run in shards:
         if _shard_of(run)[1] != count:
             return f"{named[first]} and {named[run.id]} have different numbers of shards"
-    if (difference := _suites_differ(db, named)) is not None:
-        return difference
+    for one, other, how in db.execute(*among(_DIFFERENT_SUITES, list(named))):
+        return f"{named[one]} and {named[other]} {how}"
     options = options_of(db, *named)
-    for name in SELECTING:
-        for run_id, called in named.items():
-            # An option without a value may be absent, false or empty.
-            if (options[run_id].get(name) or None) != (options[first].get(name) or None):
-                return f"{named[first]} and {called} ran with different options ({name})"
     paths = {run: frozenset(asked.get("paths") or ()) for run, asked in options.items()}
     files = _named_files(db, paths)
     for run_id, called in named.items():
+        for name in SELECTING:
+            # An option without a value may be absent, false or empty.
+            if (options[run_id].get(name) or None) != (options[first].get(name) or None):
+                return f"{named[first]} and {called} ran with different options ({name})"
         if paths[run_id] != paths[first] and files[run_id] != files[first]:
             return f"{named[first]} and {called} ran with different paths"
     for test, target, one, other in db.execute(*among(_SHARED, list(named))):
@@ -298,8 +303,7 @@ def _difference(db: sqlite3.Connection, shards: Sequence[Run]) -> str | None:
 def _dealt_in_turn(db: sqlite3.Connection, shards: Sequence[Run]) -> bool:
     """Return whether the tests of all shards are dealt to them in turn.
 
-    They are not if `--failed` chose different tests, for example because another shard had passed
-    tests before this one began.
+    They are not if another shard had passed tests before `--failed` chose those of this one.
     """
     indices = {run.id: _shard_of(run)[0] for run in shards}
     dealt = [indices[run] for (run,) in db.execute(*among(_SELECTED, list(indices)))]
@@ -314,53 +318,13 @@ def _named_files(
     If no path is a file of a suite, all its files are selected. If a path is a file and another one
     is a folder above the suite, that folder is returned, too: it may contain the other files.
     """
-    suites: dict[tuple[str, str], set[str]] = {}
-    for run, suite, file in db.execute(*among(_FILES, list(paths))):
-        suites.setdefault((run, suite), set()).add(file)
     found: dict[str, set[str]] = {run: set() for run in paths}
-    for (run, suite), files in suites.items():
+    rows = db.execute(*among(_FILES, list(paths)))
+    for (run, suite), named in groupby(rows, key=itemgetter(0, 1)):
+        files = {file for *_, file in named}
         alone = files & paths[run]
         if not alone or suite in paths[run]:
             found[run] |= files
         else:
             found[run] |= alone | (paths[run] & set(map(str, PurePosixPath(suite).parents)))
     return found
-
-
-def _suites_differ(db: sqlite3.Connection, named: Mapping[str, str]) -> str | None:
-    suites: dict[str, dict[tuple[int, str], str | None]] = {run: {} for run in named}
-    for run, ordinal, path, config_hash in db.execute(*among(_SUITES, list(named))):
-        suites[run][ordinal, path] = config_hash
-    first = max(named, key=lambda run: len(suites[run]))
-    others = [run for run in named if suites[run].keys() != suites[first].keys()]
-    if others:
-        beginning = {run for (run,) in db.execute(*among(_BEGINNING, others))}
-        for run in others:
-            if run not in beginning or not suites[run].keys() <= suites[first].keys():
-                return f"{named[first]} and {named[run]} ran different suites"
-    difference = _configurations_differ(named, suites)
-    if difference is not None:
-        for run, ordinal, path in db.execute(*among(_FORCED, list(named))):
-            suites[run][ordinal, path] = None
-        difference = _configurations_differ(named, suites)
-    return difference
-
-
-def _configurations_differ(
-    named: Mapping[str, str], suites: Mapping[str, Mapping[tuple[int, str], str | None]]
-) -> str | None:
-    known: dict[tuple[int, str], tuple[str, str]] = {}
-    for run in named:
-        for suite, config_hash in suites[run].items():
-            if config_hash is None:
-                continue
-            other, expected = known.setdefault(suite, (run, config_hash))
-            if config_hash != expected:
-                return (
-                    f"{named[other]} and {named[run]} have different configurations of {suite[1]}"
-                )
-    return None
-
-
-def _error(message: str, hint: str) -> Err:
-    return Err(misuse(message, hint))

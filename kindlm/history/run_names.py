@@ -84,21 +84,20 @@ def no_revision(_revision: str) -> None:
 def find_run(db: sqlite3.Connection, wanted: str, revision: Revision = no_revision) -> Result[str]:
     """Return the id of the run that a user names: a word, an id or its beginning, or a label."""
     if wanted == "latest" or not _WORD.fullmatch(wanted):
-        named = _named_run(db, wanted)
-        return named if isinstance(named, Err) else Ok(named.value.id)
+        return _named_run(db, wanted)
     found = _Words(db, revision).find(wanted)
     return found if isinstance(found, Err) else _one_run(wanted, found.value)
 
 
-def _named_run(db: sqlite3.Connection, wanted: str) -> Result[Run]:
+def _named_run(db: sqlite3.Connection, wanted: str) -> Result[str]:
     """Return `latest`, or a run by its id, its label, or the beginning of its id."""
     filters = [RunFilter(ids=[wanted]), RunFilter(labelled=wanted, limit=1)]
     for named in [RunFilter(limit=1)] if wanted == "latest" else filters:
         if found := next(runs(db, named), None):
-            return Ok(found)
+            return Ok(found.id)
     starting = [row[0] for row in db.execute(_STARTING, {"wanted": wanted})]
     if len(starting) == 1:
-        return Ok(_read(db, starting[0]))
+        return Ok(starting[0])
     if starting:
         return _error(
             f"{wanted!r} matches several runs: {', '.join(starting)}.",
@@ -154,19 +153,15 @@ def find_run_or_group(
     found = _named_run(db, wanted)
     if isinstance(found, Err):
         return found
-    run = found.value
-    name = _group_of(run)
+    name = _group_of(_read(db, found.value))
     if name is None or name not in _groups_here(db):
-        return Ok(run.id)
+        return found
     if wanted == "latest":
         newest = _group_named(db, name)
-        return newest if isinstance(newest, Ok) else Ok(run.id)
-    labelled = {
-        other.shard
-        for other in runs(db, RunFilter(labelled=wanted, group=name.name))
-        if other.project == name.project and other.shard is not None
-    }
-    return _group_named(db, name) if len(labelled) > 1 else Ok(run.id)
+        return newest if isinstance(newest, Ok) else found
+    labelled = runs(db, RunFilter(labelled=wanted, group=name.name))
+    several = {run.shard for run in labelled if run.project == name.project and run.shard}
+    return _group_named(db, name) if len(several) > 1 else found
 
 
 def find_sides(
@@ -183,14 +178,14 @@ def find_sides(
     words = _Words(db, revision)
     names = (before, "latest" if after is None else after)
     is_word = [name is None or _WORD.fullmatch(name) is not None for name in names]
-    found: dict[int, Side] = {}
-    other: Side | None = None
-    for at in (0, 1) if is_word == [False, True] else (1, 0):
-        side = words.find(names[at], other)
-        if isinstance(side, Err):
-            return side
-        found[at] = other = side.value
-    return Ok((found[0], found[1]))
+    first, second = (0, 1) if is_word == [False, True] else (1, 0)
+    one = words.find(names[first])
+    if isinstance(one, Err):
+        return one
+    other = words.find(names[second], one.value)
+    if isinstance(other, Err):
+        return other
+    return Ok((one.value, other.value) if first == 0 else (other.value, one.value))
 
 
 def find_pair(
@@ -228,7 +223,7 @@ def newest_of_branch(db: sqlite3.Connection, branch: str, after: Side) -> Result
     Runs with uncommitted changes, which do not show the state of the branch, count only if there
     is no other.
     """
-    words = _Words(db, no_revision)
+    words = _Words(db)
     own = _read(db, _run_of(after))
     part = words.part_of(after)
     there = [
@@ -243,21 +238,17 @@ def newest_of_branch(db: sqlite3.Connection, branch: str, after: Side) -> Result
 
 
 def compared_by_default(db: sqlite3.Connection, run: str) -> Side | None:
-    """Return the run or group that `kindlm diff` compares a run with: its baseline, or `previous`.
-
-    None if there is neither, or if `baseline_of` is an error.
-    """
-    found = _Words(db, no_revision).find(None, run)
+    """Return the run or group that `kindlm diff` compares a run with; None without one."""
+    found = _Words(db).find(None, run)
     return found.value if isinstance(found, Ok) else None
 
 
 def baseline_of(db: sqlite3.Connection, run: str) -> Result[Side] | None:
-    """Return the baseline of the suites of a run: a run or a group.
+    """Return the baseline of the suites of a run; None without one, or if it is the run itself.
 
-    It is an error if suites have different baselines, or one that is not in the history. None if no
-    suite has a baseline, or if it is the run itself.
+    It is an error if suites have different baselines, or one that is not in the history.
     """
-    return _Words(db, no_revision).find("baseline", run) if _has_other_baseline(db, run) else None
+    return _Words(db).find("baseline", run) if _has_other_baseline(db, run) else None
 
 
 def _has_other_baseline(db: sqlite3.Connection, run: str) -> bool:
@@ -271,7 +262,7 @@ class _Words:
     """Resolves words such as `latest`."""
 
     db: sqlite3.Connection
-    revision: Revision
+    revision: Revision = no_revision
 
     def find(self, name: str | None, other: Side | None = None) -> Result[Side]:
         """Return the run or group of a name, given the other side if it is known."""
@@ -296,15 +287,13 @@ class _Words:
             newest = next(self.counted(), None)
             of = newest[0].id if newest else None
         counted = list(islice(self.counted(of, self.part_of(other)), skip + 1))
-        number = len(counted)
-        if number > skip:
+        if len(counted) > skip:
             return self.as_side(counted[skip])
         suites = "" if of is None else _listed(_read(self.db, of).suites)
         message = f"No run{suites} has finished yet."
-        if number:
-            have = "has" if number == 1 else "have"
-            message = f"There is no run {name!r}: only {count(number, 'run')}{suites} {have}"
-            message += " finished."
+        if counted:
+            number = count(len(counted), "finished run")
+            message = f"There is no run {name!r}: the history has {number}{suites}."
         return _error(message, "Record another one: kindlm test. All runs: kindlm runs")
 
     def _earlier(self, other: Side) -> Result[Side]:
@@ -315,10 +304,12 @@ class _Words:
         # A group is counted at its newest shard, which may be newer than `newest`.
         until = None if part is None and _groups_here(self.db) else newest.started_at
         for run, group in self.counted(own[0], part, until):
+            # In lists, the newest runs come first, and of those that began together, by id.
+            is_before = (newest.started_at, run.id) > (run.started_at, newest.id)
             is_own = run.id in own or (
                 part is not None and newest.group_id is not None and run.group_id == newest.group_id
             )
-            if _is_before(run, newest) and not is_own and _is_comparable(run, group, part):
+            if is_before and not is_own and _is_comparable(run, group, part):
                 return self.as_side((run, group))
         return _error(
             f"No run{_listed(newest.suites)} finished before {_named(other)}, so there is nothing"
@@ -333,9 +324,9 @@ class _Words:
                 return newest
             other = newest.value
         chosen = self.db.execute(_BASELINES, (_run_of(other),)).fetchall()
-        distinct = list(dict.fromkeys(ids for _, run, ids in chosen if run is not None))
+        distinct = {ids for _, run, ids in chosen if run is not None}
         if len(distinct) == 1:
-            return self._as_baseline(json.loads(distinct[0]))
+            return self._as_baseline(json.loads(distinct.pop()))
         if distinct:
             listed = ", ".join(f"{suite!r} has run {run}" for suite, run, _ in chosen if run)
             return _error(
@@ -354,9 +345,7 @@ class _Words:
         """Return the run or group of a baseline; an error if a part is not in the history."""
         here = {run.id for run in runs(self.db, RunFilter(ids=ids))}
         if missing := [run for run in ids if run not in here]:
-            message = f"The baseline, run {missing[0]}, is not in this history."
-            if len(ids) > 1:
-                message = f"Run {missing[0]}, a shard of the baseline, is not in this history."
+            message = f"Run {missing[0]} of the baseline is not in this history."
             hint = "Import it, or choose another one: kindlm baseline set RUN. Or name what to"
             hint += " compare with: a run, or previous."
             return Err(KindlmError(ErrorCode.BASELINE_CORRUPT, message, hint))
@@ -371,11 +360,10 @@ class _Words:
             # Runs name commits, also without git.
             starting = [known for known in recorded if known.startswith(name)]
             commit = starting[0] if len(starting) == 1 else None
-        listed = ", ".join(known[:_SHORT] for known in recorded[:_LISTED_COMMITS])
-        more = ", …" if len(recorded) > _LISTED_COMMITS else ""
-        hint = f"There are runs at {listed}{more}. All runs: kindlm runs"
-        if not recorded:
-            hint = "No run was recorded in a git repository. All runs: kindlm runs"
+        hint = "No run was recorded in a git repository. All runs: kindlm runs"
+        if recorded:
+            listed = first_of((known[:_SHORT] for known in recorded), _LISTED_COMMITS)
+            hint = f"There are runs at {listed}. All runs: kindlm runs"
         if commit is None:
             return _error(f"{name!r} is not a known git revision.", hint)
         counted = self.counted(of, self.part_of(other))
@@ -392,17 +380,14 @@ class _Words:
 
         Only runs with a suite of the run `of` count, and with a `part`, only that part of groups.
         """
-        groups: dict[GroupName, bool] | None = None
-        seen = set()
+        groups = {} if part else _groups_here(self.db)
         for run in runs(self.db, RunFilter(completed=True, tested_like=of, until=until)):
-            group = None if part else _group_of(run)
-            if group is not None and groups is None:
-                groups = _groups_here(self.db)
-            if group is None or not groups or group not in groups:
+            group = _group_of(run)
+            if group is None or group not in groups:
                 if part in (None, _part(run)):
                     yield run, None
-            elif groups[group] and group not in seen:
-                seen.add(group)
+            elif groups[group]:
+                groups[group] = False  # its other shards do not count again
                 yield run, group
 
     def as_side(self, counted: _Counted) -> Result[Side]:
@@ -427,13 +412,6 @@ def _part(run: Run) -> str | None:
 
 def _is_dirty(counted: _Counted) -> bool:
     return bool(counted[0].git_dirty)
-
-
-def _is_before(run: Run, other: Run) -> bool:
-    """Return whether a run is older than another one, as in lists."""
-    return run.started_at < other.started_at or (
-        run.started_at == other.started_at and run.id > other.id
-    )
 
 
 def _read(db: sqlite3.Connection, run: str) -> Run:

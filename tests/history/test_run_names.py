@@ -84,7 +84,7 @@ def test_a_recorded_commit_is_known_without_git(runs: History) -> None:
     [
         ("nothing", "There is no run 'nothing'", "r5stoppd, r4rescor, r3dirty0"),
         ("r", "'r' matches several runs", "more characters"),
-        ("latest~9", "only 3 runs of 'support' have finished", "kindlm test"),
+        ("latest~9", "the history has 3 finished runs of 'support'", "kindlm test"),
         ("git:gone", "'gone' is not a known git revision", "a1a1a1a1, b2b2b2b2"),
         ("git:", "'' is not a known git revision", "kindlm runs"),
         ("git:empty", "commit c3c3c3c3", "a1a1a1a1, b2b2b2b2"),
