@@ -24,7 +24,7 @@ _ONCE = Bounds(1, 1)
 class Call(NamedTuple):
     """A tool call; `arguments` is a JSON value, or a string if the model wrote invalid JSON.
 
-    `turn` is its turn of the conversation, from 1, `position` its place among all calls, from 0.
+    `turn` counts from 1, and `position` among all calls from 0.
     """
 
     tool: str
@@ -74,10 +74,17 @@ def diff_calls(before: Sequence[Call], after: Sequence[Call]) -> tuple[CallChang
     The result is in the order of the newer execution, with removed calls at their old places.
     """
     old, new = before[:_MOST_COMPARED], after[:_MOST_COMPARED]
-    pairs = _pair_calls(old, new)
-    stayed = {was for was, _ in pairs}, {now for _, now in pairs}
-    gone = [place for place in range(len(old)) if place not in stayed[0]]
-    added = [place for place in range(len(new)) if place not in stayed[1]]
+    same = _pair_most(old, new, _same)
+    pairs = list(same)
+    x = y = 0
+    for was, now in [*same, (len(old), len(new))]:
+        between = _pair_most(old[x:was], new[y:now], _same_tool)
+        pairs += [(x + place, y + partner) for place, partner in between]
+        x, y = was + 1, now + 1
+    pairs.sort()
+    stayed, made = {was for was, _ in pairs}, {now for _, now in pairs}
+    gone = [place for place in range(len(old)) if place not in stayed]
+    added = [place for place in range(len(new)) if place not in made]
     # A removed call that was added elsewhere has moved; equal arguments are preferred.
     moved: dict[int, int] = {}
     for fits in (_same, _same_tool):
@@ -126,24 +133,10 @@ def _compared(call: Call, made: Call, *, is_moved: bool = False) -> CallChange:
     return CallChange(edit, call, made, arguments)
 
 
-def _pair_calls(old: Sequence[Call], new: Sequence[Call]) -> list[tuple[int, int]]:
-    """Return the positions of paired calls, before and after, in order."""
-    same = _pair_most(old, new, _same)
-    pairs = list(same)
-    x = y = 0
-    for was, now in [*same, (len(old), len(new))]:
-        between = _pair_most(old[x:was], new[y:now], _same_tool)
-        pairs += [(x + place, y + partner) for place, partner in between]
-        x, y = was + 1, now + 1
-    return sorted(pairs)
-
-
 def _pair_most(
     old: Sequence[Call], new: Sequence[Call], fits: Callable[[Call, Call], bool]
 ) -> list[tuple[int, int]]:
     """Return the largest number of matching pairs, in order."""
-    if not old or not new:
-        return []
     table = [[fits(call, made) for made in new] for call in old]
     owners = in_sequence(table, [_ONCE] * len(old), len(new), others_allowed=False)
     return [(owner, place) for place, owner in enumerate(owners) if owner is not None]

@@ -56,12 +56,11 @@ def side_of(test: PlannedSamples, other: PlannedSamples | None) -> Side:
     counts = StatusCounts(*map(ended.count, (Status.PASSED, Status.FAILED, Status.ERRORED)))
     limited = None if test.score_limits is None else _limited(test, test.score_limits)
     stands, alike = usual(samples)
-    # For one repeat without a division, since tokens are integers.
-    means = dict(samples[0].measured) if len(samples) == 1 else {}
-    if len(samples) > 1:
-        for name in ("drift", "latency", "tokens", "cost"):
-            if known := [each.measured[name] for each in samples if name in each.measured]:
-                means[name] = sum(known) / len(known)
+    means: dict[str, float] = {}
+    for name in ("drift", "latency", "tokens", "cost"):
+        if known := [each.measured[name] for each in samples if name in each.measured]:
+            # One number stays as it is, since tokens are integers.
+            means[name] = sum(known) / len(known) if len(known) > 1 else known[0]
     graded = {scored for each in (other.samples if other else ()) for scored in each.graded}
     named, models, codes, elsewhere = dict[Scored, float](), set[str](), set[str](), 0
     for sample in samples:
@@ -94,8 +93,7 @@ def side_of(test: PlannedSamples, other: PlannedSamples | None) -> Side:
 def usual(samples: Sequence[Sample]) -> tuple[Sample | None, int]:
     """Return the execution that represents a test, and the number of repeats that behave like it.
 
-    It has the most common tools and failures, then the most common arguments, then the most common
-    text. If several executions have, it is the first of them.
+    It is the first with the most common tools and failures, then arguments, then text.
     """
     if len(samples) < 2:
         return (samples[0], 1) if samples else (None, 0)
@@ -126,8 +124,8 @@ def newly_broken_limits(
 ) -> BrokenLimits | None:
     """Return the score limits that a test broke in AFTER only; None without any.
 
-    BEFORE is measured by the limits of AFTER. But if both sides have the same conversations, the
-    limits themselves are the change, and BEFORE is measured by its own.
+    BEFORE is measured by the limits of AFTER. But with the same conversations, the limits
+    themselves are the change, and BEFORE is measured by its own.
     """
     limits = after.score_limits
     if limits is None or not before.samples:
@@ -177,8 +175,6 @@ def pair_checks(
 
 def _count_checks(samples: Sequence[Sample]) -> dict[CheckKey, Counts]:
     """Return the checks of a side, each over the repeats that decided it or errored."""
-    if len(samples) == 1:
-        return {check: Counts(int(ok), 1) for check, ok in read_checks(samples[0].checks).items()}
     errored = sum(sample.status is Status.ERRORED for sample in samples)
     decided: Counter[CheckKey] = Counter()
     passed: Counter[CheckKey] = Counter()
@@ -202,8 +198,8 @@ def compare_behaviour(
 ) -> BehaviourChange:
     """Return the behaviour changes of a test that ran on both sides.
 
-    `arguments` returns the arguments of a call, a JSON value, by their digest. `same_config` is
-    whether the configuration of the suite, with the code of scenarios, is the same on both sides.
+    `arguments` returns the arguments of a call by their digest. The configuration of the suite
+    includes the code of scenarios.
     """
     if not (before and after):
         return BehaviourChange()
@@ -317,10 +313,7 @@ def _call_replaced(
 
 
 class Figure(NamedTuple):
-    """The means of a number over tests that ran on both sides; each test counts once.
-
-    `interval` is the 95 % interval of the change; None for fewer than two tests.
-    """
+    """The means of a number over tests that ran on both sides, and the change's 95 % interval."""
 
     name: str
     tests: int

@@ -44,9 +44,8 @@ class SuiteConfig:
 class Suite:
     """A suite of a file; files with the same suite name form one suite.
 
-    `parts` are its ids in all shards. `ordinal` is the place of the file in its run. `broken` is
-    whether it could not be loaded, `unread` are its files that could not. Drift was measured
-    against `baseline_run`. `servers` is what its MCP servers listed, as stored.
+    `parts` are its ids in all shards, `ordinal` is the place of the file in its run, and `unread`
+    are its files that could not be loaded. Drift was measured against `baseline_run`.
     """
 
     parts: tuple[str, ...]
@@ -108,10 +107,9 @@ def compare_configs(
     after: str | None,
     servers: tuple[Iterable[ListedTools], Iterable[ListedTools]] = ((), ()),
 ) -> SuiteConfig | None:
-    """Compare two recorded configurations; None if they are the same.
+    """Compare two recorded configurations and lists of MCP servers; None if they are the same.
 
-    If a text is erased or redacted, only the hashes are compared. Changed lists of MCP servers are
-    included, such as `mcp[shop].tools[lookup_order].description`.
+    If a text is erased or redacted, only the hashes are compared.
     """
     old, new = ({each.server: each.tools for each in side} for side in servers)
     found = [

@@ -58,10 +58,7 @@ Segment: TypeAlias = tuple[Edit, str]
 
 
 class WordDiff(NamedTuple):
-    """Two texts: `kept` and `removed` segments are the older, `kept` and `added` the newer one.
-
-    `left_out` counts the characters of the longer text that were not compared.
-    """
+    """Two texts; `left_out` counts the characters of the longer one that were not compared."""
 
     segments: tuple[Segment, ...]
     left_out: int = 0
@@ -111,10 +108,7 @@ class ToolSequence(NamedTuple):
 
 
 class CheckSide(NamedTuple):
-    """A check over the repeats of a side: how often it passed, and how often it was decided.
-
-    `failed` is the id of an execution that did not pass it.
-    """
+    """How often a check passed on a side, of how many decided; and an execution that failed."""
 
     passed: int = 0
     of: int = 0
@@ -126,9 +120,8 @@ class CheckSide(NamedTuple):
 class CheckChange:
     """A check of a test, over all repeats of both sides.
 
-    `message` and `failure_code` are from a repeat that did not pass it, of AFTER if possible.
-    `score_dropped` is whether its mean score fell by more than the threshold. `key` and `evidence`
-    are set if it passes less often than before.
+    `message` and `failure_code` are from a repeat that did not pass it, of AFTER if possible. `key`
+    and `evidence` are set if it passes less often than before.
     """
 
     kind: str
@@ -152,9 +145,8 @@ class CheckChange:
 class TestDetails:
     """The changes inside a test, between the executions that represent it on each side.
 
-    `sequences` are the sequences of tools that repeats call, the most common first, if a side has
-    several. `words` are the texts that changed, by place. `errors` are those before and after.
-    `config` names the parts of the test's definition that changed.
+    `sequences` are those of the tools that repeats call, the most common first, if a side has
+    several. `config` names the parts of the test's definition that changed.
     """
 
     __test__ = False  # not a pytest class
@@ -281,10 +273,7 @@ SELECT e.id, t.tool
 def _checks(
     diff: RunDiff, test: TestDiff, usual: Sequence[Sequence[AttemptView]]
 ) -> tuple[CheckChange, ...]:
-    """Return all checks of a test, those of the newer run first.
-
-    Messages are masked by the attempts that represent the test, and by their own execution.
-    """
+    """Return all checks of a test, those of the newer run first."""
     attempts = diff.counted_attempts
     query = f"""
 SELECT a.kind, a.label, sum(a.outcome = 'passed'), sum(a.outcome <> 'skipped'), avg(a.score),

@@ -97,14 +97,13 @@ def judge_pair(
         for rule in {FailOn.DEFAULT, fail_on}
     }
     changes = {(test.change, test.strength in _CERTAIN) for test in found.values()}
+    verdict = Verdict.UNCHANGED
     if worse or failing[FailOn.DEFAULT]:
         verdict = Verdict.REGRESSED
     elif (Change.REGRESSED, False) in changes:
         verdict = Verdict.SUSPECTED
     elif better or (Change.IMPROVED, True) in changes:
         verdict = Verdict.IMPROVED
-    else:
-        verdict = Verdict.UNCHANGED
     fails = fail_on is not FailOn.NEVER and (worse or bool(failing[fail_on]))
     return RunEvidence(found, paired, worse, verdict, failing[fail_on], fails, family.rates)
 
@@ -112,8 +111,7 @@ def judge_pair(
 def settle(tests: Mapping[Key, TestPair], *, both: bool = False) -> dict[Key, Settlement]:
     """Return what repeats have decided about each test that fell, or that has a check that fell.
 
-    More repeats of AFTER, or of `both` sides, may decide the undecided ones. Pass all tests of both
-    runs.
+    Pass all tests of both runs. More repeats of AFTER, or of `both` sides, may be added.
     """
     settled = _settlements(tests, both=both)
     found = ((key, _settlement(key, test, settled)) for key, test in tests.items())
@@ -138,8 +136,8 @@ def _settlements(
 ) -> dict[Rate[Key], Settlement]:
     pairs = compared_rates(tests)
     looks = [pair.looks for pair in pairs.values()]
-    added_before = [pair.added_before for pair in pairs.values()]
-    return dict(zip(pairs, settlements(looks, SETTLED_LEVEL, added_before, both=both), strict=True))
+    before = [pair.added_before for pair in pairs.values()]
+    return dict(zip(pairs, settlements(looks, SETTLED_LEVEL, before, both=both), strict=True))
 
 
 def _settlement(

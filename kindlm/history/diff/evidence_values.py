@@ -18,8 +18,6 @@ from kindlm.plan import QualifiedName
 MOST_ADDED = 50
 """The most repeats that may be added to a test on each side."""
 
-_REPEATED = 2
-
 Key = TypeVar("Key", bound=Hashable)
 
 
@@ -80,10 +78,10 @@ class Verdict(StrEnum):
 class Side:
     """A test in one run, over its repeats that ended and were not skipped.
 
-    `scores` has the scores of the repeats by their source, such as a criterion of a judge. `means`
-    are `judge` and `score` (0 to 1), `drift`, `latency` (ms), `tokens` and `cost` (USD), as far as
-    measured. `usual` is the id of the execution that represents the test, `alike` the number of
-    repeats that behave like it. `elsewhere` counts the repeats with conversations of earlier runs.
+    `scores` are by source, such as a criterion of a judge. `means` are `judge` and `score` (0 to
+    1), `drift`, `latency` (ms), `tokens` and `cost` (USD), as far as measured. `usual` is the id of
+    the execution that represents the test, `alike` the number of repeats that behave like it.
+    `elsewhere` counts the repeats with conversations of earlier runs.
     """
 
     counts: Counts = Counts(0, 0)
@@ -125,8 +123,8 @@ class CheckPair:
     """The passed and all repeats of a check, or of a test as a whole, before and after.
 
     A repeat counts for a check if it decided the check, or if it errored and so did not pass.
-    `added` and `added_before` are added repeats. `newly_failed` is whether its pass rate no longer
-    meets that of the test. `strength` is that of a drop, after the judgement.
+    `newly_failed` is whether its pass rate no longer meets that of the test. `strength` is that of
+    a drop, after the judgement.
     """
 
     before: Counts
@@ -150,7 +148,7 @@ class CheckPair:
     @property
     def repeated(self) -> bool:
         """Whether both sides have two repeats or more, so that a change can be confirmed."""
-        return min(self.before.n, self.after.n) >= _REPEATED
+        return min(self.before.n, self.after.n) >= 2
 
     @property
     def all_before(self) -> Counts:
@@ -205,9 +203,8 @@ class BrokenLimits:
 class TestPair:
     """A test before and after, None where it is not defined; the basis of the judgement.
 
-    `checks` are those that both sides made. `added` and `added_before` are the added repeats in
-    order. `same_conversations` is whether both sides have the same conversations, which chance
-    cannot change. `broken_limits` are the newly broken limits of its scores.
+    `checks` are those that both sides made. `same_conversations` is whether both sides have the
+    same conversations, which chance cannot change.
     """
 
     __test__ = False  # not a pytest class
@@ -236,10 +233,10 @@ class TestPair:
 class TestEvidence:
     """How a test changed, with the strength of the evidence.
 
-    `repeats_to_settle` is how many repeats on each side would confirm such a change in 4 of 5
-    cases. `dropped_scores` are those whose mean fell by more than the threshold, or at all if that
-    newly breaks a limit. `dropped_checks` are the checks that pass less often, the surest first.
-    `newly_failed` is whether the test failed, and it or one of its checks passed before.
+    `repeats_to_settle` on each side would confirm such a change in 4 of 5 cases. `dropped_scores`
+    are those whose mean fell by more than the threshold, or at all if that newly breaks a limit.
+    `dropped_checks` are the checks that pass less often, the surest first. `newly_failed` is
+    whether the test failed, and it or one of its checks passed before.
     """
 
     __test__ = False  # not a pytest class
@@ -259,7 +256,6 @@ class RunEvidence(Generic[Key]):
 
     `paired` compares the runs by tests with different conversations; `run_regressed` is whether it
     confirms a drop. `failing` are the tests that make the exit code 1, `fails` whether it is 1.
-    `rates` are the compared pass rates.
     """
 
     tests: Mapping[Key, TestEvidence]
@@ -275,9 +271,8 @@ class RunEvidence(Generic[Key]):
 class BehaviourChange:
     """How the behaviour of a test changed.
 
-    `tools`, `arguments`, `output`: tools, arguments or the final text differ. `failures`: other
-    checks fail. `checks`: other checks are made. `turns`: turns before the last with other answers.
-    `erased`: texts are gone, so that not everything can be compared.
+    `failures`: other checks fail. `checks`: other checks are made. `turns`: turns before the last
+    with other answers. `erased`: texts are gone, so that not everything can be compared.
     """
 
     tools: bool = False
@@ -321,7 +316,7 @@ class TestDiff:
 
     `pair` has each conversation once, and added repeats. `known` is false if a run did not test it,
     or may define it in a file that could not be loaded. `fails` is whether it makes the exit code
-    1, given the options.
+    1.
     """
 
     __test__ = False  # not a pytest class
@@ -365,9 +360,8 @@ class TestDiff:
         """The pass rates before and after, with added repeats; None if it was not compared."""
         if not self.compared or self.before is None or self.after is None:
             return None
-        before, after = self.before.counts, self.after.counts
-        if self.pair.added or self.pair.added_before:
-            before, after = pooled((before, self.added_before)), pooled((after, self.added))
+        before = pooled((self.before.counts, self.added_before))
+        after = pooled((self.after.counts, self.added))
         return before.passed / before.n, after.passed / after.n
 
     @property
@@ -389,11 +383,12 @@ class TestDiff:
     def kind(self) -> Kind:
         """The kind that the test is listed under."""
         match self.change:
-            case Change.REGRESSED:
-                return Kind.REGRESSED if self._is_sure else Kind.SUSPECTED
-            case Change.ADDED:
-                assert self.after is not None
-                return Kind.ADDED if self.after.status is Status.PASSED else Kind.NEW_FAILING
+            case Change.REGRESSED if self.strength is Strength.SUSPECTED:
+                return Kind.SUSPECTED
+            case Change.REGRESSED if self.strength is Strength.ONE_SAMPLE:
+                return Kind.REGRESSED if self.evidence.newly_failed else Kind.SUSPECTED
+            case Change.ADDED if self.after is None or not self.after.passed:
+                return Kind.NEW_FAILING
             case Change.UNCHANGED if self.behaviour.any:
                 return Kind.OTHER_BEHAVIOUR
             case Change.UNCHANGED if self.behaviour.checks:
@@ -403,9 +398,3 @@ class TestDiff:
             case Change.UNCHANGED if self.behaviour.output or self.behaviour.turns:
                 return Kind.OTHER_WORDS
         return Kind(self.change)
-
-    @property
-    def _is_sure(self) -> bool:
-        if self.strength is Strength.ONE_SAMPLE:
-            return self.evidence.newly_failed
-        return self.strength is not Strength.SUSPECTED

@@ -86,10 +86,9 @@ def power_of_baseline(tests: Iterable[TestPair]) -> ComparisonPower | None:
 def chance_to_settle(
     tests: Mapping[Key, TestPair], undecided: Collection[Key], *, both: bool
 ) -> float:
-    """Return how often more repeats of AFTER, or of `both` sides, confirm a drop of 30 points.
+    """Return how often more repeats confirm a drop of 30 points, the mean over `undecided` tests.
 
-    This is the mean over the `undecided` tests, given the results so far. Pass all tests of both
-    runs.
+    They are repeats of AFTER, or of `both` sides. Pass all tests of both runs.
     """
     pairs = compared_rates(tests)
     looks = {

@@ -67,8 +67,7 @@ class DiffOptions:
     """What is compared, and what makes the exit code 1.
 
     `test` is a part of the name of a test or suite, in any case. `regression_threshold` is how far
-    a mean score may fall, None for the default. With a `suite`, its project and name, only this
-    suite is compared and judged.
+    a mean score may fall. With a `suite`, its project and name, only this suite is compared.
     """
 
     fail_on: FailOn = FailOn.DEFAULT

@@ -74,10 +74,7 @@ class Attempts(StrEnum):
 def attempts_to_compare(
     db: sqlite3.Connection, before: Sequence[str], after: Sequence[str]
 ) -> Attempts | None:
-    """Return the attempts by which runs are compared; None if nothing was retried.
-
-    `before` and `after` are the ids of the runs on each side.
-    """
+    """Return the attempts by which runs are compared; None if nothing was retried."""
     runs = list(dict.fromkeys([*before, *after]))
     if not _were_retried(db, runs):
         return None
@@ -121,10 +118,7 @@ SELECT DISTINCT a.kind
 
 
 def grading_kinds(db: sqlite3.Connection, runs: Sequence[str]) -> frozenset[str]:
-    """Return the other kinds of assertions that grade in some runs.
-
-    To grade is to give scores other than 0 for failed and 1 for passed, as a Python function may.
-    """
+    """Return the other kinds with scores other than 0 for failed, and 1 for passed."""
     return frozenset(kind for (kind,) in db.execute(*among(_GRADING, runs)))
 
 
@@ -163,9 +157,9 @@ class Sample(NamedTuple):
     `output` is the digest of its final text, `earlier` are those of the answers before the last
     turn. `conversation` is the execution that held the conversation: another one if this one was
     rescored, or if all its answers are from earlier runs. `measured` are its `drift`, `latency`
-    (ms), `tokens` and `cost` (USD), as far as known. `scores` are means by source; those in
-    `graded` grade here (`grading_kinds`). `checks` are for `read_checks`. `erased` is whether
-    answers or arguments were erased.
+    (ms), `tokens` and `cost` (USD), as far as known. `scores` are means; those in `graded` grade
+    here (`grading_kinds`). `checks` are for `read_checks`. `erased` is whether answers or arguments
+    were erased.
     """
 
     id: str
@@ -425,9 +419,8 @@ def _first_judgements(samples: Sequence[Sample]) -> list[Any]:
 def turns_of(calls: Iterable[tuple[int, int]]) -> dict[int, int]:
     """Return the turn of each call in a conversation, from 1, by the call's number.
 
-    `calls` are numbers of calls, each with how many messages of the user it sent. A turn begins
-    with a message of the user. The first message may be that of the test, or be sent with the first
-    call.
+    `calls` are numbers of calls, each with how many messages of the user it sent. The first message
+    may be that of the test, or be sent with the first call.
     """
     turns: dict[int, int] = {}
     turn = 0

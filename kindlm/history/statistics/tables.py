@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate, repeat
@@ -306,21 +306,18 @@ def _interval(means: Sequence[float], pairs: Sequence[Pair]) -> tuple[float, flo
 def _sign_flip(differences: Sequence[Fraction]) -> tuple[float, float]:
     """Return the share of all choices of signs with a sum at most, and at least, the observed one.
 
-    Differences of one size are counted together, the largest sizes first. A second count takes the
-    sizes for which the first has no room. If that has no room either, the sizes after the first
-    count are treated as normal, which is close: more than thirty sizes are left then. So the work
-    is bounded.
+    Differences of one size are counted together, the largest sizes first. The sum of those for
+    which the count has no room, so that the work is bounded, is treated as normal: that is close,
+    since sixteen larger sizes are counted.
     """
     scale = lcm(*(difference.denominator for difference in differences))
     moved = [int(difference * scale) for difference in differences if difference]
     groups = sorted(Counter(map(abs, moved)).items(), reverse=True)
     sums, counted = _count(groups)
-    small = groups[counted:]
-    others, more = _count(small)
-    tail = _normal_tail(small) if more < len(small) else _counted_tail(others)
+    tail = _normal_tail(groups[counted:])
 
     def at_least(least: int) -> float:
-        return min(1.0, sum(share * tail(least - s) for s, share in sums.items()))
+        return min(1.0, fsum(share * tail(least - s) for s, share in sums.items()))
 
     return at_least(-sum(moved)), at_least(sum(moved))
 
@@ -343,15 +340,10 @@ def _count(groups: _Groups) -> tuple[dict[int, float], int]:
     return sums, len(groups)
 
 
-def _counted_tail(sums: Mapping[int, float]) -> _Tail:
-    reached = sorted(sums)
-    # Added up from the end, so that small probabilities keep their digits.
-    chances = list(accumulate((sums[s] for s in reversed(reached)), initial=0.0))
-    return lambda least: chances[len(reached) - bisect_left(reached, least)]
-
-
 def _normal_tail(groups: _Groups) -> _Tail:
     """Return the tail of a normal distribution, corrected for the step between sums."""
+    if not groups:
+        return lambda least: float(least <= 0)
     largest = groups[0][0]
     spread = sqrt(2 * sum(times * (size / largest) ** 2 for size, times in groups))
     highest = sum(size * times for size, times in groups)
