@@ -14,15 +14,14 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from typing import Annotated, Any, BinaryIO, Literal, NamedTuple, Self, TypeVar
+from typing import Annotated, Any, BinaryIO, Literal, NamedTuple, TypeVar
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kindlm import __version__
 from kindlm.events import STREAM_NAME
 from kindlm.strict_json import NotJsonError, explained
-from kindlm.wording import count
 from kindlm_store import RecordedEvent
 from kindlm_store.append import WITHHELD
 from kindlm_store.canonical import canonical_json, hash_text, stored_hash
@@ -66,16 +65,6 @@ class _StreamLine(_LineModel):
     after: Annotated[int | None, Field(ge=1)] = None
     base: HashText | None = None
 
-    @model_validator(mode="after")
-    def _is_whole_or_continues(self) -> Self:
-        if (self.after is None) is not (self.base is None):
-            message = "after and base are there together, or neither"
-            raise ValueError(message)
-        if self.after is not None and self.after > self.events:
-            message = "after is behind the last event"
-            raise ValueError(message)
-        return self
-
 
 class _Header(_LineModel):
     format: Literal["kindlm-events"]
@@ -117,10 +106,7 @@ class Part(NamedTuple):
 
 
 class Export(NamedTuple):
-    """A file as a log for `Merge`, and the beginnings of its partial streams.
-
-    The positions of events and the row ids of texts are their line numbers.
-    """
+    """A file as a log, whose positions are line numbers, and the beginnings of partial streams."""
 
     log: sqlite3.Connection
     begins: Mapping[str, Begin]
@@ -222,8 +208,7 @@ def _shown_hash(log: sqlite3.Connection, stream: str, version: int) -> str:
 def read_export(file: BinaryIO) -> Iterator[Export]:
     """Read a file into a temporary log; its hashes are checked when it is merged.
 
-    Raises:
-        LineError: It is not an export, ends early, or has an invalid line.
+    Raises `LineError` if it is not an export, ends early, or has an invalid line.
     """
     lines = _numbered_lines(file)
     number, first = next(lines, (1, None))
@@ -232,41 +217,41 @@ def read_export(file: BinaryIO) -> Iterator[Export]:
     if (found := first.get("version")) != VERSION:
         raise LineError(1, f"has version {found!r} of the format, this kindlm knows {VERSION}")
     streams = _checked(_Header, first, number).streams
-    begins = {
-        name: Begin(stream.after, stored_hash(stream.base))
-        for name, stream in streams.items()
-        if stream.after is not None and stream.base is not None
-    }
+    begins, following = dict[str, Begin](), dict[str, int]()
     with closing(scratch_log()) as log:
         log.execute("BEGIN")
         for name, stream in streams.items():
+            after, base = stream.after or 0, stream.base
+            if bool(after) is not bool(base) or after > stream.events:
+                raise LineError(1, f"does not say well after which event {name} begins")
+            if base is not None:
+                begins[name] = Begin(after, stored_hash(base))
+            following[name] = after + 1
             log.execute(
                 "INSERT INTO streams (name, version, head, sealed) VALUES (?, ?, ?, ?)",
                 (name, stream.events, stored_hash(stream.head), stream.sealed),
             )
-        left = {name: stream.events - (stream.after or 0) for name, stream in streams.items()}
         for number, value in lines:
             line = _checked(_EventOrText, value, number)
+            event, text = line.event, line.text
             try:
-                if line.event is not None and line.text is None:
-                    event = line.event
-                    if event.stream not in streams:
-                        what = f"is of {event.stream!r}, which the header does not name"
-                        raise LineError(number, what)
-                    next_version = streams[event.stream].events - left[event.stream] + 1
-                    if not left[event.stream] or event.version != next_version:
+                if event is not None and text is None:
+                    # A stream that the header does not name has no next event.
+                    expected = following.get(event.stream)
+                    if event.version != expected or expected > streams[event.stream].events:
                         raise LineError(number, f"is not the next event of {event.stream}")
-                    left[event.stream] -= 1
+                    following[event.stream] += 1
                     _add_event(log, event, number)
-                elif line.text is not None and line.event is None:
-                    _add_text(log, line.text, number)
+                elif text is not None and event is None:
+                    _add_text(log, text, number)
                 else:
                     raise LineError(number, "is neither an event nor a text")
             except UnicodeEncodeError:
                 raise LineError(number, "holds half of a character alone") from None
-        if missing := sum(left.values()):
-            are = "is" if missing == 1 else "are"
-            raise LineError(number, f"is the last one, and {count(missing, 'event')} {are} missing")
+        for name, version in following.items():
+            if version - 1 != (end := streams[name].events):
+                what = f"is the last one, and {name} reaches event {version - 1}, not {end}"
+                raise LineError(number, what)
         log.execute("COMMIT")
         yield Export(log, begins)
 

@@ -163,7 +163,7 @@ CHANGES: dict[str, tuple[Callable[[list[Any]], Any], str]] = {
     ),
     "cut off": (lambda lines: lines.pop(), "is the last one"),
     "an event gone": (lambda lines: lines.remove({"event": event(lines, 2)}), "next event"),
-    "another stream": (lambda lines: event(lines).update(stream="run/x"), "does not name"),
+    "another stream": (lambda lines: event(lines).update(stream="run/x"), "next event"),
     "no stream": (lambda lines: event(lines).update(stream="x/../y"), "stream"),
     "neither": (lambda lines: lines.insert(1, {}), "neither"),
     "both": (lambda lines: lines[-1].update(text=text(lines)), "neither"),
