@@ -62,10 +62,10 @@ SELECT c.body
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """A baseline that is set. `label` may be empty; `set_at` is UTC, ISO 8601.
+    """A baseline that is set; `set_at` is UTC, ISO 8601.
 
-    `here` is whether its runs are in this history; a journal may be merged without them. A group
-    has several `runs`, and `run` is that of its first shard.
+    `here` is whether its runs are in this history; a journal may be merged without them. For a
+    group, `run` is that of its first shard.
     """
 
     project: str
@@ -139,10 +139,7 @@ class BaselineChecks:
         self._change_of = cache(partial(_change_of, db))
 
     def corruption(self, runs: Iterable[str], project: str, suite: str) -> KindlmError | None:
-        """Return why a run, or shards of a group, cannot be the baseline of a suite, or None.
-
-        They must be in this history, unchanged, with the final texts that are compared.
-        """
+        """Return why a run, or shards of a group, cannot be the baseline of a suite, or None."""
         for run in runs:
             named = {"run": run, "project": project, "suite": suite}
             known = self._db.execute(_SUITE, named).fetchone()
@@ -221,10 +218,7 @@ class RecordedBaselines:
         self._runs = cache(self._find)
 
     def run(self, project: str, suite: str) -> Result[str | None]:
-        """Return the active baseline; the run of the first shard for a group.
-
-        The error is BASELINE_CORRUPT if the baseline cannot be used.
-        """
+        """Return the active baseline, for a group its first shard; or BASELINE_CORRUPT."""
         found = self._runs(project, suite)
         return found if isinstance(found, Err) else Ok(next(iter(found.value), None))
 

@@ -46,8 +46,8 @@ class ShardRun:
 class Group:
     """The shards of a run, which are read as one run.
 
-    `shards` are the runs that count, in the order of their indices. Runs in `replaced` do not
-    count, since another run has the same shard.
+    `shards` are the runs that count, by index; those in `replaced` do not, since others have their
+    shard.
     """
 
     name: str
@@ -93,10 +93,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """Part `index` of `count`, from 1, of a group; `group` is None if it has no name.
-
-    `missing` are the parts that are not in the history, `unfinished` those without a finished run.
-    """
+    """Part `index` of `count`, from 1, of a group; `group` is None if it has no name."""
 
     index: int
     count: int
@@ -179,10 +176,7 @@ def _shard_of(run: Run) -> tuple[int, int]:
 
 
 def as_one_run(group: Group, shards: Sequence[Run]) -> Run:
-    """Return a group as a run; fields in which its shards differ are None.
-
-    `duration_ms` is the sum of all shards. A group has no reported verdict.
-    """
+    """Return a group as a run; fields in which its shards differ are None."""
     commit, branch = _agreed((run.git_commit, run.git_branch) for run in shards) or (None, None)
     ended = [run.finished_at for run in shards if run.finished_at is not None]
     whole = group.complete
@@ -313,10 +307,10 @@ def _dealt_in_turn(db: sqlite3.Connection, shards: Sequence[Run]) -> bool:
 def _named_files(
     db: sqlite3.Connection, paths: Mapping[str, frozenset[str]]
 ) -> dict[str, set[str]]:
-    """Return the files of suites that the paths of each run select.
+    """Return the files of suites that the paths of each run select: all, if no path names one.
 
-    If no path is a file of a suite, all its files are selected. If a path is a file and another one
-    is a folder above the suite, that folder is returned, too: it may contain the other files.
+    If a path is a file and another one is a folder above the suite, that folder is returned, too:
+    it may contain the other files.
     """
     found: dict[str, set[str]] = {run: set() for run in paths}
     rows = db.execute(*among(_FILES, list(paths)))

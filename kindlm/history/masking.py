@@ -49,12 +49,8 @@ class Mask:
     """Replaces personal data by excerpts of the same length, so that positions stay valid.
 
     Case is ignored. In a text that was cut, this also replaces the beginning of a found text before
-    the "…".
-
-    Args:
-        replacements: Texts to hide, each with its replacement.
-        lost: Excerpts whose texts were erased, each with the length of its text.
-        is_whole: Whether no text with personal data was erased.
+    the "…". `lost` are excerpts whose texts were erased, each with the length of its text.
+    `is_whole` is whether no text with personal data was erased.
     """
 
     def __init__(
@@ -95,20 +91,14 @@ class Mask:
         return "".join(masked)
 
     def wire_text(self, text: str | None) -> str | None:
-        """Return a text that may be in a wire format, with all personal data replaced.
-
-        If personal data is in pieces or escaped, a note replaces the text.
-        """
+        """Return a text in any format, masked; a note, if personal data is in pieces or escaped."""
         shown = self.text(text)
         if not shown or not self or self._is_clean(shown):
             return shown
         return _BODY_NOT_SHOWN
 
     def body(self, body: str | None, *decoded: Any) -> str | None:
-        """Return the body of an answer as received, or a note if it contains personal data.
-
-        `decoded` are values that were read from the body.
-        """
+        """Return the body of an answer; a note if it, or a value in it, has personal data."""
         if body is None or not self:
             return body
         is_fit = all(self.value(value) == value for value in decoded) and self._is_clean(body)

@@ -24,10 +24,7 @@ _T = TypeVar("_T", bound="DataclassInstance")
 
 
 def value_of(kind: type[_T], row: sqlite3.Row | Mapping[str, Any], /, **read: Any) -> _T:
-    """Return a row as a value of `kind`; `read` has the fields that are not columns as they are.
-
-    If the row has several columns of a name, the first one counts.
-    """
+    """Return a row as a value of `kind`; `read` has the fields that are not columns as they are."""
     return kind(**{name: row[name] for name in _fields(kind) if name not in read}, **read)
 
 
@@ -361,10 +358,7 @@ SELECT r.id, r.mode,
 
 @dataclass(frozen=True, slots=True)
 class Paid:
-    """Costs in US dollars; None without calls, or if no cost is known.
-
-    `unknown` counts the answered calls whose cost is not known.
-    """
+    """Costs in US dollars, None if none is known; `unknown` counts answers of unknown cost."""
 
     agents_usd: float | None = None
     judges_usd: float | None = None

@@ -46,21 +46,11 @@ def read_model_problem(db: sqlite3.Connection) -> KindlmError | None:
         if problem is None:
             continue
         code, hint = ErrorCode.HISTORY_VERSION_MISMATCH, "Compute them: kindlm history rebuild"
-        if state is None:
-            message = (
-                f"The tables of this history have not been computed yet ({name!r} is missing)."
-            )
-        elif state.version != projection.version:
-            newer = state.version > projection.version
-            message = (
-                f"The tables of this history were written by {'a newer' if newer else 'an older'}"
-                f" version of kindlm ({name!r} has version {state.version}, this kindlm reads"
-                f" version {projection.version})."
-            )
-            hint = "Update kindlm." if newer else "Update the tables: kindlm history rebuild"
-        else:
-            code, hint = ErrorCode.UNKNOWN_ERROR, "Compute them anew: kindlm history rebuild"
-            message = f"The tables of {name!r} cannot be read: {problem}."
+        if state is not None and state.version == projection.version:
+            code = ErrorCode.UNKNOWN_ERROR
+        elif state is not None and state.version > projection.version:
+            hint = "Update kindlm."
+        message = f"kindlm cannot read the tables of this history: {name!r} {problem}."
         return KindlmError(code, message, hint)
     return None
 
@@ -96,26 +86,21 @@ _ROWS_OF = {
 
 
 def changed_tables(database: Path, runs: Iterable[str]) -> list[str]:
-    """Return a message for each table that differs from the events of runs.
+    """Return a message for each table that differs from the events of runs, folded again.
 
-    This folds the events of the runs again, as `kindlm history rebuild` does.
-
-    Raises:
-        OpenError: The file cannot be read.
+    Raises `OpenError` if the file cannot be read.
     """
     with closing(open_reader(database)) as stored:
         # One snapshot, since a run may be going on.
         stored.execute("BEGIN")
-        if not_readable := projection_errors(stored, PROJECTIONS):
-            return [f"table {name} {problem}" for name, problem in not_readable.items()]
-        changed = [
+        not_readable = projection_errors(stored, PROJECTIONS)
+        changed = [f"table {name} {problem}" for name, problem in not_readable.items()]
+        changed = changed or [
             f"the {problem.kind} {problem.name} is not the one that kindlm made"
             for problem in schema_problems(stored, PROJECTIONS)
             if problem.projection is not None and problem.kind != "index"
         ]
-        if changed:
-            return changed
-        return [sentence for run in runs for sentence in _changed(stored, run)]
+        return changed or [sentence for run in runs for sentence in _changed(stored, run)]
 
 
 def _changed(stored: sqlite3.Connection, run: str) -> Iterator[str]:
@@ -129,9 +114,7 @@ def _changed(stored: sqlite3.Connection, run: str) -> Iterator[str]:
                     where = _ROWS_OF[table]
                     place = first_difference(stored, computed, table, where, {"run": run})
                     if place is not None:
-                        yield (
-                            f"table {table} is not what the events of run {run} say,"
-                            f" first at {place}"
-                        )
+                        said = f"what the events of run {run} say, first at {place}"
+                        yield f"table {table} is not {said}"
     except (ProjectionError, sqlite3.Error) as error:
         yield f"the tables of run {run} cannot be compared with its events: {error}"

@@ -101,10 +101,7 @@ def read_calls(
 
 
 class RecordedAnswers:
-    """Gives recorded answers to the requests of one execution; a `ports.RecordedAnswers`.
-
-    Subclasses choose among the answers of `calls`.
-    """
+    """Gives recorded answers to the requests of one execution; a `ports.RecordedAnswers`."""
 
     takes_any = False
     """Whether the n-th equal request gets any unused answer, and not only the n-th."""

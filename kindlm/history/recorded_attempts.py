@@ -224,10 +224,7 @@ class RecordedAttempt:
         return PaidBefore(*self._db.execute(_PAID, asked).fetchone())
 
     def body(self, call: int) -> str | None:
-        """Return the body of an answer as received; None if it is not recorded or was purged.
-
-        The body of a replayed answer is recorded with the original call.
-        """
+        """Return the body of an answer as received, by its original call; None if it is gone."""
         stored = self._outcomes.get(call)
         if stored is None:
             return None
@@ -246,10 +243,7 @@ class RecordedAttempt:
         return tools
 
     def request(self, call: int) -> ProviderRequested:
-        """Return the request of a call to a model, with the whole conversation.
-
-        A recorded request has only its new messages, and the number of the call that it continues.
-        """
+        """Return the request of a call to a model, with the conversation that it continues."""
         asked = self._request(call)
         messages, after = tuple(asked.messages), asked.after
         while after:
@@ -264,10 +258,7 @@ class RecordedAttempt:
         return replace(asked, messages=messages)
 
     def model_calls(self) -> list[RecordedModelCall]:
-        """Return the model calls that an agent made, in order.
-
-        Calls whose requests were purged are left out, and calls that continue them.
-        """
+        """Return the model calls that an agent made, in order, whose requests are there."""
         found = list[RecordedModelCall]()
         items: dict[int, tuple[str, ...]] = {}
         is_tried_again = False
@@ -373,8 +364,7 @@ def recorded_executions(
 ) -> list[sqlite3.Row]:
     """Return the repeats of a test and target in a run, the nearest numbers first.
 
-    A row has `id`, `attempt`, `repeat` and `status`. `source` and `source_attempt` are the attempt
-    that held the conversation.
+    `source` and `source_attempt` are the attempt that held the conversation.
     """
     wanted = run, *execution.test, execution.repeat
     return db.execute(_EXECUTIONS, wanted).fetchall()
@@ -390,8 +380,7 @@ def held_conversation(
 ) -> HeldConversation | str:
     """Return the conversation of the same test, target and repeat in a run, or why it has none.
 
-    With a run bound, this function is a `ports.TranscriptSource`. The conversation has an error if
-    texts of it were purged, or the run that held it is not in this history.
+    It has an error if texts of it were purged, or the run that held it is not in this history.
     """
     rows = recorded_executions(db, run, execution)
     found = next((row for row in rows if row["repeat"] == execution.repeat), None)

@@ -10,8 +10,10 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from itertools import takewhile, zip_longest
+from operator import itemgetter
 from typing import Any, NamedTuple, Self
 
 from kindlm.dataclass import dataclass, replace
@@ -37,7 +39,7 @@ from kindlm.ports import Agent, AgentReply, AgentRequest, Asked, ModelReply, Pur
 from kindlm.stored_form import bounded
 from kindlm.suite import RecordedAnswer
 from kindlm.transcript import Message, Role, ToolCall
-from kindlm.wording import around_difference, count, shown
+from kindlm.wording import around_difference, count, listed, shown
 
 # References to the environment, whose values are not recorded.
 _DEFERRED = re.compile("\ufdd0\\{\\{[\\w.]+\\}\\}")
@@ -47,18 +49,12 @@ def is_as_recorded(message: Message, then: str) -> bool:
     """Return whether a message is a recorded text, with any values from the environment."""
     if message.text == then:
         return True
-    if message.written is None:
+    first, *rest = map(re.escape, _DEFERRED.split(message.written or ""))
+    if not rest:
         return False
-    first, *rest = _DEFERRED.split(message.written)
-    if not rest or not then.startswith(first):
-        return False
-    position = len(first)
-    for piece in rest[:-1]:
-        found = then.find(piece, position)
-        if found < 0:
-            return False
-        position = found + len(piece)
-    return then.endswith(rest[-1]) and len(then) - len(rest[-1]) >= position
+    # In an atomic group, only the next occurrence of a piece counts.
+    middle = "".join(f"(?>.*?{piece})" for piece in rest[:-1])
+    return re.fullmatch(f"{first}{middle}.*{rest[-1]}", then, re.DOTALL) is not None
 
 
 def request_differences(
@@ -79,13 +75,10 @@ def request_differences(
             yield f"{what} is {shown(value)}, it was {shown(before)}"
     tools = {tool.name: (tool.description, tool.parameters) for tool in now.tools}
     earlier = {tool["name"]: (tool["description"], tool["parameters"]) for tool in tools_then}
-    for name, tool in {**tools, **earlier}.items():
-        if name not in earlier:
-            yield f"the tool {shown(name)} is new"
-        elif name not in tools:
-            yield f"the tool {shown(name)} is gone"
-        elif tools[name] != tool:
-            yield f"the tool {shown(name)} has a different description"
+    for name in {**tools, **earlier}:
+        if tools.get(name) != earlier.get(name):
+            how = "gone" if name not in tools else "different" if name in earlier else "new"
+            yield f"the tool {shown(name)} is {how}"
     if tools.keys() == earlier.keys() and list(tools) != list(earlier):
         yield "the tools are in a different order"
     yield from _messages(now.messages, then.messages)
@@ -93,8 +86,7 @@ def request_differences(
 
 def text_difference(now: str, then: str) -> str:
     """Return both texts around the first character in which they differ."""
-    new, old = around_difference(now, then)
-    return f"{shown(new)}, it was {shown(old)}"
+    return ", it was ".join(map(shown, around_difference(now, then)))
 
 
 def _messages(now: Sequence[Message], then: Sequence[Message]) -> Iterator[str]:
@@ -134,10 +126,7 @@ def _call(call: ToolCall) -> tuple[Any, ...]:
 
 @dataclass(eq=False)
 class ReplayedRun:
-    """A run whose answers are replayed; `db` is a read-only connection.
-
-    `models` finds the recorded answers of models for an agent that runs again.
-    """
+    """A run whose answers are replayed; `models` finds those for an agent that runs again."""
 
     db: sqlite3.Connection
     id: str
@@ -176,8 +165,7 @@ class ReplayedAnswers(RecordedAnswers):
         """Return the recorded answers for the models of an agent behind the gateway, if any."""
         execution, find = self._execution, self._run.models
         agent = execution.case.agent or execution.suite.suite.agents.get(execution.target)
-        is_behind = find is not None and agent is not None and agent.gateway
-        return find(execution) if find is not None and is_behind else None
+        return find(execution) if find is not None and agent and agent.gateway else None
 
     def tool_results(self) -> Mapping[str, Sequence[RecordedAnswer]]:
         """Return the recorded results of MCP servers' tools, from the nearest repeat."""
@@ -209,10 +197,7 @@ class ReplayedAnswers(RecordedAnswers):
         elif (nearest := self._differences(asked)) is None:
             why = "no similar request was recorded for this test"
         else:
-            more = len(nearest) - _SHOWN_DIFFERENCES
-            why = "; ".join(nearest[:_SHOWN_DIFFERENCES]) + (
-                f"; and {more} more" if more > 0 else ""
-            )
+            why = listed(nearest, _SHOWN_DIFFERENCES)
             why = why or "its stop sequences or its response schema are different"
         judge = "" if asked.purpose is Purpose.TEST else "; ask the judge: --judge live"
         return not_found(
@@ -248,23 +233,18 @@ class ReplayedAnswers(RecordedAnswers):
             for call in calls
             if call.purpose == asked.purpose and call.place.test == self._place.test
         ]
-        found: list[tuple[ProviderRequested, list[dict[str, Any]]]] = []
+        found: list[tuple[bool, int, list[str]]] = []
+        turn = [message.role for message in asked.request.messages].count(Role.ASSISTANT)
         for call in sorted(calls, key=self._distance)[:_NEAREST]:
             attempt = self._attempt(call.execution, call.attempt)
-            try:
-                request = attempt.request(call.call)
-            except PurgedError:
-                continue
-            # A judge has no tools.
-            found.append((request, [] if request.after is None else attempt.tools()))
-        turn = _count_answers(asked.request.messages)
-        same_turn = [each for each in found if _count_answers(each[0].messages) == turn]
-        differing = [list(request_differences(asked, *each)) for each in same_turn or found]
-        return min(differing, key=len, default=None)
-
-
-def _count_answers(messages: Sequence[Message]) -> int:
-    return sum(message.role is Role.ASSISTANT for message in messages)
+            with suppress(PurgedError):
+                then = attempt.request(call.call)
+                # A judge has no tools.
+                tools = [] if then.after is None else attempt.tools()
+                differences = list(request_differences(asked, then, tools))
+                turn_then = [message.role for message in then.messages].count(Role.ASSISTANT)
+                found.append((turn_then != turn, len(differences), differences))
+        return min(found, key=itemgetter(0, 1))[2] if found else None
 
 
 def as_repeat(then: int, now: int) -> str:
@@ -273,10 +253,7 @@ def as_repeat(then: int, now: int) -> str:
 
 
 class _Held(NamedTuple):
-    """A recorded conversation with an agent.
-
-    `exchanges` are the user's messages, each with the number of the last call for it.
-    """
+    """A conversation with an agent: the user's messages, each with the last call for it."""
 
     repeat: int
     attempt: RecordedAttempt
@@ -320,11 +297,11 @@ class ReplayedAgent:
             (user for user, _ in held.exchanges),
             strict=False,
         )
-        same = takewhile(
-            lambda both: is_as_recorded(Message(Role.USER, both[0], written=both[1]), both[2]),
-            texts,
+        same = (
+            is_as_recorded(Message(Role.USER, text, written=template), then)
+            for text, template, then in texts
         )
-        return len(list(same))
+        return sum(takewhile(bool, same))
 
     async def __aenter__(self) -> Self:
         """Return the agent; there is nothing to open."""

@@ -72,10 +72,7 @@ class JudgedCriterion(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReviewedExecution:
-    """An execution that people reviewed, with the verdicts of judges.
-
-    `checks_failed` is set if a check other than a judge failed or could not be decided.
-    """
+    """A reviewed execution, with the verdicts of judges, and whether another check did not pass."""
 
     execution: ExecutionView
     reviews: tuple[ReviewView, ...]
@@ -110,8 +107,8 @@ class Trust(StrEnum):
 class Agreement:
     """How often a judge and people agree on executions.
 
-    `judge` is the model of the judge, "" if it is unknown, None if people are compared with the
-    recorded verdicts. `criterion` is None if all criteria of the judge count together.
+    `judge` is the model, "" if it is unknown, None if people are compared with the recorded
+    verdicts. `criterion` is None if all criteria of the judge count together.
     """
 
     both_passed: int
@@ -161,10 +158,7 @@ class Agreement:
 
     @property
     def needed(self) -> int | None:
-        """How many more reviews like these would decide `trust`.
-
-        None if there is no kappa, or if 500 reviews would not decide it.
-        """
+        """How many more reviews like these would decide `trust`; None if 500 would not."""
         for total in range(self.reviews, _MOST_REVIEWS + 1):
             if _trust(self._interval_of(total)) is not Trust.UNDECIDED:
                 return total - self.reviews
@@ -202,11 +196,9 @@ def _trust(interval: tuple[float, float] | None) -> Trust:
 class PeopleAndJudges:
     """The comparison of all reviews.
 
-    `verdicts` compares people with the recorded verdicts of whole executions, `judges` with each
-    judge, `criteria` with each criterion of each judge. `disagreements` are the executions whose
-    recorded verdict differs from that of people; reviewers are evenly `divided` on others.
-    `errored` counts executions without a recorded verdict, `left_out` those that a judge graded but
-    no figure of a judge includes.
+    `verdicts` compares people with the recorded verdicts of whole executions. Reviewers are evenly
+    `divided` on some. `errored` counts executions without a recorded verdict, `left_out` those that
+    a judge graded but no figure of a judge includes.
     """
 
     reviewed: int
@@ -225,8 +217,7 @@ def reviewed_executions(
 ) -> list[ReviewedExecution]:
     """Return the executions that people reviewed, in the order in which they ran.
 
-    They are of a `run`, of suites with the name `suite`, and of runs that began at `since` (UTC,
-    ISO 8601) or later, as far as these are given.
+    They are of runs that began at `since` (UTC, ISO 8601) or later, as far as it is given.
     """
     wanted = {"run": run, "suite": suite, "since": since}
     verdict = {Outcome.PASSED: True, Outcome.FAILED: False}

@@ -85,9 +85,8 @@ class GateThen(NamedTuple):
 class TestView:
     """A test (case x target) over its repeats; in a stopped run, it may have none.
 
-    `latency_ms` is the mean of its executions; `cost_usd` the sum, None if a part is unknown.
-    `passed_later` counts executions that passed when they were run again. `scores` are its weighted
-    scores, if these have limits. `confidence` is that of displayed intervals.
+    `latency_ms` is a mean, `cost_usd` a sum, None if a part is unknown. `passed_later` counts
+    executions that passed when they were run again. `confidence` is that of displayed intervals.
     """
 
     __test__ = False  # not a pytest class
@@ -194,8 +193,7 @@ class ReviewView:
 class ToolCallView:
     """A tool call with its result; `call` is the number of the call to the model that asked for it.
 
-    `problems` are messages, such as about arguments that break the tool's schema. `called_at` is
-    UTC, ISO 8601; None if an agent reported the call with its answer.
+    `problems` are messages. `called_at` is UTC, ISO 8601; None if reported with the answer.
     """
 
     attempt: int
@@ -238,9 +236,8 @@ class SpanView:
 class CallView:
     """A call to a model or an agent, with its new messages and its answer.
 
-    If another call supplied the answer, `recorded_in` names that call, and `cost_then_usd` is its
-    cost. `after` is the number of the call whose answer this call continues; None or 0 for the
-    first.
+    If another call supplied the answer, `recorded_in` names it, and `cost_then_usd` is its cost.
+    `after` is the number of the call whose answer this call continues; None or 0 for the first.
     """
 
     attempt: int

@@ -141,9 +141,8 @@ def find_run_or_group(
 ) -> Result[Side]:
     """Return the run or group that a user names.
 
-    The name of a group means the group, a label that several of its shards have, and `latest` if
-    the latest run is one of several shards. Shards of different plans or projects are an error; in
-    that case, `latest` is the latest run alone.
+    A label that several shards of a group have means the group, and so does `latest` if the latest
+    run is one of several shards, and the group is in order.
     """
     if wanted != "latest" and _WORD.fullmatch(wanted):
         return _Words(db, revision).find(wanted)
@@ -206,8 +205,7 @@ def find_changed(
 ) -> Result[Side]:
     """Return the run to compare with a branch: the named one, else the newest of another branch.
 
-    If the branch itself is checked out (`here`), it is the newest run of all. Otherwise, a newer
-    run of the branch may have come from a colleague or from CI.
+    If the branch itself is checked out (`here`), it is the newest run of all.
     """
     words = _Words(db, revision)
     if wanted is None and here != branch:
@@ -220,8 +218,7 @@ def find_changed(
 def newest_of_branch(db: sqlite3.Connection, branch: str, after: Side) -> Result[Side] | None:
     """Return the newest run or group of a branch that has a suite of `after`; None without one.
 
-    Runs with uncommitted changes, which do not show the state of the branch, count only if there
-    is no other.
+    Runs with uncommitted changes count only if there is no other.
     """
     words = _Words(db)
     own = _read(db, _run_of(after))
@@ -376,10 +373,7 @@ class _Words:
     def counted(
         self, of: str | None = None, part: str | None = None, until: str | None = None
     ) -> Iterator[_Counted]:
-        """Yield the finished runs that words count, the newest first.
-
-        Only runs with a suite of the run `of` count, and with a `part`, only that part of groups.
-        """
+        """Yield the finished runs that words count: with suites of `of`, and of the same part."""
         groups = {} if part else _groups_here(self.db)
         for run in runs(self.db, RunFilter(completed=True, tested_like=of, until=until)):
             group = _group_of(run)

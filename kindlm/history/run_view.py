@@ -54,8 +54,7 @@ from kindlm.strict_json import read_arguments, read_json
 class RunView:
     """Reads a run from the tables, or a group of shards as one run.
 
-    `db` is a read-only connection. `id` is the id of the run, or the name of the group; `runs` are
-    the ids of the runs that are read.
+    `db` is a read-only connection. `id` is the id of the run, or the name of the group.
     """
 
     def __init__(self, db: sqlite3.Connection, run: str | Group) -> None:
@@ -94,10 +93,7 @@ class RunView:
 
     @cached_property
     def suite_rows(self) -> list[tuple[sqlite3.Row, list[sqlite3.Row]]]:
-        """Each suite: its row, and its rows in all shards.
-
-        If a shard could not load the suite, that row counts.
-        """
+        """Each suite: the row that counts, of a shard that failed to load it; and all its rows."""
         suites = groupby(self.ask(queries.SUITES), key=itemgetter("ordinal"))
         found = (list(rows) for _, rows in suites)
         return [(next((row for row in rows if row["error_code"]), rows[0]), rows) for rows in found]
@@ -174,10 +170,7 @@ class RunView:
 
     @property
     def fulfilled(self) -> bool:
-        """The verdict by today's rules: every suite passes, and something was tested.
-
-        A shard may have no tests.
-        """
+        """The verdict by today's rules: every suite passes, and something was tested."""
         had_nothing = self.info.shard is not None and self.info.planned == 0
         tested = had_nothing or any(suite.executions.tested for suite in self.suites)
         return self.complete and tested and all(suite.passed for suite in self.suites)
@@ -199,10 +192,7 @@ class RunView:
 
     @property
     def status(self) -> str:
-        """The verdict of a finished run, passed or failed; otherwise its state.
-
-        The states are interrupted, aborted, running and killed, and incomplete for a group.
-        """
+        """The verdict of a finished run, passed or failed; otherwise its state."""
         if self.info.ended == "finished":
             return "passed" if self.passed else "failed"
         return state_of(self.db, self.id, self.info.ended)
@@ -267,18 +257,12 @@ class RunView:
         return None if row is None else execution_of(row)
 
     def repeats(self, execution: ExecutionView) -> list[sqlite3.Row]:
-        """Return the repeats of the test of an execution on its target, including itself.
-
-        A row has `id`, `repeat` and `status`, which is null if it never finished.
-        """
+        """Return the repeats of the test of an execution: rows of `id`, `repeat` and `status`."""
         key = (execution.suite_id, execution.test, execution.target)
         return self.db.execute(queries.REPEATS, key).fetchall()
 
     def attempts(self, execution: ExecutionView) -> list[AttemptView]:
-        """Return the attempts at an execution that ended; the last one is its current state.
-
-        Attempts that were cut off when the process ended are absent.
-        """
+        """Return the attempts at an execution that ended; the last one is its current state."""
         earlier: Iterable[sqlite3.Row] = ()
         if execution.attempt > 1:
             earlier = self.db.execute(queries.RETRIED_ATTEMPTS, (execution.id,))

@@ -149,10 +149,7 @@ def runs(db: sqlite3.Connection, wanted: RunFilter) -> Iterator[Run]:
 
 @dataclass(frozen=True, slots=True)
 class RunFigures:
-    """The results of a run: executions, gates as reported when it ended, and costs.
-
-    `gates_tacit` counts passed gates that no suite sets.
-    """
+    """The results of a run; `gates_tacit` counts passed gates that no suite sets."""
 
     executions: StatusCounts
     gates_passed: int
@@ -193,10 +190,7 @@ def read_figures(db: sqlite3.Connection, listed: Sequence[Run]) -> dict[str, Run
 
 
 def state_of(db: sqlite3.Connection, run: str, ended: str | None) -> str:
-    """Return the state of a run: finished, interrupted, aborted, running or killed.
-
-    `ended` is the recorded state, which is None while the run goes on and after it was killed.
-    """
+    """Return the state of a run: `ended`, as recorded, else running or killed."""
     if ended is not None:
         return ended
     return "killed" if held_lock(db, run) is None else "running"
@@ -233,10 +227,7 @@ SELECT c.id, r.mode FROM chain c LEFT JOIN runs r ON r.id = c.id ORDER BY c.step
 
 
 def sources_of(db: sqlite3.Connection, run: str) -> dict[str, str | None]:
-    """Return a run and its sources, the nearest first, with their modes.
-
-    The mode of a run that is not in this history is None.
-    """
+    """Return a run and its sources, the nearest first, with their modes; None for a missing run."""
     return dict(db.execute(_SOURCES, (run,)).fetchall())
 
 

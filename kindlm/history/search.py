@@ -73,11 +73,7 @@ def index_file(history: Path) -> Path:
 
 
 def remove_index(history: Path) -> None:
-    """Remove the index, after texts were erased from the history.
-
-    Raises:
-        OSError: It cannot be removed.
-    """
+    """Remove the index, after texts were erased from the history; raise `OSError` if that fails."""
     if any(file.exists() for file in _files(history)):
         # A process that is indexing releases the lock after each step.
         with _locked(history):
@@ -353,8 +349,7 @@ class TooLongError(Exception):
 class Finding:
     """A matching text, the latest execution that contains it, and the number of such executions.
 
-    `excerpt` is in pieces, each with whether it matches. No piece matches if all matches are masked
-    personal data.
+    `excerpt` is in pieces, each with whether it matches; masked personal data does not.
     """
 
     kind: Kind

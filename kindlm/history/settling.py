@@ -35,8 +35,7 @@ from kindlm.plan import QualifiedName
 class AddedRepeats:
     """The repeats added to a test that ended, and the number of the `last` that began.
 
-    `checks` has the checks of each of these repeats, as `read_checks` reads them, and whether the
-    repeat errored.
+    `checks` has their checks, for `read_checks`, each with whether the repeat errored.
     """
 
     counts: tuple[Counts, ...] = ()
@@ -64,10 +63,7 @@ class AddedRepeats:
 def read_added(
     db: sqlite3.Connection, runs: Sequence[str], attempts: Attempts
 ) -> dict[QualifiedName, AddedRepeats]:
-    """Return the repeats added to tests of a run, or of the shards of a group.
-
-    Tests without added repeats are absent. `attempts` are those by which the runs are compared.
-    """
+    """Return the repeats added to tests of a run, or of the shards of a group."""
     found: dict[QualifiedName, AddedRepeats] = {}
     # CROSS JOIN makes SQLite begin with the few runs.
     query = f"""

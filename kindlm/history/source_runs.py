@@ -37,10 +37,9 @@ SELECT s.project, s.name, p.test, p.target, p.selected, p.skip, p.repeat AS plan
 
 @dataclass(frozen=True, slots=True)
 class SourceTest:
-    """A test as the run defined it.
+    """A test as the run defined it, with the numbers of its repeats.
 
-    `planned` and `ended` are the numbers of its repeats. `first` are the messages that a
-    conversation began with, by role; {} if they were purged.
+    `first` are the messages that a conversation began with, by role; {} if they were purged.
     """
 
     selected: bool
@@ -63,9 +62,8 @@ class SourceSuite:
 class SourceRun:
     """A run that another run can be derived from.
 
-    `state` is how it ended, `passed` the reported verdict. `is_whole` is false for repeats that
-    `kindlm settle` added to another run. `compat` is the program by whose rules its cases were
-    judged, None for kindlm. `paths` are the requested paths, relative to the project's folder.
+    `passed` is the reported verdict. `is_whole` is false for repeats that `kindlm settle` added to
+    another run. `compat` is the program by whose rules its cases were judged, None for kindlm.
     """
 
     id: str

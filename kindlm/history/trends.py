@@ -53,10 +53,7 @@ _DIFFERING = _VERDICTS + " GROUP BY e.test, e.target HAVING differ ORDER BY min(
 
 
 class ScoreStatistics(NamedTuple):
-    """The weighted scores of repeats, 0 to 1.
-
-    `std_dev` (of a sample) and the interval of the mean are None for fewer than two scores.
-    """
+    """The weighted scores of repeats, 0 to 1; no deviation and interval for fewer than two."""
 
     n: int
     mean: float
@@ -68,8 +65,7 @@ class ScoreStatistics(NamedTuple):
 class RepeatStatistics:
     """The statistics of a test over its `n` repeats that were tested; errored ones did not pass.
 
-    `interval` contains the pass rate with `confidence`. `pass_at` and `pass_hat` are pass@k and
-    pass^k for k from 1 to n.
+    `interval` contains the pass rate with `confidence`. pass@k and pass^k are for k from 1 to n.
     """
 
     passed: int
@@ -98,10 +94,7 @@ def repeat_statistics(db: sqlite3.Connection, test: TestView) -> RepeatStatistic
 
 
 class TwoVerdicts(NamedTuple):
-    """How many of `n` executions of a test pass by the rules of EvalView, and by those of kindlm.
-
-    `differ` counts those on which the two disagree.
-    """
+    """How many executions pass by the rules of EvalView, by those of kindlm, and only by one."""
 
     test: str
     target: str
@@ -189,9 +182,8 @@ class TrendPoint:
     """The results of a test in one run.
 
     `judge` is the mean over its criteria of their mean score, `weighted` the mean of its weighted
-    scores. `cost_usd` is None if a part is unknown. `own` counts the executions with answers that
-    are not from the history. Of these, `passed_later` counts those that passed only when they were
-    run again. `changes` are the differences from the run before, in words.
+    scores. `own` counts the executions with answers that are not from the history. Of these,
+    `passed_later` counts those that passed only when they were run again.
     """
 
     run: Run

@@ -172,8 +172,8 @@ def suite_passes(
 ) -> bool:
     """Return whether a suite passes.
 
-    All gates must pass, and no execution may have errored. No test may fail, unless a pass rate
-    that the user wrote decides (`rate_decides`).
+    No gate may fail, and no execution may have errored. No test may fail, unless a pass rate that
+    the user wrote decides.
     """
     if executions.errored or not all(gate.passed for gate in gates):
         return False

@@ -28,10 +28,7 @@ def new_run_id() -> str:
 
 
 def new_journal() -> str:
-    """Return the name of a journal stream of this process alone.
-
-    Journals of several processes, on one machine or many, never claim the same version.
-    """
+    """Return the name of a journal stream of this process alone, on any machine."""
     return f"journal/{secrets.token_hex(10)}"
 
 
@@ -41,11 +38,7 @@ def files_of(database: Path) -> list[Path]:
 
 
 def make_folder(database: Path) -> None:
-    """Make the folder of a history if it does not exist.
-
-    A `.kindlm` folder is kept out of version control, so that recorded conversations are not
-    committed by accident.
-    """
+    """Make the folder of a history; keep a new `.kindlm` folder out of version control."""
     folder = database.parent
     if folder.exists():
         return
@@ -64,8 +57,7 @@ def project_secrets(root: Path) -> set[str]:
 def open_log(database: Path, secret: set[str] | None = None) -> EventLog:
     """Open the log, and remove what is `secret` from everything that is written.
 
-    By default, these are the secrets of the environment. Raises `OpenError` if the log cannot be
-    opened.
+    By default, these are the secrets of the environment. Raises `OpenError`.
     """
     make_folder(database)
     redact = Redactor(secret_values(os.environ, ()) if secret is None else secret)

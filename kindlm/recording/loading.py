@@ -38,10 +38,9 @@ if TYPE_CHECKING:
 class Loaded:
     """The suites at the paths, those that can run and those that cannot, with all diagnostics.
 
-    `files` are the named or found files. `folders` are their folders, in order, whose `.env` files
-    belong to the run. `referenced` are files that the suites refer to, existing or not. `ignored`
-    are YAML files that look like tests but are not. `unnamed` are tests, by path of the suite and
-    name, in files that were not named but belong to a suite with a named file.
+    The `.env` files of `folders`, in order, belong to the run. `referenced` are files that the
+    suites refer to, existing or not. `ignored` are YAML files that look like tests but are not.
+    `unnamed` are tests, by path of the suite and name, in other files of a suite with a named file.
     """
 
     suites: tuple[Suite, ...]
@@ -75,8 +74,7 @@ def load_paths(
 
     With `strict`, unknown keys are errors in all formats, and so are tests and checks that never
     fail, and files in a folder that look like tests but are not. With `compat`, EvalView cases pass
-    and fail as they do in EvalView. `is_run` is False if recorded conversations are used; then,
-    keys for agents may be missing.
+    and fail as they do in EvalView. Unless it `is_run`, keys for agents may be missing.
     """
     found = _found_in(paths)
     if isinstance(found, Err):
@@ -297,10 +295,7 @@ def _warnings(
 
 
 def _project_warnings(root: Path, environ: Mapping[str, str]) -> Iterator[Diagnostic]:
-    """Yield the mistakes in kindlm.toml as warnings; to scenarios, they are errors.
-
-    Other tests need only some of its keys, and none of the variables of its agent.
-    """
+    """Yield the mistakes in kindlm.toml as warnings; to scenarios, they are errors."""
     if not configuration_file(root).is_file():
         return
     from kindlm.scenarios.configuration import load_configuration

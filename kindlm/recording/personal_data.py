@@ -70,7 +70,7 @@ class PersonalData:
     """Hides matches of patterns for personal data; a pattern that does not compile is ignored.
 
     Texts for which the patterns take too long are not recorded. After the first of them, each
-    further text gets less time. `given_up` is called once, with the pattern that ran out of time.
+    further text gets less time. `given_up` is called with the pattern that ran out of time.
     """
 
     def __init__(
@@ -105,10 +105,6 @@ class PersonalData:
         return "…".join((*before, pieces[-1]))
 
     def _hide_value(self, value: Any, key: str = "", *, is_wire: bool = False) -> Any:
-        """Return the value of an event's `key` without personal data.
-
-        `is_wire` applies to events with `_BODIES`.
-        """
         hide = self.hide_in_excerpt if key in _CUT_OFF else self.hide
         match value:
             case Text(body):

@@ -142,10 +142,7 @@ def tests_folder(root: Path) -> str:
 
 
 def configured_tests(root: Path) -> Path | None:
-    """Return the tests folder of a project with kindlm.toml or `[tool.kindlm]`.
-
-    Return None for a project without either, or without the default folder.
-    """
+    """Return the tests folder of a project with kindlm.toml or `[tool.kindlm]`, or None."""
     table = _configuration(root)
     if isinstance(table, Ok) and not table.value and not (root / "kindlm.toml").is_file():
         return None
@@ -348,10 +345,7 @@ def commit_of(folder: Path, revision: str) -> str | None:
 
 
 def remote_name(folder: Path) -> str | None:
-    """Return the name of the repository that a folder's repository was cloned from, or None.
-
-    It is the end of the path alone: the rest of a URL may hold credentials.
-    """
+    """Return the name of the repository that a folder's repository was cloned from, or None."""
     url = _git(folder, "config", "--get", "remote.origin.url") or ""
     path = re.split(r"[?#]", _SCHEME_AND_HOST.sub("", url))[0] if "://" in url else url
     return re.split(r"[/:]", path.rstrip("/"))[-1].removesuffix(".git") or None

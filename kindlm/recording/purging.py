@@ -46,12 +46,7 @@ SELECT substr(stream, 5) AS run, max(at) AS at
 
 
 class OlderRuns(NamedTuple):
-    """The ids of runs that began before a moment, the oldest first.
-
-    Attributes:
-        ended: Runs that no process records.
-        going_on: Runs that are being recorded on this machine.
-    """
+    """The ids of runs that began before a moment, the oldest first; some may be going on."""
 
     ended: list[str]
     going_on: list[str]
@@ -66,12 +61,7 @@ def runs_before(db: sqlite3.Connection, before: str) -> OlderRuns:
 
 
 class PurgedStreams(NamedTuple):
-    """The arguments of `find_erasable`.
-
-    Attributes:
-        chosen: The streams of the runs to purge, and the journals with notes on them.
-        forgotten: By stream, when it was purged before (UTC, ISO 8601).
-    """
+    """The arguments of `find_erasable`: streams to purge, and when others were purged."""
 
     chosen: list[str]
     forgotten: dict[str, str]
@@ -122,9 +112,7 @@ def erase(
 ) -> Erased:
     """Erase the given content for good. Record who erased it, and of which runs.
 
-    Raises:
-        LockHeldError: One of the runs is being recorded.
-        OpenError: The file cannot be written.
+    Raises `LockHeldError` while one of the runs is being recorded, and `OpenError`.
     """
 
     def record(refs: list[str]) -> Append:

@@ -80,11 +80,7 @@ _MAX_WARNINGS = 5
 def with_recorded_answers(
     planned: PlannedSuite, db: sqlite3.Connection, warn: Callable[[Diagnostic], None]
 ) -> Result[Suite]:
-    """Return the suite with its cassettes filled, or the error of one that names no run.
-
-    Tests that are skipped, not selected, or run on agents only need no cassette. The user gets
-    warnings about empty cassettes.
-    """
+    """Return the suite with its cassettes filled, or the error of one that names no run."""
     suite = planned.suite
     runs: dict[str, Result[str]] = {}
     cases: list[Case] = []
@@ -137,11 +133,7 @@ def cassette_runs(planned: PlannedSuite, db: sqlite3.Connection) -> list[str]:
 
 
 def _run_of(db: sqlite3.Connection, wanted: str, suite: Suite) -> Result[str]:
-    """Return the run that a cassette names, if it has executed tests of the suite.
-
-    `latest` is the newest of them that has finished. Of several runs with one label, the newest
-    counts.
-    """
+    """Return the newest run of an id or label, or `latest`, that executed tests of the suite."""
     named = {"run": wanted, "project": suite.project, "suite": suite.name}
     found = db.execute(_RUN, named).fetchone()
     if found is None and wanted != "latest":
@@ -195,8 +187,7 @@ def _unreadable(tool: SimulatedTool, case: Case, error: KindlmError) -> KindlmEr
 class ReplayedGateway:
     """Answers model calls of agents from an earlier run while the agents' code runs again.
 
-    The gateway calls it instead of a provider. With `masks_times`, requests that differ only in
-    times and UUIDs count as the same.
+    With `masks_times`, requests that differ only in times and UUIDs count as the same.
     """
 
     def __init__(self, db: sqlite3.Connection, run: str, *, masks_times: bool) -> None:
@@ -207,10 +198,7 @@ class ReplayedGateway:
         self._open: WeakValueDictionary[str, RecordedModels] = WeakValueDictionary()
 
     def models(self, execution: Execution) -> RecordedModels | None:
-        """Return the answers for a new attempt at an execution; None if none were recorded.
-
-        They are those of the same repeat, or of the nearest one.
-        """
+        """Return the answers of the nearest repeat; None if none were recorded."""
         from kindlm.gateway.replay import RecordedModels  # only replays of agents need this import
 
         for row in recorded_executions(self._db, self._run, execution):
@@ -244,10 +232,7 @@ def recorded_sources(
     db: sqlite3.Connection,
     gateway: ReplayedGateway | None = None,
 ) -> tuple[TranscriptSource | None, AnswerSource | None]:
-    """Return the sources of conversations and answers; None means a live run.
-
-    `run` is the run that is requested. The `gateway` answers agents whose code runs again.
-    """
+    """Return the sources of conversations and answers for the run `run`; None means a live run."""
     derived = request.derived
     if derived is None:
         earlier = cache(partial(earlier_runs, db, run))
@@ -264,10 +249,7 @@ def recorded_sources(
 def embedder(
     derived: Derived | None, environ: Mapping[str, str], suite: Suite, target: str
 ) -> Result[Embedder]:
-    """Find the embedder for a suite; vectors are not recorded, so they are computed again.
-
-    If no target may be called, only a local model is available.
-    """
+    """Find the embedder for a suite; only a local one if no target may be called."""
     if derived is None or derived.asks_judges:
         return find_embedder(suite, target, environ=environ)
     local = find_embedder(replace(suite, providers={}), target, environ=environ)

@@ -122,11 +122,7 @@ class RunRecorder:
         return RunRecorder(outbox.log, outbox.stream, subject, outbox)
 
     def record(self, payload: Payload) -> None:
-        """Hand an event to the log.
-
-        Raises:
-            ValueError: It cannot be stored.
-        """
+        """Hand an event to the log; raise `ValueError` if it cannot be stored."""
         if isinstance(payload, ExecutionStarted):
             self._suite = payload.suite
         suite = payload.ordinal if isinstance(payload, SuiteStarted) else self._suite
@@ -149,10 +145,7 @@ class RunRecorder:
             loop.call_soon(outbox.flush)
 
     async def durable(self) -> None:
-        """Return when all recorded events are on disk; wait while the log is behind.
-
-        Raises `WriteFailedError` if writing to the disk failed.
-        """
+        """Return when all recorded events are on disk; raise `WriteFailedError` if that failed."""
         outbox = self._outbox
         if outbox.waiting:
             # Further events of this turn go to the log together with it.

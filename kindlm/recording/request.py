@@ -42,8 +42,7 @@ class Derived:
 
     A rescored run checks the recorded conversations again; a replayed run gives its targets'
     recorded answers again. `asks_judges` says whether judges get questions that the record does not
-    answer. `repeats` are the planned repeat numbers of each test; None: all of every test. A run
-    made from one with `lacking` executions is as incomplete as that one. With `masks_times`,
+    answer. `repeats` are the planned repeat numbers of each test; None: all. With `masks_times`,
     requests of agents that differ only in times and UUIDs count as equal.
     """
 
@@ -60,8 +59,7 @@ class Settling:
     """How to add repeats to the tests of the run `run`, round by round.
 
     `next_round` returns the next repeats for the tests of a plan, from everything recorded so far,
-    or None at the end; it also gets the stop of the run. `baselines` are those of the suites in
-    that run.
+    or None at the end. `baselines` are those of the suites in that run.
     """
 
     run: str

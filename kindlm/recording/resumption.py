@@ -25,6 +25,7 @@ from kindlm.recording.project import commit_of
 from kindlm.recording.request import RunRequest, SkippedSuite
 from kindlm.recording.serving import Served
 from kindlm.recording.session_events import planned_tests
+from kindlm.wording import listed
 from kindlm_store import unreadable_wal
 
 _UNFINISHED = """
@@ -74,9 +75,8 @@ _RESUMED_BY = {
 class Unfinished:
     """The record of a run that can be resumed, unless it `is_finished`.
 
-    `planned` is the number of its executions. `started` are its suites as they last started, by
-    ordinal, in the order of their first starts; `skipped` are those that never started.
-    `duration_ms` is the total time of its sessions.
+    `started` are its suites as they last started, by ordinal, in the order of their first starts;
+    `skipped` are those that never started. `duration_ms` is the total time of its sessions.
     """
 
     run: str
@@ -139,24 +139,16 @@ def find_unfinished(
 
 
 def _latest_unfinished(db: sqlite3.Connection, mode: str, paths: Sequence[str]) -> Result[str]:
-    file = db.execute("PRAGMA database_list").fetchone()[2]
-    by_others = None
-    found: list[str] = []
     unfinished = [run for (run,) in db.execute(_UNFINISHED, (mode,))]
+    options = options_of(db, *unfinished)
+    own = [run for run in unfinished if options[run].get("runner") is None]
     if paths:
-        options = options_of(db, *unfinished)
-        unfinished.sort(key=lambda run: options.get(run, {}).get("paths") != [*paths])
-    for run in unfinished:
-        if (runner := runner_of(db, run)) is not None:
-            by_others = by_others or _run_by(run, runner)
-        elif state_of(db, run, None) == "running":
-            found.append(run)
-        else:
-            return Ok(run)
-    if found:
-        return Ok(found[0])
-    if by_others is not None:
-        return by_others
+        own.sort(key=lambda run: options[run].get("paths") != [*paths])
+    if own:
+        return Ok(next((run for run in own if state_of(db, run, None) != "running"), own[0]))
+    if unfinished:
+        return _run_by(unfinished[0], options[unfinished[0]]["runner"])
+    file = db.execute("PRAGMA database_list").fetchone()[2]
     if (wal := unreadable_wal(Path(file))) is not None:
         message = f"The write-ahead log {wal} cannot be read"
         message += ": the latest records may be lost with it."
@@ -212,19 +204,15 @@ def read_unfinished(db: sqlite3.Connection, run: str) -> Unfinished:
 
 def read_earlier(db: sqlite3.Connection, run: str) -> Earlier:
     """Return which executions of a run are recorded, and what they cost."""
-    finished: set[str] = set()
-    attempts: dict[str, int] = {}
-    reruns: dict[str, int] = {}
-    for number, attempt, status, again in db.execute(_EXECUTIONS, (run,)):
-        if status is None:
-            attempts[str(number)] = attempt
-            reruns[str(number)] = again
-        else:
-            finished.add(str(number))
+    rows = db.execute(_EXECUTIONS, (run,)).fetchall()
     paid = db.execute(_SPENT, (run,)).fetchall()
-    spent = {ordinal: usd for ordinal, usd, _ in paid}
-    unknown = sum(int(unknown) for *_, unknown in paid)
-    return Earlier(frozenset(finished), attempts, reruns, spent, unknown)
+    return Earlier(
+        frozenset(str(number) for number, _, status, _ in rows if status is not None),
+        {str(number): attempt for number, attempt, status, _ in rows if status is None},
+        {str(number): again for number, _, status, again in rows if status is None},
+        {ordinal: usd for ordinal, usd, _ in paid},
+        sum(int(unknown) for *_, unknown in paid),
+    )
 
 
 def _ms_between(first: str, last: str) -> float:
@@ -294,18 +282,18 @@ def _identity(test: PlannedTest) -> tuple[str, str, bool, bool, int]:
 
 
 def _differences(now: Sequence[PlannedTest], then: Sequence[PlannedTest]) -> list[str]:
-    named_now = {(test.name, test.target) for test in now}
-    named_then = {(test.name, test.target) for test in then}
-    new, gone = sorted(named_now - named_then), sorted(named_then - named_now)
-    differences = [f"{name!r} on {target!r} is new" for name, target in new]
-    differences += [f"{name!r} on {target!r} is gone" for name, target in gone]
+    new, old = ({(test.name, test.target) for test in tests} for tests in (now, then))
+    differences = [
+        f"{name!r} on {target!r} is {how}"
+        for how, found in (("new", new - old), ("gone", old - new))
+        for name, target in sorted(found)
+    ]
     return differences or ["their order, selection, repeats or skips differ"]
 
 
 def _refused(run: str, what: str, differences: Sequence[str]) -> Err:
-    more = f"; and {len(differences) - 5} more" if len(differences) > 5 else ""
     return _invalid(
-        f"Run {run} cannot be resumed: {what} ({'; '.join(differences[:5])}{more}).",
+        f"Run {run} cannot be resumed: {what} ({listed(differences, 5)}).",
         "Restore the files, or start a new run: kindlm test",
     )
 
@@ -325,16 +313,15 @@ def lost_suite(served: Served, request: RunRequest, before: Unfinished) -> Skipp
     if request.derived is not None:
         return None  # No target is called.
     left = {
-        (each.suite.ordinal, each.target): each.suite.suite
+        (each.suite.ordinal, model.provider): each.suite.suite
         for each in served.plan
         if each.id not in before.earlier.finished
         and each.suite.ordinal in before.started
         and not each.case.skip
+        and (model := each.suite.suite.models.get(each.target)) is not None
     }
-    for (_, target), suite in left.items():
-        model = suite.models.get(target)
-        if model is not None:
-            usable = check_settings(suite.providers[model.provider], request.environ)
-            if isinstance(usable, Err):
-                return SkippedSuite(suite.name, suite.path, 0, usable.error)
+    for (_, provider), suite in left.items():
+        usable = check_settings(suite.providers[provider], request.environ)
+        if isinstance(usable, Err):
+            return SkippedSuite(suite.name, suite.path, 0, usable.error)
     return None

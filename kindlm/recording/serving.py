@@ -21,7 +21,7 @@ from kindlm.history.runs import sources_of
 from kindlm.plan import Plan, PlannedSuite, make_plan, plan_repeats
 from kindlm.recording.request import Derived, RunRequest, SkippedSuite
 from kindlm.suggestions import hint_for
-from kindlm.suite import AgentTarget, Case, ListedTools, ServerTools, Service, SimulatedTool, Suite
+from kindlm.suite import AgentTarget, Case, ListedTools, Service, SimulatedTool, Suite
 from kindlm.wording import shown
 
 T = TypeVar("T")
@@ -34,8 +34,7 @@ ShowProblem: TypeAlias = Callable[[KindlmError | Diagnostic], None]
 class Served:
     """The suites that can run, and by ordinal those that cannot.
 
-    `plan` holds all tests of the suites, `work` those to run. `ended` holds an error for each
-    program that has ended by itself so far.
+    `plan` holds all tests, `work` those to run, `ended` an error for each program that has ended.
     """
 
     plan: Plan
@@ -55,14 +54,13 @@ async def serve_suites(
 ) -> AsyncIterator[Served]:
     """Start the programs of the suites. Yield the suites that are ready, and those that are not.
 
-    `run` is the requested run. The programs of a suite get `variables_for` it in their environment,
-    except programs that are its provider.
-
-    If a stop is requested meanwhile, the remaining programs are not started. A program that ends by
-    itself stops the run, since its service has become unreliable.
+    The programs of a suite get `variables_for` it in their environment, except its providers. A
+    requested stop starts no more of them, and a program that ends by itself stops the run.
     """
     places, derived = request.places, request.derived
-    canary = canary_of(_original(reader, run if derived is None else derived.run))
+    # A replay has the canary of the original run; it may be a replay of a replay.
+    sources = sources_of(reader, run if derived is None else derived.run)
+    canary = canary_of(next((one for one, mode in sources.items() if mode != "replayed"), run))
     suites = {places.ordinal(s.path, at): s for at, s in enumerate(request.suites)}
     skipped = {
         places.ordinal(each.path, at): each for at, each in enumerate(request.skipped, len(suites))
@@ -83,12 +81,6 @@ async def serve_suites(
         repeats = None if derived is None else derived.repeats
         work = whole if repeats is None else plan_repeats(whole, repeats)
         yield Served(whole, work, skipped, serving.ended)
-
-
-def _original(db: sqlite3.Connection, run: str) -> str:
-    """Return the original run of a replay, which may be a replay of a replay."""
-    sources = sources_of(db, run)
-    return next((source for source, mode in sources.items() if mode != "replayed"), run)
 
 
 @dataclass(eq=False, slots=True)
@@ -150,10 +142,7 @@ class _Serving:
 
 
 def _called(suite: Suite, derived: Derived) -> tuple[Service, ...]:
-    """Return the programs to start for a run that calls no target.
-
-    They serve its judges, and in a replay the agents whose code runs again.
-    """
+    """Return the programs of judges, and in a replay, of agents whose code runs again."""
     urls = list[str]()
     if derived.mode == "replayed":
         urls += (agent.endpoint for agent in suite.all_agents() if agent.gateway)
@@ -177,9 +166,9 @@ async def _with_listed_tools(
 ) -> Result[Suite]:
     """Return the suite with the tools of its MCP servers, and with the server tools of its tests.
 
-    The lists of tools are recorded; a derived run takes the lists of its source. Only servers that
-    are tested or used are asked. It is an error if a server whose tools are used does not answer.
-    If a tested server does not answer, its executions report that themselves.
+    A derived run takes the recorded lists of its source. Only servers that are tested or used are
+    asked. It is an error if a server whose tools are used does not answer. If a tested server does
+    not answer, its executions report that themselves.
     """
     from kindlm.history.recorded_attempts import listed_in  # most runs list no tools
 
@@ -234,6 +223,14 @@ async def _list_tools(
         return await agent.list_tools((server.timeout_ms or suite.timeout_ms) / 1000)
 
 
+_DESCRIBED = {
+    "description": "description",
+    "parameters": "inputSchema",
+    "result_schema": "outputSchema",
+}
+"""The fields of a tool, with the keys by which MCP servers describe them."""
+
+
 def _with_tools(case: Case, listed: Mapping[str, ListedTools]) -> Result[Case]:
     """Return a case with server tools before its own; its own definitions take precedence."""
     if not all(tools.server in listed for tools in case.server_tools):
@@ -241,37 +238,23 @@ def _with_tools(case: Case, listed: Mapping[str, ListedTools]) -> Result[Case]:
     own = {tool.name: tool for tool in case.tools}
     found: dict[str, SimulatedTool] = {}
     for asked in case.server_tools:
-        tools = {tool["name"]: tool for tool in listed[asked.server].tools}
+        server, code = asked.server, ErrorCode.CONFIG_FILE_REF_ERROR
+        tools = {tool["name"]: tool for tool in listed[server].tools}
         for name in tools if asked.only is None else asked.only:
             if name not in tools or name in found:
-                return _unfit(case, asked, name, tools)
-            found[name] = _tool(own.pop(name, None), tools[name], asked)
+                message = f"The MCP server {server!r} has no tool {name!r}"
+                hint = hint_for(name, list(tools), "Its tools")
+                if name in found:
+                    message = f"Another MCP server than {server!r} has the tool {name!r}, too"
+                    hint = "Name the tools of each server with `only`: models see only names"
+                message += f', in the test "{case.name}"'
+                return Err(KindlmError(code, message, hint, where=case.where))
+            tool = own.pop(name, SimulatedTool(name, server=None if asked.simulate else server))
+            for field_, key in _DESCRIBED.items():
+                if getattr(tool, field_) is None:
+                    tool = replace(tool, **{field_: tools[name].get(key)})
+            found[name] = tool
     return Ok(replace(case, tools=(*found.values(), *own.values())))
-
-
-def _tool(
-    own: SimulatedTool | None, listed: Mapping[str, Any], asked: ServerTools
-) -> SimulatedTool:
-    """Return a tool as its server describes it; definitions of the test take precedence."""
-    tool = own or SimulatedTool(listed["name"], server=None if asked.simulate else asked.server)
-    description, schema = listed.get("description"), listed.get("inputSchema")
-    result = listed.get("outputSchema")
-    return replace(
-        tool,
-        description=description if tool.description is None else tool.description,
-        parameters=schema if tool.parameters is None else tool.parameters,
-        result_schema=result if tool.result_schema is None else tool.result_schema,
-    )
-
-
-def _unfit(case: Case, asked: ServerTools, name: str, tools: Mapping[str, Any]) -> Err:
-    message = f"The MCP server {asked.server!r} has no tool {name!r}"
-    hint = hint_for(name, list(tools), "Its tools")
-    if name in tools:
-        message = f"The tool {name!r} of the MCP server {asked.server!r} is another server's, too"
-        hint = "Name the tools of each server with `only`: models tell them apart by name"
-    code = ErrorCode.CONFIG_FILE_REF_ERROR
-    return Err(KindlmError(code, f'{message}, in the test "{case.name}"', hint, where=case.where))
 
 
 async def _unless_stopped(work: Coroutine[Any, Any, T], stop: Stop) -> T | None:
@@ -287,26 +270,18 @@ async def _unless_stopped(work: Coroutine[Any, Any, T], stop: Stop) -> T | None:
         await asyncio.gather(task, stopping, return_exceptions=True)
 
 
-def _is_in_daytona(agent: AgentTarget) -> bool:
-    if agent.adapter != "subprocess":
-        return False
-    from kindlm.agents.subprocess_agent import Program
-
-    return isinstance(agent.options, Program) and agent.options.sandbox == "daytona"
-
-
 def unsandboxed(suites: Iterable[Suite], environ: Mapping[str, str]) -> Iterator[Diagnostic]:
     """Yield a warning for each agent of a Daytona sandbox that will run on this machine."""
-    agents = (agent for suite in suites for agent in suite.all_agents())
-    names = dict.fromkeys(agent.id for agent in agents if _is_in_daytona(agent))
+    agents = [agent for suite in suites for agent in suite.all_agents()]
+    names = dict.fromkeys(
+        agent.id for agent in agents if getattr(agent.options, "sandbox", None) == "daytona"
+    )
     if not names:
         return
     from kindlm.agents.daytona_sandbox import what_is_lacking
 
     lacking = what_is_lacking(environ)
-    if lacking is None:
-        return
-    for name in names:
+    for name in names if lacking else ():
         error = KindlmError(
             ErrorCode.PROVIDER_NOT_FOUND,
             f"The agent {shown(name)} runs on this machine, not in a sandbox of Daytona.",

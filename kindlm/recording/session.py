@@ -53,10 +53,8 @@ async def run_session(
     run stays open. A run whose tests are dealt to several processes also stays open: see
     `end_dealt`.
 
-    Raises:
-        LockHeldError: Another process records the run.
-        SealedError: The run was finished meanwhile.
-        StoreError: Events cannot be written.
+    Raises `LockHeldError` if another process records the run, `SealedError` if the run was finished
+    meanwhile, and `StoreError`.
     """
     started = time.monotonic()
     stream = f"run/{run}"
@@ -97,12 +95,11 @@ class _Session:
     async def run_all(self) -> bool:
         """Start the programs of the suites and run the plan; return whether all of it is done."""
         request, show_problem = self.request, self.watcher.show_problem
-        if request.derived is None:
+        derived, replayed = request.derived, None
+        if derived is None:
             for warning in unsandboxed(request.suites, request.environ):
                 show_problem(warning)
-        derived = request.derived
-        replayed = None
-        if derived is not None and derived.mode == "replayed" and _uses_gateway(request.suites):
+        elif derived.mode == "replayed" and _uses_gateway(request.suites):
             from kindlm.recording.recorded_sources import ReplayedGateway
 
             replayed = ReplayedGateway(self.reader, derived.run, masks_times=derived.masks_times)
@@ -123,10 +120,8 @@ class _Session:
                 suites = [planned.suite for planned in served.plan.suites]
                 gateway.forward_to([one for suite in suites for one in suite.providers.values()])
             self.recorder.hide_personal_data(served.plan.suites, self._too_slow)
-            chosen = request.settling.baselines if request.settling else None
-            if self.before is not None:
-                chosen = self.before.baselines
-            baselines = RecordedBaselines(self.reader, chosen)
+            known = self.before or request.settling
+            baselines = RecordedBaselines(self.reader, known.baselines if known else None)
             await self._begin(served, baselines)
             if self.stop.reason is not None:
                 return False
@@ -143,13 +138,13 @@ class _Session:
         """Record the start of the session; stop it if it cannot go on from there."""
         request, before = self.request, self.before
         lost = None if before is None else lost_suite(served, request, before)
+        if request.driven is not None and request.driven.dealt:
+            # It is not known yet which tests this process will get.
+            served = replace(served, plan=undealt(served.plan), work=undealt(served.work))
         if before is not None and lost is not None:
             # The suites stay as recorded.
             self.recorder.record(run_resumed(before.planned, request))
         else:
-            if request.driven is not None and request.driven.dealt:
-                # It is not known yet which tests this process will get.
-                served = replace(served, plan=undealt(served.plan), work=undealt(served.work))
             for event in session_started(served, request, baselines):
                 self.recorder.record(event)
         # A run that was finished meanwhile takes no events, and calls no model.
@@ -249,19 +244,19 @@ class _Session:
     def _held_up(self, callee: str, seconds: float) -> None:
         """Report a pause of a provider; a pause that is too long leaves the run incomplete."""
         message = f"{shown(callee)} takes no calls for {seconds:,.0f} s"
-        for_too_long = seconds > MAX_RETRY_AFTER_S
-        self._warn(
-            "providers",
-            ErrorCode.PROVIDER_RATE_LIMIT,
-            f"{message}; kindlm sends nothing there until then.",
-            "That is too long to wait. Run what failed because of it again later with --failed."
-            " If kindlm skips executions that still need it, kindlm test --resume runs them later."
-            if for_too_long
-            else "Calls to other providers continue. Ctrl-C ends the run; kindlm test --resume"
-            " finishes it later.",
+        hint = (
+            "Calls to other providers continue. Ctrl-C ends the run; kindlm test --resume finishes"
+            " it later."
         )
-        if for_too_long:
+        if seconds > MAX_RETRY_AFTER_S:
             self.stop.leave_undone(message)
+            hint = (
+                "That is too long to wait. Run what failed because of it again later with --failed."
+                " If kindlm skips executions that still need it, kindlm test --resume runs them"
+                " later."
+            )
+        what = f"{message}; kindlm sends nothing there until then."
+        self._warn("providers", ErrorCode.PROVIDER_RATE_LIMIT, what, hint)
 
     def _unpriced(self, model: str) -> None:
         self._warn(
@@ -276,12 +271,9 @@ class _Session:
 
     def _checked_late(self, where: SourceLocation) -> None:
         place = SourceLocation(shown_path(Path(where.file)), where.line)
-        self._warn(
-            "checks",
-            ErrorCode.ASSERTION_EVAL_ERROR,
-            f"The check in {place} ran after its scenario had ended: it is not recorded.",
-            "Await the task in the scenario, or check in the scenario itself.",
-        )
+        message = f"The check in {place} ran after its scenario had ended: it is not recorded."
+        hint = "Await the task in the scenario, or check in the scenario itself."
+        self._warn("checks", ErrorCode.ASSERTION_EVAL_ERROR, message, hint)
 
     def warn_of_limit(self) -> None:
         """Report that the last calls of a complete run passed a limit."""
@@ -302,10 +294,7 @@ class _Session:
 
     @asynccontextmanager
     async def _gateway(self, replayed: ReplayedGateway | None) -> AsyncIterator[Gateway | None]:
-        """Yield the gateway of the run, None if no agent calls its models through it.
-
-        It calls providers, or gives `replayed` answers.
-        """
+        """Yield the gateway of the run; None if no agent calls its models through it."""
         request, suites = self.request, self.request.suites
         if replayed is None and (request.derived is not None or not _uses_gateway(suites)):
             yield None
@@ -348,15 +337,14 @@ class _Session:
         traces: OtlpObserver | None,
         replayed: ReplayedGateway | None,
     ) -> Ports:
-        request = self.request
-        checker = CheckRunner()
+        request, checker = self.request, CheckRunner()
 
         def embedders(suite: Suite, target: str) -> Result[Embedder]:
             from kindlm.recording.recorded_sources import embedder
 
             return embedder(request.derived, request.environ, suite, target)
 
-        transcripts, answers = None, None
+        transcripts = answers = None
         if request.derived is not None or request.options.cache:
             from kindlm.recording.recorded_sources import recorded_sources
 
@@ -399,10 +387,7 @@ def _variables_for(
 
 @asynccontextmanager
 async def _agents_of(request: RunRequest) -> AsyncIterator[AgentFactory]:
-    """Yield the factory of agents; their processes and connections end with the session.
-
-    A run without agents imports nothing that they need.
-    """
+    """Yield the factory of agents; their processes and connections end with the session."""
     if not any(
         suite.front_end != "kindlm"
         or suite.all_agents()

@@ -47,8 +47,7 @@ def session_started(
 ) -> Iterator[Payload]:
     """Yield the first events of a session: those of the run, then those of its suites.
 
-    A later session records its suites again, since suites that could not start before may start
-    now.
+    Suites that could not start in an earlier session may start now.
     """
     plan = served.work
     if request.changed is not None:

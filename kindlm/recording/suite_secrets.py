@@ -96,10 +96,7 @@ def literal_secrets(suite: Suite) -> set[str]:
 
 
 def address_secrets(suite: Suite, environ: Mapping[str, str]) -> set[str]:
-    """Return the credentials in the addresses of a suite, with the variables put in.
-
-    A variable may hold a whole URL: kindlm may record its host, but not its password.
-    """
+    """Return the credentials in the addresses of a suite, with the variables put in."""
     whole = (
         insert(address, lambda name: environ.get(name.removeprefix("env."), ""))
         for address in _addresses(suite)
@@ -111,7 +108,7 @@ def given_variables(suite: Suite) -> set[str]:
     """Return the environment variables whose values a suite passes to agents, services or packages.
 
     Their names do not matter: a user who keeps a value out of the file does not want it in the
-    history either. kindlm may record the host of an address, and where a program is.
+    history either.
     """
     return _environment_names(_given(suite))
 

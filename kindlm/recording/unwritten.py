@@ -67,8 +67,7 @@ def find_unwritten(database: Path, run: str, reader: sqlite3.Connection) -> Path
     for folder in _folders(database):
         for file in sorted(folder.glob(f"unwritten-{run}-*.jsonl")):
             with suppress(OSError), file.open("rb") as opened:
-                header = read_json(opened.readline(_HEADER_BYTES).decode("utf-8", "replace"))
-                match header:
+                match read_json(opened.readline(_HEADER_BYTES).decode("utf-8", "replace")):
                     case {"streams": {**parts}} if isinstance(part := parts.get(stream), dict):
                         if part.get("after", 0) == version:
                             return file
@@ -85,8 +84,7 @@ def _append(
 ) -> dict[str, int]:
     """Append the unwritten events to an empty log; return the last known version of each stream.
 
-    Raises:
-        StoreError: The history cannot be read any more.
+    Raises `StoreError` if the history cannot be read any more.
     """
     gaps = (gap for append in appends for event in append.events for gap in event.gaps)
     noted = [gap.stream for gap in gaps if isinstance(gap, HeadOf)]
@@ -117,29 +115,21 @@ def _folders(database: Path) -> Iterator[Path]:
 
 
 def _write(folder: Path, run: str, lacking: sqlite3.Connection, after: Mapping[str, int]) -> Path:
-    """Write a file that only the user may read, and wait until it is on disk with its name."""
+    """Write a file that only the user may read, and wait until its content is on disk."""
     from kindlm.recording.export_file import write_export
 
     descriptor, name = tempfile.mkstemp(prefix=f"unwritten-{run}-", suffix=".part", dir=folder)
     part = Path(name)
-    file = part.with_suffix(".jsonl")
     try:
         with os.fdopen(descriptor, "wb") as out:
             write_export(out, run, [*after], lacking, after=after)
             out.flush()
             os.fsync(out.fileno())
-        part.rename(file)
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        return part.rename(part.with_suffix(".jsonl"))
     except OSError:
-        for each in (part, file):
-            with suppress(OSError):
-                each.unlink()
+        with suppress(OSError):
+            part.unlink()
         raise
-    return file
 
 
 def _failed(
@@ -154,19 +144,14 @@ def _failed(
         )
     elif isinstance(reason, ForeignSchemaError):
         way_out = "Find what other programs added, and remove that (kindlm history verify)"
+    place, then = f"lost: no file could be written{why}", "and run it again."
+    if kept is not None:
+        place, then = f"in {kept}", f"then: {import_command(kept, shown)}"
     events = [event for append in appends for event in append.events]
     ended = Counter(e.data["status"] for e in events if e.type == "execution.finished")
     statuses = ", ".join(f"{count:,} {status}" for status, count in sorted(ended.items()))
-    lacking = f"{len(events):,} events"
-    if statuses:
-        lacking += f" (executions that ended: {statuses})"
-    if kept is not None:
-        place, then = f"are in {kept}", f"then: {import_command(kept, shown)}"
-    else:
-        place = f"are lost: no file could be written{why}"
-        then = "and run it again."
     return broken(
-        f"The history {shown} could no longer be written: {reason}. {lacking} that it lacks"
-        f" {place}.",
+        f"The history {shown} could no longer be written: {reason}. {len(events):,} events"
+        f" (executions that ended: {statuses or 'none'}) that it lacks are {place}.",
         f"Nothing new was started. {way_out}, {then}",
     )

@@ -114,6 +114,6 @@ def test_tools_that_differ_are_named_in_the_order_of_the_suite() -> None:
     said = told(recorded(), tools=(tool_of("new"), *now), tools_then=then)
     assert said == [
         'the tool "new" is new',
-        *(f'the tool "{name}" has a different description' for name in names),
+        *(f'the tool "{name}" is different' for name in names),
         'the tool "gone" is gone',
     ]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from typing import Any
 
 import pytest
 
 from kindlm.errors import Err, Ok
 from kindlm.history.run_names import find_run
-from kindlm.history.runs import RunFilter, read_figures, runs
+from kindlm.history.runs import RunFilter, read_figures, runs, sources_of
 
 
 @pytest.fixture
@@ -102,3 +104,17 @@ def test_runs_are_listed_newest_first(db: Any) -> None:
 )
 def test_the_list_can_be_narrowed(db: Any, wanted: RunFilter, found: list[str]) -> None:
     assert [run.id for run in runs(db, wanted)] == found
+
+
+def test_the_sources_of_a_run_are_found_in_order_and_a_circle_ends() -> None:
+    with closing(sqlite3.connect(":memory:")) as db:
+        db.execute("CREATE TABLE runs (id, mode, source_run)")
+        runs = [("a", "replayed", "b"), ("b", "replayed", "a")]
+        runs += [("e", "replayed", "d"), ("d", "replayed", "c"), ("c", "live", None)]
+        db.executemany("INSERT INTO runs VALUES (?, ?, ?)", runs)
+        assert [*sources_of(db, "e").items()] == [
+            ("e", "replayed"),
+            ("d", "replayed"),
+            ("c", "live"),
+        ]
+        assert [*sources_of(db, "a")] == ["a", "b"]
