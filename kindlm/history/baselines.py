@@ -36,8 +36,7 @@ _ORDER = " ORDER BY b.project, b.suite, active DESC, b.at DESC, b.label"
 _LATEST = "SELECT max(at) FROM baselines WHERE project = ? AND suite = ?"
 
 _SUITE = """
-SELECT EXISTS (SELECT 1 FROM runs WHERE id = :run) AS run_known,
-       EXISTS (SELECT 1 FROM suites WHERE run = :run AND project = :project AND name = :suite
+SELECT EXISTS (SELECT 1 FROM suites WHERE run = :run AND project = :project AND name = :suite
                   AND error_code IS NULL) AS suite_known,
        EXISTS (SELECT 1
                  FROM suites s
@@ -99,20 +98,12 @@ def list_baselines(db: sqlite3.Connection, suite: str | None = None) -> list[Bas
     rows = db.execute(
         f"{_LIST} AND (:suite IS NULL OR b.suite = :suite) {_ORDER}", {"suite": suite}
     )
-    return [
-        value_of(
-            Baseline,
-            row,
-            runs=_runs(row["run"], row["runs"]),
-            active=bool(row["active"]),
-            here=bool(row["here"]),
-        )
-        for row in rows
-    ]
-
-
-def _runs(run: str, shards: str | None) -> tuple[str, ...]:
-    return (run,) if shards is None else tuple(json.loads(shards))
+    found = []
+    for row in rows:
+        runs = (row["run"],) if row["runs"] is None else tuple(json.loads(row["runs"]))
+        active, here = bool(row["active"]), bool(row["here"])
+        found.append(value_of(Baseline, row, runs=runs, active=active, here=here))
+    return found
 
 
 def find_baseline(
@@ -143,10 +134,8 @@ class BaselineChecks:
         for run in runs:
             named = {"run": run, "project": project, "suite": suite}
             known = self._db.execute(_SUITE, named).fetchone()
-            if not known["run_known"]:
-                why = "the run is not in this history"
-            elif not known["suite_known"]:
-                why = "the run did not test this suite"
+            if not known["suite_known"]:
+                why = "this history has no results of the suite in that run"
             elif known["purged"]:
                 why = "its outputs were purged or withheld"
             elif (changed := self._change_of(run)) is not None:
@@ -164,12 +153,9 @@ class BaselineChecks:
         """Return an error about the first run that was changed after it was recorded, or None."""
         for run in runs:
             if (changed := self._change_of(run)) is not None:
-                return KindlmError(
-                    ErrorCode.BASELINE_CORRUPT,
-                    f"The baseline, run {run}, was changed after it was recorded: {changed}.",
-                    f"See: kindlm history verify {run}. Choose another run: kindlm baseline set"
-                    " RUN",
-                )
+                message = f"The baseline, run {run}, was changed after it was recorded: {changed}."
+                hint = f"See: kindlm history verify {run}. Choose another run: kindlm baseline set"
+                return KindlmError(ErrorCode.BASELINE_CORRUPT, message, f"{hint} RUN")
         return None
 
 
@@ -231,13 +217,12 @@ class RecordedBaselines:
         return Ok(output_of(self._db, runs.value, execution.test))
 
     def _find(self, project: str, suite: str) -> Result[tuple[str, ...]]:
-        key = (project, suite)
         set_ = [each for each in list_baselines(self._db, suite) if each.project == project]
         runs: tuple[str, ...] = next((each.runs for each in set_ if each.active), ())
-        if (chosen := self._chosen.get(key)) is not None:
+        chosen = self._chosen.get((project, suite), ...)
+        if isinstance(chosen, str):
             # Events name a group by the run of its first shard.
             runs = next((each.runs for each in set_ if each.run == chosen), (chosen,))
         problem = self._checks.corruption(runs, project, suite)
         # Earlier sessions recorded None without a usable baseline.
-        found = Ok(runs if self._chosen.get(key, runs) else ())
-        return found if problem is None else Err(problem)
+        return Ok(() if chosen is None else runs) if problem is None else Err(problem)

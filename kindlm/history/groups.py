@@ -169,7 +169,6 @@ def _group(db: sqlite3.Connection, name: str, shards: Iterable[Run]) -> Group:
 
 
 def _shard_of(run: Run) -> tuple[int, int]:
-    """Return the index and the count of a shard."""
     assert run.shard is not None
     index, _, count = run.shard.partition("/")
     return int(index), int(count)

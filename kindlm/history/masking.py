@@ -109,7 +109,6 @@ class Mask:
         return all(self.text(meaning) == meaning for meaning in meanings_of(text))
 
     def __bool__(self) -> bool:
-        """Whether there is anything to hide."""
         return bool(self._known or self._lost)
 
     def _found_in(self, text: str) -> Iterator[tuple[int, str]]:

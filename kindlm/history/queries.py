@@ -397,7 +397,6 @@ def paid_for_execution(db: sqlite3.Connection, execution: str) -> Paid:
 def _paid(
     db: sqlite3.Connection, executions: str, runs: Sequence[str], **named: str
 ) -> dict[str, Paid]:
-    """Return the cost by run of the executions that meet a condition."""
     rows = db.execute(
         _PAID.replace("$executions", executions), {"runs": json.dumps(list(runs)), **named}
     )

@@ -305,7 +305,6 @@ class CachedAnswers(RecordedAnswers):
 
 
 def _config_of(db: sqlite3.Connection, suite_id: str) -> Mapping[str, Any]:
-    """Return the recorded configuration of a suite; {} if it is not known."""
     row = db.execute(_CONFIG, (suite_id,)).fetchone()
     is_known = row is not None and row[0] not in (None, REDACTED)
     return json.loads(row[0]) if is_known else {}

@@ -215,13 +215,9 @@ class RecordedAttempt:
 
     def _paid(self, calls: Iterable[int], *, earlier: bool = False) -> PaidBefore:
         execution, _, attempt = self.id.rpartition(".")
-        asked = {
-            "execution": execution,
-            "attempt": int(attempt),
-            "calls": json.dumps(list(calls)),
-            "earlier": earlier,
-        }
-        return PaidBefore(*self._db.execute(_PAID, asked).fetchone())
+        asked = {"execution": execution, "attempt": int(attempt), "earlier": earlier}
+        row = self._db.execute(_PAID, {**asked, "calls": json.dumps(list(calls))}).fetchone()
+        return PaidBefore(*row)
 
     def body(self, call: int) -> str | None:
         """Return the body of an answer as received, by its original call; None if it is gone."""
@@ -239,8 +235,7 @@ class RecordedAttempt:
         """Return the definitions of the model's tools; [] if they are not recorded."""
         stored = self._talk[0].data.get("tools") if self._talk else None
         text = self._text_at(stored)
-        tools: list[dict[str, Any]] = [] if text in (None, REDACTED) else json.loads(text)
-        return tools
+        return [] if text in (None, REDACTED) else list(json.loads(text))
 
     def request(self, call: int) -> ProviderRequested:
         """Return the request of a call to a model, with the conversation that it continues."""
@@ -340,15 +335,15 @@ class RecordedAttempt:
 
 def _charged(outcome: Mapping[str, Any], *, has_failed: bool) -> tuple[Usage, Cost] | None:
     """Return the charge of a failed call, or of the failed calls before a replayed answer."""
+    usd, is_unknown = outcome.get("failed_then_usd"), bool(outcome.get("unknown_then"))
+    usage = Usage()
     if has_failed:
         usd, is_unknown = outcome.get("cost_usd"), outcome.get("cost_source") == CostSource.UNKNOWN
-        tokens = outcome.get("gen_ai.usage.input_tokens"), outcome.get("gen_ai.usage.output_tokens")
-    else:
-        usd, is_unknown = outcome.get("failed_then_usd"), bool(outcome.get("unknown_then"))
-        tokens = None, None
+        tokens = (outcome.get(f"gen_ai.usage.{side}_tokens") for side in ("input", "output"))
+        usage = Usage(*tokens)
     if is_unknown:
         return Usage(), Cost()
-    return None if usd is None else (Usage(*tokens), Cost(usd, CostSource.COMPUTED))
+    return None if usd is None else (usage, Cost(usd, CostSource.COMPUTED))
 
 
 def transcript_of(events: Iterable[Payload]) -> Transcript:
@@ -383,39 +378,21 @@ def held_conversation(
     It has an error if texts of it were purged, or the run that held it is not in this history.
     """
     rows = recorded_executions(db, run, execution)
-    found = next((row for row in rows if row["repeat"] == execution.repeat), None)
-    if found is None:
-        why = "has no conversation of it"
-    elif found["status"] is None:
-        why = "did not finish it"
-    elif found["status"] == "skipped":
-        why = "skipped it"
-    else:
-        return _held(db, found, execution)
-    return f"run {run} {why}; run it: kindlm test"
-
-
-def _held(db: sqlite3.Connection, row: sqlite3.Row, execution: Execution) -> HeldConversation | str:
+    row = next((row for row in rows if row["repeat"] == execution.repeat), None)
+    if row is None or row["status"] in (None, "skipped"):
+        return f"run {run} has no conversation of it; run it: kindlm test"
     ended = RecordedAttempt(db, row["id"], row["attempt"])
     source = RecordedAttempt(db, row["source"], row["source_attempt"])
     nothing = HeldConversation(source.id, Transcript(), (), calls=source.last_call)
+    hint = "Run the test again: kindlm test. Or merge a history that has it: kindlm history merge"
     try:
         events, started = list(source.talk()), source.started
     except PurgedError:
-        error = not_there(
-            f"Texts of the conversation {source.id} were purged or withheld, so it cannot be"
-            " rescored.",
-            "Run the test again: kindlm test. Or merge a history that has the withheld texts:"
-            " kindlm history merge",
-        )
-        return replace(nothing, error=error)
+        message = f"Texts of the conversation {source.id} were purged or withheld."
+        return replace(nothing, error=not_there(message, hint))
     if started is None or ended.finished is None:
-        error = not_there(
-            f"The run that held the conversation {source.id} is not in this history.",
-            "Merge the history that has it: kindlm history merge. Or run the test again:"
-            " kindlm test",
-        )
-        return replace(nothing, error=error)
+        message = f"The run that held the conversation {source.id} is not in this history."
+        return replace(nothing, error=not_there(message, hint))
     transcript, failure = transcript_of(events), ended.finished.failure
     is_scripted = execution.case.script is not None
     now, then = 1 + len(execution.case.follow_ups), len(transcript.turns)

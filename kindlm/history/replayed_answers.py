@@ -304,7 +304,6 @@ class ReplayedAgent:
         return sum(takewhile(bool, same))
 
     async def __aenter__(self) -> Self:
-        """Return the agent; there is nothing to open."""
         return self
 
     async def __aexit__(self, *exception: object) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -243,33 +243,36 @@ def compare_reviews(executions: Sequence[ReviewedExecution]) -> PeopleAndJudges:
     """Compare the verdicts of people on executions with those of judges, and the recorded ones."""
     clear = [execution for execution in executions if execution.people is not None]
     decided = [execution for execution in clear if execution.recorded is not None]
+    # The verdicts of a judge and of people, by judge and criterion, and by judge alone.
+    pairs: dict[tuple[str, str | None], list[tuple[bool | None, bool | None]]] = {}
+    left_out = 0
+    for execution in clear:
+        counted = False
+        judged: dict[tuple[str, str | None], list[JudgedCriterion]] = {}
+        for criterion in execution.criteria:
+            judged.setdefault((criterion.judge or "", None), []).append(criterion)
+            judged.setdefault((criterion.judge or "", criterion.label), []).append(criterion)
+        for (judge, label), own in judged.items():
+            if _counts_for(execution, own):
+                counted = counted or label is None
+                passed = all(criterion.passed for criterion in own)
+                pairs.setdefault((judge, label), []).append((passed, execution.people))
+        left_out += bool(judged) and not counted
+    found = [
+        _count_agreement(pairs[key], *key)
+        for key in sorted(pairs, key=lambda key: (key[1] or "", key[0]))
+    ]
     return PeopleAndJudges(
         reviewed=len(executions),
         people=tuple(sorted({review.by for each in executions for review in each.reviews})),
         verdicts=_count_agreement((e.recorded, e.people) for e in decided) if decided else None,
-        judges=tuple(_agreements(clear, _by_judge)),
-        criteria=tuple(
-            _agreements(clear, lambda e: [((c.judge or "", c.label), [c]) for c in e.criteria])
-        ),
+        judges=tuple(each for each in found if each.criterion is None),
+        criteria=tuple(each for each in found if each.criterion is not None),
         disagreements=tuple(e for e in decided if e.recorded is not e.people),
         divided=tuple(execution for execution in executions if execution.people is None),
         errored=len(clear) - len(decided),
-        left_out=sum(
-            bool(e.criteria) and not any(_counts_for(e, own) for _, own in _by_judge(e))
-            for e in clear
-        ),
+        left_out=left_out,
     )
-
-
-_Key = tuple[str, str | None]
-_Judged = list[tuple[_Key, list[JudgedCriterion]]]
-
-
-def _by_judge(execution: ReviewedExecution) -> _Judged:
-    judges: dict[_Key, list[JudgedCriterion]] = {}
-    for criterion in execution.criteria:
-        judges.setdefault((criterion.judge or "", None), []).append(criterion)
-    return list(judges.items())
 
 
 def _counts_for(execution: ReviewedExecution, criteria: Sequence[JudgedCriterion]) -> bool:
@@ -280,19 +283,6 @@ def _counts_for(execution: ReviewedExecution, criteria: Sequence[JudgedCriterion
         return True
     errored = execution.execution.error_code is not None
     return not (errored or execution.checks_failed) and all(c.passed for c in execution.criteria)
-
-
-def _agreements(
-    executions: Iterable[ReviewedExecution], judged: Callable[[ReviewedExecution], _Judged]
-) -> Iterator[Agreement]:
-    pairs: dict[_Key, list[tuple[bool | None, bool | None]]] = {}
-    for execution in executions:
-        for key, own in judged(execution):
-            if _counts_for(execution, own):
-                passed = all(criterion.passed for criterion in own)
-                pairs.setdefault(key, []).append((passed, execution.people))
-    for judge, criterion in sorted(pairs, key=lambda key: (key[1] or "", key[0])):
-        yield _count_agreement(pairs[judge, criterion], judge, criterion)
 
 
 def _count_agreement(

@@ -347,9 +347,7 @@ def scores_of(row: sqlite3.Row) -> LimitedScores | None:
 
 def counts_of(row: sqlite3.Row) -> StatusCounts:
     """Return the counts of a test over its repeats."""
-    return StatusCounts(
-        row["passed"], row["failed"], row["errored"], row["skipped"], row["unfinished"]
-    )
+    return value_of(StatusCounts, row, pending=row["unfinished"])
 
 
 def execution_of(row: sqlite3.Row) -> ExecutionView:

@@ -249,7 +249,6 @@ def baseline_of(db: sqlite3.Connection, run: str) -> Result[Side] | None:
 
 
 def _has_other_baseline(db: sqlite3.Connection, run: str) -> bool:
-    """Return whether a suite of a run has another run or group as its baseline."""
     chosen = {row[2] for row in db.execute(_BASELINES, (run,)) if row[1] is not None}
     return any(run not in json.loads(ids) for ids in chosen)
 

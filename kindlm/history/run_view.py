@@ -118,12 +118,8 @@ class RunView:
         numbers = read_numbers(lambda query: self.ask(query, suite))
         if not numbers["asked"] and self.info.mode == "rescored":
             numbers["cost_usd"] = 0.0
-        return value_of(
-            Summary,
-            numbers,
-            tests=sum((each.tests for each in of), StatusCounts()),
-            executions=value_of(StatusCounts, numbers),
-        )
+        tests = sum((each.tests for each in of), StatusCounts())
+        return value_of(Summary, numbers, tests=tests, executions=value_of(StatusCounts, numbers))
 
     def unpriced_models(self, suite: SuiteView | None = None) -> list[str]:
         """Return the models whose calls have no known cost, in the run or in one suite."""
@@ -186,9 +182,7 @@ class RunView:
         if self.group is not None:
             return {}
         rows = self.ask(queries.GATES_THEN)
-        return {
-            (suite, name): GateThen(bool(passed), actual) for suite, name, passed, actual in rows
-        }
+        return {tuple(key): GateThen(bool(passed), actual) for *key, passed, actual in rows}
 
     @property
     def status(self) -> str:
@@ -278,16 +272,11 @@ class RunView:
 
     def reviews(self, execution: ExecutionView) -> list[ReviewView]:
         """Return the latest review by each person, in order of time, with masked notes."""
-        found = self.db.execute(queries.REVIEWS, (execution.id,)).fetchall()
-        return [
-            value_of(
-                ReviewView,
-                row,
-                passed=bool(row["passed"]),
-                note=self.shown_note(execution, row["note"]),
-            )
-            for row in found
-        ]
+        found = []
+        for row in self.db.execute(queries.REVIEWS, (execution.id,)).fetchall():
+            note = self.shown_note(execution, row["note"])
+            found.append(value_of(ReviewView, row, passed=bool(row["passed"]), note=note))
+        return found
 
     def shown_note(self, execution: ExecutionView, note: str | None) -> str | None:
         """Return a reviewer's note on an execution, with personal data masked."""
@@ -314,15 +303,12 @@ class RunView:
 
     def calls(self, execution: ExecutionView) -> list[CallView]:
         """Return all calls of an execution to models and agents: every attempt, retries, judges."""
-        return [
-            value_of(
-                CallView,
-                row,
-                messages=tuple(map(self._filled, json.loads(row["messages"]))),
-                parameters=json.loads(row["parameters"] or "{}"),
-            )
-            for row in self.db.execute(queries.CALLS, (execution.id,))
-        ]
+        found = []
+        for row in self.db.execute(queries.CALLS, (execution.id,)):
+            messages = tuple(map(self._filled, json.loads(row["messages"])))
+            parameters = json.loads(row["parameters"] or "{}")
+            found.append(value_of(CallView, row, messages=messages, parameters=parameters))
+        return found
 
     def spans(self, execution: ExecutionView) -> list[SpanView]:
         """Return the spans that the agent exported, of every attempt, in the order of the tree."""

@@ -147,13 +147,8 @@ def suspects(
         elif standing is Settlement.CONFIRMED:
             # Without added repeats, the comparison does not confirm a test by them.
             standing = Settlement.UNDECIDED
-        suspect = Suspect(
-            key,
-            rate,
-            standing,
-            test.repeats_to_settle,
-            {check: pair for check, pair in known[key].checks.items() if pair.fell},
-        )
+        fell = {check: pair for check, pair in known[key].checks.items() if pair.fell}
+        suspect = Suspect(key, rate, standing, test.repeats_to_settle, fell)
         if suspect.is_open and not (suspect.room or (both and suspect.room_before)):
             # A check may need more repeats than are allowed, since not every repeat decides it.
             suspect = replace(suspect, standing=Settlement.EXHAUSTED)

@@ -100,6 +100,10 @@ def read_source(db: sqlite3.Connection, run: str, suite: str | None = None) -> R
             "Choose another run: kindlm runs; or run it again: kindlm test",
         )
     options = options_of(db, run)[run]
+    suites = []
+    for identity, project, name, path in db.execute(_SUITES, wanted).fetchall():
+        files = frozenset(file for (file,) in db.execute(_FILES, (identity,)))
+        suites.append(SourceSuite(project, name, path, files))
     return Ok(
         SourceRun(
             id=run,
@@ -107,19 +111,12 @@ def read_source(db: sqlite3.Connection, run: str, suite: str | None = None) -> R
             state=state,
             passed=info.passed,
             is_whole=is_whole,
-            suites=tuple(
-                SourceSuite(project, name, path, _files(db, identity))
-                for identity, project, name, path in db.execute(_SUITES, wanted).fetchall()
-            ),
+            suites=tuple(suites),
             tests={QualifiedName(*row[:4]): _test(db, row, is_whole) for row in tests},
             compat=options.get("compat"),
             paths=tuple(options.get("paths") or ()),
         )
     )
-
-
-def _files(db: sqlite3.Connection, suite: str) -> frozenset[str]:
-    return frozenset(file for (file,) in db.execute(_FILES, (suite,)))
 
 
 def _test(db: sqlite3.Connection, row: sqlite3.Row, is_whole: bool) -> SourceTest:
@@ -129,12 +126,7 @@ def _test(db: sqlite3.Connection, row: sqlite3.Row, is_whole: bool) -> SourceTes
         first = {each.role: each.text for each in read_messages(db, row["messages"] or "[]")}
     except PurgedError:
         first = {}
-    return SourceTest(
-        selected=bool(row["selected"]),
-        ended=ended,
-        planned=planned if is_whole else ended,
-        first=first,
-    )
+    return SourceTest(bool(row["selected"]), ended, planned if is_whole else ended, first)
 
 
 def _error(message: str, hint: str) -> Err:

@@ -21,7 +21,7 @@ from kindlm.history.statistics import (
     pass_hat,
     wilson_interval,
 )
-from kindlm.history.statistics.tables import Counts
+from kindlm.history.statistics.tables import Counts, pooled
 from kindlm.history.verdict import is_flaky
 from kindlm.outcome import Status
 from kindlm.plan import QualifiedName
@@ -235,25 +235,16 @@ class Trend:
     @property
     def passed_later(self) -> Counts:
         """How many executions passed only when they were run again, of all."""
-        points = self.counted
-        return Counts(
-            sum(point.passed_later for point in points), sum(point.own.n for point in points)
-        )
+        return pooled(Counts(point.passed_later, point.own.n) for point in self.counted)
 
 
 def find_tests(
     db: sqlite3.Connection, name: str, *, suite: str | None = None, target: str | None = None
 ) -> list[QualifiedName]:
     """Return the tests with a name; without one, those whose name contains it, in any case."""
-
-    def named(name: str) -> list[QualifiedName]:
-        return [QualifiedName(*row) for row in db.execute(_EXACT, (name,))]
-
-    found = named(name)
-    if not found:
-        wanted = name.casefold()
-        names = [row[0] for row in db.execute(_NAMES) if wanted in row[0].casefold()]
-        found = [test for each in sorted(names) for test in named(each)]
+    known = {row[0] for row in db.execute(_NAMES)}
+    names = [name] if name in known else [n for n in known if name.casefold() in n.casefold()]
+    found = (QualifiedName(*row) for each in sorted(names) for row in db.execute(_EXACT, (each,)))
     return [test for test in found if suite in (None, test.suite) and target in (None, test.target)]
 
 
@@ -261,15 +252,9 @@ def read_trend(
     db: sqlite3.Connection, test: QualifiedName, *, limit: int, since: str | None = None
 ) -> Trend:
     """Return the results of a test in the newest runs that selected it, `since` a time in UTC."""
-    wanted = {
-        "project": test.project,
-        "suite": test.suite,
-        "test": test.name,
-        "target": test.target,
-        "since": since,
-        # One more, for the changes of the oldest one.
-        "limit": limit + 1,
-    }
+    named = {"project": test.project, "suite": test.suite, "test": test.name}
+    # One more, for the changes of the oldest one.
+    wanted = {**named, "target": test.target, "since": since, "limit": limit + 1}
     rows = db.execute(_RUNS, wanted).fetchall()
     found = {run.id: run for run in runs(db, RunFilter(ids=[row["run"] for row in rows]))}
     points = [_point(db, row, found[row["run"]], test) for row in rows]
@@ -301,8 +286,7 @@ def _changes(before: TrendPoint, after: TrendPoint) -> Iterator[str]:
         yield f"model {', '.join(before.models)} → {', '.join(after.models)}"
     old, new = before.run, after.run
     if old.git_commit != new.git_commit:
-        commits = [(run.git_commit or "none")[:_SHORT] for run in (old, new)]
-        yield f"git {' → '.join(commits)}"
+        yield f"git {(old.git_commit or 'none')[:_SHORT]} → {(new.git_commit or 'none')[:_SHORT]}"
     elif new.git_dirty and not old.git_dirty:
         yield "uncommitted changes"
     if old.kindlm_version != new.kindlm_version:
@@ -340,12 +324,8 @@ def failing_tests(
         repeats = {(test, target): n for test, target, n in db.execute(_REPEATS, (identity,))}
         for test in RunView(db, run).tests(identity):
             key = (test.name, test.target)
-            if key not in undecided or not test.counts.tested:
-                continue
             has_failed = test.status in (Status.FAILED, Status.ERRORED)
-            if not has_failed and test.counts.tested < repeats[key]:
-                continue
-            undecided.discard(key)
-            if has_failed:
-                failing.add(key)
+            if key in undecided and (has_failed or test.counts.tested >= repeats[key]):
+                undecided.discard(key)
+                failing |= {key} if has_failed else set()
     return failing

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Sequence
-from operator import attrgetter
+from dataclasses import astuple
+from operator import add, attrgetter
 from typing import Any, NamedTuple
 
 from kindlm.dataclass import dataclass
 from kindlm.history import queries
 from kindlm.money import exceeds
 from kindlm.outcome import Gate, GateResult, ScoreLimits, Status
+from kindlm.wording import count
 
 _TOLERANCE = 1e-9
 """A rate may differ from a threshold by rounding alone."""
@@ -61,14 +63,7 @@ class StatusCounts:
         return self.passed / self.tested if self.tested else None
 
     def __add__(self, other: StatusCounts) -> StatusCounts:
-        """Add the counts of two groups."""
-        return StatusCounts(
-            self.passed + other.passed,
-            self.failed + other.failed,
-            self.errored + other.errored,
-            self.skipped + other.skipped,
-            self.pending + other.pending,
-        )
+        return StatusCounts(*map(add, astuple(self), astuple(other)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +98,8 @@ class LimitedScores:
             mean = _points(self.mean)
             found.append(f"The mean weighted score is {mean}, below the minimum of {_points(low)}")
         if high is not None and self.std_dev is not None and self.std_dev > high + _TOLERANCE:
-            spread = _points(self.std_dev)
-            found.append(
-                f"The standard deviation of the weighted scores is {spread}, above the maximum of"
-                f" {_points(high)}"
-            )
+            what = f"The standard deviation of the weighted scores is {_points(self.std_dev)}"
+            found.append(f"{what}, above the maximum of {_points(high)}")
         return tuple(found)
 
 
@@ -230,10 +222,8 @@ def _evaluate(gate: Gate, metrics: SuiteMetrics) -> GateResult:
         # run selected only some tests, or if there is no baseline yet.
         excused, message = not gate.written, measure.lacking
         if unpriced:
-            calls = "1 call" if unpriced == 1 else f"{unpriced} calls"
-            message = (
-                f"the price of {calls} is not known; add it to `prices`, or to `model` of EvalView"
-            )
+            message = f"the price of {count(unpriced, 'call')} is not known; add it to `prices`,"
+            message += " or to `model` of EvalView"
         elif gate.name == "driftScoreMax" and metrics.drift_skipped:
             excused = True
             message += " (no baseline yet; run: kindlm baseline set)"

@@ -257,7 +257,6 @@ def read_export(file: BinaryIO) -> Iterator[Export]:
 
 
 def _numbered_lines(file: BinaryIO) -> Iterator[tuple[int, Any]]:
-    """Yield numbered lines as JSON values; raise `LineError` if one is invalid."""
     number = 0
     while raw := file.readline(_LONGEST_LINE + 1):
         number += 1
@@ -276,7 +275,6 @@ def _numbered_lines(file: BinaryIO) -> Iterator[tuple[int, Any]]:
 
 
 def _checked(model: type[_Line], value: Any, number: int) -> _Line:
-    """Validate a line; raise `LineError` if it is invalid."""
     try:
         return model.model_validate(value)
     except ValidationError as error:

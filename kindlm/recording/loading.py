@@ -96,7 +96,7 @@ def load_paths(
         loaded = list(map(_strictly, loaded))
         for path in held.ignored:
             message, where = f"{str(path)!r} looks like tests but contains none.", str(path)
-            error = misuse(message, WHAT_HOLDS_TESTS, where=SourceLocation(where))
+            error = misuse(message, WHAT_HOLDS_TESTS, SourceLocation(where))
             loaded.append(_without_suite(path, error))
     suites = tuple(item.suite for item in loaded if item.suite is not None)
     # Messages quote the content of the files.
@@ -154,14 +154,13 @@ def _found_in(paths: Sequence[Path]) -> Result[Discovery]:
 
 def _folders(found: Sequence[Found], root: Path) -> list[Path]:
     """Return the folders of tests, and their parents with an EvalView configuration."""
-    here = [item.path.parent for item in found]
-    cases = dict.fromkeys(item.path.parent for item in found if item.front_end == "evalview")
-    if not cases:
-        return list(dict.fromkeys(here))
-    from kindlm.formats.evalview import project_folder
+    folders = dict.fromkeys(item.path.parent for item in found)
+    if cases := {item.path.parent for item in found if item.front_end == "evalview"}:
+        from kindlm.formats.evalview import project_folder
 
-    above = [project for folder in cases if (project := project_folder(folder, root)) is not None]
-    return list(dict.fromkeys([*here, *above]))
+        above = (project_folder(folder, root) for folder in folders if folder in cases)
+        folders |= dict.fromkeys(folder for folder in above if folder is not None)
+    return list(folders)
 
 
 @dataclass(eq=False)
@@ -230,11 +229,10 @@ class _Loader:
 
         here = cases_in(folder)
         # Links count as named.
-        reached = {os.path.realpath(path) for path in named}
+        real, reached = set(map(os.path.realpath, here)), set(map(os.path.realpath, named))
         asked = [path for path in here if os.path.realpath(path) in reached]
-        reached -= {os.path.realpath(path) for path in asked}
         # Named files are cases whatever their names are.
-        others = [path for path in named if os.path.realpath(path) in reached]
+        others = [path for path in named if os.path.realpath(path) not in real]
         return load_folder(folder, [*here, *others], self._cases, {*asked, *others})
 
 
@@ -242,24 +240,19 @@ def _warnings(
     loaded: LoadedSuite, environ: Mapping[str, str], *, is_run: bool
 ) -> Iterator[Diagnostic]:
     """Yield warnings about variables of the environment that do not suit a suite."""
-    suite = loaded.suite
+    suite, where = loaded.suite, SourceLocation(str(loaded.path))
     if suite is None:
         return
     if short := short_secrets(environ, suite):
-        values, are = ("The values of", "are") if len(short) > 1 else ("The value of", "is")
-        error = misuse(
-            f"{values} {', '.join(short)} {are} too short to be kept out of records and output",
-            "kindlm finds secrets by their values; a value of fewer than 8 characters would "
-            "match ordinary words. Use a longer one",
-            where=SourceLocation(str(loaded.path)),
-            reason="short_secret",
-        )
-        yield Diagnostic(error, "warning")
+        message = f"The value of {' or '.join(short)} is too short to be kept out of records"
+        hint = "kindlm finds secrets by their values; a value of fewer than 8 characters would"
+        hint += " match ordinary words. Use a longer one"
+        yield Diagnostic(misuse(message, hint, where, "short_secret"), "warning")
     if any(agent.telemetry and agent.instance is None for agent in suite.all_agents()):
         from kindlm.telemetry.spans import NoProtobuf, reads_protobuf
 
         if not reads_protobuf():
-            error = replace(NoProtobuf.error, where=SourceLocation(str(loaded.path)))
+            error = replace(NoProtobuf.error, where=where)
             yield Diagnostic(error, "warning", "agents.telemetry")
     # Agents that are Python objects have keys of their own.
     behind = [one.id for one in suite.all_agents() if one.gateway and one.instance is None]
@@ -273,8 +266,8 @@ def _warnings(
                 " Anthropic to forward its model calls with",
                 "Set OPENAI_API_KEY or ANTHROPIC_API_KEY in your environment or .env file; the"
                 " agent gets a key of the gateway",
-                where=SourceLocation(str(loaded.path)),
-                details={"reason": "no_provider_key"},
+                where,
+                {"reason": "no_provider_key"},
             )
             yield Diagnostic(error, "warning")
     expectations = (each for case in suite.cases for each in case.expectations)
@@ -319,14 +312,11 @@ def _distinct(loaded: Iterable[LoadedSuite]) -> list[LoadedSuite]:
             distinct.append(item)
             continue
         project, name, test = taken
-        error = misuse(
-            f'The test "{test}" of suite "{name}" in project "{project}" is in {owners[taken]}'
-            " already.",
-            "Give one of the suites another name.",
-            where=SourceLocation(str(item.path)),
-        )
-        diagnostics = (*item.diagnostics, Diagnostic(error, "error", "suite.name"))
-        distinct.append(replace(item, suite=None, diagnostics=diagnostics))
+        message = f'The test "{test}" of suite "{name}" in project "{project}" is in'
+        message += f" {owners[taken]} already."
+        hint, where = "Give one of the suites another name.", SourceLocation(str(item.path))
+        found = Diagnostic(misuse(message, hint, where), "error", "suite.name")
+        distinct.append(replace(item, suite=None, diagnostics=(*item.diagnostics, found)))
     return distinct
 
 
@@ -335,7 +325,6 @@ _NEVER_RED = ("expects_nothing", "never_fails")
 
 
 def _strictly(loaded: LoadedSuite) -> LoadedSuite:
-    """Refuse a suite with a test, a check or a gate that never fails."""
     found = tuple(
         replace(each, severity="error") if each.error.details.get("reason") in _NEVER_RED else each
         for each in loaded.diagnostics

@@ -58,16 +58,13 @@ _JSON_TOKEN = re.compile(rf"{_STRING}|-?\d[\d.eE+-]*")
 
 def patterns_of(suite: Suite) -> tuple[str, ...]:
     """Return the default patterns, and those that the tests of a suite look for."""
-    found = [*DEFAULT_PATTERNS]
-    for case in suite.cases:
-        for expectation in case.expectations:
-            if isinstance(expectation.check, Pii):
-                found += (pattern for _, pattern in expectation.check.patterns)
-    return tuple(dict.fromkeys(found))
+    checks = [each.check for case in suite.cases for each in case.expectations]
+    found = [one for check in checks if isinstance(check, Pii) for _, one in check.patterns]
+    return tuple(dict.fromkeys([*DEFAULT_PATTERNS, *found]))
 
 
 class PersonalData:
-    """Hides matches of patterns for personal data; a pattern that does not compile is ignored.
+    """Hides matches of patterns for personal data.
 
     Texts for which the patterns take too long are not recorded. After the first of them, each
     further text gets less time. `given_up` is called with the pattern that ran out of time.
@@ -76,7 +73,7 @@ class PersonalData:
     def __init__(
         self, patterns: tuple[str, ...], given_up: Callable[[str], None] = lambda _: None
     ) -> None:
-        self._patterns = [pattern for pattern in patterns if _compiles(pattern)]
+        self._patterns = patterns
         self._time_s = _TEXT_S
         self._given_up = given_up
         self._remembered = lru_cache(_REMEMBERED)(self._hide)
@@ -177,14 +174,6 @@ class PersonalData:
                 self._time_s = _SLOW_S
                 self._given_up(pattern)
             raise
-
-
-def _compiles(pattern: str) -> bool:
-    try:
-        list(personal_data_in("", pattern, time.monotonic() + _TEXT_S))
-    except PatternError:
-        return False
-    return True
 
 
 def _is_json(text: str) -> bool:

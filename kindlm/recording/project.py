@@ -24,6 +24,7 @@ _ENDINGS = {"junit": "xml", "markdown": "md", "terminal": "txt"}
 """The ending of a report's file, where it is not the name of its format."""
 
 _DEFAULT_FILE = "kindlm.yaml"
+_IN_ROOTS = (_DEFAULT_FILE, "kindlm.toml", ".kindlm", ".evalview")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +51,12 @@ def find_project(database: Path | None = None) -> Result[Project]:
     if isinstance(table, Err):
         return table
     configured = _section(table.value, "store").get("path")
-    path = ".kindlm/kindlm.db"
-    if isinstance(configured, str):
-        filled = _filled(configured, "store.path", root)
-        if isinstance(filled, Err):
-            return filled
-        path = filled.value or path
-    return Ok(Project(root, (root / path).resolve()))
+    if not isinstance(configured, str) or not configured:
+        return Ok(Project(root, (root / ".kindlm/kindlm.db").resolve()))
+    filled = _filled(configured, "store.path", root)
+    if isinstance(filled, Err):
+        return filled
+    return Ok(Project(root, (root / filled.value).resolve()))
 
 
 def run_environment(folders: list[Path], environ: Mapping[str, str]) -> dict[str, str]:
@@ -90,11 +90,8 @@ def regression_threshold(root: Path) -> Result[float | None]:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if value is None or (is_number and 0 <= value <= 1):
         return Ok(value)
-    return _invalid(
-        root,
-        f"diff.regression_threshold is {value!r}: it must be a number from 0 to 1.",
-        "It is how far a mean score may fall: 0.05 by default.",
-    )
+    message = f"diff.regression_threshold is {value!r}: it must be a number from 0 to 1."
+    return _invalid(root, message, "It is how far a mean score may fall: 0.05 by default.")
 
 
 def report_files(root: Path) -> Result[list[tuple[str, Path]]]:
@@ -198,17 +195,10 @@ def configuration_file(root: Path) -> Path:
 
 def _root() -> Path:
     here = Path.cwd()
-    return next((folder for folder in (here, *here.parents) if _is_root(folder)), here)
-
-
-def _is_root(folder: Path) -> bool:
-    return (
-        (folder / "kindlm.yaml").is_file()
-        or (folder / "kindlm.toml").is_file()
-        or (folder / ".kindlm").is_dir()
-        or (folder / ".evalview").is_dir()
-        or _is_in_pyproject(folder)
-    )
+    for folder in (here, *here.parents):
+        if any((folder / name).exists() for name in _IN_ROOTS) or _is_in_pyproject(folder):
+            return folder
+    return here
 
 
 def _is_in_pyproject(folder: Path) -> bool:
@@ -218,7 +208,6 @@ def _is_in_pyproject(folder: Path) -> bool:
 
 
 def _configuration(root: Path) -> Result[dict[str, Any]]:
-    """Return the content of kindlm.toml, or `[tool.kindlm]` if there is no kindlm.toml."""
     path = root / "kindlm.toml"
     if not path.is_file():
         return _tool_table(root)
@@ -260,14 +249,10 @@ def _filled(text: str, place: str, root: Path) -> Result[str]:
     if "\0" in text:
         return _invalid(root, f"{place} has a NUL character.", "Remove it")
     environ = run_environment([root], os.environ)
-    unset = unset_in(text, environ)
-    if not unset:
+    if not (unset := unset_in(text, environ)):
         return Ok(put_in(text, environ))
-    return _invalid(
-        root,
-        f"The environment variable {unset[0]} is not set; {place} needs it.",
-        f"Set {unset[0]} in your environment or .env file",
-    )
+    message = f"The environment variable {unset[0]} is not set; {place} needs it."
+    return _invalid(root, message, f"Set {unset[0]} in your environment or .env file")
 
 
 def _invalid(root: Path, message: str, hint: str) -> Err:
@@ -359,7 +344,6 @@ def folder_in_repository(folder: Path) -> str:
 
 
 def _top_of(folder: Path) -> Path | None:
-    """Return the top of the work tree that contains a folder; None outside of git."""
     folder = folder.resolve()
     # In a linked work tree or a submodule it is a file.
     return next((top for top in (folder, *folder.parents) if (top / ".git").exists()), None)
@@ -370,13 +354,8 @@ def _git(folder: Path, *arguments: str) -> str | None:
     if "GIT_DIR" not in os.environ and _top_of(folder) is None:
         return None
     try:
-        done = subprocess.run(
-            ("git", "-C", str(folder), *arguments),
-            capture_output=True,
-            text=True,
-            timeout=5,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        command = ("git", "-C", str(folder), *arguments)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
+    except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip() if done.returncode == 0 else None
+    return done.stdout.strip()

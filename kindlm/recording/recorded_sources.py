@@ -31,7 +31,7 @@ from kindlm.providers.provider_registry import options_of
 from kindlm.recording.request import Derived, RunRequest
 from kindlm.strict_json import read_json
 from kindlm.suite import Case, RecordedAnswer, SimulatedTool, Suite
-from kindlm.wording import count, shown
+from kindlm.wording import shown
 
 if TYPE_CHECKING:
     from kindlm.gateway.replay import RecordedModels
@@ -74,17 +74,14 @@ SELECT a.body AS arguments, r.body AS response
  ORDER BY t.position
 """
 
-_MAX_WARNINGS = 5
-
 
 def with_recorded_answers(
     planned: PlannedSuite, db: sqlite3.Connection, warn: Callable[[Diagnostic], None]
 ) -> Result[Suite]:
     """Return the suite with its cassettes filled, or the error of one that names no run."""
     suite = planned.suite
-    runs: dict[str, Result[str]] = {}
+    run_of = cache(partial(_run_of, db, suite=suite))
     cases: list[Case] = []
-    empty: list[Diagnostic] = []
     for item in planned.cases:
         case = item.case
         calls_tools = (
@@ -98,25 +95,23 @@ def with_recorded_answers(
             if tool.cassette is None or not calls_tools:
                 tools.append(tool)
                 continue
-            wanted = tool.cassette
-            if wanted not in runs:
-                runs[wanted] = _run_of(db, wanted, suite)
-            run = runs[wanted]
+            run = run_of(tool.cassette)
             if isinstance(run, Err):
-                return Err(_unreadable(tool, case, run.error))
+                message = f'The cassette of the tool {tool.name!r} in test "{case.name}" cannot be'
+                message += f" read: {run.error.message}"
+                hint = "Record a run first, or name one that is there: kindlm runs"
+                code = ErrorCode.CONFIG_FILE_REF_ERROR
+                return Err(KindlmError(code, message, hint, where=case.where))
             recorded = _answers_of(db, run.value, suite, case, tool)
             if not recorded:
                 message = (
                     f"The cassette of the tool {shown(tool.name)} is empty: the run"
                     f" {run.value} has no result of it in the test {shown(case.name)}"
                 )
-                empty.append(_warning(message, case))
+                hint = "A cassette answers in the test of the same name only: record that test"
+                warn(Diagnostic(misuse(message, hint, case.where), "warning"))
             tools.append(replace(tool, recorded=recorded))
         cases.append(replace(case, tools=tuple(tools)))
-    for diagnostic in empty[:_MAX_WARNINGS]:
-        warn(diagnostic)
-    if (more := len(empty) - _MAX_WARNINGS) > 0:
-        warn(_warning(f"There are no answers for {count(more, 'more cassette')}", None))
     return Ok(replace(suite, cases=tuple(cases)))
 
 
@@ -162,25 +157,6 @@ def _answers_of(
         RecordedAnswer(arguments, read_json(response))
         for arguments, response in calls
         if isinstance(arguments, dict) and response is not None
-    )
-
-
-def _warning(message: str, case: Case | None) -> Diagnostic:
-    error = misuse(
-        message,
-        "A cassette answers in the test of the same name only: record that test",
-        where=case.where if case else None,
-    )
-    return Diagnostic(error, "warning")
-
-
-def _unreadable(tool: SimulatedTool, case: Case, error: KindlmError) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_FILE_REF_ERROR,
-        f'The cassette of the tool {tool.name!r} in test "{case.name}" cannot be read:'
-        f" {error.message}",
-        "Record a run first, or name one that is there: kindlm runs",
-        where=case.where,
     )
 
 

@@ -24,7 +24,6 @@ from kindlm_store import Redactor
 
 @cache
 def _vocabulary() -> frozenset[str]:
-    """Return the words of the event vocabulary, which are never secret."""
     from kindlm.events import EVENTS
     from kindlm.events.codec import stored_fields
 

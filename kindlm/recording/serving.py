@@ -135,7 +135,6 @@ class _Serving:
         return environ if is_upstream else {**environ, **self.variables_for(suite)}
 
     def _lost(self, error: KindlmError) -> None:
-        """Stop the run: a program has ended by itself."""
         self.ended.append(error)
         self.show_problem(error)
         self.stop.abort(f"{error.message} {error.hint or ''}".rstrip())
@@ -258,7 +257,6 @@ def _with_tools(case: Case, listed: Mapping[str, ListedTools]) -> Result[Case]:
 
 
 async def _unless_stopped(work: Coroutine[Any, Any, T], stop: Stop) -> T | None:
-    """Return the result of the work, None if a stop is requested before."""
     task = asyncio.create_task(work)
     stopping = asyncio.create_task(stop.requested.wait())
     try:

@@ -103,17 +103,11 @@ class _Session:
             from kindlm.recording.recorded_sources import ReplayedGateway
 
             replayed = ReplayedGateway(self.reader, derived.run, masks_times=derived.masks_times)
+        serving = request, self.run, self.stop, self.reader, show_problem
         async with (
             self._gateway(replayed) as gateway,
             self._traces() as traces,
-            serve_suites(
-                request,
-                self.run,
-                self.stop,
-                self.reader,
-                show_problem,
-                partial(_variables_for, gateway, traces),
-            ) as served,
+            serve_suites(*serving, partial(_variables_for, gateway, traces)) as served,
             _agents_of(request) as agents,
         ):
             if gateway is not None:
@@ -158,12 +152,9 @@ class _Session:
         earlier = self.before.earlier if self.before else Earlier()
         if earlier.unknown_costs and self.request.limits.max_cost_usd is not None:
             calls = count(earlier.unknown_costs, "earlier call")
-            self._warn(
-                "limits",
-                ErrorCode.CONFIG_VALIDATION_ERROR,
-                f"The cost limit leaves out {calls} of unknown cost.",
-                "To keep all calls within the limit, run the tests again: kindlm test",
-            )
+            message = f"The cost limit leaves out {calls} of unknown cost."
+            hint = "To keep all calls within the limit, run the tests again: kindlm test"
+            self._warn("limits", ErrorCode.CONFIG_VALIDATION_ERROR, message, hint)
         lacking = self.request.derived.lacking if self.request.derived else None
         if lacking is not None:
             never = {each.id for each in plan if (each.test, each.repeat) in lacking.executions}
@@ -205,7 +196,6 @@ class _Session:
         return objection is None
 
     async def _run_rounds(self, settling: Settling, whole: Plan, ports: Ports) -> bool:
-        """Run round after round, each planned from the record of those before."""
         planned = 0
         while (plan := await settling.next_round(self.reader, whole, self.stop)) is not None:
             planned += len(plan)
@@ -277,20 +267,14 @@ class _Session:
 
     def warn_of_limit(self) -> None:
         """Report that the last calls of a complete run passed a limit."""
-        self._warn(
-            "limits",
-            ErrorCode.CONFIG_VALIDATION_ERROR,
-            f"A limit was reached near the end of the run: {self.stop.reason}.",
-            "Calls in flight still complete. With a lower --concurrency, fewer are in flight.",
-        )
+        message = f"A limit was reached near the end of the run: {self.stop.reason}."
+        hint = "Calls in flight still complete. With a lower --concurrency, fewer are in flight."
+        self._warn("limits", ErrorCode.CONFIG_VALIDATION_ERROR, message, hint)
 
     def _too_slow(self, pattern: str) -> None:
-        self._warn(
-            "record.redactPii",
-            ErrorCode.ASSERTION_EVAL_ERROR,
-            f"The pattern {shown(pattern)} for personal data takes too long.",
-            "Texts that it cannot search in time are not recorded. Avoid nested repetition.",
-        )
+        message = f"The pattern {shown(pattern)} for personal data takes too long."
+        hint = "Texts that it cannot search in time are not recorded. Avoid nested repetition."
+        self._warn("record.redactPii", ErrorCode.ASSERTION_EVAL_ERROR, message, hint)
 
     @asynccontextmanager
     async def _gateway(self, replayed: ReplayedGateway | None) -> AsyncIterator[Gateway | None]:
@@ -369,7 +353,6 @@ class _Session:
 
 
 def _uses_gateway(suites: Iterable[Suite]) -> bool:
-    """Return whether agents of suites call their models through kindlm."""
     return any(agent.gateway for suite in suites for agent in suite.all_agents())
 
 

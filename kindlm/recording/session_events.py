@@ -163,7 +163,6 @@ async def end_dealt(run: str, log: EventLog, duration_ms: float, lacking: str | 
 
 @cache
 def _versions() -> dict[str, str]:
-    """Return the versions of Python, of kindlm and of the SDKs that are installed."""
     versions = {"python": platform.python_version()}
     for package in ("kindlm", "openai", "anthropic"):
         with suppress(PackageNotFoundError):
@@ -176,7 +175,6 @@ def _versions() -> dict[str, str]:
 
 
 def _run_finished(view: RunView, duration_ms: float) -> RunFinished:
-    """Return the event that completes a run, with its current verdict."""
     passed = view.fulfilled
     return RunFinished(
         passed=passed,

@@ -29,7 +29,11 @@ def suite_secrets(environ: Mapping[str, str], suites: Iterable[Suite]) -> set[st
     written: set[str] = set()
     for suite in suites:
         variables |= _key_variables(suite) | given_variables(suite)
-        written |= literal_secrets(suite) | address_secrets(suite, environ)
+        written |= literal_secrets(suite)
+        for address in _addresses(suite):
+            # A variable may hold a whole URL, with a password.
+            whole = insert(address, lambda name: environ.get(name.removeprefix("env."), ""))
+            written.update(url_secrets(whole))
     return secrets.secret_values(environ, variables) | written | secrets.TOKENS
 
 
@@ -95,56 +99,36 @@ def literal_secrets(suite: Suite) -> set[str]:
     }
 
 
-def address_secrets(suite: Suite, environ: Mapping[str, str]) -> set[str]:
-    """Return the credentials in the addresses of a suite, with the variables put in."""
-    whole = (
-        insert(address, lambda name: environ.get(name.removeprefix("env."), ""))
-        for address in _addresses(suite)
-    )
-    return {secret for address in whole for secret in url_secrets(address)}
+_PLACES = frozenset({"cwd", "path", "snapshot"})
+"""Options that say where a program is."""
 
 
 def given_variables(suite: Suite) -> set[str]:
     """Return the environment variables whose values a suite passes to agents, services or packages.
 
     Their names do not matter: a user who keeps a value out of the file does not want it in the
-    history either.
+    history either. They are in headers, options, commands, and paths and queries of URLs.
     """
-    return _environment_names(_given(suite))
-
-
-_PLACES = frozenset({"cwd", "path", "snapshot"})
-"""Options that say where a program is."""
-
-
-def _given(suite: Suite) -> Iterator[str]:
-    """Yield the texts that are passed on: headers, options, commands, paths and queries of URLs."""
+    found: list[str] = []
+    options: list[Any] = []
     for agent in suite.all_agents():
-        yield from agent.headers.values()
         address, _, query = agent.endpoint.partition("?")
-        yield from (address.rpartition("://")[2].partition("/")[2], query)
-        for name, value in as_written(agent.options).items():
-            if name not in _PLACES:
-                yield from (text for _, text in texts(value, ()))
-    options: list[Mapping[str, Any]] = [
-        as_written(provider.options)
-        for provider in suite.providers.values()
-        if provider.options is not None and provider.options.takes_placeholders
-    ]
-    options += [
-        each.check.options
-        for case in suite.cases
-        for each in case.expectations
-        if isinstance(each.check, CheckOfPackage)
-    ]
-    for written in options:
-        yield from (text for _, text in texts(written, ()))
-    for service in suite.services:
-        yield from (*service.env.values(), *service.command)
-    for command in (case.command for case in suite.cases if case.command is not None):
+        found += (*agent.headers.values(), address.rpartition("://")[2].partition("/")[2], query)
+        written = as_written(agent.options).items()
+        options += (value for name, value in written if name not in _PLACES)
+    for provider in suite.providers.values():
+        if provider.options is not None and provider.options.takes_placeholders:
+            options.append(as_written(provider.options))
+    for case in suite.cases:
+        checks = (each.check for each in case.expectations)
+        options += (check.options for check in checks if isinstance(check, CheckOfPackage))
         # A word may hold a variable of the test, whose value may look like a placeholder.
-        for word in command.words:
-            yield from (f"{{{{{name}}}}}" for name in bound_names(word))
+        words = () if case.command is None else case.command.words
+        found += (f"{{{{{name}}}}}" for word in words for name in bound_names(word))
+    for service in suite.services:
+        found += (*service.env.values(), *service.command)
+    found += (text for value in options for _, text in texts(value, ()))
+    return _environment_names(found)
 
 
 def _addresses(suite: Suite) -> Iterator[str]:
@@ -159,6 +143,5 @@ def _environment(agent: AgentTarget) -> Mapping[str, Any]:
 
 
 def _environment_names(templates: Iterable[str]) -> set[str]:
-    """Return the NAME of each placeholder `{{env.NAME}}` in some texts."""
     names = (name for template in templates for name in names_in(template))
     return {name.removeprefix("env.") for name in names if name.startswith("env.")}

@@ -135,7 +135,6 @@ def _write(folder: Path, run: str, lacking: sqlite3.Connection, after: Mapping[s
 def _failed(
     log: EventLog, appends: Sequence[Append], kept: Path | None, why: str, shown: str
 ) -> KindlmError:
-    """Return the message about a history that takes no more events, and the remedy."""
     reason = getattr(log.failure, "__cause__", None) or log.failure
     way_out = "Free disk space"
     if code_of(reason) == sqlite3.SQLITE_CORRUPT:

@@ -83,14 +83,12 @@ def test_answers_of_another_test_are_not_given_and_that_is_reported(workspace, s
     assert "in the test of this name" in response
 
 
-def test_many_empty_cassettes_are_reported_in_a_few_words(workspace, server):
+def test_each_empty_cassette_is_reported(workspace, server):
     suite(workspace, server.url, DEFAULT)
     workspace.run("test", "--label", "taped")
     tests = [a_test(workspace, TAPED, f"new {number}") for number in range(7)]
     workspace.suite(server.url, tests=tests)
-    told = workspace.run("test").stderr
-    assert told.count("has no result of it") == 5
-    assert "2 more cassettes" in told
+    assert workspace.run("test").stderr.count("has no result of it") == 7
 
 
 def test_what_an_unmatched_call_got_is_no_answer_of_the_tool(workspace, server):

@@ -125,7 +125,7 @@ class TestUnusable:
         found = lookup(recorded).run("shop", "support")
 
         assert code_of(found) is ErrorCode.BASELINE_CORRUPT
-        assert "not in this history" in found.error.message
+        assert "no results of the suite" in found.error.message
 
     def test_a_run_without_the_suite(self, recorded: Any) -> None:
         set_baseline(recorded, "run1", "another")

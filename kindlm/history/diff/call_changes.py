@@ -136,7 +136,6 @@ def _compared(call: Call, made: Call, *, is_moved: bool = False) -> CallChange:
 def _pair_most(
     old: Sequence[Call], new: Sequence[Call], fits: Callable[[Call, Call], bool]
 ) -> list[tuple[int, int]]:
-    """Return the largest number of matching pairs, in order."""
     table = [[fits(call, made) for made in new] for call in old]
     owners = in_sequence(table, [_ONCE] * len(old), len(new), others_allowed=False)
     return [(owner, place) for place, owner in enumerate(owners) if owner is not None]

@@ -120,9 +120,8 @@ def compare_configs(
     ]
     if hashes[0] == hashes[1] and not found:
         return None
-    if before in (None, REDACTED) or after in (None, REDACTED):
-        return SuiteConfig(suite, *hashes, tuple(found[:_MOST_CHANGES]))
-    if hashes[0] != hashes[1]:
+    are_known = before not in (None, REDACTED) and after not in (None, REDACTED)
+    if before and after and are_known and hashes[0] != hashes[1]:
         found += _changes("", _document(before), _document(after), 0)
     left_out = max(len(found) - _MOST_CHANGES, 0)
     return SuiteConfig(suite, *hashes, tuple(found[:_MOST_CHANGES]), left_out)
@@ -164,17 +163,12 @@ def is_other_demand(
     """Return whether a check with the same label demands something else, by the configuration."""
     if check.kind == "drift" and before.baseline_run != after.baseline_run:
         return True
-    if config is None:
-        return False
     turn, section = _TURN.match(check.label), _WRITTEN_IN.get(check.kind)
-    if section is None and turn:
+    if config is None or (section is None and turn):
         return False
-    if section is None:
-        own = [f"tests[{known}].expect.{check.kind}" for known in (test, _ROW.sub("", test))]
-        return any(_is_in(change.path, place) for change in config.changes for place in own)
     name = _NUMBER.sub("", check.label[turn.end() :] if turn else check.label)
     # Follow-up messages have no names, so a conversation is compared as a whole.
-    place = "conversation" if turn else f"expect.{section}"
+    place = "conversation" if turn else f"expect.{section or check.kind}"
     if section in ("toolCalls", "judge", "python") and not turn and not name.endswith("…"):
         place = f"{place}[{name}]"
     places = [f"tests[{known}].{place}" for known in (test, _ROW.sub("", test))]
@@ -185,12 +179,11 @@ def is_other_demand(
     if check.kind == "python":
         places.append(f"files.{name.rpartition(':')[0]}")
     pairs = ((change.path, place) for change in config.changes for place in places)
-    return any(_is_in(*pair) or _is_in(*pair[::-1]) for pair in pairs)
+    return any(one == other or _is_in(one, other) or _is_in(other, one) for one, other in pairs)
 
 
 def _is_in(inner: str, outer: str) -> bool:
-    """Return whether a place is inside another one, or the same."""
-    return outer == inner or inner.startswith((f"{outer}.", f"{outer}["))
+    return inner.startswith((f"{outer}.", f"{outer}["))
 
 
 def _document(text: str) -> Any:

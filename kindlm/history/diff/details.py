@@ -241,7 +241,6 @@ _REPEATS = """
 
 
 def _of_repeats(view: RunView, test: TestDiff, query: str) -> Iterator[list[tuple[Any, ...]]]:
-    """Yield the rows of a query about the repeats of a test, before and after."""
     for side in (test.before, test.after):
         repeats = side and side.usual, test.key.name, test.key.target
         yield [tuple(row) for row in view.db.execute(query, repeats)]

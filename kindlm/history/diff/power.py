@@ -111,7 +111,6 @@ def chance_to_settle(
 
 
 def _power(tests: Mapping[tuple[Counts, int], int], before: int, after: int) -> ComparisonPower:
-    """Return the power for one of the tests, given their numbers by counts and repeats."""
     others = Counter[tuple[Design, Counts]]()
     for (old, n), times in tests.items():
         looks = Looks(old, (_scaled(old, n),))

@@ -7,6 +7,7 @@ Changes inside a test are read on request.
 from __future__ import annotations
 
 import sqlite3
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, cached_property, partial
 from heapq import merge
@@ -141,14 +142,8 @@ class RunDiff:
     @cached_property
     def left_out(self) -> tuple[str, ...]:
         """The suites of BEFORE that are not in AFTER."""
-        before, after = self._suites_of_sides
-        known = {suite.identity for suite in after}
-        left_out = {
-            suite.identity: suite.name
-            for suite in before
-            if not suite.broken and suite.identity not in known and suite.name not in self.unloaded
-        }
-        return tuple(left_out.values())
+        loaded = ((old[0], new) for old, new in self._paired_suites if old)
+        return tuple(old.name for old, new in loaded if not new and old.name not in self.unloaded)
 
     @cached_property
     def compared(self) -> int:
@@ -173,10 +168,8 @@ class RunDiff:
     @cached_property
     def verdict(self) -> Verdict:
         """The verdict on the two runs."""
+        found = self.evidence.verdict if self.compared else Verdict.NOTHING_COMPARED
         lacking = self.lacks_results or bool(self.unloaded)
-        if not self.compared:
-            return Verdict.INCOMPLETE if lacking else Verdict.NOTHING_COMPARED
-        found = self.evidence.verdict
         return Verdict.INCOMPLETE if lacking and found is not Verdict.REGRESSED else found
 
     @property
@@ -242,7 +235,11 @@ class RunDiff:
     @cached_property
     def _paired_suites(self) -> tuple[tuple[Sequence[Suite], Sequence[Suite]], ...]:
         """The loaded files of each suite on both sides, first for the suites of AFTER."""
-        before, after = map(_loaded_files, self._suites_of_sides)
+        before, after = (defaultdict[tuple[str | None, str], list[Suite]](list) for _ in range(2))
+        for files, suites in zip((before, after), self._suites_of_sides, strict=True):
+            for suite in suites:
+                if not suite.broken:
+                    files[suite.identity].append(suite)
         both = [(before.pop(identity, []), files) for identity, files in after.items()]
         return *both, *((files, []) for files in before.values())
 
@@ -324,9 +321,7 @@ class RunDiff:
         return merge(*map(read, files), key=attrgetter("identity"))
 
     def _is_wanted(self, key: QualifiedName) -> bool:
-        if not self.options.test:
-            return True
-        wanted = self.options.test.casefold()
+        wanted = (self.options.test or "").casefold()
         return any(wanted in name.casefold() for name in (key.suite, key.name))
 
     def _arguments(self, digest: bytes) -> object:
@@ -341,14 +336,6 @@ def compare_runs(
 ) -> RunDiff:
     """Compare two runs by their ids, or groups of shards."""
     return RunDiff(db, RunView(db, before), RunView(db, after), options)
-
-
-def _loaded_files(suites: Iterable[Suite]) -> dict[tuple[str | None, str], list[Suite]]:
-    found: dict[tuple[str | None, str], list[Suite]] = {}
-    for suite in suites:
-        if not suite.broken:
-            found.setdefault(suite.identity, []).append(suite)
-    return found
 
 
 def _in_pairs(

@@ -340,7 +340,6 @@ def large_drop(before: Counts) -> tuple[float, float]:
 def _unconfirmed(
     looks: Looks, added_before: Sequence[Counts], confirms: Callable[[Looks], bool], *, both: bool
 ) -> Settlement:
-    """Return the settlement of a test whose drop is not confirmed."""
     first, last = looks.after[0], looks.after[-1]
     before = pooled([looks.before, *added_before])
     if _cleared(before, last):

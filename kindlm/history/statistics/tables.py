@@ -232,7 +232,6 @@ def _ceiling(supports: Counter[tuple[float, ...]], most: float) -> float | None:
 
 
 def _reached(support: tuple[float, ...], threshold: float) -> float:
-    """Return the largest attainable p-value up to the threshold; 0 without one."""
     found = bisect_right(support, threshold)
     return support[found - 1] if found else 0.0
 
