@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 import sys
 from collections.abc import Sequence
 from functools import cache
@@ -34,6 +35,9 @@ _OF_KEY = ("authorization", "x-api-key")
 
 _MIN_KEY_LENGTH = 8
 """A shorter key may be part of another header."""
+
+_MAX_ENDPOINTS = 100
+"""The oldest endpoints are deleted, since each update of a package adds new ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +161,9 @@ class FormCache:
                 json.dumps({"library": form.library, "headers": headers}), encoding="utf-8"
             )
             beside.replace(file)
+            forms = self.folder.parent.iterdir()
+            for old in sorted(forms, key=lambda each: each.lstat().st_mtime_ns)[:-_MAX_ENDPOINTS]:
+                shutil.rmtree(old, ignore_errors=True)
         except OSError:
             return  # the next run asks the SDK again
 

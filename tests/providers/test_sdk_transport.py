@@ -19,7 +19,7 @@ import pytest
 
 from kindlm.errors import Err, ErrorCode, Ok
 from kindlm.ports import ModelClient
-from kindlm.providers import sdk_transport
+from kindlm.providers import request_form, sdk_transport
 from kindlm.providers.provider_registry import make_client
 from kindlm.providers.request_form import form_of
 from kindlm.providers.sdk_transport import AsyncSdk, Sdk, SdkTransport
@@ -348,6 +348,19 @@ def test_what_an_sdk_said_holds_for_any_port(api, http, make_request, loads, cac
 
     asyncio.run(run())
     assert loads == [api.type]
+
+
+def test_no_more_is_kept_than_of_so_many_endpoints(
+    api, http, make_request, loads, cache, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(request_form, "_MAX_ENDPOINTS", 2)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for version in range(4):
+        (tmp_path / f"another-{version}.dist-info").mkdir()
+        call(api, http, make_request, 1)
+    call(api, http, make_request, 1)
+    assert loads == [api.type] * 4
+    assert len([path for path in cache.rglob("*") if path.is_file()]) == 2
 
 
 @pytest.mark.parametrize(
