@@ -12,13 +12,14 @@ import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from concurrent.futures import Future
-from contextlib import suppress
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import ExitStack, suppress
 from dataclasses import field
 from typing import Any
 
 import pytest
 
+from kindlm.cli.ending import handling
 from kindlm.config.diagnostics import Diagnostic
 from kindlm.dataclass import dataclass, replace
 from kindlm.engine import resources
@@ -37,19 +38,6 @@ from kindlm.recording.suite_secrets import suite_secrets
 from kindlm.recording.unwritten import keep_unwritten
 from kindlm.suite import Case, Script
 from kindlm_store import EventLog, WriteFailedError
-
-
-def interrupt_on_sigterm() -> Callable[[], None]:
-    """Let SIGTERM end the session like Ctrl-C, unless it has a handler; returns an undo."""
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        return lambda: None
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-
-    def undo() -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-    return undo
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +131,12 @@ class _SteadyLoop(asyncio.SelectorEventLoop):
 
 
 class DrivenRun:
-    """One recorded run, which runs a test whenever pytest does; implements `recording.Watcher`."""
+    """One recorded run, which runs a test whenever pytest does; implements `recording.Watcher`.
+
+    `log` is the history, until the run ends.
+    """
+
+    log: EventLog
 
     def __init__(self, request: RunRequest, run: str, *, dealt: bool) -> None:
         self.run = run
@@ -159,19 +152,10 @@ class DrivenRun:
         self._running: list[Finished] = []
         self._current: _PendingTest | None = None
         self._why_ended = ""
-        self._lock = threading.Lock()
-        self._is_over = False
-        self._ready = threading.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._log: EventLog | None = None
-        self._restore_sigterm: Callable[[], None] = lambda: None
+        self._began: Future[asyncio.AbstractEventLoop] = Future()
+        self._over: Future[None] = Future()
+        self._handlers = ExitStack()
         self._thread = threading.Thread(target=self._main, name="kindlm-run", daemon=True)
-
-    @property
-    def log(self) -> EventLog:
-        """The history, until the run ends."""
-        assert self._log is not None
-        return self._log
 
     @property
     def stays_open(self) -> bool:
@@ -181,10 +165,12 @@ class DrivenRun:
     def start(self) -> None:
         """Start the run; raises if the history cannot be opened."""
         self._thread.start()
-        self._ready.wait()
-        if self._loop is None and self.failure is not None:
-            raise self.failure
-        self._restore_sigterm = interrupt_on_sigterm()
+        self._began.result()
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            # SIGTERM ends the session like Ctrl-C.
+            handler = signal.default_int_handler
+            self._handlers.enter_context(handling([signal.SIGTERM], handler))
 
     def test(
         self,
@@ -198,20 +184,18 @@ class DrivenRun:
         An exception meanwhile, such as a timeout of pytest, first ends the test. `on_result` is
         called with the result in the thread of the run.
         """
-        test = _PendingTest(path, name, change, on_result)
-        with self._lock:
-            if self._is_over:
-                return self._unable()
-            self._current = test
-            self._call(self._queue.put_nowait, test)
+        self._current = test = _PendingTest(path, name, change, on_result)
+        self._call(self._queue.put_nowait, test)
+        first: tuple[Future[Any], ...] = test.done, self._over
         try:
-            return test.done.result()
+            wait(first, return_when=FIRST_COMPLETED)
         except (KeyboardInterrupt, pytest.exit.Exception):
             raise  # the session ends, and the run with it
         except BaseException as error:
             self._call(test.cut, f"{type(error).__name__}: {error}")
-            test.done.result()
+            wait(first, return_when=FIRST_COMPLETED)
             raise
+        return test.done.result() if test.done.done() else self._unable()
 
     def end(self, why: str, objection: str | None = None) -> None:
         """End the run and wait for its end; `why` is recorded if some tests did not run.
@@ -228,7 +212,7 @@ class DrivenRun:
                 self._thread.join()
             except KeyboardInterrupt:
                 self._call(self._stop.at_once.set)
-        self._restore_sigterm()
+        self._handlers.close()
 
     def planned(self, plan: Plan, ended: Collection[str]) -> None:
         """Ignore the plan: pytest shows its tests itself."""
@@ -249,34 +233,29 @@ class DrivenRun:
         secret = suite_secrets(self._request.environ, self._request.suites)
         remember_secrets(secret)
         try:
-            with open_log(self._request.database, secret) as log:
-                self._log = log
+            with open_log(self._request.database, secret) as self.log:
                 try:
                     with (
                         suppress(WriteFailedError),
                         asyncio.Runner(loop_factory=_SteadyLoop) as runner,
                     ):
-                        runner.run(leaving_nothing(self._session(log)))
+                        runner.run(leaving_nothing(self._session()))
                 finally:
-                    if log.failure:
-                        self.failure = log.failure
+                    if self.log.failure:
+                        self.failure = self.log.failure
                         shown = str(self._request.database)
-                        self.problems.append(keep_unwritten(log, self.run, shown))
+                        self.problems.append(keep_unwritten(self.log, self.run, shown))
         except BaseException as error:  # noqa: BLE001 - the other thread reports it
             self.failure = error
+            if not self._began.done():
+                self._began.set_exception(error)
         finally:
             self.duration_ms = (time.monotonic() - started) * 1000
-            with self._lock:
-                self._is_over = True
-                current = self._current
-            self._ready.set()
-            if current is not None and not current.done.done():
-                current.ended(self._unable())
+            self._over.set_result(None)
 
-    async def _session(self, log: EventLog) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._ready.set()
-        await run_session(self._request, self.run, log, self, self._stop)
+    async def _session(self) -> None:
+        self._began.set_result(asyncio.get_running_loop())
+        await run_session(self._request, self.run, self.log, self, self._stop)
 
     async def _parts(self, plan: Plan, lost: Mapping[str, KindlmError]) -> AsyncIterator[Plan]:
         """Yield the tests of a plan in the order in which pytest runs them."""
@@ -305,9 +284,8 @@ class DrivenRun:
 
     def _call(self, function: Callable[..., object], *arguments: object) -> None:
         """Call a function in the thread of the run, if its event loop is open."""
-        if self._loop is not None:
-            with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(function, *arguments)
+        with suppress(RuntimeError):
+            self._began.result().call_soon_threadsafe(function, *arguments)
 
 
 def failure_text(failure: BaseException) -> str:
