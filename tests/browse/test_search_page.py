@@ -281,7 +281,7 @@ def test_without_an_index_nothing_is_said_about_all_content(
     monkeypatch.setattr(history_pages, "catch_up", forbidden)
     page = text_of(ask("search?q=zebra").text)
     assert "kindlm cannot update the search index: Permission denied" in page
-    assert "No results in the content that is indexed." in page
+    assert "No results" not in page
 
 
 def test_only_the_user_can_read_the_index(ask: Any, recorded: Any) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ from urllib.parse import urlencode
 from kindlm.history.runs import (
     STATUSES,
     Run,
-    RunFigures,
     RunFilter,
     choices,
     read_figures,
@@ -60,6 +60,8 @@ def runs_page(db: sqlite3.Connection, query: Mapping[str, str], links: Links) ->
     found = list(runs(db, wanted))
     listed = found[:_RUNS_PER_PAGE]
     figures = read_figures(db, listed)
+    oldest_first = listed[::-1]
+    shown = [figures[run.id] for run in oldest_first]
     statuses = {run.id: status_of(db, run) for run in listed}
     # For each run, the previous run on this page of the same suites and the same shard.
     before, newer = dict[str, str](), dict[tuple[str, tuple[str, ...], str | None], str]()
@@ -79,7 +81,12 @@ def runs_page(db: sqlite3.Connection, query: Mapping[str, str], links: Links) ->
             "given": wanted,
             "narrowed": bool(given),
             "choices": {**choices(db), "status": STATUSES},
-            "charts": _run_charts(listed, figures, statuses, links),
+            "charts": _charts(
+                ((run, statuses[run.id]) for run in oldest_first),
+                links,
+                ("Pass rate", [f.executions.pass_rate for f in shown], percent, 1.0),
+                ("Cost", [None if f.paid.unknown else f.paid.total_usd for f in shown], money),
+            ),
             "newer": _address(given, number - 1) if number > 1 else None,
             "older": _address(given, number + 1) if len(found) > _RUNS_PER_PAGE else None,
         },
@@ -91,31 +98,22 @@ def _address(given: Mapping[str, str], number: int) -> str:
     return "?" + urlencode({**given, "page": str(number)})
 
 
-def _run_charts(
-    listed: Sequence[Run],
-    figures: Mapping[str, RunFigures],
-    statuses: Mapping[str, str],
-    links: Links,
-) -> list[Chart]:
-    """Return charts of the runs on this page, oldest first, without empty ones."""
-    oldest_first = listed[::-1]
+def _charts(runs: Iterable[tuple[Run, str]], links: Links, *lines: tuple[Any, ...]) -> list[Chart]:
+    """Return charts of runs, each with its status, oldest first, without empty charts.
+
+    `lines` are the other arguments of `trend` for each chart.
+    """
     points = [
         Point(
-            MOODS[statuses[run.id]],
+            MOODS[status],
             one_line(f"{run.id} {run.label}" if run.label else run.id, 40),
-            statuses[run.id],
+            status,
             run.started_at,
             links.page("run", run.id) or "",
         )
-        for run in oldest_first
+        for run, status in runs
     ]
-    found = [figures[run.id] for run in oldest_first]
-    rates = [figure.executions.pass_rate for figure in found]
-    costs = [None if figure.paid.unknown else figure.paid.total_usd for figure in found]
-    charts = (
-        trend("Pass rate", points, rates, percent, 1.0),
-        trend("Cost", points, costs, money),
-    )
+    charts = (trend(name, points, *line) for name, *line in lines)
     return [chart for chart in charts if chart is not None]
 
 
@@ -128,6 +126,7 @@ def trend_page(db: sqlite3.Connection, query: Mapping[str, str], links: Links) -
     found = read_trend(db, test, limit=_RUNS_PER_PAGE)
     if not found.points:
         return None
+    oldest_first = found.counted[::-1]
     return Document(
         "trend.html",
         f"{one_line(test.name)} · {one_line(test.target)} over time",
@@ -135,7 +134,15 @@ def trend_page(db: sqlite3.Connection, query: Mapping[str, str], links: Links) -
             "test": test,
             "points": found.points,
             "counted": {point.run.id for point in found.counted},
-            "charts": _trend_charts(found, links),
+            "charts": _charts(
+                ((p.run, p.test.status.value) for p in oldest_first),
+                links,
+                ("Pass rate", [p.test.counts.pass_rate for p in oldest_first], percent, 1.0),
+                ("Judge score", [p.judge for p in oldest_first], score, 1.0),
+                ("Weighted score", [p.weighted for p in oldest_first], points_of_100, 1.0),
+                ("Latency", [p.test.latency_ms for p in oldest_first], duration),
+                ("Cost", [p.cost_usd for p in oldest_first], money),
+            ),
             "facts": list(_trend_facts(found)),
             "more": found.more,
             "commit": _COMMIT_LENGTH,
@@ -163,28 +170,6 @@ def _trend_facts(found: Trend) -> Iterator[tuple[str, str]]:
         yield "Not counted", count(left, "run")
 
 
-def _trend_charts(found: Trend, links: Links) -> list[Chart]:
-    points = found.counted[::-1]
-    runs = [
-        Point(
-            MOODS[point.test.status],
-            one_line(point.run.id),
-            point.test.status.value,
-            point.run.started_at,
-            links.page("run", point.run.id) or "",
-        )
-        for point in points
-    ]
-    charts = (
-        trend("Pass rate", runs, [p.test.counts.pass_rate for p in points], percent, 1.0),
-        trend("Judge score", runs, [p.judge for p in points], score, 1.0),
-        trend("Weighted score", runs, [p.weighted for p in points], points_of_100, 1.0),
-        trend("Latency", runs, [p.test.latency_ms for p in points], duration),
-        trend("Cost", runs, [p.cost_usd for p in points], money),
-    )
-    return [chart for chart in charts if chart is not None]
-
-
 _NUMBER = re.compile(r"-?\d{1,15}", re.ASCII)
 
 _INDEXING_S = 2.0
@@ -193,12 +178,6 @@ _INDEXING_S = 2.0
 _STEP = 1_000
 """How many executions are indexed between two looks at the clock."""
 
-_PLURALS = {
-    Kind.PROMPT: "prompts",
-    Kind.OUTPUT: "outputs",
-    Kind.ARGUMENTS: "tool arguments",
-    Kind.ANSWER: "tool results",
-}
 _NAMES = {
     Kind.PROMPT: "prompt",
     Kind.OUTPUT: "output",
@@ -210,42 +189,43 @@ _NAMES = {
 def search_page(db: sqlite3.Connection, history: Path, query: Mapping[str, str]) -> Document:
     """Return the search; `query` may have q, kind, and after, from which older findings follow.
 
-    Each request first indexes new executions, for a limited time. A damaged index is rebuilt.
+    Each request first indexes new executions, for a limited time. A damaged index is rebuilt. If
+    the index cannot be used, the page says why and shows no findings.
     """
-    try:
-        return _search_page(db, history, query)
-    except sqlite3.DatabaseError as error:
-        if not is_damage(error):
-            raise
-    remove_index(history)
-    return _search_page(db, history, query)
-
-
-def _search_page(db: sqlite3.Connection, history: Path, query: Mapping[str, str]) -> Document:
-    progress, index_problem = _brought_up_to_date(db, history)
     # Invisible characters match nothing and must not be repeated in the page.
     written = "".join(char if char.isprintable() else " " for char in query.get("q", "")).strip()
     kind = next((kind for kind in Kind if kind.value == query.get("kind")), None)
     position = query.get("after", "")
     after = int(position) if _NUMBER.fullmatch(position) else None
-    findings, problem = _found(db, history, written, kind, after)
+    progress, findings, problem, index_problem = None, None, None, None
+    try:
+        try:
+            progress, findings = _search(db, history, written, kind, after)
+        except sqlite3.DatabaseError as error:
+            if not is_damage(error):
+                raise
+            remove_index(history)
+            progress, findings = _search(db, history, written, kind, after)
+    except TooLongError:
+        problem = "This search takes too long. Use longer prefixes, or fewer of them."
+    except (OSError, sqlite3.Error) as error:
+        index_problem = getattr(error, "strerror", None) or str(error)
     older = None
     if findings is not None and findings.next is not None:
         narrowed = {"kind": kind.value} if kind else {}
         older = "?" + urlencode({"q": written, **narrowed, "after": str(findings.next)})
-    behind = not progress.current and index_problem is None
+    behind = progress is not None and not progress.current
     return Document(
         "search.html",
         f"Search: {one_line(written)}" if written else "Search",
         {
             "written": written,
             "kind": kind,
-            "kinds": {kind.value: name for kind, name in _PLURALS.items()},
             "names": _NAMES,
             "findings": findings,
             "older": older,
             "behind": behind,
-            "done": percent(int(progress.part * 100) / 100),
+            "done": percent(int(progress.part * 100) / 100) if progress else "",
             "problem": problem,
             "index_problem": index_problem,
         },
@@ -254,35 +234,19 @@ def _search_page(db: sqlite3.Connection, history: Path, query: Mapping[str, str]
     )
 
 
-def _brought_up_to_date(db: sqlite3.Connection, history: Path) -> tuple[Progress, str | None]:
-    """Index new executions for a while; return the progress and an error of the index."""
-    progress, problem = progress_of(db, history), None
-    end = time.monotonic() + _INDEXING_S
-    try:
+def _search(
+    db: sqlite3.Connection, history: Path, written: str, kind: Kind | None, after: int | None
+) -> tuple[Progress, Findings | None]:
+    """Index new executions for a while; return the progress and what a search finds."""
+    progress, end = progress_of(db, history), time.monotonic() + _INDEXING_S
+    # If another process is indexing, the reloaded page shows its progress.
+    with suppress(TimeoutError):
         while not progress.current and time.monotonic() < end:
             progress = catch_up(db, history, _STEP)
-    except TimeoutError:
-        pass  # another process is indexing; the reloaded page shows its progress
-    except (OSError, sqlite3.Error) as error:
-        if isinstance(error, sqlite3.Error) and is_damage(error):
-            raise
-        problem = getattr(error, "strerror", None) or str(error)
-    return progress, problem
-
-
-def _found(
-    db: sqlite3.Connection, history: Path, written: str, kind: Kind | None, after: int | None
-) -> tuple[Findings | None, str | None]:
     if not written:
-        return None, None
+        return progress, None
     try:
         found = find_texts(db, history, written, kind=kind, after=after, limit=_FINDINGS_PER_PAGE)
     except FileNotFoundError:
-        return Findings((), None, as_words=False), None
-    except TooLongError:
-        return None, "This search takes too long. Use longer prefixes, or fewer of them."
-    except sqlite3.Error as error:
-        if is_damage(error):
-            raise
-        return None, f"The index cannot be read: {error}."
-    return found, None
+        found = Findings((), None, as_words=False)
+    return progress, found
