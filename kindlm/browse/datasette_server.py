@@ -1,21 +1,20 @@
 """Serves a history with Datasette from this process, for `kindlm browse` and a team's server.
 
-`only_for` prevents DNS rebinding: a web site may resolve its own name to 127.0.0.1, so that a
-browser takes this server for that site. Such requests still have its name in `Host`.
-
-`only_while_there` prevents showing an old state: an open file stays readable after it was deleted,
-moved or replaced.
+`guarded` prevents DNS rebinding: a web site may resolve its own name to 127.0.0.1, so that a
+browser takes this server for that site. Such requests still have its name in `Host`. It also
+prevents showing an old state: an open file stays readable after it was deleted, moved or replaced.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import socket
 import sqlite3
-from collections.abc import Awaitable, Callable, Collection, MutableMapping
-from contextlib import closing
+from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMapping
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -37,31 +36,38 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
+_PORT = re.compile(r":\d*\Z", re.ASCII)
+
 _REFUSAL = "This server answers to localhost, 127.0.0.1 and [::1] only.\n"
 
 
-def answers_to(host: str, names: Collection[str]) -> bool:
-    """Return whether a `Host` header has one of the names, ignoring its port and case."""
-    name, colon, port = host.rpartition(":")
-    if not colon or "]" in port:
-        name, port = host, ""
-    return name.lower() in names and (not port or (port.isascii() and port.isdigit()))
+def guarded(
+    app: App, database: Path, names: Collection[str] | None = None, command: str = "kindlm browse"
+) -> App:
+    """Return an ASGI application that refuses requests once the file was moved or replaced.
+
+    If `names` are given, it also refuses requests to other names.
+    """
+    opened = _identity(database)
+    gone = f"{database} was moved, deleted or replaced. Start {command} again.\n"
+
+    async def respond(scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await app(scope, receive, send)
+        elif names is not None and not answers_to(scope["headers"], names):
+            await _refuse(send, 421, _REFUSAL)  # Misdirected Request
+        elif _identity(database) != opened:
+            await _refuse(send, 503, gone)
+        else:
+            await app(scope, receive, send)
+
+    return respond
 
 
-def only_for(names: Collection[str], app: App) -> App:
-    """Return an ASGI application that refuses requests to other names."""
-
-    async def guarded(scope: Message, receive: Receive, send: Send) -> None:
-        if scope["type"] != "lifespan":
-            hosts = [value for name, value in scope["headers"] if name == b"host"]
-            # Without exactly one `Host`, the request is refused.
-            host = str(hosts[0].decode("latin-1")) if len(hosts) == 1 else ""
-            if not answers_to(host, names):
-                await _refuse(send, 421, _REFUSAL)  # Misdirected Request
-                return
-        await app(scope, receive, send)
-
-    return guarded
+def answers_to(headers: Iterable[tuple[bytes, bytes]], names: Collection[str]) -> bool:
+    """Return whether a request has exactly one `Host`, with one of the names and any port."""
+    hosts = [value.decode("latin-1").lower() for name, value in headers if name == b"host"]
+    return len(hosts) == 1 and _PORT.sub("", hosts[0]) in names
 
 
 async def _refuse(send: Send, status: int, message: str) -> None:
@@ -73,20 +79,6 @@ async def _refuse(send: Send, status: int, message: str) -> None:
     body = message.encode("utf-8", "backslashreplace")
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
-
-
-def only_while_there(database: Path, app: App, command: str = "kindlm browse") -> App:
-    """Return an ASGI application that refuses requests once the file was moved or replaced."""
-    opened = _identity(database)
-    message = f"{database} was moved, deleted or replaced. Start {command} again.\n"
-
-    async def respond(scope: Message, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan" or _identity(database) == opened:
-            await app(scope, receive, send)
-            return
-        await _refuse(send, 503, message)
-
-    return respond
 
 
 def _identity(database: Path) -> tuple[int, int] | None:
@@ -117,14 +109,13 @@ class _Path(str):
 
 def listen(host: str, port: int | None) -> Result[socket.socket]:
     """Return a listening socket. Without a port, use the usual one, or else any free port."""
-    candidates = [_USUAL_PORT, 0] if port is None else [port]
-    failure: OSError | None = None
-    for candidate in candidates:
-        try:
-            return Ok(_listening(host, candidate))
-        except OSError as error:
-            failure = error
-    assert failure is not None
+    try:
+        return Ok(_listening(host, _USUAL_PORT if port is None else port))
+    except OSError as error:
+        failure = error
+    if port is None:
+        with suppress(OSError):
+            return Ok(_listening(host, 0))
     place = host if port is None else f"{host}:{port}"
     hint = "Choose another --port, or leave it out to get a free one."
     is_unknown = isinstance(failure, socket.gaierror)
@@ -183,9 +174,8 @@ def serve(
     `on_ready` is called when the server accepts requests. Only requests for `names` are served;
     None serves all.
     """
-    app = only_while_there(Path(datasette.databases[DATABASE].path), datasette.app())
     config = uvicorn.Config(
-        app if names is None else only_for(names, app),
+        guarded(datasette.app(), Path(datasette.databases[DATABASE].path), names),
         log_level="warning",
         lifespan="on",
         timeout_graceful_shutdown=_GRACE_S,

@@ -255,6 +255,4 @@ def regression_threshold(datasette: Datasette, database: str) -> float | None:
     """Return how far a mean score may fall according to the configuration, None if not set."""
     found = datasette.plugin_config(_PLUGIN, database=database)
     value = found.get(_THRESHOLD) if isinstance(found, dict) else None
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return None
-    return float(value) if 0 <= value <= 1 else None
+    return float(value) if isinstance(value, int | float) and 0 <= value <= 1 else None

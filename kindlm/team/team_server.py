@@ -24,8 +24,8 @@ from kindlm.browse.datasette_server import (
     Receive,
     Send,
     Server,
+    guarded,
     listen,
-    only_while_there,
     run_server,
 )
 from kindlm.errors import Err
@@ -67,7 +67,7 @@ def make_app(api: HistoryApi, pages: App, database: Path) -> App:
         is_api = scope["type"] == "http" and f"{scope['path']}/".startswith(PREFIX)
         await (api if is_api else pages)(scope, receive, send)
 
-    return only_while_there(database, routed, "kindlm serve-history")
+    return guarded(routed, database, command="kindlm serve-history")
 
 
 def serve(app: App, listening: socket.socket, on_ready: Callable[[], None]) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kindlm.browse.datasette_server import LOOPBACK_NAMES, answers_to, only_for
+from kindlm.browse.datasette_server import LOOPBACK_NAMES, answers_to, guarded
 
 
 @pytest.mark.parametrize(
@@ -32,7 +33,7 @@ from kindlm.browse.datasette_server import LOOPBACK_NAMES, answers_to, only_for
     ],
 )
 def test_only_names_of_this_machine_are_answered_to(host: str, answered: bool) -> None:
-    assert answers_to(host, LOOPBACK_NAMES) is answered
+    assert answers_to([(b"host", host.encode())], LOOPBACK_NAMES) is answered
 
 
 @pytest.mark.parametrize(
@@ -45,7 +46,7 @@ def test_only_names_of_this_machine_are_answered_to(host: str, answered: bool) -
         ([(b"x-forwarded-host", b"localhost"), (b"host", b"\xff\xfe")], 421),
     ],
 )
-def test_a_request_to_another_name_reads_nothing(headers: Any, status: int) -> None:
+def test_a_request_to_another_name_reads_nothing(headers: Any, status: int, tmp_path: Path) -> None:
     sent: list[Any] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -57,5 +58,6 @@ def test_a_request_to_another_name_reads_nothing(headers: Any, status: int) -> N
     async def receive() -> Any:
         return {}
 
-    asyncio.run(only_for(LOOPBACK_NAMES, app)({"type": "http", "headers": headers}, receive, send))
+    served = guarded(app, tmp_path, LOOPBACK_NAMES)
+    asyncio.run(served({"type": "http", "headers": headers}, receive, send))
     assert sent[0]["status"] == status
