@@ -21,7 +21,6 @@ from datasette.utils import tilde_decode, tilde_encode  # type: ignore[import-un
 from datasette.utils.asgi import Forbidden, Response  # type: ignore[import-untyped]
 
 from kindlm.browse.descriptions import regression_threshold
-from kindlm.dataclass import dataclass
 from kindlm.errors import Err, Result
 from kindlm.history.read_models import read_model_problem
 from kindlm.history.run_names import find_sides
@@ -30,6 +29,7 @@ from kindlm.reports.pages.history_pages import runs_page, search_page, trend_pag
 from kindlm.reports.pages.html_document import (
     Document,
     Links,
+    PageRequest,
     notice_page,
     policy,
     render,
@@ -156,32 +156,19 @@ async def posted(request: Request, most: int) -> dict[str, str] | None:
     return dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
 
 
-@dataclass(frozen=True, slots=True)
-class PageRequest:
-    """A request for a page: the name in its path, its query, and the file of the history.
-
-    `regression_threshold` is how far a mean score may fall, None for the default.
-    """
-
-    name: str
-    query: Mapping[str, str]
-    history: Path
-    regression_threshold: float | None
+Page = Callable[[sqlite3.Connection, PageRequest], Document | None]
 
 
-Page = Callable[[sqlite3.Connection, PageRequest, Addresses], Document | None]
-
-
-def _diff(db: sqlite3.Connection, requested: PageRequest, _: Addresses) -> Document:
+def _diff(db: sqlite3.Connection, asked: PageRequest) -> Document:
     from kindlm.history.diff.run_diff import DiffOptions, compare_runs
     from kindlm.reports.diff.html import diff_choice_page, diff_page, read_diff_form
 
-    before, after = requested.query.get("before", ""), requested.query.get("after", "")
+    before, after = asked.query.get("before", ""), asked.query.get("after", "")
     # Without a repository: only recorded commits can be found.
     sides = find_sides(db, before or None, after or None, lambda _: None)
     if isinstance(sides, Err):
         return diff_choice_page(read_diff_form(db, before, after), sides.error)
-    options = DiffOptions(regression_threshold=requested.regression_threshold)
+    options = DiffOptions(regression_threshold=asked.regression_threshold)
     like = sides.value[1]
     form = read_diff_form(db, before, after, like if isinstance(like, str) else like.runs[0])
     return diff_page(compare_runs(db, *sides.value, options), form)
@@ -196,13 +183,13 @@ def _view(page: Page) -> Any:
         if not await may_read(datasette, request.actor, database):
             message = f"You do not have permission to read {database}."
             return response(notice_page("Access denied", message, status=403), Links())
-        query = {name: request.args.get(name) for name in request.args}
-        path = Path(datasette.databases[database].path)
-        threshold = regression_threshold(datasette, database)
-        name = tilde_decode(found.get("name") or "")
-        requested = PageRequest(name, query, path, threshold)
-        links = Addresses(datasette, database, request.actor)
-        part = query.get("part") is not None
+        asked = PageRequest(
+            tilde_decode(found.get("name") or ""),
+            {name: request.args.get(name) for name in request.args},
+            Path(datasette.databases[database].path),
+            Addresses(datasette, database, request.actor),
+            regression_threshold(datasette, database),
+        )
 
         def make(db: sqlite3.Connection) -> Response:
             # The document may hold iterators over rows, so it is rendered here, too.
@@ -210,9 +197,8 @@ def _view(page: Page) -> Any:
                 title = "The history cannot be read"
                 shown = notice_page(title, problem.message, problem.hint, status=500)
             else:
-                absent = _absent("This history has nothing with that name.")
-                shown = page(db, requested, links) or absent
-            return response(shown, links, part=part)
+                shown = page(db, asked) or _absent("This history has nothing with that name.")
+            return response(shown, asked.links, part="part" in asked.query)
 
         return await datasette.databases[database].execute_fn(make)
 
@@ -288,38 +274,20 @@ async def _start(request: Request, datasette: Datasette) -> Response:
 _DATABASE = rf"^{PREFIX}/(?P<database>[^/]+)"
 _NAME = "(?P<name>[^/]+)"
 
+_PAGES: dict[str, Page] = {
+    "runs": runs_page,
+    f"run/{_NAME}": run_page,
+    f"execution/{_NAME}": execution_page,
+    f"outputs/{_NAME}": outputs_page,
+    "diff": _diff,
+    "test": trend_page,
+    "search": search_page,
+}
+
 ROUTES: list[tuple[str, Any]] = [
     (rf"^{PREFIX}$", _start),
-    (
-        rf"{_DATABASE}/runs$",
-        _view(lambda db, requested, links: runs_page(db, requested.query, links)),
-    ),
-    (
-        rf"{_DATABASE}/run/{_NAME}$",
-        _view(lambda db, requested, _: run_page(db, requested.name, requested.query)),
-    ),
-    (
-        rf"{_DATABASE}/execution/{_NAME}$",
-        _view(
-            lambda db, requested, _: execution_page(
-                db, requested.name, requested.query.get("reviewed")
-            )
-        ),
-    ),
-    (
-        rf"{_DATABASE}/outputs/{_NAME}$",
-        _view(lambda db, requested, _: outputs_page(db, requested.name, requested.query)),
-    ),
+    *((rf"{_DATABASE}/{path}$", _view(page)) for path, page in _PAGES.items()),
     (rf"{_DATABASE}/review/{_NAME}$", _review),
-    (rf"{_DATABASE}/diff$", _view(_diff)),
-    (
-        rf"{_DATABASE}/test$",
-        _view(lambda db, requested, links: trend_page(db, requested.query, links)),
-    ),
-    (
-        rf"{_DATABASE}/search$",
-        _view(lambda db, requested, _: search_page(db, requested.history, requested.query)),
-    ),
     # Some versions of Datasette answer paths without a route with a server error.
     (rf"^{PREFIX}/", _nowhere),
 ]

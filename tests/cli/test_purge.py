@@ -18,7 +18,7 @@ from kindlm.events.run import ReviewRecorded
 from kindlm.history.search import index_file
 from kindlm.recording.purging import erase
 from kindlm.reports.pages.execution_page import execution_page
-from kindlm.reports.pages.html_document import Links, render
+from kindlm.reports.pages.html_document import Links, PageRequest, render
 from kindlm.transcript import Message, Role
 from kindlm_store import OpenError, StreamLock
 
@@ -106,7 +106,7 @@ def test_what_a_check_found_stays_unreadable_when_only_its_text_is_erased(
     database = ("--db", history.path)
 
     def told() -> list[str]:
-        page = execution_page(history.reader(), "aaaa2222-1")
+        page = execution_page(history.reader(), PageRequest("aaaa2222-1"))
         assert page is not None
         return [
             kindlm("show", "aaaa", "1", *database).out,

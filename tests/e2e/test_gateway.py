@@ -13,7 +13,7 @@ from order_shop import order_shop
 from workspace import KEY
 
 from kindlm.reports.pages.execution_page import execution_page
-from kindlm.reports.pages.html_document import Links, render_part
+from kindlm.reports.pages.html_document import Links, PageRequest, render_part
 
 SHOP = order_shop(KEY)
 ASKS = """
@@ -171,7 +171,7 @@ def test_tools_and_costs_of_an_opaque_program_are_seen(run, workspace, provider,
     assert execution["costUsd"] == pytest.approx(report["summary"]["costUsd"])
     with closing(sqlite3.connect(workspace.database)) as db:
         db.row_factory = sqlite3.Row
-        page = execution_page(db, execution["id"])
+        page = execution_page(db, PageRequest(execution["id"]))
         assert "2 model calls by the agent" in render_part(page, Links())
     assert key.encode() not in (workspace.root / ".kindlm/kindlm.db").read_bytes()
 

@@ -13,7 +13,7 @@ from inside import run_inside
 from pages import text_of
 
 from kindlm.reports.pages.execution_page import execution_page
-from kindlm.reports.pages.html_document import Links, render_part
+from kindlm.reports.pages.html_document import Links, PageRequest, render_part
 
 AGENT = Path(__file__).parents[1] / "telemetry" / "traced_agent.py"
 USES = {
@@ -99,7 +99,7 @@ def test_of_12_executions_at_once_each_has_its_own_spans(workspace, run, key):
     execution = json.loads(done.stdout)["run"]["id"] + "-1"
     with closing(sqlite3.connect(workspace.database)) as db:
         db.row_factory = sqlite3.Row
-        page = execution_page(db, execution)
+        page = execution_page(db, PageRequest(execution))
         assert page is not None
         assert "2 trace spans" in text_of(render_part(page, Links()))
 

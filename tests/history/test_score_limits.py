@@ -61,8 +61,8 @@ def test_a_test_whose_repeats_all_pass_fails_by_its_scores(
     # Everything that tells how tests came out says the same.
     assert view.suites[0].tests.failed == bool(said)
     assert view.passed is not bool(said)
-    ((_, cells),) = read_grid(view, limit=9).rows
-    assert cells["gpt"].test.status is status
+    ((_, cells),) = read_grid(view, lambda test: test, limit=9).rows
+    assert cells["gpt"].status is status
     trend = read_trend(history.reader(), Identity("shop", "support", "greets", "gpt"), limit=9)
     assert trend.points[0].test.status is status
     (pair,) = compare_runs(history.reader(), view.id, view.id, DiffOptions()).tests

@@ -13,7 +13,7 @@ from recorded_history import History, Make
 
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
-from kindlm.reports.pages.html_document import Links, render_part
+from kindlm.reports.pages.html_document import Links, PageRequest, render_part
 from kindlm.reports.pages.run_pages import outputs_page, read_grid, run_document
 
 LEAK = Make.failed("pii", "pii", "PII_DETECTED", "Personal data, 1 match.")
@@ -36,20 +36,20 @@ def both(history: History) -> RunView:
 
 
 def test_the_grid_of_a_run_has_the_tests_of_each_project(both: RunView) -> None:
-    rows = read_grid(both, limit=9).rows
-    found = [(name.project, cells["gpt"].test.status) for name, cells in rows]
+    rows = read_grid(both, lambda test: test, limit=9, failed_first=True).rows
+    found = [(name.project, cells["gpt"].status) for name, cells in rows]
     assert found == [("fair", Status.FAILED), ("shop", Status.PASSED)]
 
 
 def test_the_outputs_of_a_run_are_those_of_each_project(both: RunView) -> None:
-    page = outputs_page(both.db, both.id, {})
+    page = outputs_page(both.db, PageRequest(both.id))
     assert page is not None
-    rows: Any = page.values["rows"]
-    assert [row["gpt"].execution.output for _, row in rows] == ["Said in fair.", "Said in shop."]
+    rows: Any = page.values["grid"].rows
+    assert [row["gpt"]["execution"].output for _, row in rows] == ["Said in fair.", "Said in shop."]
 
 
 def test_pages_name_the_files_of_suites_of_one_name(both: RunView) -> None:
-    for page in (outputs_page(both.db, both.id, {}), run_document(both)):
+    for page in (outputs_page(both.db, PageRequest(both.id)), run_document(both)):
         assert page is not None
         text = text_of(render_part(page, Links()))
         for project in ("fair", "shop"):

@@ -13,7 +13,7 @@ from scenario_project import Project
 
 from kindlm.cli.app import run
 from kindlm.reports.pages.execution_page import execution_page
-from kindlm.reports.pages.html_document import Links, render_part
+from kindlm.reports.pages.html_document import Links, PageRequest, render_part
 
 TEST = """
 @scenario("x")
@@ -123,7 +123,7 @@ def test_the_page_of_an_execution_says_why_it_was_run_again(project: Project) ->
     with closing(sqlite3.connect(project.root / ".kindlm" / "kindlm.db")) as db:
         db.row_factory = sqlite3.Row
         (wanted,) = db.execute("SELECT id FROM executions").fetchone()
-        page = execution_page(db, wanted)
+        page = execution_page(db, PageRequest(wanted))
         assert page is not None
         text = text_of(render_part(page, Links()))
     first, second, third = (text.index(f"Conversation of attempt {n}") for n in (1, 2, 3))

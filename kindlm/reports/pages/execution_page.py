@@ -27,7 +27,7 @@ from kindlm.reports.conversation import (
 from kindlm.reports.facts import assertion_fields, assertion_name
 from kindlm.reports.figures import cost, duration, money
 from kindlm.reports.pages.charts import Bar, waterfall
-from kindlm.reports.pages.html_document import Document
+from kindlm.reports.pages.html_document import Document, PageRequest
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count, cut
 
@@ -47,15 +47,13 @@ _DEEPEST = 6
 _LONGEST_NAME, _LONGEST_MODEL = 32, 14
 
 
-def execution_page(
-    db: sqlite3.Connection, wanted: str, reviewed: str | None = None
-) -> Document | None:
+def execution_page(db: sqlite3.Connection, asked: PageRequest) -> Document | None:
     """Return the page of an execution by its id, None if there is no such execution.
 
-    `reviewed` is the id of the execution that the reader has just reviewed.
+    In the query, `reviewed` is the id of the execution that the reader has just reviewed.
     """
-    view = RunView(db, wanted.rpartition("-")[0])
-    execution = view.execution(wanted)
+    view = RunView(db, asked.name.rpartition("-")[0])
+    execution, reviewed = view.execution(asked.name), asked.query.get("reviewed")
     if execution is None:
         return None
     attempts, mask = as_shown(view.attempts(execution))

@@ -37,7 +37,7 @@ from kindlm.plan import QualifiedName
 from kindlm.reports.figures import duration, money, percent, score
 from kindlm.reports.figures import points as points_of_100
 from kindlm.reports.pages.charts import Chart, Point, trend
-from kindlm.reports.pages.html_document import MOODS, Document, Links, page_number
+from kindlm.reports.pages.html_document import MOODS, Document, Links, PageRequest
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
 
@@ -46,15 +46,14 @@ _FINDINGS_PER_PAGE = 20
 _COMMIT_LENGTH = 8
 
 
-def runs_page(db: sqlite3.Connection, query: Mapping[str, str], links: Links) -> Document:
-    """Return the list of runs, the newest first.
-
-    `query` may have suite, label, branch, status and page.
-    """
+def runs_page(db: sqlite3.Connection, asked: PageRequest) -> Document:
+    """Return the list of runs, the newest first; the query may narrow it down."""
     given: dict[str, Any] = {
-        name: query[name] for name in ("suite", "label", "branch", "status") if query.get(name)
+        name: asked.query[name]
+        for name in ("suite", "label", "branch", "status")
+        if asked.query.get(name)
     }
-    number = page_number(query)
+    number = asked.page
     # Reading one run more shows whether there is an older page.
     wanted = RunFilter(**given, limit=_RUNS_PER_PAGE + 1, offset=(number - 1) * _RUNS_PER_PAGE)
     found = list(runs(db, wanted))
@@ -83,7 +82,7 @@ def runs_page(db: sqlite3.Connection, query: Mapping[str, str], links: Links) ->
             "choices": {**choices(db), "status": STATUSES},
             "charts": _charts(
                 ((run, statuses[run.id]) for run in oldest_first),
-                links,
+                asked.links,
                 ("Pass rate", [f.executions.pass_rate for f in shown], percent, 1.0),
                 ("Cost", [None if f.paid.unknown else f.paid.total_usd for f in shown], money),
             ),
@@ -117,12 +116,12 @@ def _charts(runs: Iterable[tuple[Run, str]], links: Links, *lines: tuple[Any, ..
     return [chart for chart in charts if chart is not None]
 
 
-def trend_page(db: sqlite3.Connection, query: Mapping[str, str], links: Links) -> Document | None:
+def trend_page(db: sqlite3.Connection, asked: PageRequest) -> Document | None:
     """Return the page of a test on a target over time, None if no run selected the test.
 
-    `query` has its project, suite, name and target.
+    The query has its project, suite, name and target.
     """
-    test = QualifiedName(*(query.get(name, "") for name in QualifiedName._fields))
+    test = QualifiedName(*(asked.query.get(name, "") for name in QualifiedName._fields))
     found = read_trend(db, test, limit=_RUNS_PER_PAGE)
     if not found.points:
         return None
@@ -136,7 +135,7 @@ def trend_page(db: sqlite3.Connection, query: Mapping[str, str], links: Links) -
             "counted": {point.run.id for point in found.counted},
             "charts": _charts(
                 ((p.run, p.test.status.value) for p in oldest_first),
-                links,
+                asked.links,
                 ("Pass rate", [p.test.counts.pass_rate for p in oldest_first], percent, 1.0),
                 ("Judge score", [p.judge for p in oldest_first], score, 1.0),
                 ("Weighted score", [p.weighted for p in oldest_first], points_of_100, 1.0),
@@ -186,12 +185,13 @@ _NAMES = {
 }
 
 
-def search_page(db: sqlite3.Connection, history: Path, query: Mapping[str, str]) -> Document:
-    """Return the search; `query` may have q, kind, and after, from which older findings follow.
+def search_page(db: sqlite3.Connection, asked: PageRequest) -> Document:
+    """Return the search; the query may have q, kind, and after, from which older findings follow.
 
     Each request first indexes new executions, for a limited time. A damaged index is rebuilt. If
     the index cannot be used, the page says why and shows no findings.
     """
+    query, history = asked.query, asked.history
     # Invisible characters match nothing and must not be repeated in the page.
     written = "".join(char if char.isprintable() else " " for char in query.get("q", "")).strip()
     kind = next((kind for kind in Kind if kind.value == query.get("kind")), None)

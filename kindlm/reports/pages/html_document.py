@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib.resources import files
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -38,6 +41,28 @@ class Links:
         """Return the address of a page, by its path such as `"run", "k3f9x2ab"` and its query."""
         return None
 
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """A request for a page of `history`, a file: the name in its path, its query, and its links.
+
+    `regression_threshold` is how far a mean score may fall, None for the default.
+    """
+
+    name: str = ""
+    query: Mapping[str, str] = MappingProxyType({})
+    history: Path = Path()
+    links: Links = Links()
+    regression_threshold: float | None = None
+
+    @property
+    def page(self) -> int:
+        """The requested page of a list, from 1; an invalid number counts as 1."""
+        written = self.query.get("page", "")
+        return max(int(written), 1) if _PAGE.fullmatch(written) else 1
+
+
+_PAGE = re.compile(r"\d{1,6}", re.ASCII)
 
 _SHOWN_CHARACTERS = 6_000
 """How much text the filter `text` shows if a template gives no other number."""
@@ -169,11 +194,3 @@ def notice_page(
 ) -> Document:
     """Return a page with a message. `message` and `hint` may contain untrusted text."""
     return Document("notice.html", title, {"message": message, "hint": hint}, status=status)
-
-
-def page_number(query: Mapping[str, str]) -> int:
-    """Return the requested page of a list, from 1; an invalid number counts as 1."""
-    written = query.get("page", "")
-    if not written.isascii() or not written.isdigit() or len(written) > 6:
-        return 1
-    return max(int(written), 1)

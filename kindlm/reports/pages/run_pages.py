@@ -7,14 +7,14 @@ of the test. A cell of `outputs_page` shows the output or error of the first rep
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kindlm.errors import Err, ErrorCode
+from kindlm.errors import Err, ErrorCode, Ok
 from kindlm.history import queries
 from kindlm.history.groups import Group
 from kindlm.history.masking import as_shown
-from kindlm.history.rows import ExecutionView, TestView
+from kindlm.history.rows import TestView
 from kindlm.history.run_names import find_run_or_group
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
@@ -22,7 +22,7 @@ from kindlm.reports import facts
 from kindlm.reports.causes import causes_of
 from kindlm.reports.conversation import status_word
 from kindlm.reports.figures import comparison, points
-from kindlm.reports.pages.html_document import Document, notice_page, page_number
+from kindlm.reports.pages.html_document import Document, PageRequest, notice_page
 from kindlm.reports.untrusted import one_line
 
 _SCORE = """
@@ -64,30 +64,16 @@ _Rows = dict[RowName, dict[str, TestView]]
 """Tests by their targets, in the order of their suites."""
 
 
-class GridCell(NamedTuple):
-    """A test on a target, with its repeats; the status of an unfinished one is null.
-
-    `score` is the mean of their weighted scores, 0 to 1, None without any.
-    """
-
-    test: TestView
-    executions: Sequence[sqlite3.Row]
-    score: float | None
-
-
 class Grid(NamedTuple):
-    """One page of the tests of a run, failed ones first.
+    """One page of the tests of a run: for each test, a cell for each of its targets.
 
-    `total` is the number of rows on all pages, `before` that on earlier ones. `slowest` and
-    `dearest` are executions of the whole run.
+    `total` is the number of rows on all pages, `before` that on earlier ones.
     """
 
     targets: Sequence[str]
-    rows: Sequence[tuple[RowName, dict[str, GridCell]]]
+    rows: Sequence[tuple[RowName, dict[str, Any]]]
     total: int
     before: int
-    slowest: Sequence[sqlite3.Row]
-    dearest: Sequence[sqlite3.Row]
 
     @property
     def after(self) -> int:
@@ -95,41 +81,33 @@ class Grid(NamedTuple):
         return max(self.total - self.before - len(self.rows), 0)
 
 
-def read_grid(view: RunView, *, limit: int, offset: int = 0) -> Grid:
-    """Return at most `limit` rows of the grid of a run, after the first `offset` ones."""
-
-    def rank(row: tuple[RowName, dict[str, TestView]]) -> int:
-        return min(_ORDER.index(test.status) for test in row[1].values())
-
-    rows = dict(sorted(_rows_of(view).items(), key=rank))
-    shown = list(rows.items())[offset : offset + limit]
-
-    def cell(test: TestView) -> GridCell:
-        key = (test.suite_id, test.name, test.target)
-        score = view.db.execute(_SCORE, key).fetchone()[0]
-        return GridCell(test, view.db.execute(queries.REPEATS, key).fetchall(), score)
-
-    return Grid(
-        targets=_targets_of(rows),
-        rows=[(name, {target: cell(tests[target]) for target in tests}) for name, tests in shown],
-        total=len(rows),
-        before=min(offset, len(rows)),
-        slowest=view.ask(_SLOWEST).fetchall(),
-        dearest=view.ask(_DEAREST).fetchall(),
-    )
-
-
-def _rows_of(view: RunView) -> _Rows:
+def read_grid(
+    view: RunView,
+    cell: Callable[[TestView], Any],
+    *,
+    limit: int,
+    page: int = 1,
+    failed_first: bool = False,
+) -> Grid:
+    """Return a page of at most `limit` tests of a run; `cell` makes the cell of a test."""
     suites = {part: suite.full_name for suite in view.suites for part in suite.parts}
-    rows: _Rows = {}
+    tests = dict[RowName, dict[str, TestView]]()
     for test in view.tests():
         project, shown = view.projects[test.suite_id], suites[test.suite_id]
-        rows.setdefault(RowName(project, test.suite, test.name, shown), {})[test.target] = test
-    return rows
-
-
-def _targets_of(rows: _Rows) -> list[str]:
-    return list(dict.fromkeys(target for tests in rows.values() for target in tests))
+        tests.setdefault(RowName(project, test.suite, test.name, shown), {})[test.target] = test
+    rows = list(tests.items())
+    if failed_first:
+        rows.sort(key=lambda row: min(_ORDER.index(test.status) for test in row[1].values()))
+    before = min((page - 1) * limit, len(rows))
+    return Grid(
+        list(dict.fromkeys(target for _, targets in rows for target in targets)),
+        [
+            (name, {target: cell(test) for target, test in targets.items()})
+            for name, targets in rows[before : before + limit]
+        ],
+        len(rows),
+        before,
+    )
 
 
 _ROWS_PER_PAGE = 300
@@ -141,20 +119,19 @@ _EXPLAINED = 50
 """How many failed tests are grouped by cause; the others only link to their executions."""
 
 
-def run_page(db: sqlite3.Connection, wanted: str, query: Mapping[str, str]) -> Document | None:
+def run_page(db: sqlite3.Connection, asked: PageRequest) -> Document | None:
     """Return the page of a run or a group of shards, None if no run has that name.
 
-    If the shards of a group are not parts of one run, the page says why. `query` may have page.
-    The page updates itself while the run is in progress.
+    If the shards of a group are not parts of one run, the page says why. The page updates itself
+    while the run is in progress.
     """
-    found = find_run_or_group(db, wanted)
-    if isinstance(found, Err):
-        if found.error.code is ErrorCode.CONFIG_VALIDATION_ERROR:
-            return notice_page(
-                "These shards are not one run", found.error.message, found.error.hint
-            )
-        return None
-    return run_document(RunView(db, found.value), page_number(query))
+    found = find_run_or_group(db, asked.name)
+    if isinstance(found, Ok):
+        return run_document(RunView(db, found.value), asked.page)
+    if found.error.code is ErrorCode.CONFIG_VALIDATION_ERROR:
+        title = "These shards are not one run"
+        return notice_page(title, found.error.message, found.error.hint)
+    return None
 
 
 def run_document(
@@ -169,10 +146,19 @@ def run_document(
 
     `changes` are those since the previous run, for a page that cannot link to a comparison.
     """
+
+    def cell(test: TestView) -> dict[str, Any]:
+        key = (test.suite_id, test.name, test.target)
+        return {
+            "test": test,
+            "executions": view.db.execute(queries.REPEATS, key).fetchall(),
+            "score": view.db.execute(_SCORE, key).fetchone()[0],
+        }
+
     status = view.status
-    grid = read_grid(view, limit=rows, offset=(page - 1) * rows)
-    cells = (cell.test for _, cells in grid.rows for cell in cells.values())
-    wrong = [test for test in cells if facts.is_wrong(test)]
+    grid = read_grid(view, cell, limit=rows, page=page, failed_first=True)
+    tests = (cell["test"] for _, cells in grid.rows for cell in cells.values())
+    wrong = [test for test in tests if facts.is_wrong(test)]
     running = status == "running"
     notes = [] if view.shard is None else [facts.describe_shard(view.shard)]
     if isinstance(view.group, Group):
@@ -198,6 +184,8 @@ def run_document(
             "changes": changes,
             "before": before.id if (before := view.run_before) else None,
             "grid": grid,
+            "slowest": view.ask(_SLOWEST).fetchall(),
+            "dearest": view.ask(_DEAREST).fetchall(),
             "page": page,
             "rows": rows,
             "repeats": repeats,
@@ -211,45 +199,29 @@ def run_document(
     )
 
 
-class OutputCell(NamedTuple):
-    """The first repeat of a test on a target, masked, with the tools that it called."""
-
-    test: TestView
-    execution: ExecutionView
-    tools: Sequence[str]
-
-
-def outputs_page(db: sqlite3.Connection, wanted: str, query: Mapping[str, str]) -> Document | None:
-    """Return the outputs of a run or a group of shards; `query` may have page."""
-    found = find_run_or_group(db, wanted)
+def outputs_page(db: sqlite3.Connection, asked: PageRequest) -> Document | None:
+    """Return the outputs of a run or a group of shards, None if no run has that name."""
+    found = find_run_or_group(db, asked.name)
     if isinstance(found, Err):
         return None
-    view, page = RunView(db, found.value), page_number(query)
-    rows = _rows_of(view)
-    before = (page - 1) * _OUTPUTS_PER_PAGE
-    shown = list(rows.items())[before : before + _OUTPUTS_PER_PAGE]
+    view = RunView(db, found.value)
+
+    def cell(test: TestView) -> dict[str, Any] | None:
+        first = next(view.executions(test), None)
+        if first is None:
+            return None
+        last = as_shown(view.attempts(first))[0][-1]
+        tools = [call.tool for call in last.tool_calls]
+        return {"test": test, "execution": last.execution, "tools": tools}
+
     return Document(
         "outputs.html",
         f"Outputs of {one_line(view.id)}",
         {
             "view": view,
             "status": status_word,
-            "targets": _targets_of(rows),
-            "rows": [
-                (name, {target: _output_cell(view, test) for target, test in tests.items()})
-                for name, tests in shown
-            ],
-            "before": before,
-            "page": page,
-            "total": len(rows),
+            "grid": read_grid(view, cell, limit=_OUTPUTS_PER_PAGE, page=asked.page),
+            "page": asked.page,
         },
         styles=("outputs", "pager"),
     )
-
-
-def _output_cell(view: RunView, test: TestView) -> OutputCell | None:
-    first = next(view.executions(test), None)
-    if first is None:
-        return None
-    last = as_shown(view.attempts(first))[0][-1]
-    return OutputCell(test, last.execution, [call.tool for call in last.tool_calls])
