@@ -11,10 +11,10 @@ import base64
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -50,7 +50,7 @@ class PageRequest:
     """
 
     name: str = ""
-    query: Mapping[str, str] = MappingProxyType({})
+    query: Mapping[str, str] = field(default_factory=dict)
     history: Path = Path()
     links: Links = Links()
     regression_threshold: float | None = None

@@ -25,11 +25,11 @@ def agreement_json(found: PeopleAndJudges) -> str:
     return json_document(
         reviewed=found.reviewed,
         people=found.people,
-        verdicts=None if found.verdicts is None else _comparison(found.verdicts),
-        judges=[_judge(judge) for judge in found.judges],
+        verdicts=found.verdicts and _comparison(found.verdicts),
+        judges=list(map(_judge, found.judges)),
         criteria=[{"criterion": judge.criterion, **_judge(judge)} for judge in found.criteria],
-        disagreements=[_execution(execution) for execution in found.disagreements],
-        divided=[_execution(execution) for execution in found.divided],
+        disagreements=list(map(_execution, found.disagreements)),
+        divided=list(map(_execution, found.divided)),
         leftOut={"errored": found.errored, "tellNothingOfJudges": found.left_out},
     )
 
@@ -85,78 +85,50 @@ def write_agreement(found: PeopleAndJudges, out: TextIO, options: ReportOptions)
     people = count(len(found.people), "person", "people")
     page.line((reviewed, "bold"), f" by {people}", hang=2)
     for judge in found.judges:
-        name = one_line(judge.judge or "of unknown model")
-        page.heading(f"Judge {name}: {count(judge.reviews, 'execution')}")
-        _write_table(judge, "judge", page)
-        page.line((_sentence(judge), _COLORS[judge.trust]), indent=2, hang=2)
+        _write_compared(f"Judge {one_line(judge.judge or 'of unknown model')}", judge, page)
     if not found.judges:
         page.heading("Judges")
         page.line("No reviewed execution can be compared with a judge.", indent=2, hang=2)
-    if found.left_out:
-        executions = count(found.left_out, "execution")
-        left_out = (
-            f"Left out: {executions} that judges did not decide, or that failed another check."
-        )
-        page.line((left_out, "dim"), indent=2, hang=2)
-    _write_criteria(found, page)
+    undecided = "that judges did not decide, or that failed another check"
+    _write_left_out(found.left_out, undecided, page)
+    several = len({criterion.judge for criterion in found.criteria}) > 1
+    for criterion in found.criteria:
+        of = f" · {one_line(criterion.judge or 'unknown judge')}" if several else ""
+        name = one_line(criterion.criterion or "")
+        _write_compared(f"Criterion {name}{of}", criterion, page)
     if found.verdicts is not None:
-        executions = count(found.verdicts.reviews, "execution")
-        page.heading(f"Verdicts of kindlm, judges and all other checks: {executions}")
-        _write_table(found.verdicts, "kindlm", page)
-        if found.errored:
-            errored = f"Left out: {count(found.errored, 'execution')} that errored."
-            page.line((errored, "dim"), indent=2, hang=2)
+        title = "Verdicts of kindlm, judges and all other checks"
+        _write_compared(title, found.verdicts, page, "kindlm")
+        _write_left_out(found.errored, "that errored", page)
     _write_list("Disagreements", found.disagreements, page)
     _write_list("People are divided", found.divided, page)
 
 
-def _write_criteria(found: PeopleAndJudges, page: Page) -> None:
-    if not found.criteria:
-        return
-    page.heading("Criteria")
-    several = len({criterion.judge for criterion in found.criteria}) > 1
-    for criterion in found.criteria:
-        judge = f" · {one_line(criterion.judge or 'unknown judge')}" if several else ""
-        page.line(f"{one_line(criterion.criterion or '')}{judge}", indent=2, hang=2)
-        passes, fails = criterion.judge_passed_only, criterion.person_passed_only
-        facts = [
-            f"{_agreed(criterion)} agree",
-            "no kappa" if criterion.kappa is None else f"kappa {_figure(criterion)}",
-            *([f"the judge passes {passes} that people fail"] if passes else []),
-            *([f"it fails {fails} that people pass"] if fails else []),
-        ]
-        trust = str(criterion.trust)
-        if criterion.trust is Trust.UNDECIDED and criterion.needed is not None:
-            trust = f"needs about {count(criterion.needed, 'more review', 'more reviews')}"
-        page.line(", ".join(facts), (f"  {trust}", _COLORS[criterion.trust]), indent=4)
-
-
-def _write_table(compared: Agreement, who: str, page: Page) -> None:
-    """Write the confusion table, and the agreement and kappa that follow from it."""
-    head, rows = ("people pass", "people fail"), (f"{who} passes", f"{who} fails")
-    width = max(map(len, rows))
-    page.line((" " * width + "".join(f"  {column}" for column in head), "dim"), indent=2)
-    cells = (
-        (compared.both_passed, compared.judge_passed_only),
-        (compared.person_passed_only, compared.both_failed),
-    )
-    for name, numbers in zip(rows, cells, strict=True):
-        shown = "".join(f"  {number:>11,}" for number in numbers)
-        page.line((name.ljust(width), "dim"), shown, indent=2)
+def _write_compared(title: str, compared: Agreement, page: Page, who: str = "judge") -> None:
+    """Write the confusion table, the agreement and kappa, and if a judge can be trusted."""
+    page.heading(f"{title}: {count(compared.reviews, 'execution')}")
+    width = len(f"{who} passes")
+    page.line((" " * width + "  people pass  people fail", "dim"), indent=2)
+    for name, passed, failed in (
+        (f"{who} passes", compared.both_passed, compared.judge_passed_only),
+        (f"{who} fails", compared.person_passed_only, compared.both_failed),
+    ):
+        page.line((name.ljust(width), "dim"), f"  {passed:>11,}  {failed:>11,}", indent=2)
     interval = interval_text(compared.agreed, compared.reviews)
     rate = f"{percent(compared.observed)} (95 % interval: {interval})"
-    page.fields([("agree", f"{_agreed(compared)}, {rate}"), ("kappa", _figure(compared))], indent=2)
+    kappa = "none: chance alone would agree"
+    if compared.kappa is not None and compared.interval is not None:
+        low, high = map(score, compared.interval)
+        kappa = f"{score(compared.kappa)} (95 % interval: {low} to {high})"
+    agree = f"{compared.agreed} of {compared.reviews}, {rate}"
+    page.fields([("agree", agree), ("kappa", kappa)], indent=2)
+    if who == "judge":
+        page.line((_sentence(compared), _COLORS[compared.trust]), indent=2, hang=2)
 
 
-def _agreed(compared: Agreement) -> str:
-    return f"{compared.agreed} of {compared.reviews}"
-
-
-def _figure(compared: Agreement) -> str:
-    kappa, interval = compared.kappa, compared.interval
-    if kappa is None or interval is None:
-        return "none: chance alone would agree"
-    return f"{score(kappa)} (95 % interval: {score(interval[0])} to {score(interval[1])})"
+def _write_left_out(number: int, why: str, page: Page) -> None:
+    if number:
+        page.line((f"Left out: {count(number, 'execution')} {why}.", "dim"), indent=2, hang=2)
 
 
 def _sentence(judge: Agreement) -> str:
