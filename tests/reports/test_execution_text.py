@@ -116,7 +116,7 @@ def test_verbose_adds_bodies_what_judges_were_asked_and_timing(varied: RunView) 
 
     assert '{"raw": "Hi there."}' not in brief
     assert "Is it kind?" not in brief
-    assert "judge  call 2" in brief
+    assert "judge      call 2" in brief
     assert '{"raw": "Hi there."}' in verbose
     assert "Is it kind?" in verbose
     assert "2 ms" in verbose.split("Assertions")[1]

@@ -9,6 +9,7 @@ from kindlm.history.masking import as_shown
 from kindlm.history.rows import (
     AssertionView,
     AttemptView,
+    CallView,
     ExecutionView,
     SpanView,
     SuiteView,
@@ -38,6 +39,7 @@ _RAW = 50_000
 _CONTEXT = 40
 _DEEPEST = 6
 _TOOLS = 20
+_TARGET = "assistant"
 
 
 def render_execution(
@@ -65,7 +67,7 @@ def render_execution(
         for message in attempt.first:
             _write_message(message.role, message.text, page)
         for called in attempt.calls:
-            _write_call(called, page)
+            _write_call(called, called.view.purpose if called.judging else _TARGET, page)
         if attempt.number not in ended:
             page.heading(f"Attempt {attempt.number} was cut off")
             continue
@@ -141,60 +143,59 @@ def _write_tools(tools: Sequence[ToolOffered], page: Page) -> None:
         page.line(f"… and {len(tools) - _TOOLS:,} more with --verbose", indent=2)
 
 
-def _write_call(call: Called, page: Page) -> None:
-    """Write the new messages of a call, its answer, and its tool calls.
+def _write_call(call: Called, who: str, page: Page, indent: int = 2) -> None:
+    """Write a call: its new messages, its answer, its tool calls, and the calls of an agent.
 
-    The question to a judge is only written with `verbose`.
+    The messages of calls outside of the conversation are only written with `verbose`.
     """
-    if not call.judging:
-        for message in call.sent:
-            _write_message(message.role, message.text, page)
-        _write_outcome(call, "assistant", page)
-        if call.view.status == "responded" and call.view.text:
-            _write_text(call.view.text, page)
+    view, in_talk = call.view, who == _TARGET
+    for message in call.sent if in_talk else ():
+        _write_message(message.role, message.text, page)
+    _write_outcome(view, who, page, indent)
+    if in_talk:
+        if view.status == "responded" and view.text:
+            _write_text(view.text, page)
         for used in call.tools:
             _write_tool(used, page)
         for made in call.made:
-            _write_made(made, page)
+            _write_call(made, "model", page, indent=4)
         for depth, span in call.spans:
             _write_span(depth, span, page)
-        _write_body(call, page, indent=4)
-    else:
-        _write_outcome(call, call.view.purpose, page)
-        _write_aside(call, call.view.purpose, page, indent=4)
-
-
-def _write_made(call: Called, page: Page) -> None:
-    """Write a model call that an agent made; `verbose` adds its messages."""
-    view = call.view
-    facts = [f"call {view.call}", f"{one_line(view.provider)} {one_line(view.model)}"]
-    if view.latency_ms is not None:
-        facts.append(duration(view.latency_ms))
-    if view.input_tokens is not None:
-        facts.append(f"{view.input_tokens:,} → {view.output_tokens or 0:,} tokens")
-    if view.recorded_in is not None:
-        facts.append(f"answer of {view.recorded_in}")
-    page.line(("model      ", "cyan"), (", ".join(facts), "dim"), indent=4, hang=2)
-    if view.status != "responded":
-        error = visible(bounded(call.view.error or "no answer was recorded", _VALUE, lines=20))
-        page.line((f"{view.error_code or ''} {error}".strip(), "magenta"), indent=6, hang=2)
-    _write_aside(call, "model", page, indent=6)
-
-
-def _write_aside(call: Called, who: str, page: Page, *, indent: int) -> None:
-    """Write the messages and body of a call outside of the conversation, if `verbose`."""
-    if page.verbose:
+    elif page.verbose:
         for message in call.sent:
             _write_message(f"  {message.role}", message.text, page)
-        if call.view.text:
-            _write_message(f"  {who}", call.view.text, page)
-    _write_body(call, page, indent=indent)
+        if view.text:
+            _write_message(f"  {who}", view.text, page)
+    if page.verbose and view.raw is not None:
+        body = visible(bounded(view.raw, _RAW))
+        page.line(("body  ", "dim"), (body, "dim"), indent=indent + 2, hang=2)
 
 
-def _write_body(call: Called, page: Page, *, indent: int) -> None:
-    if page.verbose and call.view.raw is not None:
-        body = visible(bounded(call.view.raw, _RAW))
-        page.line(("body  ", "dim"), (body, "dim"), indent=indent, hang=2)
+def _write_outcome(view: CallView, who: str, page: Page, indent: int) -> None:
+    """Write a call in one line, and why it failed and whether it was tried again."""
+    model = one_line(view.reported_model or view.model)
+    facts = [f"call {view.call}", f"{one_line(view.provider)} {model}"]
+    if view.latency_ms is not None:
+        facts.append(duration(view.latency_ms))
+    if view.purpose != "agent":
+        page.blank()
+    elif view.input_tokens is not None:
+        facts.append(f"{view.input_tokens:,} → {view.output_tokens or 0:,} tokens")
+    if view.recorded_in is not None:
+        usd = view.cost_then_usd
+        cost = "cost unknown" if usd is None else money(usd)
+        facts.append(f"answer of {view.recorded_in} ({cost} then)")
+    shown = (f"  {', '.join(facts)}", "dim")
+    page.line((f"{who:<9}", "bold cyan"), shown, indent=indent, hang=2)
+    if view.status is None:
+        page.line(("no answer was recorded", "magenta"), indent=indent + 2)
+    if view.status == "failed":
+        status = f", HTTP {view.http_status}" if view.http_status else ""
+        wait = view.retry_in_ms
+        then = "." if wait is None else f". Tried again after {duration(wait)}."
+        why = visible(bounded(view.error or "", _VALUE, lines=20)).rstrip(".")
+        failed = (f"{view.error_code}{status}", "magenta")
+        page.line(failed, f": {why}{then}", indent=indent + 2, hang=2)
 
 
 def _write_span(depth: int, span: SpanView, page: Page) -> None:
@@ -211,30 +212,6 @@ def _write_span(depth: int, span: SpanView, page: Page) -> None:
     for text in (span.input, span.output) if page.verbose else ():
         if text is not None:
             page.line((visible(bounded(text, _VALUE)), "dim"), indent=6, hang=2)
-
-
-def _write_outcome(call: Called, who: str, page: Page) -> None:
-    """Write the line above an answer, and why a call failed and whether it was tried again."""
-    view = call.view
-    model = one_line(view.reported_model or view.model)
-    facts = [f"call {view.call}", f"{one_line(view.provider)} {model}"]
-    if view.latency_ms is not None:
-        facts.append(duration(view.latency_ms))
-    if view.recorded_in is not None:
-        usd = view.cost_then_usd
-        cost = "cost unknown" if usd is None else money(usd)
-        facts.append(f"answer of {view.recorded_in} ({cost} then)")
-    page.blank()
-    page.line((who, "bold cyan"), (f"  {', '.join(facts)}", "dim"), indent=2, hang=2)
-    if view.status is None:
-        page.line(("no answer was recorded", "magenta"), indent=4)
-    if view.status == "failed":
-        status = f", HTTP {view.http_status}" if view.http_status else ""
-        wait = view.retry_in_ms
-        then = "" if wait is None else f". Tried again after {duration(wait)}."
-        message = visible(bounded(call.view.error or "", _VALUE, lines=20))
-        failed = (f"{view.error_code}{status}", "magenta")
-        page.line(failed, f": {message.rstrip('.')}{then or '.'}", indent=4, hang=2)
 
 
 def _write_message(role: str, text: str | None, page: Page) -> None:
