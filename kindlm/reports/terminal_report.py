@@ -6,7 +6,7 @@ import heapq
 import shlex
 from collections import Counter
 from itertools import islice
-from typing import NamedTuple, TextIO
+from typing import TextIO
 
 from rich.cells import cell_len, set_cell_size
 
@@ -39,14 +39,13 @@ def write_report(view: RunView, out: TextIO, options: ReportOptions) -> None:
     page = Page(out, options)
     # Suites without selected tests are left out.
     suites = [s for s in view.suites if s.tests.total or s.error_code is not None]
-    scopes = {suite.id: _scope(view, suite) for suite in suites}
     if not options.quiet:
         _write_head(view, page)
         for suite in suites:
-            _write_suite(view, suite, scopes[suite.id].shown, page, options)
+            _write_suite(view, suite, page, options)
         _write_skipped(view, page)
         _write_warnings(view, page)
-    if any(scope.has_causes for scope in scopes.values()):
+    if any(test.flaky or facts.is_wrong(test) for test in view.tests()):
         # Imported late: a run that passed does not need it.
         from kindlm.reports.terminal.run_details import write_failures
 
@@ -82,9 +81,7 @@ def _write_head(view: RunView, page: Page) -> None:
             page.line(line, hang=4)
 
 
-def _write_suite(
-    view: RunView, suite: SuiteView, scope: str, page: Page, options: ReportOptions
-) -> None:
+def _write_suite(view: RunView, suite: SuiteView, page: Page, options: ReportOptions) -> None:
     """Write a suite as one line, then its tests with `verbose`, then its gates."""
     if suite.error_code is not None:
         where = facts.place(suite.path, suite.line, page.root)
@@ -102,7 +99,7 @@ def _write_suite(
     if status is Status.PASSED and view.missing_of(suite):
         status = Status.SKIPPED
     page.ends(
-        (mark(status), " ", (one_line(suite.full_name), "bold"), f"  {scope}"),
+        (mark(status), " ", (one_line(suite.full_name), "bold"), f"  {_scope(view, suite)}"),
         f"{counts.passed:,}/{counts.tested:,}" if counts.tested else "not run",
     )
     if options.verbose:
@@ -121,33 +118,21 @@ def _write_suite(
             page.line(sign, f" gate {gate.name}: {gate.message}", indent=2, hang=2)
 
 
-class _Scope(NamedTuple):
-    """The tests, targets and repeats of a suite, and whether any test failed or is flaky.
-
-    `shown` is such as `8 tests on gpt-4o, claude-sonnet × 3 repeats`.
-    """
-
-    shown: str
-    has_causes: bool
-
-
-def _scope(view: RunView, suite: SuiteView) -> _Scope:
-    tests, targets, repeats, has_causes = set[str](), dict[str, None](), set[int](), False
+def _scope(view: RunView, suite: SuiteView) -> str:
+    """Return the size of a suite: `8 tests on gpt-4o, claude-sonnet × 3 repeats`."""
+    names, targets, repeats = set[str](), dict[str, None](), set[int]()
     for test in view.tests(suite.id):
-        tests.add(test.name)
-        targets[test.target] = None
-        has_causes = has_causes or test.flaky or facts.is_wrong(test)
+        names.add(test.name)
+        targets[one_line(test.target, 40)] = None
         if test.counts.tested:
             repeats.add(test.counts.total)
-    if len(targets) > _MOST_NAMED_TARGETS:
-        where = f"{len(targets)} targets"
-    else:
-        where = ", ".join(one_line(target, 40) for target in targets)
+    few = len(targets) <= _MOST_NAMED_TARGETS
+    where = ", ".join(targets) if few else f"{len(targets)} targets"
     # A stopped run only counts the repeats that began.
-    alike = len(repeats) == 1 and not view.missing
-    repeated = f" × {max(repeats)} repeats" if alike and repeats != {1} else ""
+    alike = len(repeats) == 1 and repeats != {1} and not view.missing
+    repeated = f" × {max(repeats)} repeats" if alike else ""
     skipped = f", {suite.tests.skipped:,} skipped" if suite.tests.skipped else ""
-    return _Scope(f"{count(len(tests), 'test')} on {where}{repeated}{skipped}", has_causes)
+    return f"{count(len(names), 'test')} on {where}{repeated}{skipped}"
 
 
 def _write_test(view: RunView, test: TestView, page: Page, target_width: int, file: str) -> None:
@@ -202,23 +187,14 @@ def _write_warnings(view: RunView, page: Page) -> None:
 
 def _write_two_verdicts(view: RunView, page: Page) -> None:
     """Write the tests whose result differs between the rules of EvalView and of kindlm."""
-    most = None if page.verbose else _MOST_DIFFERING_TESTS + 1
-    found = list(islice(differing_verdicts(view), most))
-    if not found:
-        return
-    page.heading("Different results by the rules of EvalView and of kindlm")
-    for test in found if page.verbose else found[:_MOST_DIFFERING_TESTS]:
-        verdicts = f"EvalView: {test.evalview} of {test.n} pass, kindlm: {test.kindlm} of {test.n}"
-        if test.n == 1:
-            words = ("does not pass", "passes")
-            verdicts = f"EvalView: {words[test.evalview]}, kindlm: {words[test.kindlm]}"
-        page.line(
-            f"{one_line(test.test)} · {one_line(test.target)}",
-            (f"  {verdicts}", "dim"),
-            indent=2,
-            hang=2,
-        )
-    if not page.verbose and len(found) > _MOST_DIFFERING_TESTS:
+    found = differing_verdicts(view)
+    for index, test in enumerate(islice(found, None if page.verbose else _MOST_DIFFERING_TESTS)):
+        if not index:
+            page.heading("Different results by the rules of EvalView and of kindlm")
+        words = f"EvalView: {test.evalview} of {test.n} pass, kindlm: {test.kindlm} of {test.n}"
+        name = f"{one_line(test.test)} · {one_line(test.target)}"
+        page.line(name, (f"  {words}", "dim"), indent=2, hang=2)
+    if next(found, None) is not None:
         page.line(f"… and more: {page.typed(f'{facts.show_run(view)} --verbose')}", indent=2)
 
 

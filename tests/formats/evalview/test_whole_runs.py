@@ -61,7 +61,7 @@ def test_the_verdict_of_evalview_decides_and_both_are_shown_where_they_differ(
     capsys.readouterr()
     assert run(["show", report["run"]["id"]]) == 0
     told = capsys.readouterr().out
-    assert "a · http  EvalView: passes, kindlm: does not pass" in told
+    assert "a · http  EvalView: 1 of 1 pass, kindlm: 0 of 1" in told
 
 
 @pytest.mark.parametrize("command", ["rescore", "replay"])
