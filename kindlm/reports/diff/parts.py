@@ -37,7 +37,7 @@ SHOWN_KINDS = tuple(
 """The kinds of tests that changed, the most important first."""
 
 _CONTEXT = 60
-"""How many unchanged characters are shown on each side of a change."""
+"""How many characters are shown at each end of unchanged text."""
 
 _MARKS = {Edit.KEPT: ("", ""), Edit.REMOVED: ("[-", "-]"), Edit.ADDED: ("{+", "+}")}
 _VALUE = 100
@@ -90,16 +90,13 @@ def changed_tests(diff: RunDiff, most: int) -> tuple[list[ChangedTest], int]:
 
 
 def _what(kind: Kind, test: TestDiff) -> str:
-    others = [
-        name
-        for name, changed in (
-            ("tools", test.behaviour.tools),
-            ("arguments", test.behaviour.arguments),
-            ("checks", test.behaviour.failures or bool(test.evidence.dropped_checks)),
-            ("scores", bool(test.evidence.dropped_scores)),
-        )
-        if changed
-    ]
+    changed = {
+        "tools": test.behaviour.tools,
+        "arguments": test.behaviour.arguments,
+        "checks": test.behaviour.failures or test.evidence.dropped_checks,
+        "scores": test.evidence.dropped_scores,
+    }
+    others = [name for name, is_changed in changed.items() if is_changed]
     named = kind in (Kind.OTHER_BEHAVIOUR, Kind.OTHER_CHECKS)
     status = LOOKS[kind].title.lower() if named else status_text(test)
     return f"{status}: {', '.join(others)}" if others else status
@@ -109,13 +106,12 @@ def excerpt(words: WordDiff, limit: int) -> list[Segment]:
     """Return the changes in a text with some context, cut with an ellipsis at `limit`."""
     shown: list[Segment] = []
     room = limit
-    segments = words.segments
-    for number, (edit, whole) in enumerate(segments):
-        first, last = number == 0, number == len(segments) - 1
-        text = _around(whole, first=first, last=last) if edit is Edit.KEPT else whole
+    for edit, whole in words.segments:
+        text = whole
+        if edit is Edit.KEPT and len(words.segments) > 1 and len(whole) > 2 * _CONTEXT:
+            text = f"{whole[:_CONTEXT]} … {whole[-_CONTEXT:]}"
         if len(text) > room:
-            shown.append((edit, text[:room] + "…"))
-            return shown
+            return [*shown, (edit, text[:room] + "…")]
         shown.append((edit, text))
         room -= len(text)
     return shown
@@ -247,16 +243,3 @@ def measures(test: TestDiff) -> Iterator[tuple[str, str]]:
     if old.models != new.models and old.models and new.models:
         sides = (", ".join(one_line(model, 60) for model in side.models) for side in (old, new))
         yield "model", " → ".join(sides)
-
-
-def _around(text: str, *, first: bool, last: bool) -> str:
-    """Return the ends of an unchanged segment that adjoin changes."""
-    if first and last:
-        return text
-    if first and len(text) > _CONTEXT:
-        return "…" + text[-_CONTEXT:]
-    if last and len(text) > _CONTEXT:
-        return text[:_CONTEXT] + "…"
-    if len(text) > 2 * _CONTEXT:
-        return f"{text[:_CONTEXT]} … {text[-_CONTEXT:]}"
-    return text

@@ -31,7 +31,7 @@ from kindlm.reports.figures import duration, money, p_value, percent, points_bet
 from kindlm.reports.figures import points as points_of_100
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.untrusted import one_line
-from kindlm.wording import count
+from kindlm.wording import count, first_of
 
 
 class Headline(NamedTuple):
@@ -63,7 +63,7 @@ class NextStep(NamedTuple):
     why: str
 
 
-_TURNS = 5
+_PLACES = 6
 _ENOUGH_TESTS = 5
 """The number of tests from which an interval is shown; with fewer it is too wide to help."""
 
@@ -185,12 +185,9 @@ def outcome_text(test: TestDiff) -> str:
         shown += f", then {new}"
     if test.kind is not Kind.OTHER_WORDS or not test.behaviour.turns:
         return shown
-    turns = [f"turn {turn}" for turn in test.behaviour.turns[:_TURNS]]
-    more = len(test.behaviour.turns) - _TURNS
-    if more > 0:
-        turns.append(count(more, "more turn"))
-    *first, last = [*turns, "the last answer"] if test.behaviour.output else turns
-    return f"{shown}, other words in {', '.join(first)}{' and ' if first else ''}{last}"
+    turns = [f"turn {turn}" for turn in test.behaviour.turns]
+    places = [*turns, "the last answer"] if test.behaviour.output else turns
+    return f"{shown}, other words in {first_of(places, _PLACES)}"
 
 
 def needs_text(test: TestDiff) -> str | None:
@@ -327,13 +324,13 @@ def _reasons(diff: RunDiff) -> Iterator[str]:
     if number := kinds.get(Kind.NEW_FAILING):
         yield f"{count(number, 'new test')} not passing"
     if number := kinds.get(Kind.OTHER_BEHAVIOUR):
-        verb = "behaves" if number == 1 else "behave"
-        yield f"{count(number, 'test')} {verb} differently, neither better nor worse"
+        tests = count(number, "test behaves", "tests behave")
+        yield f"{tests} differently, neither better nor worse"
     if other := diff.kinds.get(Kind.OTHER_CHECKS):
-        verb = "checks" if len(other) == 1 else "check"
+        tests = count(len(other), "test checks", "tests check")
         erased = sum(test.behaviour.erased for test in other)
         aside = f" ({erased:,} of them with texts erased or withheld)" if erased else ""
-        yield f"{count(len(other), 'test')} {verb} something else with the same result{aside}"
+        yield f"{tests} something else with the same result{aside}"
     if number := kinds.get(Kind.ERASED):
         yield f"{count(number, 'test')} with the same result, whose texts were erased or withheld"
     if improved := diff.kinds.get(Kind.IMPROVED):
@@ -358,8 +355,7 @@ def _bad_news(diff: RunDiff) -> Iterator[str]:
         yield f"{count(len(expected), 'test')} {text}{_by_errors(expected)}"
     single = [test for test in worse if test.strength is Strength.ONE_SAMPLE]
     if tests := [test for test in single if not test.fell_by_checks]:
-        fail = "fails" if len(tests) == 1 else "fail"
-        yield f"{count(len(tests), 'test')} newly {fail}{_by_errors(tests)}"
+        yield f"{count(len(tests), 'test newly fails', 'tests newly fail')}{_by_errors(tests)}"
     if checks := [test for test in single if test.fell_by_checks]:
         text = f"that failed before newly {'fails' if len(checks) == 1 else 'fail'} other checks"
         yield f"{count(len(checks), 'test')} {text}{_by_errors(checks)}"
