@@ -13,7 +13,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kindlm.dataclass import dataclass, replace
 from kindlm.history.groups import Group, Shard
@@ -59,12 +59,10 @@ class Verdict:
 
 def verdict_of(view: RunView) -> Verdict:
     """Return the verdict by today's rules, with its reasons."""
-    status = view.status
-    word = status.upper()
-    if status == "passed":
-        return Verdict(word, _why_passed(view, view.summary.tests), passed=True)
-    if status == "failed":
-        return Verdict(word, _why_failed(view.suites), passed=False)
+    if view.status == "passed":
+        return Verdict("PASSED", _why_passed(view, view.summary.tests), passed=True)
+    if view.status == "failed":
+        return Verdict("FAILED", _why_failed(view.suites), passed=False)
     return _unfinished(view, view.missing, view.info.planned, view.suites)
 
 
@@ -245,13 +243,17 @@ def _show_failing(view: RunView) -> str | None:
 
 
 def _unfinished(view: RunView, missing: int, planned: int, suites: Sequence[SuiteView]) -> Verdict:
-    word, executions = view.status.upper(), count(planned, "execution")
+    why = _why_unfinished(view, missing, planned)
+    failed = () if view.status == "running" else _why_failed(suites)
+    return Verdict(view.status.upper(), (*why, *failed), passed=False)
+
+
+def _why_unfinished(view: RunView, missing: int, planned: int) -> tuple[str, ...]:
+    executions = count(planned, "execution")
     if view.status == "running":
-        return Verdict(word, (f"{missing:,} of {executions} have not finished yet",), passed=False)
-    reasons = _why_failed(suites)
-    if missing:
-        reasons = (f"{missing:,} of {executions} did not finish", *reasons)
-    return Verdict(word, (view.info.reason or _NO_REASON, *reasons), passed=False)
+        return (f"{missing:,} of {executions} have not finished yet",)
+    left = (f"{missing:,} of {executions} did not finish",) if missing else ()
+    return (view.info.reason or _NO_REASON, *left)
 
 
 def _why_passed(
@@ -286,6 +288,20 @@ def _why_failed(suites: Sequence[SuiteView]) -> tuple[str, ...]:
     if not any(suite.executions.tested for suite in suites):
         reasons.append("nothing was tested")
     return tuple(reasons)
+
+
+def notes_of(view: RunView) -> Iterator[str]:
+    """Yield notes on a run: its shards, a verdict that differs today, and what did not run."""
+    if view.shard is not None:
+        yield describe_shard(view.shard)
+    if view.group is not None:
+        yield from describe_group(view.group)
+    if (then := then_text(view)) is not None:
+        yield then
+    if view.missing and view.status != "running":
+        yield f"Not run: {view.missing:,} of {count(view.info.planned, 'execution')}."
+    for suite, reason, number in view.skip_reasons():
+        yield f"Skipped, {count(number, 'execution')} of {one_line(suite)}: {reason}"
 
 
 def then_text(view: RunView) -> str | None:
@@ -378,8 +394,7 @@ def _number(tokens: int | None) -> str:
     return "unknown" if tokens is None else f"{tokens:,}"
 
 
-@dataclass(frozen=True, slots=True)
-class Unsettled:
+class Unsettled(NamedTuple):
     """Why a run has no verdict; `code` is such as `RUN_ABORTED` or `GROUP_INCOMPLETE`."""
 
     code: str
@@ -391,16 +406,12 @@ def unsettled(view: RunView) -> Unsettled | None:
 
     Formats for programs show it as an error: a stopped run may have recorded only passed tests.
     """
-    status = view.status
-    if status in ("passed", "failed"):
+    if view.status in ("passed", "failed"):
         return None
     if view.group is not None:
-        return Unsettled(f"GROUP_{status.upper()}", view.group.what_lacks)
-    why = "it has not finished yet" if status == "running" else view.info.reason or _NO_REASON
-    if view.missing:
-        executions = count(view.info.planned, "execution")
-        why += f"; {view.missing:,} of {executions} did not finish"
-    return Unsettled(f"RUN_{status.upper()}", why)
+        return Unsettled(f"GROUP_{view.status.upper()}", view.group.what_lacks)
+    why = _why_unfinished(view, view.missing, view.info.planned)
+    return Unsettled(f"RUN_{view.status.upper()}", "; ".join(why))
 
 
 def went_wrong(view: RunView) -> Iterator[tuple[SuiteView, TestView]]:

@@ -59,7 +59,7 @@ def write_report(view: RunView, out: TextIO, options: ReportOptions) -> None:
         if suite.error_code is not None
     ]
     if (no_verdict := unsettled(view)) is not None:
-        errors.append({**asdict(no_verdict), "number": None, "where": None})
+        errors.append({**no_verdict._asdict(), "number": None, "where": None})
     out.write(f'\n  ],\n  "errors": {printed_json(errors)}\n}}\n')
 
 

@@ -7,7 +7,7 @@ report of a large run is cut so that it fits into a comment.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import TextIO
 
 from kindlm.dataclass import replace
@@ -22,7 +22,7 @@ from kindlm.reports.diff.parts import changes_since_before
 from kindlm.reports.diff.phrases import notes_of
 from kindlm.reports.figures import comparison, cost, duration, interval_text, percent
 from kindlm.reports.report_registry import ReportOptions
-from kindlm.reports.untrusted import cell, code, html_code, one_line, plain
+from kindlm.reports.untrusted import cell, code, html_code, plain
 from kindlm.wording import count
 
 _REASONS = 10
@@ -87,23 +87,10 @@ def _head(view: RunView) -> Iterator[str]:
         figures.append(duration(view.info.duration_ms))
     what = "Run" if view.group is None else "Group"
     yield f"{what} {code(view.id)} ({code(facts.run_text(view))}) · {' · '.join(figures)}\n"
-    for note in islice(_notes(view), _NOTES):
+    warnings = view.warnings_of_passed()
+    warned = (f"⚠️ {count(number, 'execution')}: {text}" for text, number in warnings)
+    for note in islice(chain(facts.notes_of(view), warned), _NOTES):
         yield f"\n> {plain(note)}\n"
-
-
-def _notes(view: RunView) -> Iterator[str]:
-    if view.shard is not None:
-        yield facts.describe_shard(view.shard)
-    if view.group is not None:
-        yield from facts.describe_group(view.group)
-    if (then := facts.then_text(view)) is not None:
-        yield then
-    if view.missing and view.status != "running":
-        yield f"Not run: {view.missing:,} of {count(view.info.planned, 'execution')}."
-    for suite, reason, number in view.skip_reasons():
-        yield f"Skipped, {count(number, 'execution')} of {one_line(suite)}: {reason}"
-    for warning, number in view.warnings_of_passed():
-        yield f"⚠️ {count(number, 'execution')}: {warning}"
 
 
 def _broken(view: RunView) -> Iterator[str]:

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from kindlm.errors import Err, ErrorCode, Ok
 from kindlm.history import queries
-from kindlm.history.groups import Group
 from kindlm.history.masking import as_shown
 from kindlm.history.rows import TestView
 from kindlm.history.run_names import find_run_or_group
@@ -160,16 +159,9 @@ def run_document(
     tests = (cell["test"] for _, cells in grid.rows for cell in cells.values())
     wrong = [test for test in tests if facts.is_wrong(test)]
     running = status == "running"
-    notes = [] if view.shard is None else [facts.describe_shard(view.shard)]
-    if isinstance(view.group, Group):
-        notes += facts.describe_group(view.group)[1:]  # the page lists the shards
-    if (then := facts.then_text(view)) is not None:
-        notes.append(then)
+    notes = list(facts.notes_of(view))
     if (problem := view.why_not_compared) is not None:
         notes.append(f"Not compared: {problem.message}")
-    notes += [
-        f"{number} of {suite} skipped: {reason}" for suite, reason, number in view.skip_reasons()
-    ]
     return Document(
         "run.html",
         f"{facts.verdict_of(view).word}: {one_line(view.id)}",
