@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import NamedTuple, TextIO
 from xml.sax.saxutils import escape, quoteattr
 
@@ -95,87 +94,71 @@ _TEXT = 20_000
 _NOTE = 1_000
 
 
-@dataclass(slots=True)
-class _Group:
-    """The tests of a suite on one target, with the sums that their `testsuite` begins with."""
-
-    suite: SuiteView
-    target: str
-    name: str
-    counts: StatusCounts = field(default_factory=StatusCounts)
-    seconds: float = 0.0
-
-
 def write_report(view: RunView, out: TextIO, options: ReportOptions) -> None:
     """Write the report; it has no options."""
     del options
     xml = XmlWriter(out)
-    groups = [group for suite in view.suites for group in _groups(view, suite)]
     other_suites = list(_other_suites(view))
     tags = Counter(case.tag for _, cases in other_suites for case in cases)
     others = StatusCounts(failed=tags["failure"], errored=tags["error"])
-    counts = sum((group.counts for group in groups), others)
-    seconds = (view.info.duration_ms or 0.0) / 1000 or sum(group.seconds for group in groups)
+    ran = [suite for suite in view.suites if suite.error_code is None]
+    counts = sum((suite.tests for suite in ran), others)
     attributes = {
         "name": "KindLM",
         "tests": str(counts.total),
         "failures": str(counts.failed),
         "errors": str(counts.errored),
-        "time": _time(seconds),
+        "time": _time((view.info.duration_ms or 0.0) / 1000),
     }
     with xml.element("testsuites", attributes):
-        for group in groups:
-            _write_group(view, group, xml)
+        for suite in ran:
+            for target in view.targets(suite):
+                _write_suite(view, suite, target, xml)
         for name, cases in other_suites:
             _write_cases(view, name, cases, xml)
     xml.end()
 
 
-def _groups(view: RunView, suite: SuiteView) -> Iterator[_Group]:
-    targets = view.targets(suite)
+def _write_suite(view: RunView, suite: SuiteView, target: str, xml: XmlWriter) -> None:
+    """Write the tests of a suite on one target."""
+
+    def tests() -> Iterator[TestView]:
+        return (test for test in view.tests(suite.id) if test.target == target)
+
+    statuses, seconds = Counter[str](), 0.0
+    for test in tests():
+        statuses[test.status.value] += 1
+        seconds += _seconds(test)
+    if not statuses:
+        return
     # CI services merge tests of the same name and suite, so the name includes the target.
     name = suite.full_name
-    groups = {
-        target: _Group(suite, target, name if len(targets) == 1 else f"{name} [{target}]")
-        for target in targets
+    if len(view.targets(suite)) > 1:
+        name = f"{name} [{target}]"
+    shard, group, info = view.shard, view.group, view.info
+    properties = {
+        "kindlm.shard": shard.name(shard.index) if shard else None,
+        "kindlm.group": group.name if group else shard.group if shard else None,
+        "kindlm.run": ", ".join(view.runs),
+        "kindlm.suite": suite.name,
+        "kindlm.target": target,
+        "kindlm.path": suite.path,
+        "kindlm.configHash": suite.config_hash or "",
+        "kindlm.label": info.label or None,
+        "kindlm.commit": info.git_commit or None,
     }
-    for test in view.tests(suite.id):
-        group = groups[test.target]
-        group.counts += StatusCounts(**{test.status.value: 1})
-        group.seconds += _seconds(test)
-    return (group for group in groups.values() if group.counts.total)
-
-
-def _write_group(view: RunView, group: _Group, xml: XmlWriter) -> None:
-    with xml.element("testsuite", _suite_attributes(view, group.name, group.counts, group.seconds)):
-        shard = view.shard
+    known = [(name, value) for name, value in properties.items() if value is not None]
+    with xml.element("testsuite", _suite_attributes(view, name, StatusCounts(**statuses), seconds)):
         with xml.element("properties", {}):
-            for name, value in (
-                *((("kindlm.shard", shard.name(shard.index)),) if shard else ()),
-                *((("kindlm.group", shard.group),) if shard and shard.group else ()),
-                *((("kindlm.group", view.group.name),) if view.group else ()),
-                ("kindlm.run", ", ".join(view.runs)),
-                ("kindlm.suite", group.suite.name),
-                ("kindlm.target", group.target),
-                ("kindlm.path", group.suite.path),
-                ("kindlm.configHash", group.suite.config_hash or ""),
-                *((("kindlm.label", view.info.label),) if view.info.label else ()),
-                *((("kindlm.commit", view.info.git_commit),) if view.info.git_commit else ()),
-                *_reviews(view, group),
-            ):
-                xml.leaf("property", {"name": name, "value": value})
-        any_warnings = bool(view.warnings_of_passed(group.suite))
-        for test in view.tests(group.suite.id):
-            if test.target == group.target:
-                _write_test(view, test, group.name, xml, any_warnings=any_warnings)
+            for key, value in (*known, *_reviews(view, tests())):
+                xml.leaf("property", {"name": key, "value": value})
+        any_warnings = bool(view.warnings_of_passed(suite))
+        for test in tests():
+            _write_test(view, test, name, xml, any_warnings=any_warnings)
 
 
-def _reviews(view: RunView, group: _Group) -> Iterator[tuple[str, str]]:
-    if not view.reviewed().executions:
-        return
-    for test in view.tests(group.suite.id):
-        if test.target != group.target:
-            continue
+def _reviews(view: RunView, tests: Iterable[TestView]) -> Iterator[tuple[str, str]]:
+    for test in tests if view.reviewed().executions else ():
         for execution in view.executions(test):
             for review in view.reviews(execution):
                 verdict = f"{'pass' if review.passed else 'fail'} by {review.by} at {review.at}"
