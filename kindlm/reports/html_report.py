@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Container, Iterator
-from dataclasses import field
 from typing import Any, TextIO
 
 from markupsafe import Markup
 
-from kindlm.dataclass import dataclass, replace
+from kindlm.dataclass import replace
 from kindlm.history.masking import as_shown
 from kindlm.history.queries import paid_for_execution
 from kindlm.history.rows import ExecutionView
@@ -83,8 +82,7 @@ def report_page(view: RunView, options: ReportOptions) -> tuple[Document, Links]
         size = len(render_part(overview, _FileLinks()).encode())
         if size <= _OVERVIEW_BYTES:
             break
-    executions = _Executions(view, size)
-    pieces = list(executions)
+    written, wrong = _executions(view, size)
     tests = [test.counts for test in view.tests()]
     document = replace(
         overview,
@@ -92,15 +90,14 @@ def report_page(view: RunView, options: ReportOptions) -> tuple[Document, Links]
         values={
             **overview.values,
             "running": False,
-            "executions": pieces,
-            "left_out": sum(counts.total for counts in tests) - len(executions.written),
-            "left_out_failed": sum(counts.failed + counts.errored for counts in tests)
-            - executions.wrong,
+            "executions": written.values(),
+            "left_out": sum(counts.total for counts in tests) - len(written),
+            "left_out_failed": sum(counts.failed + counts.errored for counts in tests) - wrong,
         },
         styles=(*overview.styles, "report"),
         scripts=(),
     )
-    return document, _FileLinks(executions.written)
+    return document, _FileLinks(written)
 
 
 def _changes(view: RunView, options: ReportOptions) -> dict[str, Any] | None:
@@ -121,74 +118,67 @@ def _changes(view: RunView, options: ReportOptions) -> dict[str, Any] | None:
     }
 
 
-@dataclass(slots=True)
-class _Executions:
-    """Renders executions until the file is full. `size` is that of the file, in bytes.
+def _executions(view: RunView, size: int) -> tuple[dict[str, Markup], int]:
+    """Return the executions that fit into the file, by id, and how many of them did not pass.
 
-    `written` has the ids of the rendered executions; `wrong` counts those that failed or errored.
+    `size` is that of the file without them, in bytes.
     """
+    written, anchors, wrong = dict[str, Markup](), set[str](), 0
+    for execution in _in_order(view):
+        if size > _FULL_BYTES:
+            break
+        is_wrong, seen = execution.status in _WRONG, set(anchors)
+        piece = _rendered(view, execution, seen, opened=is_wrong and wrong < _MOST_OPENED)
+        length = len(piece.encode())
+        # Nothing may link to the text of an execution that is left out.
+        if size + length <= _MOST_BYTES:
+            written[execution.id], anchors = piece, seen
+            size += length
+            wrong += is_wrong
+    return written, wrong
 
-    view: RunView
-    size: int
-    wrong: int = 0
-    written: set[str] = field(default_factory=set)
-    _anchors: set[str] = field(default_factory=set)
 
-    def __iter__(self) -> Iterator[Markup]:
-        for execution in self._in_order():
-            if self.size > _FULL_BYTES:
-                break
-            anchors, is_wrong = set(self._anchors), execution.status in _WRONG
-            piece = self._rendered(execution, opened=is_wrong and self.wrong < _MOST_OPENED)
-            size = self.size + len(piece.encode())
-            if size > _MOST_BYTES:
-                # This execution is left out, so nothing may link to its text.
-                self._anchors = anchors
-                continue
-            self.size = size
-            self.written.add(execution.id)
-            self.wrong += is_wrong
-            yield piece
+def _in_order(view: RunView) -> Iterator[ExecutionView]:
+    for wrong in (True, False):
+        for test in view.tests():
+            if not wrong or test.counts.failed or test.counts.errored:
+                executions = view.executions(test)
+                yield from (e for e in executions if (e.status in _WRONG) is wrong)
 
-    def _in_order(self) -> Iterator[ExecutionView]:
-        for wrong in (True, False):
-            for test in self.view.tests():
-                if wrong and not (test.counts.failed or test.counts.errored):
-                    continue
-                for execution in self.view.executions(test):
-                    if (execution.status in _WRONG) is wrong:
-                        yield execution
 
-    def _rendered(self, execution: ExecutionView, *, opened: bool) -> Markup:
-        view = self.view
-        attempts, mask = as_shown(view.attempts(execution))
-        last, status = attempts[-1], status_word(execution)
-        return render_fragment(
-            "report_execution.html",
-            {
-                "id": execution.id,
-                "execution": last.execution,
-                "paid": paid_for_execution(view.db, execution.id),
-                "opened": opened,
-                "mood": MOODS.get(status, "unsure"),
-                "sign": SIGNS.get(status, "·"),
-                "last": last,
-                "name": assertion_name,
-                "excerpts": excerpts_of,
-                "attempts": attempts_of(view, execution, attempts, mask),
-                "earlier": {attempt.number: attempt for attempt in attempts[:-1]},
-                "once": self._once,
-            },
-        )
+def _rendered(
+    view: RunView, execution: ExecutionView, anchors: set[str], *, opened: bool
+) -> Markup:
+    """Return an execution; `anchors` are those of the texts that the file contains so far."""
+    attempts, mask = as_shown(view.attempts(execution))
+    last, status = attempts[-1], status_word(execution)
 
-    def _once(self, text: str | None) -> tuple[bool, str | None]:
+    def once(text: str | None) -> tuple[bool, str | None]:
         """Return whether text was written before, and its anchor; None for short text."""
         if text is None or len(text) < _LINKED_LENGTH:
             return False, None
         anchor = "t" + hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
-        is_known = anchor in self._anchors
-        self._anchors.add(anchor)
+        is_known = anchor in anchors
+        anchors.add(anchor)
         return is_known, anchor
+
+    return render_fragment(
+        "report_execution.html",
+        {
+            "id": execution.id,
+            "execution": last.execution,
+            "paid": paid_for_execution(view.db, execution.id),
+            "opened": opened,
+            "mood": MOODS.get(status, "unsure"),
+            "sign": SIGNS.get(status, "·"),
+            "last": last,
+            "name": assertion_name,
+            "excerpts": excerpts_of,
+            "attempts": attempts_of(view, execution, attempts, mask),
+            "earlier": {attempt.number: attempt for attempt in attempts[:-1]},
+            "once": once,
+        },
+    )
 
 
 def write_report(view: RunView, out: TextIO, options: ReportOptions) -> None:
