@@ -281,20 +281,16 @@ def _gates(suite: SuiteView, made: set[str]) -> list[dict[str, Any]]:
 
 _MOST_RUNS = 10
 
-_FINISHED_RUNS = """
-  FROM suites s
-  JOIN runs r ON r.id = s.run AND r.mode = 'live' AND r.ended = 'finished'
-  LEFT JOIN run_labels l ON l.run = r.id
- WHERE s.project = :project AND s.name = :suite AND r.started_at <= :until
-"""
-
 # `listed` is materialised so that only calls of these runs are read. It has one run more, which the
 # oldest run shown is compared with.
 _LISTED_RUNS = f"""
 WITH listed AS MATERIALIZED (
   SELECT r.id, s.id AS suite, {RUN_LABEL} AS label, r.shard, r.group_id, r.started_at,
-         r.git_commit, r.git_dirty, s.config_hash
-  {_FINISHED_RUNS}
+         r.git_commit, r.git_dirty, s.config_hash, count(*) OVER () AS finished
+    FROM suites s
+    JOIN runs r ON r.id = s.run AND r.mode = 'live' AND r.ended = 'finished'
+    LEFT JOIN run_labels l ON l.run = r.id
+   WHERE s.project = :project AND s.name = :suite AND r.started_at <= :until
    ORDER BY r.started_at DESC, r.id
    LIMIT {_MOST_RUNS + 1}
 )
@@ -307,8 +303,6 @@ SELECT listed.*,
   FROM listed
  ORDER BY started_at DESC, id
 """  # noqa: S608 (constants of this module)
-
-_COUNT_RUNS = f"SELECT count(*) {_FINISHED_RUNS}"
 
 _BEGAN = "SELECT max(started_at) FROM runs WHERE id IN $ids"
 
@@ -350,7 +344,7 @@ def read_history(view: RunView, suite: SuiteView) -> tuple[list[dict[str, Any]],
         "until": view.db.execute(*among(_BEGAN, view.runs)).fetchone()[0],
     }
     rows = [dict(row) for row in view.db.execute(_LISTED_RUNS, wanted)]
-    total: int = view.db.execute(_COUNT_RUNS, wanted).fetchone()[0]
+    finished = [row.pop("finished") for row in rows]
     listed = []
     for row, older in zip_longest(rows[:_MOST_RUNS], rows[1 : _MOST_RUNS + 1]):
         run = RunView(view.db, row["id"])
@@ -363,7 +357,7 @@ def read_history(view: RunView, suite: SuiteView) -> tuple[list[dict[str, Any]],
             if older["git_commit"] == row["git_commit"] and is_dirty:
                 changed.append("perhaps code that was not committed")
         listed.append({**row, **result, "first": older is None, "changed": changed})
-    return listed, total - len(listed)
+    return listed, max(finished, default=0) - len(listed)
 
 
 _MOST_REVIEWS = 200

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -236,7 +237,7 @@ _START = (
     "import sys, json; sys.path[:] = json.loads(sys.argv.pop()); "
     "from kindlm.reports.compliance.rendering import main; main()"
 )
-_NEEDED = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
+_NEEDED = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 """Variables that Python may need to start; none of them is a provider's key."""
 
 _MIB = 1024 * 1024
@@ -282,12 +283,10 @@ def render_apart(
     except OSError as error:
         reason = f"no process for it could be started: {error.strerror}"
         raise TemplateFailedError(reason) from error
-    # Not every system has this signal.
-    if -done.returncode == getattr(signal, "SIGXCPU", None):
+    if done.returncode == -signal.SIGXCPU:
         raise TemplateFailedError(f"it takes more than {cpu_s} seconds of processor time")
     if done.returncode:
-        reason = "its process ended before it was done, as it does without memory"
-        raise TemplateFailedError(reason)
+        raise TemplateFailedError("its process ended before it was done, as it does without memory")
     text, problem = json.loads(done.stdout)
     if problem is not None:
         raise TemplateFailedError(problem)
@@ -316,8 +315,6 @@ def main() -> None:
             answer = [None, f"what it writes is longer than {output_mib} MiB"]
     except MemoryError:
         answer = [None, f"it takes more than {memory_mib} MiB of memory"]
-    except RecursionError:
-        answer = [None, "it calls itself too often, or nests too deeply"]
     except Exception as error:  # noqa: BLE001 - expressions of a template raise anything
         reason = _PLACE.sub("", str(error)[:_LONGEST_REASON]).rstrip(".")
         answer = [None, reason or type(error).__name__]
@@ -325,16 +322,12 @@ def main() -> None:
 
 
 def _limit(cpu_s: int, memory: int) -> None:
-    try:
-        import resource
-    except ImportError:
-        return
     wanted = {
         resource.RLIMIT_CPU: (cpu_s, cpu_s + 1),
         resource.RLIMIT_AS: (memory, memory),
         resource.RLIMIT_CORE: (0, 0),
     }
     for limit, values in wanted.items():
-        # Some systems lack a limit, and a lower hard limit may apply already.
+        # macOS lacks a limit, and a lower hard limit may apply already.
         with suppress(OSError, ValueError):
             resource.setrlimit(limit, values)
