@@ -51,7 +51,7 @@ def _of_causes(causes: Sequence[Cause], database: str) -> Iterator[str]:
     for cause in causes:
         yield cause.sentence
         look = ("look", show_command(cause.executions[0]) + database)
-        rows = [row for row in (*cause.rows, ("at", cause.place), look) if row not in shown]
+        rows = [row for row in (*cause.rows, ("at", cause.place()), look) if row not in shown]
         shown.update(rows)
         for name, text in rows:
             if text:

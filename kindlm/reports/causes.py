@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +24,7 @@ from kindlm.outcome import CheckResult, Demands, Outcome, Status
 from kindlm.reports.facts import is_in_message, json_shown, place
 from kindlm.reports.figures import score_of_limit
 from kindlm.reports.untrusted import bounded, one_line, visible
-from kindlm.wording import count
+from kindlm.wording import count, first_of
 
 _SAID = 240
 _CALLED = 300
@@ -90,13 +89,11 @@ class Cause:
     tests: dict[tuple[str, str, str], int] = field(default_factory=dict)
     """The number of tested repeats of each test, by suite, name and target."""
 
-    @property
-    def place(self) -> str:
-        """The first place, and the number of others: `kindlm.yaml:41 and 2 more places`."""
-        return self.place_here(None)
+    def place(self, root: Path | None = None) -> str:
+        """Return the first place, and the number of others: `kindlm.yaml:41 and 2 more places`.
 
-    def place_here(self, root: Path | None) -> str:
-        """Return `place` relative to the current folder, in the project at `root`."""
+        In the project at `root`, it is relative to the current folder.
+        """
         file, line = next(iter(self.places))
         more = len(self.places) - 1
         first = place(file, line, root)
@@ -117,7 +114,7 @@ class Cause:
         """The affected tests and targets; None for one test, which `whom` names."""
         if len(self.tests) < 2:
             return None
-        tests, targets = (_first(test[part] for test in self.tests) for part in (1, 2))
+        tests, targets = (_named(test[part] for test in self.tests) for part in (1, 2))
         return f"{tests} · {targets}"
 
 
@@ -146,14 +143,14 @@ def causes_of(view: RunView, tests: Iterable[TestView], *, retried: bool = False
             if len(personal_data) < _MOST_MASKED:
                 personal_data |= mask.replacements
             failed = attempts[:-1] if retried else attempts[-1:]
-            failures = (_failures(view, test, attempt) for attempt in failed)
-            for key, line, make in chain.from_iterable(failures):
-                if key not in causes:
-                    causes[key] = make()
-                if retried or causes[key].executions[-1:] != [execution.id]:
-                    causes[key].executions.append(execution.id)
-                causes[key].tests[name] = tested
-                causes[key].places[test.file, line] = None
+            for attempt in failed:
+                found = dict[tuple[Any, ...], Cause]()
+                for key, line, make in _failures(view, test, attempt):
+                    cause = found[key] = causes.get(key) or causes.setdefault(key, make())
+                    cause.tests[name] = tested
+                    cause.places[test.file, line] = None
+                for cause in found.values():
+                    cause.executions.append(execution.id)
     if mask_of_all := Mask(personal_data):
         for cause in causes.values():
             cause.sentence = mask_of_all.text(cause.sentence)
@@ -173,15 +170,9 @@ def _failures(
     if execution.error_code is not None:
         key = (execution.error_code, _alike(execution.error or ""))
         yield key, test.line, lambda: _errored(view, execution)
-    misplaced = set[str]()
     for assertion in attempt.assertions:
         if assertion.is_wrong:
             demand = _demand(assertion, attempt.tool_calls)
-            if assertion.failure_code == _ORDER:
-                # If two tools are in the wrong order, the checks of both report it alike.
-                if demand.sentence in misplaced:
-                    continue
-                misplaced.add(demand.sentence)
             # Without `expected`, the options of a package's check may differ between places.
             by_line = _is_of_package(assertion) and assertion.expected is None
             line = assertion.line if by_line or assertion.kind == "assert" else None
@@ -189,6 +180,9 @@ def _failures(
             if assertion.outcome is Outcome.INCONCLUSIVE and '"' not in assertion.message:
                 # If tool calls are unseen, the checks of all tools report it alike.
                 key = (assertion.outcome, _alike(assertion.message))
+            if assertion.failure_code == _ORDER:
+                # If two tools are in the wrong order, the checks of both report it alike.
+                key = (_ORDER, demand.sentence)
             yield key, assertion.line, partial(_failed, attempt, assertion, demand)
 
 
@@ -355,7 +349,7 @@ def _demand(assertion: CheckResult, made: Sequence[ToolCallView]) -> _Demand:
             values = [f"{found.get('name')} {found.get('redacted')}" for found in actual]
             in_answer = all(found.get("source", "output") == "output" for found in actual)
             where = "in the answer" if in_answer else "in what the agent wrote"
-            shown = one_line(_first(values), _SENTENCE)
+            shown = one_line(_named(values), _SENTENCE)
             return _Demand((*names,), f"Personal data {where}: {shown}")
         case "SCHEMA_INVALID" if isinstance(actual, list):
             paths = tuple(str(found.get("path")) for found in actual)
@@ -424,8 +418,5 @@ def _call(tool: str, arguments: Any) -> str:
     return name if arguments is None else f"{name} {json_shown(arguments, _VALUE)}"
 
 
-def _first(texts: Iterable[str]) -> str:
-    """Return the first distinct texts, and the number of the others: `a, b, c, … 2 more`."""
-    found = list(dict.fromkeys(texts))
-    shown, more = found[:_NAMED], len(found[_NAMED:])
-    return ", ".join(one_line(text, 100) for text in shown) + (f", … {more:,} more" if more else "")
+def _named(texts: Iterable[str]) -> str:
+    return first_of((one_line(text, 100) for text in dict.fromkeys(texts)), _NAMED)

@@ -225,7 +225,7 @@ def _cause_text(cause: Cause) -> str:
     """Return a cause in full, with its message, since some services only show this text."""
     rows = [f"{name}: {text}" for name, text in cause.rows]
     look = show_command(cause.executions[0])
-    return "\n".join((cause.sentence, *rows, cause.place, look))[:_TEXT]
+    return "\n".join((cause.sentence, *rows, cause.place(), look))[:_TEXT]
 
 
 def _cause_attributes(cause: Cause) -> dict[str, str]:

@@ -188,7 +188,7 @@ def _cause(cause: Cause) -> Iterator[str]:
         yield f"- {name}: {code(text)}\n"
     if cause.where is not None:
         yield f"- tests: {plain(cause.where)}\n"
-    yield f"- at {code(cause.place)}\n"
+    yield f"- at {code(cause.place())}\n"
     yield f"- {code(facts.show_command(cause.executions[0]))}\n"
     yield "\n</details>\n"
 

@@ -51,7 +51,7 @@ def test_tests_of_one_name_in_two_suites_are_two(history: Any, make: Any) -> Non
     (cause,) = causes_of(view, view.tests())
     assert cause.whom == "2 tests, 4 of 4 repeats"
     assert list(cause.places) == [("a.yaml", 9), ("b.yaml", 9)]
-    assert cause.place == "a.yaml:9 and 1 more place"
+    assert cause.place() == "a.yaml:9 and 1 more place"
 
 
 @pytest.mark.parametrize(

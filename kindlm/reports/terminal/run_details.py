@@ -75,7 +75,7 @@ def _write_block(causes: Sequence[Cause], page: Page) -> None:
             page.line(*title, hang=2)
         rows = [row for row in cause.rows if row not in written]
         written.update(rows)
-        place = cause.place_here(page.root)
+        place = cause.place(page.root)
         for name, text in rows:
             # The place in the suite's file ends the first row with room for it.
             if page.row(name, text, 4, end=place):
