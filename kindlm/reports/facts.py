@@ -10,6 +10,7 @@ import json
 import os
 import re
 import shlex
+import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -17,8 +18,8 @@ from typing import Any, NamedTuple
 
 from kindlm.dataclass import dataclass, replace
 from kindlm.history.groups import Group, Shard
-from kindlm.history.queries import paid_for_test
-from kindlm.history.rows import AssertionView, SuiteView, TestView
+from kindlm.history.queries import Paid, paid_for_execution, paid_for_test
+from kindlm.history.rows import AssertionView, ExecutionView, SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.history.runs import Run, options_of
 from kindlm.history.verdict import StatusCounts
@@ -380,6 +381,31 @@ def cost_of(view: RunView, test: TestView) -> str:
     if view.info.mode == "imported":
         usd = test.cost_usd  # its calls may not be recorded
     return "" if usd is None else figures.money(usd)
+
+
+def execution_facts(db: sqlite3.Connection, execution: ExecutionView) -> Iterator[tuple[str, str]]:
+    """Yield the figures of an execution, each with its name; safe to print."""
+    if execution.attempt > 1:
+        yield "attempts", str(execution.attempt)
+    if execution.answers:
+        yield "responses", f"{execution.answers:,}"
+        if execution.latency_ms:
+            yield "latency", figures.duration(execution.latency_ms)
+    # An execution that errored before any answer has no tokens to show.
+    if execution.input_tokens or execution.output_tokens:
+        yield "tokens", f"{execution.input_tokens or 0:,} in, {execution.output_tokens or 0:,} out"
+    if execution.cost_then_usd is not None:
+        yield "cost when recorded", figures.money(execution.cost_then_usd)
+    paid = paid_for_execution(db, execution.id)
+    if paid.total_usd:
+        yield "cost", figures.cost(paid)
+    elif execution.answers and execution.cost_then_usd is None:
+        # An imported execution may have a total cost without any recorded call.
+        unknown = paid.unknown if paid.total_usd is not None else 0
+        paid = Paid(execution.cost_usd, unknown=unknown or execution.cost_usd is None)
+        yield "cost", figures.cost(paid)
+    if execution.finish_reason:
+        yield "finish reason", one_line(execution.finish_reason)
 
 
 def unknown_cost_text(view: RunView, suite: SuiteView | None = None) -> str:

@@ -32,7 +32,7 @@ def test_the_conversation_is_reported_in_order(varied: RunView) -> None:
     assert_in_order(
         rendered(varied, "5"),
         "✗ refunds · gpt · repeat 1",
-        "2 answers",
+        "responses 2",
         "cost unknown",
         "request  openai gpt",
         "system", "You are kind.",
@@ -104,7 +104,7 @@ def test_every_attempt_is_reported(history: Any, make: Any) -> None:
     run.execution(output="Second try.", number=1, attempt=2, assertions=(make.passed(),))
     assert_in_order(
         rendered(run.finish(), "1"),
-        "attempt 2",
+        "attempts 2",
         "Transcript of attempt 1", "lookup", "First try.",
         "Transcript of attempt 2", "Second try.",
         "✓ contains",

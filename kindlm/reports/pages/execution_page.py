@@ -10,8 +10,6 @@ from itertools import islice
 from markupsafe import Markup
 
 from kindlm.history.masking import as_shown
-from kindlm.history.queries import Paid, paid_for_execution
-from kindlm.history.rows import ExecutionView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Outcome
 from kindlm.reports.conversation import (
@@ -24,12 +22,11 @@ from kindlm.reports.conversation import (
     status_word,
     tools_offered,
 )
-from kindlm.reports.facts import assertion_fields, assertion_name
-from kindlm.reports.figures import cost, duration, money
+from kindlm.reports.facts import assertion_fields, assertion_name, execution_facts
 from kindlm.reports.pages.charts import Bar, waterfall
 from kindlm.reports.pages.html_document import Document, PageRequest
 from kindlm.reports.untrusted import one_line
-from kindlm.wording import count, cut
+from kindlm.wording import cut
 
 # Executions of rescored runs share the conversation of their `source`, and its reviews.
 _UNREVIEWED = """
@@ -75,7 +72,7 @@ def execution_page(db: sqlite3.Connection, asked: PageRequest) -> Document | Non
             "unreviewed": next_unreviewed(db, execution.id),
             "reviewed": view.execution(reviewed) if reviewed else None,
             "status": status_word(execution),
-            "facts": list(_facts(execution, paid_for_execution(db, execution.id))),
+            "facts": list(execution_facts(db, execution)),
             "wrong": wrong,
             "right": [a for a in assertions if a.outcome is Outcome.PASSED],
             "skipped": [a for a in assertions if a.outcome is Outcome.SKIPPED],
@@ -120,29 +117,6 @@ def _request(call: Called) -> str:
         "new messages": [{"role": message.role, "text": message.text} for message in call.sent],
     }
     return pretty(request)
-
-
-def _facts(execution: ExecutionView, paid: Paid) -> Iterator[tuple[str, str]]:
-    if execution.answers:
-        yield "Responses", f"{execution.answers:,}"
-        if execution.latency_ms:
-            yield "Latency", duration(execution.latency_ms)
-    # An execution that errored before any answer has no tokens to show.
-    if execution.input_tokens or execution.output_tokens:
-        tokens = f"{execution.input_tokens or 0:,} in, {execution.output_tokens or 0:,} out"
-        yield "Tokens", tokens
-    if execution.cost_then_usd is not None:
-        yield "Cost when recorded", money(execution.cost_then_usd)
-    if paid.total_usd:
-        yield "Cost", cost(paid)
-    elif execution.answers and execution.cost_then_usd is None:
-        # An imported execution may have a total cost without any recorded call.
-        unknown = paid.unknown if paid.total_usd is not None else 0
-        yield "Cost", cost(Paid(execution.cost_usd, unknown=unknown or execution.cost_usd is None))
-    if execution.finish_reason:
-        yield "Finish reason", one_line(execution.finish_reason)
-    if execution.attempt > 1:
-        yield "Attempts", count(execution.attempt, "attempt")
 
 
 def _timeline(attempt: Attempt) -> Markup | None:

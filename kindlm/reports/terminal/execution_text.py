@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator, Sequence
 from typing import TextIO
 
@@ -26,12 +27,17 @@ from kindlm.reports.conversation import (
     excerpts_of,
     tools_offered,
 )
-from kindlm.reports.facts import assertion_fields, assertion_name, json_shown, place
+from kindlm.reports.facts import (
+    assertion_fields,
+    assertion_name,
+    execution_facts,
+    json_shown,
+    place,
+)
 from kindlm.reports.figures import duration, money
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.terminal.page import Page, Part, mark
 from kindlm.reports.untrusted import bounded, one_line, visible
-from kindlm.wording import count
 
 _TEXT = 20_000
 _VALUE = 2_000
@@ -53,7 +59,7 @@ def render_execution(
     attempts, mask = as_shown(view.attempts(execution))
     ended = {attempt.number: attempt for attempt in attempts}
     page = Page(out, options)
-    _write_head(suite, attempts[-1].execution, page)
+    _write_head(view.db, suite, attempts[-1].execution, page)
     _write_tools(tools_offered(view.tools(execution), mask), page)
     conversations = attempts_of(view, execution, attempts, mask)
     for attempt in conversations:
@@ -89,7 +95,9 @@ def render_execution(
             page.line(visible(bounded(review.note, _VALUE)), indent=4)
 
 
-def _write_head(suite: SuiteView, execution: ExecutionView, page: Page) -> None:
+def _write_head(
+    db: sqlite3.Connection, suite: SuiteView, execution: ExecutionView, page: Page
+) -> None:
     status = execution.status
     sign: Part = mark(status) if status else ("-", "dim")
     # A suite may be named after its file.
@@ -104,26 +112,9 @@ def _write_head(suite: SuiteView, execution: ExecutionView, page: Page) -> None:
         hang=2,
     )
     facts = [execution.status.value if execution.status else "never finished"]
-    if execution.attempt > 1:
-        facts.append(f"attempt {execution.attempt}")
-    if execution.answers:
-        facts.append(count(execution.answers, "answer"))
-    if execution.latency_ms and execution.answers:
-        facts.append(duration(execution.latency_ms))
-    if execution.input_tokens is not None:
-        facts.append(f"{execution.input_tokens:,} tokens in, {execution.output_tokens or 0:,} out")
-    if execution.cost_then_usd is not None:
-        facts.append(
-            f"{money(execution.cost_then_usd)} when it was recorded ({execution.cost_source})"
-        )
-    elif execution.cost_usd is not None:
-        facts.append(f"{money(execution.cost_usd)} ({execution.cost_source})")
-    elif execution.answers:
-        facts.append("cost unknown")
+    facts += [f"{name} {text}" for name, text in execution_facts(db, execution)]
     if execution.source != execution.id:
         facts.append(f"conversation of {execution.source}")
-    if execution.finish_reason:
-        facts.append(f"finish reason {execution.finish_reason}")
     page.line((", ".join(facts), "dim"), indent=2)
     for warning in execution.warnings:
         page.line(("Warning: ", "yellow"), visible(bounded(warning, 500)), indent=2, hang=2)
