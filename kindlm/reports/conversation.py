@@ -53,16 +53,12 @@ class Excerpt:
 def excerpts_of(assertion: AssertionView, attempt: AttemptView) -> Iterator[Excerpt]:
     """Yield the first `EXCERPTS` pieces of evidence of an assertion."""
     for evidence in assertion.evidence[:EXCERPTS]:
-        source, start, end, name = evidence.source, evidence.start, evidence.end, evidence.name
-        if evidence.excerpt is not None:
-            yield Excerpt(source, start, name, evidence.excerpt, is_kept=True)
-            continue
-        text = source_text(source, attempt)
-        if text is None:
-            yield Excerpt(source, start, name, None)
-            continue
-        before, after = text[max(start - _CONTEXT, 0) : start], text[end : end + _CONTEXT]
-        yield Excerpt(source, start, name, text[start:end], before, after)
+        start, end, kept = evidence.start, evidence.end, evidence.excerpt
+        excerpt = Excerpt(evidence.source, start, evidence.name, kept, is_kept=kept is not None)
+        if kept is None and (text := source_text(evidence.source, attempt)) is not None:
+            before, after = text[max(start - _CONTEXT, 0) : start], text[end : end + _CONTEXT]
+            excerpt = replace(excerpt, text=text[start:end], before=before, after=after)
+        yield excerpt
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Any, TextIO
 from urllib.parse import quote
 
@@ -30,6 +29,9 @@ _SCHEMA = (
 )
 _TEXT = 2_000
 _EXECUTIONS = 20
+
+_Finding = tuple[AssertionView, dict[str, None]]
+"""The first assertion on a broken guardrail, and all executions with one."""
 
 
 def write_report(view: RunView, out: TextIO, options: ReportOptions) -> None:
@@ -70,14 +72,6 @@ def _head(view: RunView) -> Iterator[tuple[str, Any]]:
     yield "properties", {"run": view.id, "project": info.project, "head": info.head}
 
 
-@dataclass(slots=True)
-class _Finding:
-    """A guardrail that was broken or not decided in `executions`; `assertion` is the first one."""
-
-    assertion: AssertionView
-    executions: list[str] = field(default_factory=list)
-
-
 def _broken_guardrails(view: RunView, test: TestView) -> Iterable[_Finding]:
     found: dict[tuple[str, str, Outcome], _Finding] = {}
     for execution in view.executions(test):
@@ -87,16 +81,14 @@ def _broken_guardrails(view: RunView, test: TestView) -> Iterable[_Finding]:
         for assertion in last.assertions:
             if assertion.is_wrong and assertion.kind in rules():
                 key = (assertion.kind, assertion.label, assertion.outcome)
-                finding = found.setdefault(key, _Finding(assertion))
-                if execution.id not in finding.executions:
-                    finding.executions.append(execution.id)
+                found.setdefault(key, (assertion, {}))[1][execution.id] = None
     return found.values()
 
 
 def _result(
     view: RunView, suite: SuiteView, test: TestView, found: _Finding, folder: str
 ) -> dict[str, Any]:
-    assertion = found.assertion
+    assertion, executions = found[0], list(found[1])
     kinds = rules()
     rule = kinds[assertion.kind]
     decided = assertion.outcome is Outcome.FAILED
@@ -105,8 +97,8 @@ def _result(
     parts = [project, suite.name, test.name, test.target, assertion.kind, assertion.label]
     fingerprint = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
     message = bounded(assertion.message or assertion.label, _TEXT)
-    times = f"In {len(found.executions)} of {test.counts.tested} executions"
-    look = show_command(found.executions[0])
+    times = f"In {len(executions)} of {test.counts.tested} executions"
+    look = show_command(executions[0])
     # Text of models must not become a link (section 3.11.6).
     text = visible(f"{test.name} on {test.target}: {message} {times}: {look}").replace("](", "] (")
     path = in_folder(folder, test.file)
@@ -130,13 +122,13 @@ def _result(
                 "logicalLocations": [{"fullyQualifiedName": name, "kind": "test"}],
             }
         ],
-        "occurrenceCount": len(found.executions),
+        "occurrenceCount": len(executions),
         # GitHub reads the second one.
         "partialFingerprints": {"kindlm/v1": fingerprint, "primaryLocationLineHash": fingerprint},
         "properties": {
             "target": test.target,
             "failureCode": assertion.failure_code,
-            "executions": found.executions[:_EXECUTIONS],
+            "executions": executions[:_EXECUTIONS],
         },
     }
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from math import floor, log10
+from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
@@ -49,13 +50,12 @@ class Point:
     link: str
 
 
-@dataclass(frozen=True, slots=True)
-class Chart:
-    """A figure over time; `values` are its range and latest value in words."""
-
-    name: str
-    drawing: Markup
-    values: str
+class _Mark(NamedTuple):
+    point: Point
+    x: float
+    y: float
+    value: str
+    anchor: str
 
 
 def trend(
@@ -64,10 +64,11 @@ def trend(
     values: Sequence[float | None],
     as_text: Callable[[float], str],
     most: float | None = None,
-) -> Chart | None:
+) -> dict[str, Any] | None:
     """Return a line chart from the oldest to the newest value, None for fewer than two values.
 
-    The axis goes from 0 to `most`, by default the largest value; `as_text` formats a value.
+    The axis goes from 0 to `most`, by default the largest value; `as_text` formats a value. Beside
+    its name, a chart has its drawing, and the range and the latest of its values in words.
     """
     points = [point for point, value in zip(points, values, strict=True) if value is not None]
     known = [value for value in values if value is not None]
@@ -77,15 +78,13 @@ def trend(
     low, top = as_text(min(known)), as_text(max(known))
     in_words = f"{low if low == top else f'{low} to {top}'}, latest {as_text(known[-1])}"
     step = (_TREND_WIDTH - _LEFT - _RIGHT) / (len(points) - 1)
-    marks = [
-        _Mark(
-            point,
-            round(_LEFT + number * step, 1),
-            round(_BOTTOM - value / high * (_BOTTOM - _TOP), 1),
-            as_text(value),
-        )
-        for number, (point, value) in enumerate(zip(points, known, strict=True))
-    ]
+    marks = []
+    for number, (point, value) in enumerate(zip(points, known, strict=True)):
+        x, y = _LEFT + number * step, _BOTTOM - value / high * (_BOTTOM - _TOP)
+        # The value is shown above its point, extending towards the middle.
+        part = x / _TREND_WIDTH
+        anchor = "start" if part < 1 / 3 else "end" if part > 2 / 3 else "middle"
+        marks.append(_Mark(point, round(x, 1), round(y, 1), as_text(value), anchor))
     levels = [(_BOTTOM - part * (_BOTTOM - _TOP), as_text(part * high)) for part in (0.0, 0.5, 1.0)]
     drawing = render_fragment(
         "trend_chart.html",
@@ -103,22 +102,7 @@ def trend(
             "shapes": _SHAPES,
         },
     )
-    return Chart(name, drawing, in_words)
-
-
-@dataclass(frozen=True, slots=True)
-class _Mark:
-    """The position of a point. Its value is shown above it, extending towards the middle."""
-
-    point: Point
-    x: float
-    y: float
-    value: str
-
-    @property
-    def anchor(self) -> str:
-        third = _TREND_WIDTH / 3
-        return "start" if self.x < third else "end" if self.x > 2 * third else "middle"
+    return {"name": name, "drawing": drawing, "in_words": in_words}
 
 
 def _dates(marks: Sequence[_Mark]) -> Iterator[tuple[float, str, str]]:

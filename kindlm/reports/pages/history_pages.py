@@ -36,7 +36,7 @@ from kindlm.history.trends import Trend, read_trend
 from kindlm.plan import QualifiedName
 from kindlm.reports.figures import duration, money, percent, score
 from kindlm.reports.figures import points as points_of_100
-from kindlm.reports.pages.charts import Chart, Point, trend
+from kindlm.reports.pages.charts import Point, trend
 from kindlm.reports.pages.html_document import MOODS, Document, Links, PageRequest
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
@@ -97,7 +97,9 @@ def _address(given: Mapping[str, str], number: int) -> str:
     return "?" + urlencode({**given, "page": str(number)})
 
 
-def _charts(runs: Iterable[tuple[Run, str]], links: Links, *lines: tuple[Any, ...]) -> list[Chart]:
+def _charts(
+    runs: Iterable[tuple[Run, str]], links: Links, *lines: tuple[Any, ...]
+) -> list[dict[str, Any]]:
     """Return charts of runs, each with its status, oldest first, without empty charts.
 
     `lines` are the other arguments of `trend` for each chart.

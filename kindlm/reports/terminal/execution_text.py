@@ -142,7 +142,9 @@ def _write_call(call: Called, who: str, page: Page, indent: int = 2) -> None:
     view, in_talk = call.view, who == _TARGET
     for message in call.sent if in_talk else ():
         _write_message(message.role, message.text, page)
-    _write_outcome(view, who, page, indent)
+    if view.purpose != "agent":
+        page.blank()
+    write_outcome(view, who, page, indent)
     if in_talk:
         if view.status == "responded" and view.text:
             _write_text(view.text, page)
@@ -157,20 +159,24 @@ def _write_call(call: Called, who: str, page: Page, indent: int = 2) -> None:
             _write_message(f"  {message.role}", message.text, page)
         if view.text:
             _write_message(f"  {who}", view.text, page)
-    if page.verbose and view.raw is not None:
-        body = visible(bounded(view.raw, _RAW))
-        page.line(("body  ", "dim"), (body, "dim"), indent=indent + 2, hang=2)
+    if page.verbose:
+        write_body(view, page, indent + 2)
 
 
-def _write_outcome(view: CallView, who: str, page: Page, indent: int) -> None:
+def write_body(view: CallView, page: Page, indent: int) -> None:
+    """Write the answer to a call as it was received, if it was recorded."""
+    if view.raw is not None:
+        body = f"body  {visible(bounded(view.raw, _RAW))}"
+        page.line((body, "dim"), indent=indent, hang=2)
+
+
+def write_outcome(view: CallView, who: str, page: Page, indent: int) -> None:
     """Write a call in one line, and why it failed and whether it was tried again."""
     model = one_line(view.reported_model or view.model)
     facts = [f"call {view.call}", f"{one_line(view.provider)} {model}"]
     if view.latency_ms is not None:
         facts.append(duration(view.latency_ms))
-    if view.purpose != "agent":
-        page.blank()
-    elif view.input_tokens is not None:
+    if view.purpose == "agent" and view.input_tokens is not None:
         facts.append(f"{view.input_tokens:,} → {view.output_tokens or 0:,} tokens")
     if view.recorded_in is not None:
         usd = view.cost_then_usd

@@ -14,6 +14,7 @@ from kindlm.reports.causes import Cause, Row, causes_of
 from kindlm.reports.conversation import attempts_of
 from kindlm.reports.facts import assertion_name, show_command, show_run, went_wrong
 from kindlm.reports.figures import duration, repeat_texts
+from kindlm.reports.terminal.execution_text import write_body, write_outcome
 from kindlm.reports.terminal.page import Page, mark
 from kindlm.reports.untrusted import bounded, one_line, visible
 from kindlm.wording import count
@@ -29,7 +30,8 @@ def write_failures(view: RunView, page: Page) -> None:
     Without `verbose`, it writes the first `_MOST_BLOCKS` of both.
     """
     most = None if page.verbose else _MOST_BLOCKS
-    tests = (test for _, test in islice(went_wrong(view), _EXPLAINED_TESTS))
+    wrong = went_wrong(view)
+    tests = (test for _, test in islice(wrong, _EXPLAINED_TESTS))
     # Causes that hit the same executions have one block.
     blocks = dict[tuple[str, ...], list[Cause]]()
     for cause in causes_of(view, tests):
@@ -41,10 +43,9 @@ def write_failures(view: RunView, page: Page) -> None:
         page.blank()
         more = page.typed(f"{show_run(view)} --verbose")
         page.line(f"… and {count(len(blocks) - most, 'more cause')}: {more}")
-    if next(islice(went_wrong(view), _EXPLAINED_TESTS, None), None) is not None:
-        page.line(
-            f"The causes are those of the first {_EXPLAINED_TESTS:,} tests that did not pass."
-        )
+    if next(wrong, None) is not None:
+        first = f"first {_EXPLAINED_TESTS:,} tests that did not pass"
+        page.line(f"The causes are those of the {first}.")
     flaky = (test for test in view.tests() if test.flaky)
     for index, test in enumerate(islice(flaky, most)):
         if not index:
@@ -91,7 +92,6 @@ def _write_block(causes: Sequence[Cause], page: Page) -> None:
 
 
 _MOST_EXECUTIONS = 500
-_BODY = 20_000
 _FAST_MS = 10
 
 
@@ -127,12 +127,8 @@ def write_details(view: RunView, page: Page) -> None:
 
 def _write_execution(view: RunView, execution: ExecutionView, page: Page) -> None:
     attempts, mask = as_shown(view.attempts(execution))
-    calls = [
-        called.view
-        for attempt in attempts_of(view, execution, attempts, mask)
-        for call in attempt.calls
-        for called in (call, *call.made)
-    ]
+    shown = attempts_of(view, execution, attempts, mask)
+    calls = [each.view for a in shown for call in a.calls for each in (call, *call.made)]
     figures = [count(len(calls), "call")]
     if execution.attempt > 1:
         figures.insert(0, f"attempt {execution.attempt}")
@@ -148,19 +144,10 @@ def _write_execution(view: RunView, execution: ExecutionView, page: Page) -> Non
         indent=2,
         hang=2,
     )
-    with_bodies = execution.status in (Status.FAILED, Status.ERRORED)
     for call in calls:
-        who = f"call {call.call}  {call.purpose}, {one_line(call.provider)} {one_line(call.model)}"
-        time = "" if call.latency_ms is None else f"  {duration(call.latency_ms)}"
-        failed = ""
-        if call.status == "failed":
-            status = f", HTTP {call.http_status}" if call.http_status else ""
-            again = call.retry_in_ms
-            then = "" if again is None else f", tried again after {duration(again)}"
-            failed = f"  {call.error_code}{status}{then}"
-        page.line((who, "dim"), (time, "dim"), (failed, "magenta"), indent=4, hang=2)
-        if with_bodies and call.raw is not None:
-            page.line((f"body  {visible(bounded(call.raw, _BODY))}", "dim"), indent=6, hang=2)
+        write_outcome(call, call.purpose, page, indent=4)
+        if execution.status in (Status.FAILED, Status.ERRORED):
+            write_body(call, page, indent=6)
     for attempt in attempts:
         if len(attempts) > 1:
             page.line((f"attempt {attempt.number}: {attempt.execution.status}", "dim"), indent=4)
