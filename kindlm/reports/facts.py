@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kindlm.dataclass import dataclass, replace
+from kindlm.dataclass import replace
 from kindlm.history.groups import Group, Shard
 from kindlm.history.queries import Paid, paid_for_execution, paid_for_test
 from kindlm.history.rows import AssertionView, ExecutionView, SuiteView, TestView
@@ -45,41 +45,39 @@ _LONG_NUMBER = 30
 _NO_REASON = "its process ended without giving a reason"
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """`word` is PASSED, FAILED, or the state of a run that did not finish."""
+class Headline(NamedTuple):
+    """A verdict and its reasons; `good` is None if it is neither good nor bad.
+
+    `word` is such as PASSED or REGRESSED, or the state of a run that did not finish.
+    """
 
     word: str
     reasons: tuple[str, ...]
-    passed: bool
-
-    def __str__(self) -> str:
-        """Return the verdict as one line."""
-        return f"{self.word}: {', '.join(self.reasons)}"
+    good: bool | None
 
 
-def verdict_of(view: RunView) -> Verdict:
+def verdict_of(view: RunView) -> Headline:
     """Return the verdict by today's rules, with its reasons."""
     if view.status == "passed":
-        return Verdict("PASSED", _why_passed(view, view.summary.tests), passed=True)
+        return Headline("PASSED", _why_passed(view, view.summary.tests), good=True)
     if view.status == "failed":
-        return Verdict("FAILED", _why_failed(view.suites), passed=False)
+        return Headline("FAILED", _why_failed(view.suites), good=False)
     return _unfinished(view, view.missing, view.info.planned, view.suites)
 
 
-def suite_verdict_of(view: RunView, suite: SuiteView) -> Verdict:
+def suite_verdict_of(view: RunView, suite: SuiteView) -> Headline:
     """Return the verdict of one suite by today's rules, with its reasons."""
     if suite.error_code is not None:
-        return Verdict("NOT RUN", ("it could not be loaded",), passed=False)
+        return Headline("NOT RUN", ("it could not be loaded",), good=False)
     if is_unfinished(view, suite):
         missing = view.missing_of(suite)
         ended = suite.executions.total - suite.executions.pending
         return _unfinished(view, missing, missing + ended, [suite])
     if not suite.executions.tested:
-        return Verdict("NOT TESTED", _why_failed([suite]), passed=False)
+        return Headline("NOT TESTED", _why_failed([suite]), good=False)
     if suite.passed:
-        return Verdict("PASSED", _why_passed(view, suite.tests, suite), passed=True)
-    return Verdict("FAILED", _why_failed([suite]), passed=False)
+        return Headline("PASSED", _why_passed(view, suite.tests, suite), good=True)
+    return Headline("FAILED", _why_failed([suite]), good=False)
 
 
 def is_unfinished(view: RunView, suite: SuiteView) -> bool:
@@ -243,10 +241,10 @@ def _show_failing(view: RunView) -> str | None:
     return f"{show_run(view)} --verbose" if broken else None
 
 
-def _unfinished(view: RunView, missing: int, planned: int, suites: Sequence[SuiteView]) -> Verdict:
+def _unfinished(view: RunView, missing: int, planned: int, suites: Sequence[SuiteView]) -> Headline:
     why = _why_unfinished(view, missing, planned)
     failed = () if view.status == "running" else _why_failed(suites)
-    return Verdict(view.status.upper(), (*why, *failed), passed=False)
+    return Headline(view.status.upper(), (*why, *failed), good=False)
 
 
 def _why_unfinished(view: RunView, missing: int, planned: int) -> tuple[str, ...]:
@@ -450,11 +448,6 @@ def went_wrong(view: RunView) -> Iterator[tuple[SuiteView, TestView]]:
 def is_wrong(test: TestView) -> bool:
     """Return whether a test has failed or errored repeats, or broke a limit."""
     return bool(test.counts.failed or test.counts.errored or test.broken_limits)
-
-
-def times(executions: Sequence[str]) -> str:
-    """Return the number of executions as a suffix, ` ×3`, or nothing."""
-    return f" ×{len(executions)}" if len(executions) > 1 else ""
 
 
 def assertion_name(assertion: AssertionView) -> str:

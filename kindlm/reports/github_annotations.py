@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from kindlm.dataclass import dataclass, replace
 from kindlm.history.run_view import RunView
 from kindlm.outcome import NOTHING_CHECKED, Status
 from kindlm.reports.causes import causes_of
@@ -26,15 +25,13 @@ _MOST_ANNOTATIONS = 10
 _MOST_TESTS = 500
 """How many failed tests are grouped: all cases of a table may fail at the same line."""
 
-_MOST_MERGED = 4
 _TEXT = 1_000
 
 _IN_DATA = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
 _IN_PROPERTIES = _IN_DATA | str.maketrans({":": "%3A", ",": "%2C"})
 
 
-@dataclass(frozen=True, slots=True)
-class Annotation:
+class Annotation(NamedTuple):
     """An error or a warning at a line of a file; `file` is a path within the repository."""
 
     file: str
@@ -45,30 +42,12 @@ class Annotation:
 
 
 def annotations_of(view: RunView, folder: str = "") -> list[Annotation]:
-    """Return why a run failed, and which tests check nothing: one annotation for each place.
+    """Return why a run failed, and which tests check nothing, as many as GitHub shows.
 
-    There are as many as GitHub shows, the errors first.
-
-    Args:
-        view: A recorded run.
-        folder: The folder of the project in its repository.
+    `folder` is that of the project in its repository.
     """
-    found: dict[tuple[str, int | None], list[Annotation]] = {}
-    for annotation in _all(view):
-        place = (annotation.file, annotation.line)
-        if place not in found and len(found) == _MOST_ANNOTATIONS:
-            break
-        found.setdefault(place, []).append(annotation)
-    return [
-        replace(
-            first,
-            file=in_folder(folder, first.file),
-            message="\n\n".join(
-                [first.message, *(f"{a.title}\n{a.message}" for a in more[:_MOST_MERGED])]
-            ),
-        )
-        for first, *more in found.values()
-    ]
+    found = islice(_all(view), _MOST_ANNOTATIONS)
+    return [annotation._replace(file=in_folder(folder, annotation.file)) for annotation in found]
 
 
 def as_command(annotation: Annotation) -> str:
@@ -110,8 +89,8 @@ def _all(view: RunView) -> Iterator[Annotation]:
         lines = [cause.sentence] if is_longer else []
         lines += [cause.whom, *([cause.where] if cause.where else []), *rows]
         lines.append(show_command(cause.executions[0]))
-        for file, line in cause.places:
-            yield Annotation(file, line, title, "\n".join(lines))
+        file, line = next(iter(cause.places))
+        yield Annotation(file, line, title, "\n".join(lines))
     for suite in view.suites:
         for gate in suite.gates:
             if not gate.passed:

@@ -11,7 +11,7 @@ from itertools import chain, islice
 from typing import TextIO
 
 from kindlm.dataclass import replace
-from kindlm.history.rows import SuiteView, TestView
+from kindlm.history.rows import SuiteView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import GateResult, Status
 from kindlm.reports import facts
@@ -31,7 +31,6 @@ _CHANGES = 10
 _GATES = 30
 _BROKEN = 20
 _DETAILED = 50
-_FINDINGS = 8
 _LISTED = 200
 _EXPLAINED = 1_000
 
@@ -65,7 +64,7 @@ def _pieces(view: RunView, options: ReportOptions) -> Iterator[str]:
 
 def _head(view: RunView) -> Iterator[str]:
     verdict = facts.verdict_of(view)
-    yield f"### {SIGNS[verdict.passed]} kindlm: {verdict.word}\n\n"
+    yield f"### {SIGNS[verdict.good]} kindlm: {verdict.word}\n\n"
     reasons = [plain(reason) for reason in verdict.reasons[:_REASONS]]
     if len(verdict.reasons) > _REASONS:
         reasons.append(f"and {len(verdict.reasons) - _REASONS:,} more")
@@ -168,8 +167,14 @@ def _failing(view: RunView) -> Iterator[str]:
     A test with failed repeats passes if its pass rate allows it.
     """
     tests = [test for _, test in islice(facts.went_wrong(view), _EXPLAINED)]
-    for passed, title in ((False, "What went wrong"), (True, "Passed, with failures")):
-        causes = causes_of(view, (t for t in tests if (t.status is Status.PASSED) is passed))
+    failed = [test for test in tests if test.status is not Status.PASSED]
+    passed = [test for test in tests if test.status is Status.PASSED]
+    retried = islice((test for test in view.tests() if test.passed_later), _EXPLAINED)
+    for title, causes in (
+        ("What went wrong", causes_of(view, failed)),
+        ("Passed, with failures", causes_of(view, passed)),
+        ("Passed on retry", causes_of(view, retried, retried=True)),
+    ):
         if causes:
             yield f"\n#### {title}\n"
         for cause in causes[:_DETAILED]:
@@ -177,8 +182,6 @@ def _failing(view: RunView) -> Iterator[str]:
         if len(causes) > _DETAILED:
             more = count(len(causes) - _DETAILED, "more cause")
             yield f"\n… and {more}: {code(facts.show_run(view))}\n"
-    for index, test in enumerate(islice((t for t in view.tests() if t.passed_later), _DETAILED)):
-        yield ("" if index else "\n#### Passed on retry\n") + "".join(_retried(view, test))
 
 
 def _cause(cause: Cause) -> Iterator[str]:
@@ -190,19 +193,6 @@ def _cause(cause: Cause) -> Iterator[str]:
         yield f"- tests: {plain(cause.where)}\n"
     yield f"- at {code(cause.place())}\n"
     yield f"- {code(facts.show_command(cause.executions[0]))}\n"
-    yield "\n</details>\n"
-
-
-def _retried(view: RunView, test: TestView) -> Iterator[str]:
-    name = f"{html_code(test.name)} · {html_code(test.target)}"
-    retried = f"passed on retry in {count(test.passed_later, 'execution')}"
-    yield f"\n<details><summary>{_STATUS_SIGNS[test.status]} {name}: {retried}</summary>\n\n"
-    causes = causes_of(view, [test], retried=True)
-    for cause in causes[:_FINDINGS]:
-        look = code(facts.show_command(cause.executions[0]))
-        yield f"- {code(cause.sentence)}{facts.times(cause.executions)}: {look}\n"
-    if len(causes) > _FINDINGS:
-        yield f"- … and {count(len(causes) - _FINDINGS, 'more cause')}\n"
     yield "\n</details>\n"
 
 

@@ -212,12 +212,12 @@ def _write_slowest(view: RunView, page: Page, most: int) -> None:
 def _write_verdict(view: RunView, page: Page, *, in_one_line: bool = False) -> None:
     """Write the verdict: its reasons, passed executions, cost, time, and the run's id."""
     verdict, summary = facts.verdict_of(view), view.summary
-    color = "bold green" if verdict.passed else "bold red"
+    color = "bold green" if verdict.good else "bold red"
     counts = summary.executions
     *reasons, last = (one_line(reason, 500) for reason in verdict.reasons)
     shown = [last]
     if counts.tested:
-        end = "" if verdict.passed else " passed"
+        end = "" if verdict.good else " passed"
         shown.append(f"{counts.passed:,} of {count(counts.tested, 'execution')}{end}")
     if summary.judge_average is not None:
         shown.append(f"judges {score(summary.judge_average)}")

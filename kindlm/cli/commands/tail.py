@@ -63,7 +63,7 @@ def tail_command(run: str = RUN_OR_GROUP, db: Path | None = DATABASE) -> None:
             waiting.wait(_LOOK_EVERY_S)
         view = RunView(reader, tail.side)
         verdict = verdict_of(view)
-        color = "bold green" if verdict.passed else "bold red"
+        color = "bold green" if verdict.good else "bold red"
         reasons = ", ".join(one_line(reason) for reason in verdict.reasons)
         page.line((verdict.word, color), f": {reasons}", hang=2)
         note(f"The whole run: kindlm show {shlex.quote(view.id)}")

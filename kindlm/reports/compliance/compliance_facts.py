@@ -115,8 +115,8 @@ def read_facts(
             "withheld": gone == "withheld",
             "repeats": sorted(set(planned.values()) or {test["repeats"] for test in tests}),
         },
-        "verdict": str(verdict),
-        "passed": verdict.passed,
+        "verdict": f"{verdict.word}: {', '.join(verdict.reasons)}",
+        "passed": verdict.good,
         "notes": list(_notes(view, suite)),
         "models": [dict(row) for row in db.execute(*among(_MODELS, suite.parts))],
         "gates": _gates(suite, {check["kind"] for check in checks}),
@@ -349,7 +349,7 @@ def read_history(view: RunView, suite: SuiteView) -> tuple[list[dict[str, Any]],
     for row, older in zip_longest(rows[:_MOST_RUNS], rows[1 : _MOST_RUNS + 1]):
         run = RunView(view.db, row["id"])
         verdict = facts.suite_verdict_of(run, run.suite(row["suite"]))
-        result = {"passed": verdict.passed, "result": verdict.word}
+        result = {"passed": verdict.good, "result": verdict.word}
         changed = []
         if older is not None:
             changed = [name for key, name in _PARTS.items() if older[key] != row[key]]

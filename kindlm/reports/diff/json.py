@@ -49,7 +49,7 @@ def _head(diff: RunDiff) -> dict[str, Any]:
         "after": _run(diff.after),
         "verdict": {
             "verdict": diff.verdict,
-            "headline": str(headline),
+            "headline": f"{headline.word}: {'; '.join(headline.reasons)}",
             "fails": diff.fails,
             "failOn": diff.options.fail_on,
             "next": step._asdict(),

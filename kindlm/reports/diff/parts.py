@@ -19,13 +19,12 @@ from kindlm.history.run_view import RunView
 from kindlm.matching import ABSENT
 from kindlm.reports.diff.phrases import (
     LOOKS,
-    Headline,
     Look,
     headline_of,
     outcome_text,
     status_text,
 )
-from kindlm.reports.facts import json_shown, verdict_of
+from kindlm.reports.facts import Headline, json_shown, verdict_of
 from kindlm.reports.figures import duration, money, p_value, percent, points_between, score
 from kindlm.reports.figures import points as points_of_100
 from kindlm.reports.report_registry import ReportOptions
@@ -77,7 +76,7 @@ def changes_since_before(view: RunView, options: ReportOptions) -> Changes | Non
     diff_options = DiffOptions(regression_threshold=options.regression_threshold)
     diff = RunDiff(view.db, before, view, diff_options)
     headline = headline_of(diff)
-    return Changes(diff, headline, not headline.good or verdict_of(view).passed)
+    return Changes(diff, headline, not headline.good or bool(verdict_of(view).good))
 
 
 def changed_tests(diff: RunDiff, most: int) -> tuple[list[ChangedTest], int]:

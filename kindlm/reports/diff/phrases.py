@@ -26,24 +26,12 @@ from kindlm.history.diff.evidence_values import (
 from kindlm.history.diff.run_diff import RunDiff
 from kindlm.history.diff.samples import Attempts
 from kindlm.history.run_view import RunView
-from kindlm.reports.facts import next_command, show_command, show_run
+from kindlm.reports.facts import Headline, next_command, show_command, show_run
 from kindlm.reports.figures import duration, money, p_value, percent, points_between, score
 from kindlm.reports.figures import points as points_of_100
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count, first_of
-
-
-class Headline(NamedTuple):
-    """The verdict: a word in capitals and its reasons; `good` is None if it is neither."""
-
-    word: str
-    reasons: tuple[str, ...]
-    good: bool | None
-
-    def __str__(self) -> str:
-        """Return it as one line."""
-        return f"{self.word}: {'; '.join(self.reasons)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,13 +368,11 @@ def _by_errors(tests: Sequence[TestDiff]) -> str:
 
 def lacking_text(view: RunView) -> str:
     """Return why a run or a group has no results for some executions, and for how many."""
-    if view.group is not None:
-        return view.info.reason or f"{one_line(view.id)} is {view.status}"
-    ended = "has not finished" if view.status == "running" else f"was {view.status}"
-    if view.info.ended == "finished":
-        ended = "was made of an incomplete run"
-    missing = f"{view.missing:,} of {count(view.info.planned, 'execution')}"
-    return f"run {view.id} {ended}, {missing} missing" if view.missing else f"run {view.id} {ended}"
+    if view.group is not None and view.info.reason:
+        return view.info.reason
+    missing = f"{view.missing:,} of {count(view.info.planned, 'execution')} missing"
+    ended = f"{one_line(view.id)} {'is' if view.status == 'running' else 'was'} {view.status}"
+    return f"run {ended}, {missing}" if view.missing else f"run {ended}"
 
 
 def not_comparable_text(diff: RunDiff) -> str | None:
