@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TextIO
 
-from kindlm.history.diff.call_changes import CallEdit
 from kindlm.history.diff.details import TestDetails
 from kindlm.history.diff.evidence_values import TestDiff
 from kindlm.history.diff.run_diff import RunDiff
 from kindlm.history.run_view import RunView
 from kindlm.reports.diff import parts, phrases
+from kindlm.reports.diff.terminal import details_text
 from kindlm.reports.facts import run_text
 from kindlm.reports.report_registry import ReportOptions
-from kindlm.reports.untrusted import block, bounded, cell, code, html_code, one_line
+from kindlm.reports.untrusted import block, cell, code, html_code
 
 _MOST_BYTES = 55_000
 """The limit of GitHub is 65,536 characters, and that of others is lower."""
@@ -25,28 +25,11 @@ _MOST_BYTES = 55_000
 _ROWS = 50
 _DETAILED = 40
 _CONFIG = 30
-_TEXT = 1_200
-_CHECKS = 10
-_CALLS = 20
 
 _DETAILED_KINDS = tuple(kind for kind in parts.SHOWN_KINDS if not phrases.LOOKS[kind].listed)
 
 SIGNS = {True: "✅", False: "❌", None: "⚠️"}
 """The signs of a verdict that is good, bad, or neither."""
-
-_EDITS = {
-    CallEdit.SAME: " ",
-    CallEdit.ADDED: "+",
-    CallEdit.REMOVED: "-",
-    CallEdit.ARGUMENTS: "!",
-    CallEdit.MOVED: "!",
-}
-
-_TITLES: dict[str | int, str] = {
-    "system": "System prompt",
-    "user": "User message",
-    "output": "Output",
-}
 
 
 def write_diff(diff: RunDiff, out: TextIO, options: ReportOptions) -> None:
@@ -123,31 +106,6 @@ def _configs(diff: RunDiff) -> Iterator[str]:
 def _test(test: TestDiff, details: TestDetails) -> Iterator[str]:
     name = f"{html_code(test.key.name)} · {html_code(test.key.target)}"
     yield f"\n<details><summary>{name}: {phrases.outcome_text(test)}</summary>\n\n"
-    if needed := phrases.needs_text(test):
-        yield f"{needed}.\n\n"
-    if details.config:
-        yield f"Test definition changed: {', '.join(map(code, details.config))}\n\n"
-    if details.calls_changed:
-        lines = []
-        for change in details.calls[:_CALLS]:
-            tool, aside = one_line(change.made.tool), parts.call_aside(change)
-            lines.append(f"{_EDITS[change.edit]} {tool}  {aside}".rstrip())
-            for argument in change.arguments[:_CALLS]:
-                path = one_line(argument.path) or "arguments"
-                lines.append(f"!     {path}: {parts.change_text(argument)}")
-        if len(details.calls) > _CALLS:
-            lines.append(f"  … and {len(details.calls) - _CALLS} more")
-        yield block("\n".join(lines), "diff")
-    for check in parts.changed_checks(details.checks)[:_CHECKS]:
-        yield f"- {code(parts.check_name(check))} {parts.check_text(check)}"
-        yield f" {code(check.failure_code)}\n" if check.failure_code else "\n"
-        if check.message and check.direction < 0:
-            yield f"  {code(bounded(check.message, 300))}\n"
-    if error := details.errors[1]:
-        yield f"- error {code(bounded(error, 300))}\n"
-    for place, words in details.words.items():
-        changes = "".join(parts.marked(edit, text) for edit, text in parts.excerpt(words, _TEXT))
-        yield f"\n{_TITLES.get(place) or f'Response in turn {place}'}:\n\n{block(changes)}"
-    for measure, text in parts.measures(test):
-        yield f"- {measure}: {code(text)}\n"
+    if shown := details_text(test, details):
+        yield block(shown)
     yield "\n</details>\n"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from io import StringIO
+from textwrap import dedent
 from typing import TextIO
 
 from kindlm.history.diff.call_changes import CallEdit
@@ -21,6 +23,7 @@ _CALLS = 20
 _CHECKS = 12
 _CONFIG = 20
 _TEXT = 1_200
+_WIDTH = 110
 
 _EDITS: dict[CallEdit, Part] = {
     CallEdit.SAME: ("  ", "dim"),
@@ -90,6 +93,13 @@ def _write_line(diff: RunDiff, test: TestDiff, look: phrases.Look, page: Page) -
         indent=2,
         hang=2,
     )
+
+
+def details_text(test: TestDiff, details: TestDetails) -> str:
+    """Return what changed inside a test, as lines that are safe to print."""
+    out = StringIO()
+    _write_details(test, details, Page(out, ReportOptions(width=_WIDTH)))
+    return dedent(out.getvalue()).rstrip()
 
 
 def _write_details(test: TestDiff, details: TestDetails, page: Page) -> None:
