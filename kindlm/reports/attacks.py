@@ -44,6 +44,11 @@ class Attacks:
             shown += f" ({rate}, 95 % interval {interval})"
         return shown + (f", {self.undecided:,} undecided not counted" if self.undecided else "")
 
+    @property
+    def by_class(self) -> str:
+        """The successes and attempts of each class: `ASI01 1/12, LLM02 0/4`."""
+        return ", ".join(f"{name} {won:,}/{of:,}" for name, (won, of) in self.classes.items())
+
     def as_json(self) -> dict[str, Any]:
         """Return them in the form of the JSON report."""
         return {

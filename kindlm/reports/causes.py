@@ -172,7 +172,7 @@ def _failures(
         yield key, test.line, lambda: _errored(view, execution)
     for assertion in attempt.assertions:
         if assertion.is_wrong:
-            demand = _demand(assertion, attempt.tool_calls)
+            demand = _demand(assertion)
             # Without `expected`, the options of a package's check may differ between places.
             by_line = _is_of_package(assertion) and assertion.expected is None
             line = assertion.line if by_line or assertion.kind == "assert" else None
@@ -312,10 +312,10 @@ class _Demand(NamedTuple):
 
 def sentence_of(check: CheckResult) -> str:
     """Return how a check failed, in one sentence."""
-    return _demand(check, ()).sentence
+    return _demand(check).sentence
 
 
-def _demand(assertion: CheckResult, made: Sequence[ToolCallView]) -> _Demand:
+def _demand(assertion: CheckResult) -> _Demand:
     """Return the demand of a recorded assertion; older records may lack parts."""
     expected, actual, label = assertion.expected, assertion.actual, assertion.label
     if assertion.outcome is Outcome.INCONCLUSIVE:
@@ -327,8 +327,7 @@ def _demand(assertion: CheckResult, made: Sequence[ToolCallView]) -> _Demand:
         scored = score_of_limit(assertion.score, assertion.threshold)
     match assertion.failure_code:
         case "TOOL_CALL_MISSING" if isinstance(tool, str):
-            hint = _spelling(tool, made)
-            return _Demand((tool,), f"No call to {one_line(tool, 60)}", (*_wanted(expected), *hint))
+            return _Demand((tool,), f"No call to {one_line(tool, 60)}", _wanted(expected))
         case "TOOL_CALL_UNEXPECTED" if isinstance(expected, dict):
             name = tool if isinstance(tool, str) else label
             wanted = [("expected", f"no {text}") for _, text in _wanted(expected)]
@@ -403,14 +402,6 @@ def _paths(expected: dict[str, Any], arguments: Any) -> tuple[str, ...]:
     if wanted is None or not isinstance(arguments, dict):
         return ("not a JSON object",)
     return tuple(found.path for found in mismatches(wanted, arguments, exact=is_exact))
-
-
-def _spelling(tool: str, made: Sequence[ToolCallView]) -> tuple[Row, ...]:
-    plain = re.compile(r"[_-]")
-    for call in made:
-        if plain.sub("", call.tool.lower()) == plain.sub("", tool.lower()):
-            return (("note", f"{one_line(call.tool, 60)} was called: the names must be identical"),)
-    return ()
 
 
 def _call(tool: str, arguments: Any) -> str:

@@ -341,9 +341,8 @@ def totals_of(view: RunView, suite: SuiteView | None = None) -> Iterator[tuple[s
         yield "pass rate", f"{figures.percent(executions.pass_rate)} (95 % interval: {interval})"
     if (attacks := attacks_of(view, suite)) is not None:
         yield "attack success rate", str(attacks)
-        by_class = [f"{name} {won:,}/{of:,}" for name, (won, of) in attacks.classes.items()]
-        if by_class:
-            yield "attacks by class", ", ".join(by_class)
+        if attacks.classes:
+            yield "attacks by class", attacks.by_class
     if summary.judge_average is not None:
         yield "judge", f"mean score {figures.score(summary.judge_average)}"
     if summary.drift_maximum is not None:

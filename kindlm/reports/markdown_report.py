@@ -57,7 +57,6 @@ def _pieces(view: RunView, options: ReportOptions) -> Iterator[str]:
     yield "".join(_broken(view))
     yield "".join(_changes(view, options))
     yield "".join(_gates(view))
-    yield "".join(_attacks(view))
     yield from _failing(view)
     yield "".join(_list(view))
 
@@ -79,7 +78,8 @@ def _head(view: RunView) -> Iterator[str]:
         tested = count(executions.tested, "execution")
         figures.append(f"{rate} of {tested} passed ({plain(f'95 % interval {interval}')})")
     if (attacks := attacks_of(view)) is not None:
-        figures.append(f"attack success rate {plain(str(attacks))}")
+        by_class = f", by class: {attacks.by_class}" if attacks.classes else ""
+        figures.append(f"attack success rate {plain(f'{attacks}{by_class}')}")
     if summary.paid.total_usd is not None or summary.unknown_costs:
         figures.append(f"cost {plain(cost(summary.paid))}")
     if view.info.duration_ms is not None:
@@ -138,17 +138,6 @@ def _gates(view: RunView) -> Iterator[str]:
             yield f"\n<details><summary>{count(len(some), 'gate')} {how}</summary>\n"
             yield from _gate_table(some, sign)
             yield "\n</details>\n"
-
-
-def _attacks(view: RunView) -> Iterator[str]:
-    attacks = attacks_of(view)
-    if attacks is None or not attacks.classes:
-        return
-    yield "\n<details><summary>Attacks by class</summary>\n"
-    yield "\n| class | succeeded | attempts |\n|---|---|---|\n"
-    for name, (successes, attempts) in attacks.classes.items():
-        yield f"| {name} | {successes:,} | {attempts:,} |\n"
-    yield "\n</details>\n"
 
 
 def _gate_table(gates: Sequence[tuple[SuiteView, GateResult]], sign: str) -> Iterator[str]:

@@ -142,13 +142,7 @@ def _write_test(view: RunView, test: TestView, page: Page, target_width: int, fi
     figures = set_cell_size(target, target_width) + "  " + _repeats(test).ljust(_REPEATS_WIDTH)
     time = "" if test.latency_ms is None else duration(test.latency_ms)
     figures += time.rjust(_FIGURE_WIDTH) + facts.cost_of(view, test).rjust(_FIGURE_WIDTH)
-    room = page.width - 6 - len("  ") - cell_len(figures)
-    if cell_len(name) <= room:
-        name = set_cell_size(name, room)
-        page.unbroken(mark(test.status), f" {name}  ", (figures.rstrip(), "dim"), indent=2)
-        return
-    page.line(mark(test.status), f" {name}", indent=2, hang=2)
-    page.unbroken((figures.rstrip(), "dim"), indent=max(page.width - 2 - cell_len(figures), 4))
+    page.ends(("  ", mark(test.status), f" {name}"), figures)
 
 
 def _repeats(test: TestView) -> str:

@@ -115,7 +115,7 @@ def test_a_comment_says_why_a_test_is_flaky(
     record(project, "bad", "good")
     told = shown(capsys, "report", "latest", "--format", "markdown")
     assert "1/1, flaky" in told
-    assert 'Missing in the answer: "good"' in told[told.index("#### Passed on retry") :]
+    assert "Missing in the answer: &#34;good&#34;" in told[told.index("#### Passed on retry") :]
 
 
 def test_the_page_of_an_execution_says_why_it_was_run_again(project: Project) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import NamedTuple, TextIO
+from typing import Any, TextIO
 
 from kindlm.errors import KindlmError
 from kindlm.history.diff.call_changes import CallEdit
 from kindlm.history.diff.run_diff import RunDiff
-from kindlm.history.runs import Run, RunFilter, runs
+from kindlm.history.runs import RunFilter, runs
 from kindlm.reports.diff import parts, phrases
 from kindlm.reports.facts import run_text
 from kindlm.reports.pages.html_document import Document, Links, render
@@ -17,22 +17,18 @@ from kindlm.reports.report_registry import ReportOptions
 _OFFERED = 100
 
 
-class DiffForm(NamedTuple):
-    """The form for another comparison: its values, and the runs that it offers."""
-
-    before: str
-    after: str
-    choices: tuple[Run, ...]
-
-
 def read_diff_form(
     db: sqlite3.Connection, before: str, after: str, like: str | None = None
-) -> DiffForm:
-    """Return the form. It offers runs of the same suites as the run `like`, or all runs."""
-    return DiffForm(before, after, tuple(runs(db, RunFilter(like=like, limit=_OFFERED))))
+) -> dict[str, Any]:
+    """Return the values of the form for another comparison, and the runs that it offers.
+
+    These are runs of the same suites as the run `like`, or all runs.
+    """
+    choices = list(runs(db, RunFilter(like=like, limit=_OFFERED)))
+    return {"before": before, "after": after, "choices": choices}
 
 
-def diff_choice_page(form: DiffForm, problem: KindlmError) -> Document:
+def diff_choice_page(form: dict[str, Any], problem: KindlmError) -> Document:
     """Return the page for runs that cannot be compared, with the reason and the form."""
     return Document(
         "diff_choice.html",
@@ -58,7 +54,7 @@ _EDITS = {
 }
 
 
-def diff_page(diff: RunDiff, form: DiffForm | None = None) -> Document:
+def diff_page(diff: RunDiff, form: dict[str, Any] | None = None) -> Document:
     """Return the page of a comparison. A served page has a form for another one."""
     headline = phrases.headline_of(diff)
     return Document(

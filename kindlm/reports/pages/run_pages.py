@@ -59,10 +59,6 @@ class RowName(NamedTuple):
     shown_suite: str
 
 
-_Rows = dict[RowName, dict[str, TestView]]
-"""Tests by their targets, in the order of their suites."""
-
-
 class Grid(NamedTuple):
     """One page of the tests of a run: for each test, a cell for each of its targets.
 

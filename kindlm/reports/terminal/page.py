@@ -100,10 +100,10 @@ class Page:
         text = Text.assemble(*parts)
         room = self.width - text.cell_len - cell_len(end)
         if room >= _GAP:
-            self._put(Text.assemble(text, " " * room, (end, "dim")), 0)
+            self._put(Text.assemble(text, " " * room, (end.rstrip(), "dim")), 0)
         else:
             self.line(*parts, hang=2)
-            self.line((end, "dim"), indent=max(self.width - cell_len(end), 2))
+            self.line((end.rstrip(), "dim"), indent=max(self.width - cell_len(end), 2))
 
     BETWEEN = "  ·  "
     """Separates facts in one line."""
