@@ -242,17 +242,14 @@ def metadata() -> dict[str, Any]:
     return {"queries": {name: dict(query) for name, query in QUERIES.items()}, "tables": tables}
 
 
-_PLUGIN = "kindlm"
-_THRESHOLD = "regression_threshold"
-
-
 def instance_metadata(threshold: float | None) -> dict[str, Any]:
     """Return the metadata of `kindlm browse`, with the plugin's configuration."""
-    return INSTANCE | ({} if threshold is None else {"plugins": {_PLUGIN: {_THRESHOLD: threshold}}})
+    configured = {"plugins": {"kindlm": {"regression_threshold": threshold}}}
+    return INSTANCE | ({} if threshold is None else configured)
 
 
 def regression_threshold(datasette: Datasette, database: str) -> float | None:
     """Return how far a mean score may fall according to the configuration, None if not set."""
-    found = datasette.plugin_config(_PLUGIN, database=database)
-    value = found.get(_THRESHOLD) if isinstance(found, dict) else None
+    found = datasette.plugin_config("kindlm", database=database)
+    value = found.get("regression_threshold") if isinstance(found, dict) else None
     return float(value) if isinstance(value, int | float) and 0 <= value <= 1 else None

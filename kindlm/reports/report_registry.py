@@ -90,11 +90,9 @@ def find_report(name: str) -> Result[Report]:
     if found is None:
         known = report_names()
         near = suggest(name, [*known, *_ALIASES])
-        hint = f"There are: {', '.join(known)}"
-        if near is not None:
-            hint = f"Did you mean {near}? {hint}"
-        else:
-            hint += f". {packages.provided(plugins.Report.group, _own_reports())}"
+        meant = "" if near is None else f"Did you mean {near}? "
+        more = packages.provided(plugins.Report.group, _own_reports())
+        hint = f"{meant}There are: {', '.join(known)}. {more}"
         return Err(misuse(f"There is no report {name!r}.", hint))
     if isinstance(found, Err):
         return found

@@ -124,11 +124,8 @@ _EXACT = re.compile(r"sha256:[0-9a-f]{64}|[0-9TZ:. +-]+", re.ASCII)
 _BREAKS = re.compile(r"\s*\n\s*")
 _NO_WIDTH = "\u200b"
 
-_NOT_SAFE = ("tojson", "urlize", "xmlattr")
-"""Filters whose result counts as safe but is only so in HTML."""
-
-_NOT_REPRODUCIBLE = ("random",)
-"""Filters whose result differs each time."""
+_REFUSED = ("tojson", "urlize", "xmlattr", "random")
+"""Filters whose result counts as safe but is only so in HTML, or differs each time."""
 
 
 def render(source: str, facts: Mapping[str, Any]) -> str:
@@ -167,7 +164,7 @@ def _compiled(source: str) -> Template:
     )
     escaping = dict.fromkeys(("md", "e", "escape", "forceescape"), _markdown)
     environment.filters.update(escaping, code=_code, when=_when)
-    for name in (*_NOT_SAFE, *_NOT_REPRODUCIBLE):
+    for name in _REFUSED:
         del environment.filters[name]
     del environment.globals["lipsum"]  # random words
     return environment.from_string(source)
@@ -222,16 +219,6 @@ def _text(value: object) -> str:
     return visible(text)
 
 
-_CPU_S = 10
-_MEMORY_MIB = 512
-"""Limits of the rendering process, on systems that support them."""
-
-_OUTPUT_MIB = 16
-"""Limits the document, since the process that reads it has no memory limit."""
-
-_DEADLINE_S = 60.0
-"""The wall-clock time after which the process is killed."""
-
 # With `-P`, and `sys.path` set before the import, nothing is imported from the current folder.
 _START = (
     "import sys, json; sys.path[:] = json.loads(sys.argv.pop()); "
@@ -256,12 +243,15 @@ def render_apart(
     source: str,
     facts: Mapping[str, Any],
     *,
-    cpu_s: int = _CPU_S,
-    memory_mib: int = _MEMORY_MIB,
-    output_mib: int = _OUTPUT_MIB,
-    deadline_s: float = _DEADLINE_S,
+    cpu_s: int = 10,
+    memory_mib: int = 512,
+    output_mib: int = 16,
+    deadline_s: float = 60.0,
 ) -> str:
-    """Render a template with facts in a separate, limited process.
+    """Render a template with facts in a separate process, which is killed at the deadline.
+
+    The system limits its processor time and, except on macOS, its memory. The document has a limit,
+    too, since the process that reads it has none for its memory.
 
     Raises:
         TemplateFailedError: The template is invalid, or exceeds its limits.

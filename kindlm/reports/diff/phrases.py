@@ -55,19 +55,13 @@ _PLACES = 6
 _ENOUGH_TESTS = 5
 """The number of tests from which an interval is shown; with fewer it is too wide to help."""
 
-_WORDS = {
-    Verdict.REGRESSED: ("REGRESSED", False),
-    Verdict.INCOMPLETE: ("INCOMPLETE", False),
-    Verdict.NOTHING_COMPARED: ("NOTHING COMPARED", False),
-    Verdict.SUSPECTED: ("SUSPECTED", None),
-    Verdict.IMPROVED: ("IMPROVED", True),
-    Verdict.UNCHANGED: ("UNCHANGED", True),
-}
+_GOOD = {Verdict.IMPROVED: True, Verdict.UNCHANGED: True, Verdict.SUSPECTED: None}
+"""Whether a verdict is good; those that are left out are bad."""
 
 
 def headline_of(diff: RunDiff) -> Headline:
     """Return the verdict of the comparison."""
-    word, good = _WORDS[diff.verdict]
+    word, good = diff.verdict.upper(), _GOOD.get(diff.verdict, False)
     if diff.verdict is Verdict.NOTHING_COMPARED:
         return Headline(word, ("no test ran in both runs",), good)
     if diff.verdict is Verdict.UNCHANGED and any(
@@ -385,9 +379,8 @@ def not_comparable_text(diff: RunDiff) -> str | None:
 
 def completing_command(view: RunView) -> str:
     """Return the command that completes a run or a group, or that shows it if none can."""
-    if view.status in ("running", "failed"):
-        return show_run(view)
-    return next_command(view, ReportOptions())
+    needs_look = view.status in ("running", "failed")
+    return show_run(view) if needs_look else next_command(view, ReportOptions())
 
 
 def _show(diff: RunDiff, test: TestDiff) -> str:
