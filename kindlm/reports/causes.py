@@ -44,11 +44,6 @@ _CONTEXT = 80
 
 _ORDER = "TOOL_CALL_ORDER_WRONG"
 
-_OF_NUMBERS = frozenset(
-    {"LATENCY_EXCEEDED", "BUDGET_EXCEEDED", "TOKENS_EXCEEDED", "METRIC_OUT_OF_RANGE"}
-)
-"""Failures that no answer explains, for recorded checks without `demands`."""
-
 _ABOUT_TEXT = {
     "CONTAINS_FAILED": "Missing in the answer:",
     "EQUALS_FAILED": "The answer is not",
@@ -249,9 +244,8 @@ def _failed(attempt: AttemptView, assertion: AssertionView, demand: _Demand) -> 
     about_tools |= bool(attempt.tool_calls) and assertion.kind in ("assert", "custom")
     if about_tools:
         rows.append(("called", _called(assertion, attempt.tool_calls)))
-    is_limit = assertion.demands is Demands.LIMIT or assertion.failure_code in _OF_NUMBERS
-    answer = None if is_limit else _answer(assertion, demand, attempt.execution.output)
-    if answer is not None:
+    answer = _answer(assertion, demand, attempt.execution.output)
+    if answer is not None and assertion.demands is not Demands.LIMIT:
         rows.append(("said", answer))
     return Cause(
         Status.FAILED if assertion.outcome is Outcome.FAILED else Status.ERRORED,

@@ -32,8 +32,8 @@ def status_word(execution: ExecutionView) -> str:
 class Excerpt:
     """The evidence of an assertion: a text of `source` from its character `start` on.
 
-    `before` and `after` are the surrounding characters. `name` is what was found, such as `email`.
-    `text` is None if it was erased or withheld. If `is_kept`, it is the assertion's own copy.
+    `before` and `after` are the surrounding characters, "" for a copy in the assertion. `name` is
+    what was found, such as `email`. `text` is None if it was erased or withheld.
     """
 
     source: str
@@ -42,7 +42,6 @@ class Excerpt:
     text: str | None
     before: str = ""
     after: str = ""
-    is_kept: bool = False
 
     @property
     def where(self) -> str:
@@ -54,7 +53,7 @@ def excerpts_of(assertion: AssertionView, attempt: AttemptView) -> Iterator[Exce
     """Yield the first `EXCERPTS` pieces of evidence of an assertion."""
     for evidence in assertion.evidence[:EXCERPTS]:
         start, end, kept = evidence.start, evidence.end, evidence.excerpt
-        excerpt = Excerpt(evidence.source, start, evidence.name, kept, is_kept=kept is not None)
+        excerpt = Excerpt(evidence.source, start, evidence.name, kept)
         if kept is None and (text := source_text(evidence.source, attempt)) is not None:
             before, after = text[max(start - _CONTEXT, 0) : start], text[end : end + _CONTEXT]
             excerpt = replace(excerpt, text=text[start:end], before=before, after=after)

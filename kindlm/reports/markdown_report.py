@@ -125,18 +125,15 @@ def _changes(view: RunView, options: ReportOptions) -> Iterator[str]:
 def _gates(view: RunView) -> Iterator[str]:
     """Yield failed gates as a table, then the others, folded."""
     gates = [(suite, gate) for suite in view.suites for gate in suite.gates]
-    failed = [(suite, gate) for suite, gate in gates if not gate.passed]
-    if failed:
+    if failed := [each for each in gates if not each[1].passed]:
         yield "\n#### Gates that failed\n"
         yield from _gate_table(failed, SIGNS[False])
-    passed = [(suite, gate) for suite, gate in gates if gate.passed]
     # A gate that passes on a part of the executions may still fail on all of them.
-    so_far = [(suite, gate) for suite, gate in passed if view.missing_of(suite)]
-    whole = [(suite, gate) for suite, gate in passed if not view.missing_of(suite)]
-    for some, how, sign in ((whole, "passed", SIGNS[True]), (so_far, "would pass so far", "⏳")):
-        if some:
-            yield f"\n<details><summary>{count(len(some), 'gate')} {how}</summary>\n"
-            yield from _gate_table(some, sign)
+    for some, how, sign in ((False, "passed", SIGNS[True]), (True, "would pass so far", "⏳")):
+        passed = [g for g in gates if g[1].passed and bool(view.missing_of(g[0])) is some]
+        if passed:
+            yield f"\n<details><summary>{count(len(passed), 'gate')} {how}</summary>\n"
+            yield from _gate_table(passed, sign)
             yield "\n</details>\n"
 
 

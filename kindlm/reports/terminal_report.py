@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import shlex
-from collections import Counter
 from itertools import islice
 from typing import TextIO
 
@@ -161,12 +160,9 @@ def _write_skipped(view: RunView, page: Page) -> None:
         page.line(
             f"{executions} of {one_line(suite)} skipped: {one_line(reason)}", indent=2, hang=2
         )
-    checks = Counter[tuple[str, str]]()
     for _, kind, message, number in view.skipped_assertions():
-        checks[kind, message or "[erased]"] += number
-    for (kind, message), number in checks.items():
         skipped = count(number, f"{one_line(kind)} check")
-        page.line(f"{skipped} skipped: {one_line(message)}", indent=2, hang=2)
+        page.line(f"{skipped} skipped: {one_line(message or '[erased]')}", indent=2, hang=2)
 
 
 def _write_warnings(view: RunView, page: Page) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TextIO
 
 from kindlm.history.masking import as_shown
@@ -21,7 +21,6 @@ from kindlm.outcome import Outcome, Status
 from kindlm.reports.conversation import (
     EXCERPTS,
     Called,
-    Excerpt,
     ToolOffered,
     attempts_of,
     excerpts_of,
@@ -101,8 +100,7 @@ def _write_head(
     status = execution.status
     sign: Part = mark(status) if status else ("-", "dim")
     # A suite may be named after its file.
-    places = (suite.name,) if suite.name == execution.file else (suite.name, execution.file)
-    where = ", ".join(map(one_line, places))
+    where = ", ".join(map(one_line, dict.fromkeys((suite.name, execution.file))))
     page.line(
         sign,
         " ",
@@ -264,21 +262,11 @@ def _write_assertion(assertion: AssertionView, attempt: AttemptView, page: Page)
     for found in excerpts_of(assertion, attempt):
         name = f"{one_line(found.name)}: " if found.name else ""
         head = (f"{one_line(found.source)} at {found.start}  {name}", "dim")
-        page.line(head, *_excerpt(found), indent=4, hang=2)
+        text = "[erased or withheld]" if found.text is None else f"»{one_line(found.text)}«"
+        before, after = one_line(found.before[-_CONTEXT:]), one_line(found.after[:_CONTEXT])
+        page.line(head, before, (text, "bold red"), after, indent=4, hang=2)
     more = len(assertion.evidence) - EXCERPTS
     if more > 0:
         page.line(f"… and {more} more places", indent=4)
     if page.verbose and assertion.trace:
         page.line((visible(bounded(assertion.trace, _TEXT)), "dim"), indent=4)
-
-
-def _excerpt(found: Excerpt) -> Iterator[Part]:
-    if found.text is None:
-        yield "[erased or withheld]"
-        return
-    if found.is_kept:
-        yield (one_line(found.text), "bold")
-        return
-    yield one_line(found.before[-_CONTEXT:])
-    yield (f"»{one_line(found.text)}«", "bold red")
-    yield one_line(found.after[:_CONTEXT])
