@@ -117,10 +117,10 @@ def listen(host: str, port: int | None) -> Result[socket.socket]:
         with suppress(OSError):
             return Ok(_listening(host, 0))
     place = host if port is None else f"{host}:{port}"
-    hint = "Choose another --port, or leave it out to get a free one."
-    is_unknown = isinstance(failure, socket.gaierror)
     # The message of Python about `bind` would repeat the address.
+    is_unknown = isinstance(failure, socket.gaierror)
     why = failure.strerror if is_unknown else os.strerror(failure.errno or 0)
+    hint = "Choose another --port, or leave it out to get a free one."
     if is_unknown or failure.errno == errno.EADDRNOTAVAIL:
         hint = "Choose a --host that is an address of this machine, or leave it out for 127.0.0.1."
     return Err(broken(f"kindlm cannot listen on {place}: {why}.", hint))

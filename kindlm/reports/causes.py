@@ -21,7 +21,7 @@ from kindlm.history.rows import AssertionView, AttemptView, ExecutionView, TestV
 from kindlm.history.run_view import RunView
 from kindlm.matching import mismatches
 from kindlm.outcome import CheckResult, Demands, Outcome, Status
-from kindlm.reports.facts import is_in_message, json_shown, place
+from kindlm.reports.facts import json_shown, place, values_of
 from kindlm.reports.figures import score_of_limit
 from kindlm.reports.untrusted import bounded, one_line, visible
 from kindlm.wording import count, first_of
@@ -314,7 +314,7 @@ def _demand(assertion: CheckResult) -> _Demand:
     expected, actual, label = assertion.expected, assertion.actual, assertion.label
     if assertion.outcome is Outcome.INCONCLUSIVE:
         why = _alike(_QUOTED.sub("#", assertion.message or ""))
-        return _Demand((label, why), _message(assertion), tuple(_more(assertion)))
+        return _Demand((label, why), _message(assertion), _more(assertion))
     tool = expected.get("tool") if isinstance(expected, dict) else None
     scored = None
     if assertion.score is not None and assertion.threshold is not None:
@@ -353,7 +353,7 @@ def _demand(assertion: CheckResult) -> _Demand:
     if _is_of_package(assertion):
         # Its message begins with its own code.
         key = (label, assertion.message.partition(":")[0], json.dumps(expected))
-    return _Demand(key, _message(assertion), tuple(_more(assertion)))
+    return _Demand(key, _message(assertion), _more(assertion))
 
 
 def _is_of_package(assertion: CheckResult) -> bool:
@@ -366,13 +366,9 @@ def _message(assertion: CheckResult) -> str:
     return text or f"{one_line(assertion.kind)} {one_line(assertion.label)} failed"
 
 
-def _more(assertion: CheckResult) -> Iterator[Row]:
-    """Yield the expected and the actual value, unless the message contains them."""
-    if assertion.kind not in ("assert", "custom", "score"):
-        return
-    for name, value in (("expected", assertion.expected), ("actual", assertion.actual)):
-        if value is not None and not is_in_message(value, assertion.message):
-            yield name, json_shown(value, _VALUE)
+def _more(assertion: CheckResult) -> tuple[Row, ...]:
+    has_values = assertion.kind in ("assert", "custom", "score")
+    return tuple(values_of(assertion, _VALUE)) if has_values else ()
 
 
 def _wanted(expected: Any) -> tuple[Row, ...]:

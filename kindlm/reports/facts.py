@@ -23,7 +23,7 @@ from kindlm.history.rows import AssertionView, ExecutionView, SuiteView, TestVie
 from kindlm.history.run_view import RunView
 from kindlm.history.runs import Run, options_of
 from kindlm.history.verdict import StatusCounts
-from kindlm.outcome import NOTHING_CHECKED
+from kindlm.outcome import NOTHING_CHECKED, CheckResult
 from kindlm.reports import figures
 from kindlm.reports.attacks import attacks_of
 from kindlm.reports.report_registry import ReportOptions
@@ -468,12 +468,17 @@ def assertion_fields(assertion: AssertionView, *, limit: int = 300) -> list[tupl
         fields.append(("score", figures.score_of_limit(assertion.score, assertion.threshold)))
     elif assertion.score is not None and assertion.kind == "score":  # a number of a scenario
         fields.append(("score", figures.score(assertion.score)))
-    for name, value in (("expected", assertion.expected), ("actual", assertion.actual)):
-        if value is not None and not is_in_message(value, assertion.message):
-            fields.append((name, json_shown(value, limit)))
+    fields += values_of(assertion, limit)
     if assertion.reasoning and not is_in_message(assertion.reasoning, assertion.message):
         fields.append(("judge", visible(bounded(assertion.reasoning, 3 * limit, lines=12))))
     return fields
+
+
+def values_of(assertion: CheckResult, limit: int) -> Iterator[tuple[str, str]]:
+    """Yield the expected and the actual value, unless the message contains them."""
+    for name, value in (("expected", assertion.expected), ("actual", assertion.actual)):
+        if value is not None and not is_in_message(value, assertion.message):
+            yield name, json_shown(value, limit)
 
 
 def is_in_message(value: Any, message: str) -> bool:

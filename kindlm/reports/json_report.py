@@ -27,6 +27,8 @@ from kindlm.spelling import fields_of
 
 SCHEMA_VERSION = 1
 
+_WORDS = {True: Status.PASSED, False: Status.FAILED, None: None}
+
 
 def report_schema() -> dict[str, Any]:
     """Return the JSON Schema (draft 2020-12) of the report."""
@@ -86,7 +88,7 @@ def _run(view: RunView) -> dict[str, Any]:
             for suite in view.suites
         ],
         "status": view.status,
-        "statusThen": _word(info.passed),
+        "statusThen": _WORDS[info.passed],
         **fields_of(info, "mode sourceRun startedAt finishedAt durationMs"),
         "git": None if info.git_commit is None else git_state(info),
         "ci": info.ci,
@@ -136,12 +138,6 @@ def _gates(view: RunView) -> Iterator[dict[str, Any]]:
                 "passedThen": then and then.passed,
                 "message": gate.message,
             }
-
-
-def _word(passed: bool | None) -> Status | None:
-    if passed is None:
-        return None
-    return Status.PASSED if passed else Status.FAILED
 
 
 def _test_parts(view: RunView, test: TestView) -> Iterator[str]:
@@ -197,7 +193,7 @@ def _execution(view: RunView, execution: ExecutionView) -> dict[str, Any]:
             for attempt in earlier
         ],
         "reviews": [
-            {"verdict": _word(review.passed), **fields_of(review, "note by at")}
+            {"verdict": _WORDS[review.passed], **fields_of(review, "note by at")}
             for review in view.reviews(execution)
         ],
     }

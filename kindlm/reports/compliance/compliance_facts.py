@@ -282,7 +282,7 @@ def _gates(suite: SuiteView, made: set[str]) -> list[dict[str, Any]]:
 _MOST_RUNS = 10
 
 # `listed` is materialised so that only calls of these runs are read. It has one run more, which the
-# oldest run shown is compared with.
+# oldest run shown is compared with. Other shards may have begun after the first one.
 _LISTED_RUNS = f"""
 WITH listed AS MATERIALIZED (
   SELECT r.id, s.id AS suite, {RUN_LABEL} AS label, r.shard, r.group_id, r.started_at,
@@ -290,7 +290,8 @@ WITH listed AS MATERIALIZED (
     FROM suites s
     JOIN runs r ON r.id = s.run AND r.mode = 'live' AND r.ended = 'finished'
     LEFT JOIN run_labels l ON l.run = r.id
-   WHERE s.project = :project AND s.name = :suite AND r.started_at <= :until
+   WHERE s.project = :project AND s.name = :suite
+     AND r.started_at <= (SELECT max(started_at) FROM runs WHERE id IN $ids)
    ORDER BY r.started_at DESC, r.id
    LIMIT {_MOST_RUNS + 1}
 )
@@ -303,8 +304,6 @@ SELECT listed.*,
   FROM listed
  ORDER BY started_at DESC, id
 """  # noqa: S608 (constants of this module)
-
-_BEGAN = "SELECT max(started_at) FROM runs WHERE id IN $ids"
 
 _PARTS = {"config_hash": "configuration", "models": "models", "git_commit": "code"}
 
@@ -337,13 +336,9 @@ def read_history(view: RunView, suite: SuiteView) -> tuple[list[dict[str, Any]],
 
     Each has its verdict on this suite and what changed since the run before it.
     """
-    wanted = {
-        "project": suite.project or view.info.project,
-        "suite": suite.name,
-        # Other shards may have begun after the first one.
-        "until": view.db.execute(*among(_BEGAN, view.runs)).fetchone()[0],
-    }
-    rows = [dict(row) for row in view.db.execute(_LISTED_RUNS, wanted)]
+    project = suite.project or view.info.project
+    wanted = among(_LISTED_RUNS, view.runs, project=project, suite=suite.name)
+    rows = [dict(row) for row in view.db.execute(*wanted)]
     finished = [row.pop("finished") for row in rows]
     listed = []
     for row, older in zip_longest(rows[:_MOST_RUNS], rows[1 : _MOST_RUNS + 1]):

@@ -54,7 +54,6 @@ class Page:
             color_system="standard" if options.color else None,
             force_terminal=options.color,
             no_color=not options.color,
-            legacy_windows=False,
             markup=False,
             highlight=False,
             emoji=False,
