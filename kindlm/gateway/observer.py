@@ -55,7 +55,7 @@ _HINTS: Mapping[_Reached, str] = {
 """What to do if no model calls arrive."""
 
 
-class Gateway:
+class Gateway(GatewayServer):
     """Implements `ports.Observer`; it listens during `async with`.
 
     `warn` shows the user a message and a hint. With a `replayer`, no provider is called.
@@ -73,9 +73,7 @@ class Gateway:
         self._environ = environ
         self._providers = tuple(providers)
         self._warn = warn
-        self._replays = replayer is not None
-        known = upstreams(environ, self._providers)
-        self._server = GatewayServer(known, self._find_conversation, replayer)
+        super().__init__(upstreams(environ, self._providers), replayer)
         self._open: dict[str, Observed] = {}
         self._answering: Observed | None = None
         self._one_at_a_time = asyncio.Lock()
@@ -89,14 +87,13 @@ class Gateway:
     async def __aenter__(self) -> Self:
         """Listen on a free port."""
         MESSAGE_HEADERS.set({})
-        await self._server.__aenter__()
-        return self
+        return await super().__aenter__()
 
     async def __aexit__(self, *exception: object) -> None:
         """Close all connections, and warn of unassigned calls."""
         if self._restore is not None:
             self._restore()
-        await self._server.__aexit__(*exception)
+        await super().__aexit__(*exception)
         if self._unassigned:
             self._warn(
                 f"{count(self._unassigned, 'model call')} could not be assigned to an"
@@ -106,20 +103,11 @@ class Gateway:
 
     def forward_to(self, providers: Iterable[ProviderSettings]) -> None:
         """Forward to the providers of suites, whose URLs are known once `serve` has started."""
-        self._server.providers = upstreams(self._environ, providers)
-
-    @property
-    def key(self) -> str:
-        """The key that calls to the gateway need."""
-        return self._server.key
-
-    def address(self, subject: str | None = None) -> str:
-        """Return the address of an attempt, or of the run, to which `/openai/v1` is appended."""
-        return self._server.url if subject is None else f"{self._server.url}/x/{subject}"
+        self.providers = upstreams(self._environ, providers)
 
     def variables(self, subject: str | None = None) -> dict[str, str]:
         """Return the environment variables that send a program's model calls to the gateway."""
-        address, key = self.address(subject), self._server.key
+        address, key = self.address(subject), self.key
         found = {
             "KINDLM_GATEWAY": address,
             "OPENAI_BASE_URL": f"{address}/openai/v1",
@@ -179,10 +167,10 @@ class Gateway:
         self.end_turn(observed)
         self._open.pop(observed.desk.subject, None)
 
-    def _find_conversation(
+    def find_conversation(
         self, subject: str | None, headers: Mapping[str, str], is_call: bool
     ) -> SeenConversation | None:
-        """Return the conversation that a call belongs to; see `server.FindConversation`."""
+        """Return the conversation of a request; see `GatewayServer`."""
         if subject is not None:
             return self._open.get(subject)
         named, trace = headers.get(EXECUTION_HEADER), trace_of(headers.get("traceparent", ""))
@@ -213,7 +201,7 @@ class Gateway:
             if each.has_begun:
                 each.lose(f"{_NOT_ASSIGNED} {self._remedy}")
         # The limits of the run also apply to unassigned calls.
-        desk = None if self._replays else self._desk
+        desk = self._desk if self.replayer is None else None
         if desk is None:
             return None
         if desk.is_over():
@@ -233,20 +221,20 @@ class Gateway:
         if subject is not None and observed is None:
             return None  # an agent that does not use the gateway
         here = (each for each in self._open.values() if each.reached == "here")
-        if subject is None and not self._replays and not any(each.has_begun for each in here):
+        if subject is None and self.replayer is None and not any(each.has_begun for each in here):
             return None  # from a fixture, or from other code around the tests
         address = self.address(subject)
         found = next(
             (
                 f"{address}/{provider}{url[len(base) :]}"
-                for provider, upstream in self._server.providers.items()
+                for provider, upstream in self.providers.items()
                 for base in (upstream.base_url, DEFAULT_BASES[provider])
                 if url.startswith(f"{base}/")
             ),
             None,
         )
         if found is not None and blocks:
-            if self._replays:
+            if self.replayer is not None:
                 raise RuntimeError(_BLOCKS)  # no provider is called
             if observed is not None:
                 observed.lose(_BLOCKS)

@@ -159,12 +159,14 @@ class RecordedModels:
         of_path = [each for each in self._questions if each.call.path == path]
         if not of_path:
             return "no request was recorded there"
-        # Requests of the same length come first, and requests that were not repeated yet.
-        of_path.sort(key=lambda each: self._asked[each.fingerprint] > 0)
         length = _length(path, form)
-        as_long = [each for each in of_path if _length(path, each.form) == length] or of_path
-        found = [list(islice(differences(each.form, form), _MAX_COUNTED)) for each in as_long]
-        return listed(min(found, key=len), _MAX_LISTED)
+
+        def distance(question: _Question) -> tuple[bool, int, bool, list[str]]:
+            found = list(islice(differences(question.form, form), _MAX_COUNTED))
+            is_repeated = self._asked[question.fingerprint] > 0
+            return _length(path, question.form) != length, len(found), is_repeated, found
+
+        return listed(min(map(distance, of_path))[-1], _MAX_LISTED)
 
     def _differs_in_times_alone(self, path: str, body: Any) -> bool:
         masked = normal_form(body, self._given, masks_times=True)
@@ -183,28 +185,14 @@ def _length(path: str, form: Any) -> int:
 
 # Settings of a request that do not change the question, such as for accounts, caches and logs.
 _ABOUT_THE_CALL = {
-    "client_metadata",
-    "logprobs",
-    "metadata",
-    "prompt_cache_key",
-    "prompt_cache_options",
-    "prompt_cache_retention",
-    "safety_identifier",
-    "service_tier",
-    "store",
-    "stream_options",
-    "top_logprobs",
-    "user",
-}
+    "client_metadata", "logprobs", "metadata", "prompt_cache_key", "prompt_cache_options",
+    "prompt_cache_retention", "safety_identifier", "service_tier", "store", "stream_options",
+    "top_logprobs", "user",
+}  # fmt: skip
 # Keys that providers add to parts of their answers, and settings of parts for caches.
 _ABOUT_THE_PART = {
-    "annotations",
-    "cache_control",
-    "encrypted_content",
-    "logprobs",
-    "signature",
-    "status",
-}
+    "annotations", "cache_control", "encrypted_content", "logprobs", "signature", "status",
+}  # fmt: skip
 # Keys whose values are messages, calls or parts. Values of other keys are kept whole.
 _OF_REQUEST = {"input", "messages", "system"}
 _OF_PART = {"content", "summary", "tool_calls"}

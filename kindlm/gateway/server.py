@@ -13,7 +13,8 @@ import re
 import secrets
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -59,33 +60,34 @@ _ASKS_FOR_USAGE = b',"stream_options":{"include_usage":true}}'
 _AFTER_EVENT = re.compile(rb"(?<=\n\n)|(?<=\n\r\n)")
 _AGENT_LEFT = "The agent closed the connection before the answer was complete."
 
-FindConversation = Callable[[str | None, Mapping[str, str], bool], SeenConversation | None]
-"""Returns the conversation that a call belongs to; None if it is not known.
 
-Its arguments are the attempt in the address, or None; the headers; and whether it is a model call.
-"""
-
-
-class GatewayServer:
+class GatewayServer(ABC):
     """The endpoint of a run, on a loopback address; as `async with`.
 
     Its addresses are `/x/<attempt>/<provider>/<path>` and, for all attempts, `/<provider>/<path>`.
-    With a `replayer`, no provider is called.
+    Calls to it need its `key`. With a `replayer`, no provider is called.
     """
 
-    def __init__(
-        self,
-        providers: Mapping[str, Upstream],
-        find_conversation: FindConversation,
-        replayer: Replayer | None = None,
-    ) -> None:
+    def __init__(self, providers: Mapping[str, Upstream], replayer: Replayer | None) -> None:
         self.key = f"sk-kindlm-{secrets.token_hex(16)}"
-        self.url = ""
-        self.http: ClientSession
         self.providers = providers
-        self._find_conversation = find_conversation
-        self._replayer = replayer
+        self.replayer = replayer
+        self._url = ""
+        self._http: ClientSession
         self._stack = AsyncExitStack()
+
+    @abstractmethod
+    def find_conversation(
+        self, subject: str | None, headers: Mapping[str, str], is_call: bool
+    ) -> SeenConversation | None:
+        """Return the conversation that a model call or other request belongs to, None if unknown.
+
+        `subject` is the attempt in its address, or None.
+        """
+
+    def address(self, subject: str | None = None) -> str:
+        """Return the address of an attempt, or of the run, to which `/openai/v1` is appended."""
+        return self._url if subject is None else f"{self._url}/x/{subject}"
 
     async def __aenter__(self) -> Self:
         """Listen on a free port."""
@@ -103,8 +105,8 @@ class GatewayServer:
         self._stack.push_async_callback(runner.cleanup)
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
-        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        self.http = await self._stack.enter_async_context(
+        self._url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        self._http = await self._stack.enter_async_context(
             ClientSession(
                 auto_decompress=False,
                 timeout=ClientTimeout(total=None, sock_connect=_CONNECT_S),
@@ -131,7 +133,7 @@ class GatewayServer:
         keys = (given, request.headers.get("x-api-key"), request.headers.get(KEY_HEADER))
         has_key = self.key in keys
         is_call = request.method == "POST" and has_key
-        conversation = self._find_conversation(subject, request.headers, is_call)
+        conversation = self.find_conversation(subject, request.headers, is_call)
         if not has_key:
             variable = self.providers[provider].key_variable
             if conversation is not None:
@@ -144,13 +146,13 @@ class GatewayServer:
         if conversation is None:
             if subject is not None:
                 return _refused(410, "The conversation of this address is over.")
-            if self._replayer is not None:
+            if self.replayer is not None:
                 return _refused(422, "The call cannot be assigned to an execution.")
         elif is_call:
             return await self._call(request, conversation, f"{provider}/{path}")
-        elif self._replayer is not None:
+        elif self.replayer is not None:
             return _refused(422, f"{request.method} is not replayed.")
-        forwarding = _Forwarding(self.http, request, self.providers[provider], path)
+        forwarding = _Forwarding(self._http, request, self.providers[provider], path)
         return await forwarding.forward(await request.read())
 
     async def _call(
@@ -171,10 +173,10 @@ class GatewayServer:
                 return _refused(402, "A limit of the run (cost or time) allows no more calls.")
             call = conversation.record_request(path, body)
             conversation.open[task] = call
-            if self._replayer is not None:
-                return self._replayed(self._replayer, conversation, call, body)
+            if self.replayer is not None:
+                return self._replayed(self.replayer, conversation, call, body)
             provider, _, rest = path.partition("/")
-            forwarding = _Forwarding(self.http, request, self.providers[provider], rest, body)
+            forwarding = _Forwarding(self._http, request, self.providers[provider], rest, body)
             call.answer_so_far = forwarding.answer_so_far
             try:
                 async with conversation.desk.paced(provider):

@@ -28,8 +28,8 @@ _FINISH_REASONS = {
     "model_context_window_exceeded": FinishReason.MAX_TOKENS,
     "refusal": FinishReason.CONTENT_FILTER,
 }
-_HOSTED = frozenset({"server_tool_use", "mcp_tool_use"})
-"""Calls that the provider runs; their results are blocks of the same answer."""
+_CALLS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
+"""Calls. The provider runs all but the first kind; their results are blocks of the same answer."""
 
 _CONTENT = frozenset({"text", "image", "document"})
 
@@ -49,7 +49,7 @@ def answer_of(body: Mapping[str, Any]) -> WireAnswer:
         kind = str(block.get("type"))
         if kind == "text":
             texts.append(text_or_none(block.get("text")) or "")
-        elif kind == "tool_use" or kind in _HOSTED:
+        elif kind in _CALLS:
             calls.append(_tool_call(block))
             if kind != "tool_use":
                 hosted.setdefault(calls[-1].id, None)
@@ -122,16 +122,11 @@ def messages_of(body: Mapping[str, Any]) -> Iterator[Message]:
                 result = _result(block)
                 text = result if isinstance(result, str) else json.dumps(result)
                 yield Message(Role.TOOL, text, (), block["tool_use_id"])
-        calls = tuple(_tool_call(block) for block in blocks if _is_readable_call(block))
+        calls = tuple(_tool_call(each) for each in blocks if str(each.get("type")) in _CALLS)
         shown = [block for block in blocks if str(block.get("type")) in _CONTENT]
         text = content if isinstance(content, str) else said_text(shown)
         if text or calls:
             yield Message(role, text, calls)
-
-
-def _is_readable_call(block: Mapping[str, Any]) -> bool:
-    is_named = isinstance(block.get("id"), str) and isinstance(block.get("name"), str)
-    return is_named and (block.get("type") == "tool_use" or str(block.get("type")) in _HOSTED)
 
 
 def _tool_call(block: Mapping[str, Any]) -> ToolCall:

@@ -190,11 +190,7 @@ def messages_of(body: Mapping[str, Any]) -> Iterator[Message]:
             named = text_or_none(message.get("tool_call_id")) or "call_0"
             yield Message(role, text, (), named, text_or_none(message.get("name")))
         else:
-            try:
-                calls = function_calls(message)
-            except UnreadableReply:
-                calls = ()
-            yield Message(role, text, calls)
+            yield Message(role, text, function_calls(message))
 
 
 def function_calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:

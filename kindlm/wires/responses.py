@@ -164,11 +164,7 @@ def messages_of(body: Mapping[str, Any]) -> list[Message]:
 def _message(item: Mapping[str, Any]) -> Message | None:
     if _is_output(item):
         return Message(Role.TOOL, said_text(item.get("output")), (), item["call_id"])
-    try:
-        call = _call(item)
-    except UnreadableReply:
-        return None
-    if call is not None:
+    if (call := _call(item)) is not None:
         return Message(Role.ASSISTANT, "", (call,))
     if "role" in item:
         return Message(role_of(item["role"]), said_text(item.get("content")))

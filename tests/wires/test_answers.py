@@ -705,6 +705,23 @@ def test_a_part_of_a_request_without_a_text_is_its_type(wire: Wire) -> None:
     assert [message.text for message in request.messages] == ["Look: [image]"]
 
 
+@pytest.mark.parametrize(
+    ("wire", "key", "odd"),
+    [
+        ("chat", "messages", {"role": "assistant", "tool_calls": [{"id": "c1"}]}),
+        ("responses", "input", {"type": "function_call", "call_id": "c1"}),
+        ("anthropic", "messages", {"role": "user", "content": [{"type": "tool_use"}]}),
+    ],
+)
+def test_a_request_with_a_call_that_cannot_be_read_has_no_messages(
+    wire: Wire, key: str, odd: dict[str, Any]
+) -> None:
+    """Results of other calls in it do not count, so that checks of tools stay undecided."""
+    said = {"role": "user", "content": "Hi"}
+    assert len(read_request(wire, {key: [said]}).messages) == 1
+    assert read_request(wire, {key: [said, odd]}).messages == ()
+
+
 @pytest.mark.parametrize("depth", [1, 100_000])
 def test_a_request_that_is_nested_too_deeply_has_no_messages(depth: int) -> None:
     nested: list[Any] = []
