@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
@@ -106,16 +105,9 @@ def context_with_history(request: AgentRequest) -> dict[str, Any]:
     return {**(request.context or {}), **history}
 
 
-def placeholders(template: Any) -> Iterator[str]:
+def placeholders(template: Any) -> list[str]:
     """Return the names of all placeholders of a template."""
-    if isinstance(template, str):
-        yield from _PLACEHOLDER.findall(template)
-    elif isinstance(template, dict):
-        for value in template.values():
-            yield from placeholders(value)
-    elif isinstance(template, list | tuple):
-        for value in template:
-            yield from placeholders(value)
+    return _PLACEHOLDER.findall(repr(template))
 
 
 def check_placeholders(template: Any, *, key: str | None = None) -> Any:

@@ -111,13 +111,13 @@ class McpConnection:
                 size += len(page.model_dump_json())
                 if len(found) > MAX_TOOLS or size > MAX_OUTPUT_BYTES:
                     break
-        if len(found) > MAX_TOOLS or size > MAX_OUTPUT_BYTES:
-            most = f"{MAX_TOOLS:,} tools, or {MAX_OUTPUT_BYTES // 1_000_000} MB"
-            raise self._refused(f"lists more than {most}")
-        tools = [{key: tool[key] for key in _KEPT if key in tool} for tool in found]
-        if len({tool["name"] for tool in tools}) < len(tools):
-            raise self._refused("lists two tools with the same name")
-        return tools
+        names = {tool["name"] for tool in found}
+        if len(found) > MAX_TOOLS or size > MAX_OUTPUT_BYTES or len(names) < len(found):
+            most = f"{MAX_TOOLS:,} tools, more than {MAX_OUTPUT_BYTES // 1_000_000} MB"
+            message = f"{self._server.who.title} lists more than {most}, or two of the same name"
+            hint = "Models are sent all tools with each request, and tell them apart by name"
+            raise AgentFailure(KindlmError(ErrorCode.PROVIDER_API_ERROR, message, hint))
+        return [{key: tool[key] for key in _KEPT if key in tool} for tool in found]
 
     def send_along(self, headers: Mapping[str, str]) -> None:
         """Send headers with all requests from now on, if the transport has requests."""
@@ -156,11 +156,6 @@ class McpConnection:
                 cause = self._ended or cause
             raise AgentFailure(self._link.error(cause, timeout_s)) from raised
         self._failed = False
-
-    def _refused(self, what: str) -> AgentFailure:
-        message = f"{self._server.who.title} {what}"
-        hint = "Models are sent all tools with each request, and tell them apart by name"
-        return AgentFailure(KindlmError(ErrorCode.PROVIDER_API_ERROR, message, hint))
 
     async def aclose(self) -> None:
         """End the connection and the program; after an error without waiting for an orderly end."""

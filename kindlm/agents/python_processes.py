@@ -8,7 +8,6 @@ took too long.
 from __future__ import annotations
 
 import asyncio
-import codecs
 import contextlib
 import json
 import logging
@@ -40,27 +39,24 @@ class PrintedOutput(LastOutput):
     def __init__(self, redact: Callable[[str], str]) -> None:
         super().__init__()
         self._redact = redact
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._waiting = ""
+        self._waiting = b""
 
     def add(self, chunk: bytes) -> None:
-        """Add a piece of output."""
         super().add(chunk)
-        lines, end, rest = (self._waiting + self._decoder.decode(chunk)).rpartition("\n")
-        self._waiting = rest
-        self._show(self._redact(lines + end))
+        lines, end, self._waiting = (self._waiting + chunk).rpartition(b"\n")
+        self._show(lines + end)
 
     def finish(self) -> None:
         """Show the rest of the output."""
-        left, self._waiting = self._waiting, ""
-        self._show(self._redact(left))
+        left, self._waiting = self._waiting, b""
+        self._show(left)
 
-    def _show(self, text: str) -> None:
-        if not text:
+    def _show(self, output: bytes) -> None:
+        if not output:
             return
         # The reader of standard error may be gone.
         with contextlib.suppress(OSError, ValueError):
-            sys.stderr.write(text)
+            sys.stderr.write(self._redact(output.decode("utf-8", "replace")))
             sys.stderr.flush()
 
 

@@ -121,17 +121,16 @@ _INSTALL = "Install it: pip install 'kindlm[embeddings]'"
 def local_embedder(folder: str) -> Result[Embedder]:
     """Load the model from a folder, once per process."""
     path = Path(folder).expanduser().resolve()
-    if not path.is_dir():
-        message = f"{LOCAL_MODEL_VARIABLE} names no folder: {folder}"
-        return Err(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, "Write the path of a model"))
+    hint = "Write the path of a model"
     try:
-        return Ok(LocalEmbedder(path.name, _load(path)))
+        if path.is_dir():
+            return Ok(LocalEmbedder(path.name, _load(path)))
+        message = f"{LOCAL_MODEL_VARIABLE} names no folder: {folder}"
     except ImportError:
-        message = "Local embeddings need the package model2vec"
-        return Err(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, _INSTALL))
+        message, hint = "Local embeddings need the package model2vec", _INSTALL
     except (OSError, ValueError, KeyError) as error:
         message = f"{LOCAL_MODEL_VARIABLE} names a folder without a model2vec model: {error}"
-        return Err(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, "Write the path of a model"))
+    return Err(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, hint))
 
 
 class LocalEmbedder:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, ClassVar
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
@@ -38,28 +38,17 @@ _PORT = 11434
 
 def host_url(host: str) -> str:
     """Return the URL for a value of OLLAMA_HOST; an invalid value is returned unchanged."""
-    host = host.strip()
-    if not host:
-        return f"http://127.0.0.1:{_PORT}"
-    has_scheme = "://" in host
+    url = host.strip() if "://" in host else f"http://{host.strip()}"
     try:
-        parts = urlsplit(host if has_scheme else f"http://{host}")
+        parts = urlsplit(url)
+        port = parts.port or (None if "://" in host else _PORT)
     except ValueError:
         return host
     name = parts.hostname or "127.0.0.1"
     if name in ("0.0.0.0", "::"):  # noqa: S104 - nothing is bound: this replaces it
         name = "127.0.0.1"
     netloc = f"[{name}]" if ":" in name else name
-    port = _port(parts) or (None if has_scheme else _PORT)
-    address = netloc if port is None else f"{netloc}:{port}"
-    return f"{parts.scheme}://{address}{parts.path}"
-
-
-def _port(parts: SplitResult) -> int | None:
-    try:
-        return parts.port
-    except ValueError:  # Ollama itself uses the default port then
-        return _PORT
+    return f"{parts.scheme}://{netloc}{'' if port is None else f':{port}'}{parts.path}"
 
 
 _FINISH_REASONS = {"stop": FinishReason.STOP, "length": FinishReason.MAX_TOKENS}

@@ -15,8 +15,7 @@ from kindlm.testing.script import CallOut, Reply
 from kindlm.testing.scripted_talk import (
     Refusal,
     TalkRequest,
-    Turn,
-    TurnsBuilder,
+    Turns,
     WireFormat,
     halves,
     server_sent,
@@ -128,9 +127,9 @@ def _invalid(error: ScriptError) -> Refusal:
     return _refusal(str(error).removeprefix("request."))
 
 
-def _turns(messages: list[Node]) -> tuple[Turn, ...]:
+def _turns(messages: list[Node]) -> Turns:
     """Return the turns; the message after a tool call must have its result."""
-    turns = TurnsBuilder()
+    turns = Turns()
     waiting: dict[str, tuple[str, Any]] = {}
     for message in messages:
         role = message.entry("role").choice("user", "assistant")
@@ -158,7 +157,7 @@ def _turns(messages: list[Node]) -> tuple[Turn, ...]:
             turns.add_user(text)
     if waiting:
         message.fail(f"`tool_use` ids without `tool_result` blocks: {', '.join(waiting)}")
-    return turns.build()
+    return turns
 
 
 def _write(conversation: TalkRequest, reply: Reply) -> tuple[bytes, ...]:

@@ -19,8 +19,7 @@ from kindlm.testing.node import Node
 from kindlm.testing.scripted_talk import (
     Refusal,
     TalkRequest,
-    Turn,
-    TurnsBuilder,
+    Turns,
     WireFormat,
     estimate_tokens,
     shape,
@@ -171,13 +170,13 @@ def _structured(form: Node) -> str | None:
     return form.entry("json_schema").entry("name").text() if has_schema(form) else None
 
 
-def _messages(request: Node) -> tuple[str, tuple[Turn, ...]]:
+def _messages(request: Node) -> tuple[str, Turns]:
     """Return the system text and the turns; results must follow their calls immediately."""
     messages = request.entry("messages").items()
     if not messages:
         request.entry("messages").fail("expected at least one message")
     system: list[str] = []
-    turns = TurnsBuilder()
+    turns = Turns()
     calls: dict[str, tuple[str, Any]] = {}
     waiting: dict[str, Node] = {}
     for message in messages:
@@ -204,7 +203,7 @@ def _messages(request: Node) -> tuple[str, tuple[Turn, ...]]:
     if waiting:
         caller = next(iter(waiting.values()))
         caller.fail(f"'tool_calls' must be followed by a tool message each: {', '.join(waiting)}")
-    return "\n".join(system), turns.build()
+    return "\n".join(system), turns
 
 
 def _call(function: Node) -> tuple[str, Any]:

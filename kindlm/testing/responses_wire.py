@@ -23,8 +23,7 @@ from kindlm.testing.openai_wire import (
 )
 from kindlm.testing.scripted_talk import (
     TalkRequest,
-    Turn,
-    TurnsBuilder,
+    Turns,
     WireFormat,
     halves,
     server_sent,
@@ -170,9 +169,9 @@ def _structured(form: Node) -> str | None:
     return form.entry("name").text() if has_schema(form) else None
 
 
-def _turns(items: Node) -> tuple[str, tuple[Turn, ...]]:
+def _turns(items: Node) -> tuple[str, Turns]:
     """Return the system text and the turns; each tool call needs a result after it."""
-    system, turns = list[str](), TurnsBuilder()
+    system, turns = list[str](), Turns()
     waiting = dict[str, tuple[str, Any]]()
     for item in items.items():
         kind = item.optional("type", Node.text, "message")
@@ -197,7 +196,7 @@ def _turns(items: Node) -> tuple[str, tuple[Turn, ...]]:
                 system.append(text)
     if waiting:
         items.fail(f"No tool output found for function call {next(iter(waiting))}.")
-    return "\n".join(system), turns.build()
+    return "\n".join(system), turns
 
 
 def _text(content: Node) -> str:

@@ -37,12 +37,12 @@ class ToolCall:
     result: Any
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Turn:
-    """A user message and the tool calls that followed it."""
+    """User messages in succession, and the tool calls that followed them."""
 
     user: str
-    calls: tuple[ToolCall, ...]
+    calls: list[ToolCall]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class TalkRequest:
     raw_body: bytes
     model: str
     system: str
-    turns: tuple[Turn, ...]
+    turns: Turns
     offered: tuple[str, ...]
     structured: str | None
     parallel: bool
@@ -148,33 +148,28 @@ class WireFormat:
     write: Callable[[TalkRequest, Reply], tuple[bytes, ...]]
 
 
-class TurnsBuilder:
-    """Collects turns from the messages of a wire format in order."""
+class Turns(list[Turn]):
+    """The turns of a conversation, which are added message by message."""
 
-    def __init__(self) -> None:
-        self._turns: list[tuple[list[str], list[ToolCall]]] = []
-        self._answered = True
+    _is_answered = True
 
     def add_user(self, text: str) -> None:
         """Add a user message; successive messages are one turn."""
-        if self._answered:
-            self._turns.append(([], []))
-        self._turns[-1][0].append(text)
-        self._answered = False
+        if self._is_answered:
+            self.append(Turn(text, []))
+        else:
+            self[-1].user += f"\n{text}"
+        self._is_answered = False
 
     def add_assistant(self) -> None:
         """Take note of an assistant's message: the next user message starts a turn."""
-        self._answered = True
+        self._is_answered = True
 
     def add_call(self, name: str, arguments: Any, result: str) -> None:
         """Add an answered tool call."""
-        if not self._turns:
-            self._turns.append(([], []))
-        self._turns[-1][1].append(ToolCall(name, arguments, json_or_text(result)))
-
-    def build(self) -> tuple[Turn, ...]:
-        """Return the turns."""
-        return tuple(Turn("\n".join(texts), tuple(calls)) for texts, calls in self._turns)
+        if not self:
+            self.append(Turn("", []))
+        self[-1].calls.append(ToolCall(name, arguments, json_or_text(result)))
 
 
 def estimate_tokens(text: str) -> int:

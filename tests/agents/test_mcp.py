@@ -131,7 +131,7 @@ def test_a_program_is_called_until_its_conversation_ends(server, ask, success, t
         ("page(params.get('cursor', ''))", "lists more than 1,000 tools"),
         (
             '{"result": {"tools": [{"name": "a", "inputSchema": O}] * 2}}',
-            "lists two tools with the same name",
+            "or two of the same name",
         ),
         ('refused("No tools today")', "refused: No tools today"),
         ('{"result": {"tools": [{"name": 7}]}}', "sent something that is not an MCP response"),

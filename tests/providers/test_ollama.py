@@ -207,7 +207,7 @@ def test_a_timeout_covers_the_body_and_closes_the_connection(peer, make_request)
         ("https://box.example", "https://box.example"),
         (" https://box.example:8443/ollama ", "https://box.example:8443/ollama"),
         ("[::1]:9000", "http://[::1]:9000"),
-        ("10.0.0.7:port", "http://10.0.0.7:11434"),
+        ("10.0.0.7:port", "10.0.0.7:port"),
     ],
 )
 def test_the_host_variable_is_read_as_ollama_reads_it(host, address):
