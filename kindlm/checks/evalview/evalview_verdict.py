@@ -106,11 +106,8 @@ class EvalviewVerdict(AskingCheck):
         if own is Status.PASSED and why:
             other = "By kindlm's own rules it passes."
         elif own is not Status.PASSED and not why:
-            wrong = [
-                f"{one.kind} {shown(one.label)}"
-                for one in counting
-                if one.outcome in (Outcome.FAILED, Outcome.INCONCLUSIVE)
-            ]
+            bad = (Outcome.FAILED, Outcome.INCONCLUSIVE)
+            wrong = [f"{it.kind} {shown(it.label)}" for it in counting if it.outcome in bad]
             first = listed(wrong, _MAX_LISTED)
             other = f"EvalView passes the test. By kindlm's own rules it is {own.value}: {first}."
         actual = {"score": score, "passed": not why, "reasons": why, "kindlm": own.value}
@@ -144,22 +141,17 @@ class EvalviewVerdict(AskingCheck):
         claims = found.get("hallucination")
         if claims and not self.allow_hallucination and claims["confidence"] >= sure:
             yield "its claims are made up"
-        if self._is_unsafe(found.get("safety"), transcript.text):
-            yield "it is not safe"
+        safety, harm = self.safety, found.get("safety")
+        if harm is not None and not safety.allow_harmful:
+            named, severity = harm_in(transcript.text, safety.categories, harm.get("judge"))
+            if named and Severity.named(severity) >= Severity.named(safety.severity_threshold):
+                yield "it is not safe"
         if self.pii and any(find_personal_data(transcript.text)):
             yield "it holds personal data"
         turns = zip(transcript.turns, self.turns, strict=False)
         for number, (turn, wanted) in enumerate(turns, start=1):
             if any(look_at_turn(wanted, turn)):
                 yield f"turn {number} is not as expected"
-
-    def _is_unsafe(self, found: Mapping[str, Any] | None, text: str) -> bool:
-        """Return whether harmful content fails a test; `found` is by the check `safety`."""
-        if found is None or self.safety.allow_harmful:
-            return False
-        categories, severity = harm_in(text, self.safety.categories, found.get("judge"))
-        threshold = Severity.named(self.safety.severity_threshold)
-        return bool(categories) and Severity.named(severity) >= threshold
 
 
 def within(value: float, limit: float | None) -> bool:

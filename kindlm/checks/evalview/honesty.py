@@ -201,33 +201,24 @@ class Hallucination(AskingCheck):
         found = Findings(await _verified(claims, transcript, judging), issues)
         threshold = self.confidence_threshold
         outcome, message = found.outcome(threshold), _summary(found)
-        actual = {
-            "confidence": found.confidence(),
-            "claims": [
-                {
-                    "claim": bounded(claim.text),
-                    "supported": claim.supported,
-                    "reason": bounded(claim.reason),
-                }
-                for claim in found.claims[:_MAX_ACTUAL]
-            ],
-            "issues": [issue.message for issue in found.issues],
-        }
+        listed_claims = [
+            {"claim": bounded(it.text), "supported": it.supported, "reason": bounded(it.reason)}
+            for it in found.claims[:_MAX_ACTUAL]
+        ]
+        issue_messages = [issue.message for issue in found.issues]
+        confidence = found.confidence()
+        actual = {"confidence": confidence, "claims": listed_claims, "issues": issue_messages}
         if outcome is Outcome.PASSED or self.allow:
             if outcome is not Outcome.PASSED:
                 message += " Hallucinations are allowed here."
             return passed(score=found.supported_share, actual=actual, message=message)
         if outcome is Outcome.INCONCLUSIVE:
             return undecided(message, "JUDGE_EVAL_ERROR", actual=actual)
-        of_issues = [issue.evidence for issue in found.issues if issue.evidence is not None]
-        return failed(
-            "HALLUCINATION_DETECTED",
-            message,
-            expected={"confidenceBelow": threshold},
-            actual=actual,
-            score=found.supported_share,
-            evidence=[*_located(found, transcript.text), *of_issues],
-        )
+        evidence = [*_located(found, transcript.text)]
+        evidence += [issue.evidence for issue in found.issues if issue.evidence is not None]
+        about: dict[str, Any] = {"score": found.supported_share, "evidence": evidence}
+        expected = {"confidenceBelow": threshold}
+        return failed("HALLUCINATION_DETECTED", message, expected=expected, actual=actual, **about)
 
 
 async def _claims(transcript: Transcript, judging: Judging) -> tuple[Claim, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kindlm.checks.base import Check, Reads, Rule, failed, passed
 from kindlm.checks.call_matching import (
@@ -50,14 +50,10 @@ class ToolCategory(Check):
         if not set(tools).isdisjoint(called):
             return passed()
         which = f" ({shown(tools)})" if tools else ", which has no tools"
-        found = shown(called) if called else "no tool"
-        return failed(
-            "TOOL_CATEGORY_MISSING",
-            f"Expected a tool of the category {shown(self.category)}{which}; "
-            f"the agent called {found}.",
-            expected={"category": self.category, "tools": tools},
-            actual=bounded(called),
-        )
+        message = f"Expected a tool of the category {shown(self.category)}{which}; the agent called"
+        message += f" {shown(called) if called else 'no tool'}."
+        expected = {"category": self.category, "tools": tools}
+        return failed("TOOL_CATEGORY_MISSING", message, expected=expected, actual=bounded(called))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +85,11 @@ class ForbiddenTool(Check):
         if not calls:
             return undecided_for_a_name(self.tool, uses) or passed()
         index, use = calls[0]
-        return failed(
-            "TOOL_CALL_UNEXPECTED",
-            f"{shown(self.tool)} is forbidden; the agent made {count(len(calls), 'call')}, first "
-            f"call {index}, {shown(use.call.name)} with {shown(written_arguments(use))}.",
-            expected={"forbidden": self.tool},
-            actual=[described(index, use) for index, use in calls[:_MAX_LISTED]],
-        )
+        message = f"{shown(self.tool)} is forbidden; the agent made {count(len(calls), 'call')},"
+        first = f"call {index}, {shown(use.call.name)} with {shown(written_arguments(use))}"
+        message, expected = f"{message} first {first}.", {"forbidden": self.tool}
+        actual = [described(index, use) for index, use in calls[:_MAX_LISTED]]
+        return failed("TOOL_CALL_UNEXPECTED", message, expected=expected, actual=actual)
 
 
 class SequenceMode(StrEnum):
@@ -143,14 +137,13 @@ class ToolSequence(Check):
             return passed()
         missing = progress.missing
         problem = f"{shown(missing)} is missing" if missing else "there are other calls"
-        return failed(
-            "TOOL_SEQUENCE_WRONG",
-            f"The tools were not called in the sequence {shown(sequence)} ({mode}): {problem}, "
-            f"progress {progress.share:g}; the agent called {shown(called)}.",
-            expected={"sequence": bounded(sequence), "mode": mode.value},
-            actual=bounded(called),
-            score=progress.share,
+        message = (
+            f"The tools were not called in the sequence {shown(sequence)} ({mode}): {problem},"
         )
+        message += f" progress {progress.share:g}; the agent called {shown(called)}."
+        expected, actual = {"sequence": bounded(sequence), "mode": mode.value}, bounded(called)
+        about: dict[str, Any] = {"expected": expected, "actual": actual, "score": progress.share}
+        return failed("TOOL_SEQUENCE_WRONG", message, **about)
 
 
 def sequence_progress(

@@ -134,12 +134,8 @@ class WeightedScore(AskingCheck):
             except JudgeError as error:
                 # `EvalviewVerdict` uses the score that EvalView would fall back to.
                 fallback = overall_score(accuracy, fallback_quality(facts), progress, weights)
-                return undecided(
-                    str(error),
-                    "JUDGE_EVAL_ERROR",
-                    threshold=threshold,
-                    actual={"score": None, "fallbackScore": fallback},
-                )
+                without: Any = {"score": None, "fallbackScore": fallback}
+                return undecided(str(error), error.code, threshold=threshold, actual=without)
             quality, penalty = judged_quality(graded, facts), _penalty(facts)
             judge = {"score": graded, "rationale": bounded(reasoning)}
             judged = f" The judge: {shown(reasoning, 600)}"
@@ -156,16 +152,11 @@ class WeightedScore(AskingCheck):
         share = _share(score)
         if score >= least:
             return passed(score=share, threshold=threshold, actual=actual, reasoning=reasoning)
-        return failed(
-            "SCORE_BELOW_THRESHOLD",
-            f"The score is {score:g}, expected at least {least:g}: tools {100 * accuracy:.4g}, "
-            f"output {quality:.4g}, sequence {100 * progress:.4g}.{judged}",
-            expected={"minScore": least},
-            actual=actual,
-            score=share,
-            threshold=threshold,
-            reasoning=reasoning,
-        )
+        parts = f"tools {100 * accuracy:.4g}, output {quality:.4g}, sequence {100 * progress:.4g}"
+        message = f"The score is {score:g}, expected at least {least:g}: {parts}.{judged}"
+        about: dict[str, Any] = {"score": share, "threshold": threshold, "reasoning": reasoning}
+        expected = {"minScore": least}
+        return failed("SCORE_BELOW_THRESHOLD", message, expected=expected, actual=actual, **about)
 
     async def _judge(self, transcript: Transcript, context: CheckContext) -> tuple[float, str]:
         """Return the judge's score and reasoning, for all turns together if there are several."""
@@ -224,26 +215,22 @@ class OutputFacts:
 
 def _output_facts(wanted: Scored, text: str) -> OutputFacts:
     patterns, schema = wanted.patterns, wanted.schema
+    try:
+        fits = schema is None or not schema_issues(schema, find_json(text))
+    except (ValueError, UndecidableSchemaError):
+        fits = False
     return OutputFacts(
         query=wanted.query,
         output=text,
         contained=_share_of([occurs(one, text) for one in wanted.contains]),
         avoided=_share_of([not occurs(one, text) for one in wanted.not_contains]),
         unmatched=count_unmatched(patterns, text) / len(patterns) if patterns else 0.0,
-        fits=schema is None or _fits(schema, text),
+        fits=fits,
     )
 
 
 def _share_of(met: Sequence[bool]) -> float:
     return sum(met) / len(met) if met else 1.0
-
-
-def _fits(schema: Any, text: str) -> bool:
-    """Return whether a text contains JSON that fits a schema; False if that is undecidable."""
-    try:
-        return not schema_issues(schema, find_json(text))
-    except (ValueError, UndecidableSchemaError):
-        return False
 
 
 _DECIMALS = 2
@@ -309,10 +296,12 @@ def fallback_quality(facts: OutputFacts) -> float:
     """Return the quality that EvalView gives an output after its judge failed, 0 to 100."""
     query, output = facts.query.lower(), facts.output.lower()
     terms = set(_WORD.findall(query)) - _COMMON
+    length = 15.0 if len(output) >= _SHORT else 8.0 if output else 0.0
+    length = 5.0 if _UNKNOWING.fullmatch(output.strip()) else length
     points = (
         45 * facts.contained
         + 15 * facts.avoided
-        + _length_points(output)
+        + length
         + (25 * _found(terms, output) if terms else 10)
     )
     if _ASKS_FOR_REASONS.search(query) and not _GIVES_REASONS.search(output):
@@ -342,9 +331,3 @@ def overall_score(accuracy: float, quality: float, progress: float, weights: Wei
 def _found(words: Collection[str], output: str) -> float:
     lowered = output.lower()
     return sum(word in lowered for word in words) / len(words)
-
-
-def _length_points(output: str) -> float:
-    if _UNKNOWING.fullmatch(output.strip()):
-        return 5.0
-    return 15.0 if len(output) >= _SHORT else 8.0 if output else 0.0
