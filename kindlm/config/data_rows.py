@@ -104,9 +104,8 @@ def _row(line: int, number: int, values: Mapping[str, str]) -> Row | RowProblem:
             return RowProblem(f'"{name}" contains an invalid character', "Remove it")
     row_id = values.get(ID, str(number))
     if not row_id.strip():
-        return RowProblem(
-            f"The {ID} of the row is empty", f"Give it one, or remove the column {ID}"
-        )
+        hint = f"Give it one, or remove the column {ID}"
+        return RowProblem(f"The {ID} of the row is empty", hint)
     return Row(line, row_id, values)
 
 
@@ -135,17 +134,14 @@ def _csv_rows(text: str) -> Iterator[_Read]:
                 yield line, wrong
                 return
             continue
-        yield line, _csv_row(columns, cells)
-
-
-def _csv_row(columns: list[str], cells: list[str]) -> Mapping[str, str] | RowProblem:
-    if len(cells) != len(columns):
+        if len(cells) == len(columns):
+            yield line, dict(zip(columns, cells, strict=True))
+            continue
         values, names = count(len(cells), "value"), count(len(columns), "name")
         hint = "Quote values that contain commas"
         if len(cells) < len(columns):
             hint = "Write every comma, also between empty values"
-        return RowProblem(f"The row has {values}, the header has {names}", hint)
-    return dict(zip(columns, cells, strict=True))
+        yield line, RowProblem(f"The row has {values}, the header has {names}", hint)
 
 
 def _header_error(columns: list[str]) -> RowProblem | None:
@@ -154,29 +150,20 @@ def _header_error(columns: list[str]) -> RowProblem | None:
         if separator in only:
             message = f"The columns are separated by {called}"
             return RowProblem(message, "Save the file with commas between them", fatal=True)
-    for name in columns:
-        error = _name_error(name)
-        if error is not None:
-            return error
     twice = _first_repeated(columns)
-    if twice is None:
-        return None
+    wrong = next(filter(None, map(_name_error, columns)), None)
+    if wrong is not None or twice is None:
+        return wrong
     return RowProblem(f'The column "{twice}" occurs twice', "Rename one of them", fatal=True)
 
 
 def _name_error(name: str) -> RowProblem | None:
     if not _NAME.fullmatch(name):
-        return RowProblem(
-            f'"{name}" cannot be the name of a variable',
-            "Names have letters, digits, _ and dots; the first line names the columns",
-            fatal=True,
-        )
+        hint = "Names have letters, digits, _ and dots; the first line names the columns"
+        return RowProblem(f'"{name}" cannot be the name of a variable', hint, fatal=True)
     if name.startswith(DEFERRED_PREFIXES):
-        return RowProblem(
-            f'A variable cannot be called "{name}": that prefix is reserved',
-            "Give it another name",
-            fatal=True,
-        )
+        message = f'A variable cannot be called "{name}": that prefix is reserved'
+        return RowProblem(message, "Give it another name", fatal=True)
     return None
 
 
@@ -195,10 +182,8 @@ def _json_row(line: str) -> Mapping[str, str] | RowProblem:
         return RowProblem(f"The row is not JSON: {error}", hint)
     if not isinstance(value, dict):
         return RowProblem("The row is not an object", hint)
-    for name in value:
-        wrong = _name_error(name)
-        if wrong is not None:
-            return wrong
+    if (wrong := next(filter(None, map(_name_error, value)), None)) is not None:
+        return wrong
     return {
         name: item if isinstance(item, str) else json.dumps(item, ensure_ascii=False)
         for name, item in value.items()

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from kindlm.config.data_rows import RowProblem
 from kindlm.dataclass import dataclass, replace
 from kindlm.document import Document, Path, Position, dotted
-from kindlm.errors import ErrorCode, KindlmError, SourceLocation
+from kindlm.errors import ErrorCode, KindlmError, SourceLocation, misuse
 from kindlm.secrecy import hide_in_urls, is_secret_option
 from kindlm.spelling import KINDLM_YAML, Spelling
 from kindlm.suggestions import hint_for, meant_by, suggest
@@ -75,6 +75,7 @@ class Reporter:
         at_key: bool = False,
         secret: bool = False,
         trace: str | None = None,
+        severity: Severity = "error",
         **details: Any,
     ) -> None:
         """Report an error at a value, or at its key; `secret` hides the line.
@@ -82,7 +83,7 @@ class Reporter:
         `reason` and `details` are for programs.
         """
         error = KindlmError(code, message, hint, None, {"reason": reason, **details}, trace)
-        self._add("error", path, error, self._document.position(path, key=at_key), secret=secret)
+        self._add(severity, path, error, self._document.position(path, key=at_key), secret=secret)
 
     def unknown_key(
         self,
@@ -129,32 +130,23 @@ class Reporter:
 
         `instead` ends the hint with an alternative.
         """
-        place = self.place(path[:-1])
-        if path in self._meant:
-            return
-        self.error(
-            path,
-            f'The key "{path[-1]}" is missing' + (f" in {place}" if place else ""),
-            f"Add `{self.spelling.line(str(path[-1]))}`{instead}",
-        )
+        if path not in self._meant:
+            place, key = self.place(path[:-1]), str(path[-1])
+            message = f'The key "{key}" is missing' + (f" in {place}" if place else "")
+            self.error(path, message, f"Add `{self.spelling.line(key)}`{instead}")
 
     def variable_not_set(self, path: Path, name: str) -> None:
         """Report that a value needs an environment variable that is not set."""
-        self.error(
-            path,
-            f"The environment variable {name} is not set",
-            f"Set {name} in your environment or .env file",
-            reason="missing_environment",
-            missing=[name],
-        )
+        message = f"The environment variable {name} is not set"
+        hint, reason = f"Set {name} in your environment or .env file", "missing_environment"
+        self.error(path, message, hint, reason=reason, missing=[name])
 
     def warning(
         self, path: Path, message: str, hint: str | None = None, *, reason: str, **details: Any
     ) -> None:
         """Report a warning at a key."""
-        code = ErrorCode.CONFIG_VALIDATION_ERROR
-        error = KindlmError(code, message, hint, None, {"reason": reason, **details})
-        self._add("warning", path, error, self._document.position(path, key=True))
+        about = {"reason": reason, **details}
+        self.error(path, message, hint, at_key=True, severity="warning", **about)
 
     def error_in_rows(
         self, path: Path, name: str, problem: RowProblem, *, reason: str = "rows"
@@ -162,21 +154,18 @@ class Reporter:
         """Report an error in the file of rows `name`, which the value at `path` refers to."""
         file = os.path.normpath(PurePath(self._file).parent / name)
         where = SourceLocation(file, problem.line, 1)
-        details = {"reason": "limit" if problem.limit else reason}
-        code = ErrorCode.CONFIG_VALIDATION_ERROR
-        error = KindlmError(code, problem.message, problem.hint, where, details)
-        line = problem.source_line
-        self.diagnostics.append(
-            Diagnostic(error, "error", self.place(path), None if line is None else line[:MAX_SHOWN])
-        )
+        reason = "limit" if problem.limit else reason
+        error = misuse(problem.message, problem.hint, where, reason)
+        line = None if problem.source_line is None else problem.source_line[:MAX_SHOWN]
+        self.diagnostics.append(Diagnostic(error, "error", self.place(path), line))
 
     def problems(self) -> None:
         """Report the syntax errors and exceeded limits of the text."""
         for problem in self._document.problems:
-            code, reason = ErrorCode.CONFIG_PARSE_ERROR, "syntax"
-            if problem.limit:
-                code, reason = ErrorCode.CONFIG_VALIDATION_ERROR, "limit"
-            error = KindlmError(code, problem.message, problem.hint, None, {"reason": reason})
+            error = misuse(problem.message, problem.hint, None, "limit")
+            if not problem.limit:
+                code, details = ErrorCode.CONFIG_PARSE_ERROR, {"reason": "syntax"}
+                error = replace(error, code=code, details=details)
             self._add("error", problem.path, error, problem.position)
 
     def place(self, path: Path) -> str:

@@ -91,8 +91,8 @@ class ReferencedFiles:
 
     def _function(self, written: str) -> Result[Callable[..., Any]]:
         file, _, name = written.rpartition(":")
+        code = ErrorCode.CONFIG_VALIDATION_ERROR
         if not file.endswith(".py") or not name.isidentifier():
-            code = ErrorCode.CONFIG_VALIDATION_ERROR
             return _error(f'"{written}" names no function', "Write it as file.py:function", code)
         data = self._read(file)
         if isinstance(data, Err):
@@ -109,14 +109,12 @@ class ReferencedFiles:
             return _error(f"{file}{line}: {error.message}", error.hint or "", error.code)
         module = imported.value
         if not isinstance(module, ModuleType):
-            code = ErrorCode.CONFIG_VALIDATION_ERROR
             return _error(f'"{file}" skips itself: {module.reason}', "Move its functions", code)
         found = vars(module).get(name)
         if not inspect.isfunction(found):
             known = [each for each, value in vars(module).items() if inspect.isfunction(value)]
             hint = hint_for(name, known, "Functions there")
-            message = f'"{file}" has no function "{name}"'
-            return _error(message, hint, ErrorCode.CONFIG_VALIDATION_ERROR)
+            return _error(f'"{file}" has no function "{name}"', hint, code)
         return Ok(found)
 
     def rows(self, name: str) -> Result[RowFile]:
@@ -153,10 +151,8 @@ def _decode(name: str, data: bytes) -> Result[str]:
     try:
         text = data.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
-        return _error(
-            f'"{name}" is not UTF-8: byte {error.start} is not valid',
-            "Save the file with the encoding UTF-8",
-        )
+        message = f'"{name}" is not UTF-8: byte {error.start} is not valid'
+        return _error(message, "Save the file with the encoding UTF-8")
     if MARK in text:
         return _error(f'"{name}" contains the noncharacter U+FDD0', "Remove it")
     return Ok(text)
@@ -173,11 +169,8 @@ def _read(name: str, path: FilePath, limit: int) -> Result[bytes]:
     except OSError as error:
         return _error(f'"{name}" cannot be read: {_reason(error)}', f"Check it: {path}")
     if len(data) > limit:
-        return _error(
-            f'"{name}" is larger than {limit // 1024**2} MiB',
-            "Use a smaller file",
-            ErrorCode.CONFIG_VALIDATION_ERROR,
-        )
+        message = f'"{name}" is larger than {limit // 1024**2} MiB'
+        return _error(message, "Use a smaller file", ErrorCode.CONFIG_VALIDATION_ERROR)
     return Ok(data)
 
 
@@ -240,9 +233,8 @@ def check_template(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None
     if not isinstance(file, str) or not file:
         return
     if compliance.get("framework") != "custom":
-        reporter.warning(
-            _TEMPLATE, "Only the framework `custom` uses a template", reason="unused_template"
-        )
+        message = "Only the framework `custom` uses a template"
+        reporter.warning(_TEMPLATE, message, reason="unused_template")
         return
     text = files.text(file)
     report_file(_TEMPLATE, file, text, reporter)
@@ -258,9 +250,5 @@ def check_template(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None
         problem = f"{file}: it nests too deeply"
     else:
         return
-    reporter.error(
-        _TEMPLATE,
-        problem,
-        f"What a template may hold: {DOCS}/how-to/compliance/",
-        reason="template",
-    )
+    hint = f"What a template may hold: {DOCS}/how-to/compliance/"
+    reporter.error(_TEMPLATE, problem, hint, reason="template")

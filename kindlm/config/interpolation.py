@@ -15,7 +15,7 @@ from typing import Self, TypeVar
 from kindlm.checks.base import Check
 from kindlm.checks.guardrails import CANARY
 from kindlm.dataclass import replace
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, misuse
 from kindlm.packages import CRASHES, as_written, is_own, options_of_package, own
 from kindlm.plugins import Adapter, Provider
 from kindlm.suite import (
@@ -174,12 +174,9 @@ def bind_suite(
         for name, agent in suite.agents.items()
     }
     cases = tuple(_bind_case(case, values) if case.name in used else case for case in suite.cases)
-    models = {
-        name: _filled(model, values.at(f"models.{name}").bind, "model")
-        if name in targets
-        else model
-        for name, model in suite.models.items()
-    }
+    models = dict(suite.models)
+    for name in models.keys() & targets:
+        models[name] = _filled(models[name], values.at(f"models.{name}").bind, "model")
     if values.missing:
         return Err(_missing(suite, values.missing))
     if values.faults:
@@ -282,10 +279,8 @@ def _bind_options(options: Provider | Adapter, values: _Values) -> Provider | Ad
     try:
         return options_of_package(type(options), after, again=True)
     except CRASHES as error:
-        message = (
-            f"{values.place} is not valid for its package after variables are filled in: {error}"
-        )
-        values.faults.append(KindlmError(ErrorCode.CONFIG_VALIDATION_ERROR, message))
+        message = f"{values.place} is not valid for its package after variables are filled in"
+        values.faults.append(misuse(f"{message}: {error}", None))
         return options
 
 
@@ -297,15 +292,9 @@ def _filled(value: T, fill: Callable[[str], str], *names: str) -> T:
 
 
 def _missing(suite: Suite, missing: Mapping[str, Mapping[str, None]]) -> KindlmError:
-    names = [name.removeprefix("env.") for name in missing]
-    listed = "; ".join(
-        f"{name.removeprefix('env.')} (in {first_of(places, MAX_PLACES)})"
-        for name, places in missing.items()
-    )
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        f"Environment variables are not set: {listed}",
-        f"Set {', '.join(names)} in your environment or .env file",
-        SourceLocation(suite.path),
-        {"reason": _NOT_SET, "missing": names},
-    )
+    places = {name.removeprefix("env."): at for name, at in missing.items()}
+    listed = "; ".join(f"{name} (in {first_of(at, MAX_PLACES)})" for name, at in places.items())
+    message, where = f"Environment variables are not set: {listed}", SourceLocation(suite.path)
+    hint = f"Set {', '.join(places)} in your environment or .env file"
+    details = {"reason": _NOT_SET, "missing": [*places]}
+    return KindlmError(ErrorCode.CONFIG_VALIDATION_ERROR, message, hint, where, details)

@@ -37,14 +37,14 @@ _HINT = "See https://json-schema.org/understanding-json-schema"
 
 def parse_schema(name: str, data: bytes) -> Result[Any]:
     """Return the JSON Schema in a file's content; draft 2020-12 unless it has a `$schema`."""
+    code = ErrorCode.SCHEMA_FILE_ERROR
     try:
         document = parse_json(data.decode("utf-8-sig"))
     except ValueError as error:
-        return _error(f'"{name}" is not JSON: {error}', "Correct the file")
-    fault = schema_fault(document)
-    if fault is not None:
-        return _error(f'"{name}" is not a valid JSON Schema: {fault}', _HINT)
-    return Ok(document)
+        return Err(KindlmError(code, f'"{name}" is not JSON: {error}', "Correct the file"))
+    if (fault := schema_fault(document)) is None:
+        return Ok(document)
+    return Err(KindlmError(code, f'"{name}" is not a valid JSON Schema: {fault}', _HINT))
 
 
 def schema_fault(schema: Any) -> str | None:
@@ -147,8 +147,7 @@ def _bad_reference(schema: Any) -> str | None:
 def report_inline_schema(path: Path, schema: Any, name: str, reporter: Reporter) -> None:
     """Report an invalid JSON Schema in the file itself; messages call it `name`."""
     if (fault := schema_fault(schema)) is not None:
-        message = f"{name} is not a valid JSON Schema: {fault}"
-        reporter.error(path, message, _HINT)
+        reporter.error(path, f"{name} is not a valid JSON Schema: {fault}", _HINT)
     elif has_no_rule(schema):
         message = f"{name} has no keyword of JSON Schema: any JSON would match it"
         reporter.error(path, message, "Add one, such as `type: object`")
@@ -163,13 +162,9 @@ def warn_of_misspelt(path: Path, schema: Any, name: str, reporter: Reporter) -> 
     such as `x-...`.
     """
     for word, meant in _misspelt(json.dumps(schema)):
-        reporter.warning(
-            path,
-            f'"{word}" in {name} is not a keyword of JSON Schema and is ignored',
-            f'Did you mean "{meant}"?',
-            reason="schema_keyword",
-            value=word,
-        )
+        message = f'"{word}" in {name} is not a keyword of JSON Schema and is ignored'
+        hint = f'Did you mean "{meant}"?'
+        reporter.warning(path, message, hint, reason="schema_keyword", value=word)
 
 
 @lru_cache(maxsize=256)
@@ -197,7 +192,3 @@ _DRAFTS = (
     *("Draft202012Validator", "Draft201909Validator", "Draft7Validator"),
     *("Draft6Validator", "Draft4Validator", "Draft3Validator"),
 )
-
-
-def _error(message: str, hint: str) -> Err:
-    return Err(KindlmError(ErrorCode.SCHEMA_FILE_ERROR, message, hint))
