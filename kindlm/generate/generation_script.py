@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import field
 from functools import partial
 from pathlib import Path
@@ -28,9 +28,7 @@ from kindlm.generate.questions import (
 from kindlm.generate.suite_text import Comment, write_file, yaml_text
 from kindlm.generate.test_plan import (
     TOOL_USE,
-    Generated,
     Order,
-    PlannedScenario,
     ReadPlan,
     in_turn,
     is_name,
@@ -125,7 +123,8 @@ class GenerationScript:
         redact: removes secrets from texts, since an agent may repeat the key that it was called
             with.
         tell: shows a message about the progress.
-        generated: the result; None unless files were written.
+        files: the written files, each with what it is about; empty unless all were written.
+        left_out: why other scenarios were left out.
         is_unheard: whether the agent did not answer.
     """
 
@@ -133,7 +132,8 @@ class GenerationScript:
     model: str
     redact: Callable[[str], str]
     tell: Callable[[str], None]
-    generated: Generated | None = field(default=None, init=False)
+    files: dict[Path, str] = field(default_factory=dict, init=False)
+    left_out: Sequence[str] = field(default=(), init=False)
     is_unheard: bool = field(default=False, init=False)
 
     async def run(self, stage: Stage) -> KindlmError | None:
@@ -244,7 +244,7 @@ class GenerationScript:
         profile_file = write_file(
             order.folder / _PROFILE_FILE, profile_text(profile), force=order.force
         )
-        written: dict[Path, PlannedScenario] = {}
+        written: dict[Path, str] = {}
         for scenario in chosen:
             name, text = rendered(scenario, order)
             path = write_file(order.folder / name, text, force=order.force, taken=written)
@@ -256,8 +256,9 @@ class GenerationScript:
                     sha256=hashlib.sha256(text.encode()).hexdigest(),
                 )
             )
-            written[path] = scenario
-        self.generated = Generated(profile_file, written, plan.left_out)
+            written[path] = f"{scenario.category}: {scenario.title}"
+        self.files = {**written, profile_file: "what kindlm understood of the agent"}
+        self.left_out = plan.left_out
         return None
 
 

@@ -152,11 +152,11 @@ class ImportedSuite:
 
     def add(self, part: Part, test: Mapping[str, Any], checks: Checks, hold: str = "") -> None:
         """Add a test. It is skipped if it has no checks, or for the reason `hold`."""
-        comments = self.take()
         self.tests += 1
+        comments = self.take()
         if len(self._written) == MAX_TESTS:
             instead = f"A suite has at most {MAX_TESTS:,}: split the file"
-            self.lose(part, LeftOutError(f"every test after the first {MAX_TESTS:,}", instead), 0)
+            self.leave_out(part, f"every test after the first {MAX_TESTS:,}", instead)
             return
         expect = checks.expect()
         reason = hold or ("" if expect else "kindlm has no equivalent of its checks")
@@ -175,10 +175,10 @@ class ImportedSuite:
         written |= {key: value for key, value in test.items() if key != "name"}
         self._written.append(written | ({"skip": True} if reason else {}) | {"expect": expect})
 
-    def lose(self, part: Part, error: LeftOutError, tests: int = 1) -> None:
-        """Note why tests cannot be imported."""
-        self.tests += tests
-        self.leave_out(part, error)
+    def lose(self, part: Part, what: str, error: LeftOutError) -> None:
+        """Note why a test cannot be imported."""
+        self.tests += 1
+        self.leave_out(part, f"{what} with {error.what}", error.instead)
         self.take()
 
     def leave_out(self, part: Part, what: str | LeftOutError, instead: str = "") -> None:

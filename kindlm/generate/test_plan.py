@@ -133,15 +133,6 @@ class Order:
     force: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Generated:
-    """The written files, and why other scenarios were left out. `profile` is a file, too."""
-
-    profile: Path
-    files: Mapping[Path, PlannedScenario]
-    left_out: Sequence[str]
-
-
 SCENARIO: Mapping[str, Any] = {
     "category": "its category",
     "title": "a few words",

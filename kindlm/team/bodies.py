@@ -267,8 +267,8 @@ def _projects(export: Export, log: EventLog) -> dict[str, frozenset[str | None]]
     """
     streams = [name for (name,) in export.log.execute("SELECT name FROM streams")]
     found: dict[str, set[str | None]] = {name: set() for name in streams}
-    noted: list[tuple[str, str]] = []
-    derived: list[tuple[str, str]] = []
+    others: list[tuple[str, str, set[None]]] = []
+    """Runs whose projects count for a stream. A source run that is nowhere adds no project."""
     try:
         for name, version, project, run, source in export.log.execute(_PROJECTS):
             if project is not None:
@@ -276,24 +276,17 @@ def _projects(export: Export, log: EventLog) -> dict[str, frozenset[str | None]]
             elif name.startswith("run/") and version == 1:
                 found[name].add(None)
             if name.startswith("journal/") and (run is not None or project is None):
-                noted.append((name, f"run/{run}"))
+                others.append((name, str(run), set()))
             if source is not None:
-                derived.append((name, f"run/{source}"))
+                others.append((name, str(source), {None}))
     except sqlite3.OperationalError as error:
         raise LineError(1, f"comes before data that SQLite cannot read ({error})") from None
-    with closing(log.reader()) as reader:
-
-        def recorded(run: str) -> set[str | None]:
-            return recorded_projects(reader, run.removeprefix("run/"))
-
+    with closing(log.reader()) as db:
         for name in streams:
             if name.startswith("run/") and (name in export.begins or not found[name]):
-                found[name] |= recorded(name)
-        for name, run in noted:
-            found[name] |= found[run] if run in found else recorded(run)
-        for name, source in derived:
-            # A source run that is nowhere adds no project.
-            found[name] |= (found.get(source) or recorded(source)) - {None}
+                found[name] |= recorded_projects(db, name[4:])
+        for name, run, without in others:
+            found[name] |= (found.get(f"run/{run}") or recorded_projects(db, run)) - without
     return {name: frozenset(projects) for name, projects in found.items()}
 
 

@@ -265,11 +265,9 @@ def _cookie_name(request: Request) -> str:
 
 
 def _cookie(request: Request) -> str:
-    for part in request.headers.get("cookie", "").split(";"):
-        name, _, value = part.strip().partition("=")
-        if name == _cookie_name(request):
-            return str(value)
-    return ""
+    parts = request.headers.get("cookie", "").split(";")
+    values = dict(part.strip().partition("=")[::2] for part in parts)
+    return str(values.get(_cookie_name(request), ""))
 
 
 def _set_cookie(answer: Response, request: Request, value: str, max_age: int) -> None:

@@ -196,11 +196,10 @@ def _report(
 
     With `by_url`, only the URL of the agent is known.
     """
-    generated = script.generated
     with open_recorded(request.database, run) as view:
         if view is None:
             return 1
-        if generated is None:
+        if not script.files:
             show(
                 KindlmError(ErrorCode[execution.error_code], execution.error or "", execution.hint)
                 for test in view.tests()
@@ -212,17 +211,12 @@ def _report(
             command = options.command(f"kindlm show {run} 1 --verbose")
             note(f"Requests and answers: {command}")
             return 1
-        about = {
-            path: f"{scenario.category}: {one_line(scenario.title)}"
-            for path, scenario in generated.files.items()
-        }
-        about[generated.profile] = "what kindlm understood of the agent"
-        for path, what in about.items():
+        for path, about in script.files.items():
             shown = one_line(str((options.seen_from or Path()) / path))
-            sys.stdout.write(f"{shown}  {what}\n")
-        for line in generated.left_out:
+            sys.stdout.write(f"{shown}  {one_line(about)}\n")
+        for line in script.left_out:
             note(f"Left out: {line}")
-        missing = options.count - len(generated.files)
+        missing = options.count + 1 - len(script.files)
         if missing > 0:
             note(f"The plan held {count(missing, 'test')} fewer than requested.")
         cost = "; what it cost is not known"

@@ -68,7 +68,7 @@ class _Reader:
         try:
             section = {role: fill(text) for role, text in prompt_section(messages).items()}
         except LeftOutError as error:
-            self.suite.lose(part, LeftOutError(f"a row with {error.what}", error.instead))
+            self.suite.lose(part, "a row", error)
             return
         checks = Checks()
         for kind, equivalent, place, given in graders:

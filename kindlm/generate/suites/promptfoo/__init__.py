@@ -103,7 +103,7 @@ class _Reader:
                 try:
                     self._add(self._case(part, default))
                 except LeftOutError as error:
-                    self._lose(part, error)
+                    self._suite.lose(part, "a test", error)
         head = self._targets.sections()
         if not self._targets.found:
             head |= {Comment("Set the address of your agent here, or `models`."): None}
@@ -132,9 +132,6 @@ class _Reader:
         values = {**base.variables, **part.entries("vars")}
         every = [*base.asserts, *asserts]
         return _Case(part, values, every, asserts or base.own, {**base.settings, **own})
-
-    def _lose(self, part: Part, error: LeftOutError) -> None:
-        self._suite.lose(part, LeftOutError(f"a test with {error.what}", error.instead))
 
     def _tests_in(self, part: Part) -> Iterator[Part]:
         """Yield the entry, or the tests in the files that it refers to."""
@@ -187,7 +184,7 @@ class _Reader:
             try:
                 self._add_one(case, name, Variables(variables), hold)
             except LeftOutError as error:
-                self._lose(case.part, error)
+                self._suite.lose(case.part, "a test", error)
 
     def _add_one(self, case: _Case, name: str, variables: Variables, hold: str) -> None:
         checks = Checks()
