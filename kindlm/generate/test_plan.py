@@ -281,7 +281,7 @@ def _python_text(scenario: PlannedScenario, name: str, agent: str | None) -> str
     if agent is not None:
         options.append(f"agent={_python_literal(agent)}")
     lines = [
-        *_docstring(f"{scenario.category}: {scenario.title}", "", _ORIGIN),
+        *_docstring(f"{scenario.category}: {scenario.title}", "", f"\n\n{_ORIGIN}"),
         "",
         "from kindlm import Persona, Trial, scenario",
         "",
@@ -297,21 +297,16 @@ def _python_text(scenario: PlannedScenario, name: str, agent: str | None) -> str
     return "\n".join(lines) + "\n"
 
 
-def _docstring(text: str, indent: str, more: str | None = None) -> list[str]:
+def _docstring(text: str, indent: str, more: str = "") -> list[str]:
     """Return the lines of a docstring that begins with a text of one line.
 
     Quotes could end it, and backslashes escape: both are replaced.
     """
     harmless = text.replace('"', "'").replace("\\", "/")
-    lines = textwrap.wrap(harmless, WIDTH - len(indent) - len('"""""".'))
-    if lines[-1][-1] not in ".!?":
-        lines[-1] += "."
-    lines[0] = f'"""{lines[0]}'
-    if more is not None:
-        lines += ["", more]
-    if len(lines) == 1:
-        return [f'{indent}{lines[0]}"""']
-    return [f"{indent}{line}".rstrip() for line in [*lines, '"""']]
+    harmless += "" if harmless[-1] in ".!?" else "."
+    body = textwrap.fill(harmless, WIDTH - len(indent) - len('""""""')) + more
+    end = "\n" if "\n" in body else ""
+    return textwrap.indent(f'"""{body}{end}"""', indent).split("\n")
 
 
 def _turn_lines(turn: PlannedTurn, reply: str) -> Iterator[str]:

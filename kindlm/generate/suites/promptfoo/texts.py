@@ -19,7 +19,9 @@ from kindlm.generate.suites import Files, LeftOutError, Part, excerpt_of, read_p
 from kindlm.values import filled
 
 _OPENING = re.compile(r"\{[{%#]")
-_CLOSING = {"{{": "}}", "{%": "%}", "{#": "#}"}
+_TAG = re.compile(
+    r"\{\{(?P<inside>.*?)\}\}|\{%.*?%\}|(?P<comment>\{#.*?#\})|(?P<unclosed>\{[{%#])", re.DOTALL
+)
 _NAME = re.compile(r"-?\s*([A-Za-z_]\w*(?:\.\w+)*)\s*-?", re.ASCII)
 _FILE = re.compile(r"[\w./*-]+\.(?:txt|md|j2|json|jsonl|ya?ml|csv|[cm]?[jt]s|py|sh|rb)", re.ASCII)
 _ELSEWHERE = re.compile(r"(?:exec|langfuse|portkey|helicone|package)[:/]")
@@ -32,26 +34,21 @@ def replace_names(text: str, replacement: Callable[[str], str]) -> str:
     Raises:
         LeftOutError: it has a filter, a block or another expression.
     """
-    parts: list[str] = []
-    at = 0
-    for opening in _OPENING.finditer(text):
-        if opening.start() < at:
-            continue
-        end = text.find(_CLOSING[opening[0]], opening.end())
-        if end < 0:
-            what = f"{excerpt_of(text[opening.start() :])}, which is never closed"
-            raise LeftOutError(what, f"Add the {_CLOSING[opening[0]]}")
-        parts.append(text[at : opening.start()])
-        at = end + 2
-        name = _NAME.fullmatch(text[opening.end() : end])
-        if opening[0] == "{{" and name is not None:
-            parts.append(replacement(name[1]))
-        elif opening[0] != "{#":
+
+    def replaced(tag: re.Match[str]) -> str:
+        if tag["unclosed"]:
+            raise LeftOutError(f"{excerpt_of(text[tag.start() :])}, which is never closed")
+        if tag["comment"]:
+            return ""
+        name = _NAME.fullmatch(tag["inside"] or "")
+        if name is None:
             raise LeftOutError(
-                f"the template {excerpt_of(text[opening.start() : at])}",
+                f"the template {excerpt_of(tag[0])}",
                 "kindlm fills in plain names, as {{name}}: put the result into a variable",
             )
-    return "".join([*parts, text[at:]])
+        return replacement(name[1])
+
+    return _TAG.sub(replaced, text)
 
 
 def text_of(value: Any) -> str:
