@@ -13,12 +13,13 @@ import asyncio
 import json
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import field
 from functools import partial
-from itertools import islice
-from typing import Any, TypeAlias
+from itertools import count, islice
+from operator import attrgetter
+from typing import Any, NamedTuple, TypeAlias
 from uuid import uuid4
 
 from kindlm.dataclass import dataclass, replace
@@ -72,12 +73,8 @@ class SimulatedAnswer:
     problems: _Problems = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Chosen:
-    """The answer to a call, and the name of the rule that chose it.
-
-    Only `responses` of a suite are templates; a default and a recorded answer are given unchanged.
-    """
+class _Chosen(NamedTuple):
+    """The answer to a call, and the rule that chose it; only `responses` are templates."""
 
     answer: ToolAnswer
     rule: str
@@ -133,11 +130,9 @@ class SimulatedTools:
         if call.malformed is not None:
             message = f"The arguments of {call.name!r} were not a JSON object."
             return _unmatched(call, "malformed arguments", message)
-        problems: _Problems = ()
-        if tool.parameters is not None:
-            problems = await self._checked(
-                ToolProblemKind.ARGUMENTS, tool, tool.parameters, call.arguments
-            )
+        problems = await self._checked(
+            ToolProblemKind.ARGUMENTS, tool, tool.parameters, call.arguments
+        )
         chosen = self._choose(tool, call.arguments)
         if chosen is None and tool.server is not None and self._call_server is not None:
             result = await self._call_server(tool.server, call)
@@ -153,23 +148,31 @@ class SimulatedTools:
             message = f"{call.name!r} cannot answer: there is no {missing}."
             return _unmatched(call, chosen.rule, message, problems, delay_s)
         if answer.fault is not None:
-            response = _fault_object(call.name, answer.fault)
-            text = response if answer.fault is Fault.MALFORMED else None
             # The record must show that the answer is broken on purpose.
             rule = f"{chosen.rule}, fault: {answer.fault.value}"
-            return SimulatedAnswer(response, rule, delay_s, text, problems)
+            if answer.fault is Fault.MALFORMED:
+                return SimulatedAnswer(_MALFORMED, rule, delay_s, _MALFORMED, problems)
+            failed = "failed with an internal error"
+            failed = "timed out" if answer.fault is Fault.TIMEOUT else failed
+            response = {"error": f"The tool {shown(call.name)} {failed}.", "tool": call.name}
+            return SimulatedAnswer(response, rule, delay_s, problems=problems)
         # A server's `outputSchema` does not describe failures.
         is_error = isinstance(response, dict) and response.keys() == {"error"}
-        is_failure = chosen.rule == _OF_SERVER and is_error
-        if tool.result_schema is not None and not is_failure:
+        if not (chosen.rule == _OF_SERVER and is_error):
             wrong = await self._checked(ToolProblemKind.RESULT, tool, tool.result_schema, response)
             problems = (*problems, *wrong)
         return SimulatedAnswer(response, chosen.rule, delay_s, problems=problems)
 
     async def _checked(
-        self, kind: ToolProblemKind, tool: SimulatedTool, schema: Mapping[str, Any], value: Any
+        self,
+        kind: ToolProblemKind,
+        tool: SimulatedTool,
+        schema: Mapping[str, Any] | None,
+        value: Any,
     ) -> _Problems:
-        """Return how the arguments or the result of a call break the tool's schema."""
+        """Return how the arguments or the result of a call break the tool's schema, if any."""
+        if schema is None:
+            return ()
         find = partial(_problems, kind, tool, schema, value)
         return await self._aside(find) if _is_slow(schema, value) else find()
 
@@ -185,8 +188,8 @@ class SimulatedTools:
             turn = self._turn((tool.name, index), len(answer.sequence))
             one = answer.sequence[turn]
             # The keys beside `sequence` apply to each answer in it.
-            one = ToolAnswer(
-                then=one.then,
+            one = replace(
+                one,
                 set_state={**answer.set_state, **one.set_state},
                 fault=one.fault or answer.fault,
                 delay_ms=one.delay_ms or answer.delay_ms,
@@ -260,14 +263,6 @@ def _unmatched(
     unmatched = ToolProblem(ToolProblemKind.UNMATCHED, message)
     response = {"error": message, "tool": bounded(call.name)}
     return SimulatedAnswer(response, rule, delay_s, problems=(*problems, unmatched))
-
-
-def _fault_object(tool: str, fault: Fault) -> Any:
-    """Return the tool result with a fault: an error object, or a text that is not JSON."""
-    if fault is Fault.MALFORMED:
-        return _MALFORMED
-    failed = "timed out" if fault is Fault.TIMEOUT else "failed with an internal error"
-    return {"error": f"The tool {shown(tool)} {failed}.", "tool": tool}
 
 
 _PART = re.compile(r"\.([\w-]+)|\[([0-9]+)\]")
@@ -358,27 +353,17 @@ class Tools:
         """Return the result of a tool call, and how many seconds it should take."""
         index = max(self._next, self._first + len(self._simulated) + own)
         self._next = index + 1
-        self._record(
-            ToolCalled(
-                index=index,
-                call=self._call,
-                name=call.name,
-                call_id=call.id,
-                arguments=call.written,
-            )
+        called = ToolCalled(
+            index=index, call=self._call, name=call.name, call_id=call.id, arguments=call.written
         )
+        self._record(called)
         answer = await self.simulator.answer(call)
-        response = storable_json(answer.response)
-        self._record(
-            ToolSimulated(
-                index=index,
-                call_id=call.id,
-                rule=answer.rule,
-                response=response,
-                problems=answer.problems,
-            )
+        response, rule, problems = storable_json(answer.response), answer.rule, answer.problems
+        simulated = ToolSimulated(
+            index=index, call_id=call.id, rule=rule, response=response, problems=problems
         )
-        self._simulated[index] = use = ToolUse(call, response, answer.rule, answer.problems)
+        self._record(simulated)
+        self._simulated[index] = use = ToolUse(call, response, rule, problems)
         text = as_text(response) if answer.text is None else answer.text
         return AnsweredCall(use, text), answer.delay_s
 
@@ -390,23 +375,19 @@ class Tools:
         """
         simulated = {use.call.id for use in self._simulated.values()}
         storable = [replace(use, call=use.call.storable()) for use in reported]
-        own = iter([use for use in storable if use.call.id not in simulated])
-        placed = list(self._placed(own))
+        own = [
+            replace(use, response=storable_json(use.response))
+            for use in storable
+            if use.call.id not in simulated
+        ]
+        free = (index for index in count(self._first) if index not in self._simulated)
+        placed = [
+            *(AgentToolUse(index=i, use=use, simulated=True) for i, use in self._simulated.items()),
+            *(AgentToolUse(index=i, use=use) for i, use in zip(free, own, strict=False)),
+        ]
+        placed.sort(key=attrgetter("index"))
         self._next = placed[-1].index + 1 if placed else self._next
         return placed
-
-    def _placed(self, own: Iterator[ToolUse]) -> Iterator[AgentToolUse]:
-        index = self._first
-        left = dict(self._simulated)
-        while True:
-            if index in left:
-                yield AgentToolUse(index=index, use=left.pop(index), simulated=True)
-            elif (use := next(own, None)) is not None:
-                use = replace(use, response=storable_json(use.response))
-                yield AgentToolUse(index=index, use=use)
-            elif not left:
-                return
-            index += 1
 
 
 class ToolServerFailed(Raised):
