@@ -81,8 +81,8 @@ Submission = Sequence[Append]
 
 
 @dataclass(slots=True)
-class _Stream:
-    """The state of a stream within the open transaction."""
+class StreamState:
+    """The state of a stream within the open transaction; `id` is 0 until it has an event."""
 
     id: int
     name: str
@@ -100,7 +100,7 @@ class Appender:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._streams: dict[str, _Stream] = {}
+        self._streams: dict[str, StreamState] = {}
         self._types: dict[str, int] = {}
         self._refs: dict[bytes, str] = {}
         self._data_version = -1
@@ -138,36 +138,46 @@ class Appender:
         refs = self._store_texts(accepted)
         position = last_position(self._connection)
         rows: list[tuple[object, ...]] = []
-        touched: dict[str, _Stream] = {}
+        touched: dict[str, StreamState] = {}
         for append in accepted:
-            stream = touched[append.stream] = self._stream(append.stream)
-            if not stream.id:
-                stream.id = self._new_stream_id()
+            stream = touched[append.stream] = self.stream(append.stream)
             self._chain(append, stream, position + len(rows), refs, rows)
-        self._insert(rows, touched)
+        if rows:
+            insert_rows(self._connection, INSERT_EVENTS, rows)
+        for stream in touched.values():
+            self.save(stream)
         self.ends = {
             name: Head(stream.version, hash_text(stream.head), stream.sealed)
             for name, stream in touched.items()
         }
         return outcomes
 
-    def _stream(self, name: str) -> _Stream:
+    def stream(self, name: str) -> StreamState:
+        """Return the state of a stream, which `save` writes."""
         known = self._streams.get(name)
         if known is None:
             row = self._connection.execute(
                 "SELECT id, version, head, sealed FROM streams WHERE name = ?", (name,)
             ).fetchone()
-            known = (
-                _Stream(0, name, 0, GENESIS, False, False)
-                if row is None
-                else _Stream(row[0], name, row[1], row[2], bool(row[3]), True)
-            )
+            known = StreamState(0, name, 0, GENESIS, sealed=False, stored=False)
+            if row is not None:
+                known = StreamState(row[0], name, row[1], row[2], bool(row[3]), stored=True)
             self._streams[name] = known
         return known
 
-    def _new_type(self, name: str) -> int:
+    def number(self, stream: StreamState) -> int:
+        """Return the id of a stream; a new one gets the next."""
+        if not stream.id:
+            stored = self._connection.execute("SELECT max(id) FROM streams").fetchone()[0] or 0
+            known = (each.id for each in self._streams.values())
+            stream.id = int(max(stored, *known)) + 1
+        return stream.id
+
+    def type_id(self, name: str) -> int:
+        """Return the id of an event type."""
         types = self._types
-        types.update(self._connection.execute("SELECT name, id FROM event_types"))
+        if name not in types:
+            types.update(self._connection.execute("SELECT name, id FROM event_types"))
         if name not in types:
             cursor = self._connection.execute("INSERT INTO event_types (name) VALUES (?)", (name,))
             assert cursor.lastrowid is not None
@@ -201,7 +211,7 @@ class Appender:
         heads = [gap.stream for gap in gaps if isinstance(gap, HeadOf)]
         for name in (append.stream, *heads):
             if name not in ends:
-                stream = self._stream(name)
+                stream = self.stream(name)
                 ends[name] = stream.version, stream.sealed
         version, sealed = ends[append.stream]
         for name in heads:
@@ -245,21 +255,21 @@ class Appender:
     def _chain(
         self,
         append: Append,
-        stream: _Stream,
+        stream: StreamState,
         position: int,
         refs: dict[str, str],
         rows: list[tuple[object, ...]],
     ) -> None:
         """Chain events to their stream; add their rows, after `position`, to `rows`."""
         last = append.events[-1] if append.seal else None
-        types = self._types
+        types, number = self._types, self.number(stream)
         for event in append.events:
             data = event.parts[0]
             for gap, part in zip(event.gaps, event.parts[1:], strict=True):
                 if isinstance(gap, Text):
                     data = f'{data}{{"$ref":"{refs[gap.body]}"}}{part}'
                 else:
-                    data = f'{data}"{hash_text(self._stream(gap.stream).head)}"{part}'
+                    data = f'{data}"{hash_text(self.stream(gap.stream).head)}"{part}'
             position += 1
             stream.version += 1
             stream.sealed = event is last
@@ -269,29 +279,17 @@ class Appender:
                 subject=event.subject, seal=stream.sealed,
             )  # fmt: skip
             rows.append((
-                position, event.raw_id, stream.id, stream.version,
-                types.get(event.type) or self._new_type(event.type), event.schema, event.at,
+                position, event.raw_id, number, stream.version,
+                types.get(event.type) or self.type_id(event.type), event.schema, event.at,
                 event.subject, data, stream.head,
             ))  # fmt: skip
 
-    def _new_stream_id(self) -> int:
-        stored = self._connection.execute("SELECT max(id) FROM streams").fetchone()[0] or 0
-        return int(max(stored, *(stream.id for stream in self._streams.values()))) + 1
-
-    def _insert(self, rows: list[tuple[object, ...]], touched: dict[str, _Stream]) -> None:
-        if not rows:
-            return
-        insert_rows(self._connection, INSERT_EVENTS, rows)
-        # After the events: the triggers refuse an event of a stream that is sealed.
-        for name, stream in touched.items():
-            if stream.stored:
-                self._connection.execute(
-                    "UPDATE streams SET version = ?, head = ?, sealed = ? WHERE id = ?",
-                    (stream.version, stream.head, stream.sealed, stream.id),
-                )
-            else:
-                self._connection.execute(
-                    "INSERT INTO streams (id, name, version, head, sealed) VALUES (?, ?, ?, ?, ?)",
-                    (stream.id, name, stream.version, stream.head, stream.sealed),
-                )
-                stream.stored = True
+    def save(self, stream: StreamState) -> None:
+        """Write the state of a stream, after its events: triggers refuse those after its seal."""
+        self._connection.execute(
+            "UPDATE streams SET version = ?, head = ?, sealed = ? WHERE id = ? AND name = ?"
+            if stream.stored
+            else "INSERT INTO streams (version, head, sealed, id, name) VALUES (?, ?, ?, ?, ?)",
+            (stream.version, stream.head, stream.sealed, stream.id, stream.name),
+        )
+        stream.stored = True

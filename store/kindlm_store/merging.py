@@ -16,6 +16,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from hashlib import sha256
 from itertools import zip_longest
 from pathlib import Path
@@ -53,6 +54,7 @@ Note = Callable[[Mapping[str, int]], Append]
 """Makes an append about the streams with new events, given by name with their last version."""
 
 _ANOTHER_END = "it does not end where its record states"
+_NOT_AS_STORED = "its record is not in the stored form"
 
 _PIECE = 500
 _UUID_BYTES = 16
@@ -281,42 +283,39 @@ class Merge:
         Raises:
             RefusedError: The stream cannot be merged.
         """
+        name, begin = stream.name, self._begin(stream.name)
+        refused = partial(RefusedError, str(name))
         try:
-            require_name("stream", stream.name)
-            sound = type(stream.version) is int and stream.version > 0
-            sound = sound and type(stream.head) is bytes
+            require_name("stream", name)
         except ValueError:
-            sound = False
-        if not sound:
-            raise RefusedError(str(stream.name), "unsound", "its record is not in the stored form")
-        number, version, sealed = self.connection.execute(
-            "SELECT id, version, sealed FROM streams WHERE name = ?", (stream.name,)
-        ).fetchone() or (None, 0, 0)
-        part, self._at = Taken(known=min(version, stream.version)), None
-        begin = self._begin(stream.name)
+            raise refused("unsound", _NOT_AS_STORED) from None
+        if (type(stream.version), type(stream.head)) != (int, bytes) or stream.version < 1:
+            raise refused("unsound", _NOT_AS_STORED)
         if not 0 <= begin.version <= stream.version:
-            raise RefusedError(stream.name, "unsound", "it begins after its end")
-        if version < begin.version:
+            raise refused("unsound", "it begins after its end")
+        here = Appender(self.connection).stream(name)
+        if here.version < begin.version:
             reason = f"its events up to number {begin.version:,} are not in this history"
-            raise RefusedError(stream.name, "behind", reason)
-        if begin.version and begin.hash != hash_at(self.connection, stream.name, begin.version):
-            reason = f"it diverged: event {begin.version:,} is different here"
-            raise RefusedError(stream.name, "apart", reason)
-        if part.known < stream.version:
-            if is_held(self.source_path, stream.name):
-                raise RefusedError(stream.name, "going on", "a process is still writing it")
+            raise refused("behind", reason)
+        if begin.version and begin.hash != hash_at(self.connection, name, begin.version):
+            raise refused("apart", f"it diverged: event {begin.version:,} is different here")
+        part, self._at = Taken(known=min(here.version, stream.version)), None
+        is_longer = part.known < stream.version
+        if is_longer:
+            if is_held(self.source_path, name):
+                raise refused("going on", "a process is still writing it")
             try:
-                locks.enter_context(StreamLock(self.log.path, stream.name))
+                locks.enter_context(StreamLock(self.log.path, name))
             except LockHeldError as error:
-                raise RefusedError(stream.name, "going on", str(error)) from None
+                raise refused("going on", str(error)) from None
         try:
-            self._compare(stream, begin, part, is_sealed=bool(sealed and part.known == version))
-            if part.known < stream.version:
-                self._append(stream, number, part)
+            self._compare(stream, begin, part, is_sealed=here.sealed and part.known == here.version)
+            if is_longer:
+                self._append(stream, part)
         except _TextError as error:
-            raise RefusedError(stream.name, "unsound", str(error), ref=error.ref) from None
+            raise refused("unsound", str(error), ref=error.ref) from None
         except (ValueError, LookupError, TypeError, sqlite3.IntegrityError) as error:
-            raise RefusedError(stream.name, "unsound", str(error), self._at) from None
+            raise refused("unsound", str(error), self._at) from None
         return part
 
     def _begin(self, stream: str) -> Begin:
@@ -353,51 +352,35 @@ class Merge:
         if part.known == stream.version and stream.sealed != is_sealed:
             raise ValueError("only one of the logs has the stream sealed")
 
-    def _append(self, stream: _Stream, number: int | None, part: Taken) -> None:
+    def _append(self, stream: _Stream, part: Taken) -> None:
         """Append the missing events, with their texts, piece by piece.
 
         Raises:
             ValueError: An event or a text is invalid.
             sqlite3.IntegrityError: An event is recorded in another stream.
         """
-        is_new = number is None
-        if is_new:
-            number = 1 + (self._first_value("SELECT max(id) FROM streams") or 0)
-        version, head = part.known, GENESIS
-        if version:
-            head = hash_at(self.connection, stream.name, version) or GENESIS
-        position = last_position(self.connection)
-        while piece := self._events(stream.name, version, _PIECE):
+        appender = Appender(self.connection)
+        state = appender.stream(stream.name)
+        number, position = appender.number(state), last_position(self.connection)
+        while piece := self._events(stream.name, state.version, _PIECE):
             refs: dict[str, None] = {}
             rows = []
             for event in piece:
-                version, position = version + 1, position + 1
-                self._at = version
+                position += 1
+                self._at = state.version = version = state.version + 1
                 refs.update(dict.fromkeys(_refs_of_sound(event, version)))
-                head = event.hash_after(head, seal=stream.sealed and version == stream.version)
-                if head != event.raw_hash:
+                state.sealed = stream.sealed and version == stream.version
+                state.head = event.hash_after(state.head, seal=state.sealed)
+                if state.head != event.raw_hash:
                     raise ValueError(f"event {version:,} does not match its hash")
                 self._look_at(event._replace(position=position), part)
-                rows.append(
-                    (
-                        position,
-                        event.raw_id,
-                        number,
-                        version,
-                        self._type_number(event.type),
-                        *event[5:],
-                    )
-                )
+                type_id = appender.type_id(event.type)
+                rows.append((position, event.raw_id, number, version, type_id, *event[5:]))
             self._take_texts(list(refs), part)
             insert_rows(self.connection, INSERT_EVENTS, rows)
-        if (version, head) != (stream.version, stream.head):
+        if (state.version, state.head) != (stream.version, stream.head):
             raise ValueError(_ANOTHER_END)
-        self.connection.execute(
-            "INSERT INTO streams (version, head, sealed, id, name) VALUES (?, ?, ?, ?, ?)"
-            if is_new
-            else "UPDATE streams SET version = ?, head = ?, sealed = ? WHERE id = ? AND name = ?",
-            (version, head, stream.sealed, number, stream.name),
-        )
+        appender.save(state)
 
     def _look_at(self, event: RecordedEvent, part: Taken) -> None:
         """Check a new event, note its claims, and apply its erasure."""
@@ -458,13 +441,6 @@ class Merge:
             " AND hash = ? ORDER BY version DESC LIMIT 1"
         )
         return self._first_value(query, stream, stored) is not None
-
-    def _type_number(self, name: str) -> int:
-        number = self._first_value("SELECT id FROM event_types WHERE name = ?", name)
-        if number is None:
-            insert = "INSERT INTO event_types (name) VALUES (?)"
-            number = self.connection.execute(insert, (name,)).lastrowid
-        return int(number)
 
     def _count_new_withheld(self) -> int:
         query = "SELECT count(*) FROM contents WHERE rowid > ? AND salt = ?"
