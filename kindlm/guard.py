@@ -58,13 +58,6 @@ class _Memory(ctypes.Structure):
         *((name, ctypes.c_uint64) for name in ("announced", "beats", "code", "limit_ms")),
         *((name, ctypes.c_char * _TEXT_BYTES) for name in ("run", "running", "how")),
     )
-    announced: int
-    beats: int
-    code: int
-    limit_ms: int
-    run: bytes
-    running: bytes
-    how: bytes
 
 
 def _encoded(text: str) -> bytes:
@@ -160,7 +153,7 @@ class Guard:
         """
         if self._memory is None:
             return True
-        is_new = self._counted < self._memory.announced
+        is_new: bool = self._counted < self._memory.announced
         self._counted += is_new
         return is_new
 
@@ -221,22 +214,19 @@ class Guard:
 
         In the main thread, signal handlers that the code sets are removed at its end.
         """
-        if self._memory is None or threading.current_thread() is not threading.main_thread():
-            try:
-                yield
-            finally:
-                self.stay_single()
-            return
+        is_main = threading.current_thread() is threading.main_thread()
+        signals = _SIGNALS if is_main and self._memory is not None else ()
         if not self._calling:
             # Of overlapping calls, only the first one finds kindlm's own handlers.
             self._handlers = {number: signal.getsignal(number) for number in _SIGNALS}
-        self._calling += 1
+        self._calling += bool(signals)
         try:
             yield
         finally:
-            self._calling -= 1
+            self._calling -= bool(signals)
             self.stay_single()
-            for number, handler in self._handlers.items():
+            for number in signals:
+                handler = self._handlers[number]
                 if handler is not None and signal.getsignal(number) is not handler:
                     signal.signal(number, handler)
 
@@ -267,10 +257,8 @@ class Guard:
         its time, and cannot be cancelled.
         """
         running = list(self.user_code.values())
-        names = [name[:200] for name, _ in running[:_SHOWN_NAMES]]
-        if (more := len(running) - _SHOWN_NAMES) > 0:
-            names.append(f"{more} more")
-        memory.running = _encoded(", ".join(names))
+        names = ", ".join(name[:200] for name, _ in running[:_SHOWN_NAMES])
+        memory.running = _encoded(names + (", …" if len(running) > _SHOWN_NAMES else ""))
         limit_s = min((timeout for _, timeout in running), default=_IDLE_S)
         memory.limit_ms = int(limit_s * 1000)
 
