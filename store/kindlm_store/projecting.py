@@ -274,16 +274,9 @@ class Projector:
 
     def fold_outdated(self, path: Path) -> None:
         """Fold projections that are missing in the file, or have an older version there."""
-        if not self._outdated():
-            return
-        with setup_lock(path):
-            outdated = self._outdated()
-            with immediate(self._connection):
-                is_empty = last_position(self._connection) == 0
-                for projection in outdated if is_empty else ():
-                    self._replace(projection, 0, None, is_folded=False)
-            if not is_empty:
-                self._refold(outdated, lambda _done, _last: None)
+        if self._outdated():
+            with setup_lock(path):
+                self._refold(self._outdated(), lambda _done, _last: None)
 
     def rebuild(self, path: Path, progress: Progress) -> None:
         """Fold all projections again, from the first event.
@@ -441,10 +434,8 @@ class Projector:
             db.execute("PRAGMA temp_store = MEMORY")
             self._create_batch()
 
-    def _replace(
-        self, projection: Projection, checkpoint: int, error: str | None, *, is_folded: bool = True
-    ) -> None:
-        """Replace the tables and views of a projection, by the temporary tables or empty ones.
+    def _replace(self, projection: Projection, checkpoint: int, error: str | None) -> None:
+        """Replace the tables and views of a projection by the temporary tables.
 
         If the projection failed (`error`), it keeps tables of the same version, if it has them.
         """
@@ -466,20 +457,13 @@ class Projector:
             db.execute(f"DROP TABLE IF EXISTS main.{quoted(table)}")
         for table, sql in projection.tables.items():
             db.execute(sql.replace("CREATE TABLE ", "CREATE TABLE main.", 1))
-            if is_folded:
-                db.execute(f"INSERT INTO main.{table} SELECT * FROM temp.{table}")  # noqa: S608
-                db.execute(f"DROP TABLE temp.{table}")
+            db.execute(f"INSERT INTO main.{table} SELECT * FROM temp.{table}")  # noqa: S608
+            db.execute(f"DROP TABLE temp.{table}")
         for sql in (*projection.indexes.values(), *projection.create_views().values()):
             db.execute(sql)
+        made = (json.dumps([*projection.tables]), json.dumps([*projection.views]))
         db.execute(
             "INSERT OR REPLACE INTO projections (name, version, checkpoint, error, tables, views)"
             " VALUES (?, ?, ?, ?, ?, ?)",
-            (
-                projection.name,
-                projection.version,
-                checkpoint,
-                error,
-                json.dumps(list(projection.tables)),
-                json.dumps(list(projection.views)),
-            ),
+            (projection.name, projection.version, checkpoint, error, *made),
         )
