@@ -243,13 +243,10 @@ class _Attempt:
             tools=() if held else self._case.tools,
             source=held.source if held else None,
         )
-        error = self._record(started, lambda _: _started(self._execution, self._number))
+        self._conversation.record(started)
         try:
-            if error is None:
-                error = await self._converse_and_check()
-                error = error and in_words_of(self._suite.front_end, error)
-            else:
-                self.calls.release_turn()
+            error = await self._converse_and_check()
+            error = error and in_words_of(self._suite.front_end, error)
         except asyncio.CancelledError:
             if self.calls.permit.takes_back():
                 return None
@@ -260,9 +257,7 @@ class _Attempt:
         undone = list(map(attrgetter("outcome"), self._undone))
         status = Status.ERRORED if error else execution_status(undone)
         retried = status in (Status.FAILED, Status.ERRORED) and may_rerun()
-        unfit = self._record(self._finished_event(status, error, retried=retried), _errored)
-        if unfit is not None:
-            status, error, retried = Status.ERRORED, unfit, False
+        self._recorder.record(self._finished_event(status, error, retried=retried))
         return Finished(
             self._execution,
             status,
@@ -272,20 +267,6 @@ class _Attempt:
             self.calls.spent_usd,
             retried,
         )
-
-    def _record(
-        self,
-        event: ExecutionStarted | ExecutionFinished,
-        bare: Callable[[KindlmError], ExecutionStarted | ExecutionFinished],
-    ) -> KindlmError | None:
-        """Record an event; if the store refuses it, record the `bare` one and return the error."""
-        try:
-            self._conversation.record(event)
-        except ValueError as refused:
-            error = _crashed(refused)
-            self._recorder.record(bare(error))
-            return error
-        return None
 
     async def _converse_and_check(self) -> KindlmError | None:
         """Do the work within its time; return the error that makes the execution errored."""

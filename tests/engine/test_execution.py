@@ -7,21 +7,18 @@ import json
 from contextlib import closing
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from evaluated import demand
 
 from kindlm.engine.calls import MAX_RESENDS, fingerprint
 from kindlm.errors import ErrorCode
-from kindlm.events.codec import Payload, new_event
 from kindlm.outcome import NOTHING_CHECKED, Status
 from kindlm.providers import openai_provider
 from kindlm.providers.client import WireClient
 from kindlm.providers.provider_failures import Endpoint, HttpAnswer
 from kindlm.suite import ModelTarget, Prompt
 from kindlm.transcript import FinishReason, Role, ToolCall
-from kindlm_store import NewEvent
 
 
 def test_an_answer_that_meets_its_expectations_passes(bench, make):
@@ -242,41 +239,6 @@ def test_a_record_that_cannot_be_read_marks_its_execution_alone(bench, make, mon
     assert "TypeError" in bench.text(ended["1.1"]["error"])
     assert "no such row" in bench.text(ended["1.1"]["trace"])
     assert len(bench.events("execution.started")) == 2
-
-
-def refuse_one(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    """Let the store refuse the first event of a kind."""
-    refused = []
-
-    def refuse_once(payload: Payload, **rest: Any) -> NewEvent:
-        if not refused and payload.type == kind:
-            refused.append(kind)
-            raise ValueError("$.a is nested deeper than 128 levels")
-        return new_event(payload, **rest)
-
-    monkeypatch.setattr("kindlm.recording.recorder.new_event", refuse_once)
-
-
-@pytest.mark.parametrize("kind", ["execution.started", "execution.finished"])
-def test_an_event_that_the_store_refuses_marks_the_execution(bench, make, monkeypatch, kind):
-    refuse_one(monkeypatch, kind)
-    bench.queue(make.reply("Hello"))
-    suite = make.suite(make.case("one"), make.case("two"), concurrency=1)
-    asyncio.run(bench.run([suite]))
-    assert [each.status for each in bench.finished] == [Status.ERRORED, Status.PASSED]
-    first, _ = bench.events("execution.finished")
-    assert first.data["status"] == "errored"
-    assert first.data["error_code"] == "UNKNOWN_ERROR"
-    assert "nested deeper than 128 levels" in (bench.text(first.data["error"]) or "")
-    assert len(bench.events("execution.started")) == 2
-
-
-def test_an_execution_whose_end_the_store_refuses_is_not_run_again(bench, make, monkeypatch):
-    refuse_one(monkeypatch, "execution.finished")
-    bench.queue(make.reply(""), make.reply("Hello"))
-    asyncio.run(bench.run([make.suite(reruns=1)]))
-    assert [each.status for each in bench.finished] == [Status.ERRORED]
-    assert [end.data.get("retried") for end in bench.events("execution.finished")] == [None]
 
 
 def test_arguments_that_are_no_json_are_recorded_as_written(bench, make):
