@@ -281,25 +281,22 @@ class _Lane:
 
 
 def _lanes(plan: Plan, done: Collection[str], pace_of: Callable[[Callee], Pace]) -> Iterator[_Lane]:
-    callees: list[Callee | None] = []
-    lanes: dict[tuple[int, str, bool], int] = {}
+    # All repeats of a test have the same callee, as have most tests on a target.
+    paces: dict[tuple[int, str, bool], Pace | None] = {}
     for suite in plan.suites:
-        # All repeats of a test have the same callee, as have most tests on a target.
         for planned in suite.cases:
-            for target in planned.targets if planned.selected else ():
+            for target in planned.targets:
                 key = (suite.ordinal, target, planned.case.command is None)
-                if key not in lanes:
+                if key not in paces:
                     called = callee(suite.suite, planned.case, target)
-                    if called not in callees:
-                        callees.append(called)
-                    lanes[key] = callees.index(called)
+                    paces[key] = None if called is None else pace_of(called)
 
-    def waiting(lane: int) -> Iterator[Execution]:
+    def waiting(pace: Pace | None) -> Iterator[Execution]:
         for each in plan:
             key = (each.suite.ordinal, each.target, each.case.command is None)
-            if lanes[key] == lane and each.id not in done:
+            if paces[key] is pace and each.id not in done:
                 yield each
 
-    for lane, called in enumerate(callees):
-        left = waiting(lane)
-        yield _Lane(None if called is None else pace_of(called), next(left, None), left)
+    for pace in dict.fromkeys(paces.values()):
+        left = waiting(pace)
+        yield _Lane(pace, next(left, None), left)
