@@ -233,10 +233,7 @@ def name_of(suite: Suite, case: Case, target: str) -> QualifiedName:
 def undealt(plan: Plan) -> Plan:
     """Return a plan with no test selected, as before its tests are distributed."""
     return numbered(
-        replace(
-            suite,
-            cases=tuple(replace(case, targets=()) for case in suite.cases),
-        )
+        replace(suite, cases=tuple(replace(case, targets=()) for case in suite.cases))
         for suite in plan.suites
     )
 

@@ -428,8 +428,7 @@ def sum_of(calls: Sequence[tuple[Usage, Cost]]) -> tuple[Usage, Cost]:
     outputs = list(map(attrgetter("output_tokens"), usages))
     usd, sources = zip(*map(attrgetter("usd", "source"), costs), strict=True)
     tokens = Usage(
-        None if None in inputs else sum(inputs),
-        None if None in outputs else sum(outputs),
+        None if None in inputs else sum(inputs), None if None in outputs else sum(outputs)
     )
     if None in usd:
         return tokens, Cost()

@@ -253,11 +253,7 @@ def _no_response(tool: SimulatedTool) -> str:
 
 
 def _unmatched(
-    call: ToolCall,
-    rule: str,
-    message: str,
-    problems: _Problems = (),
-    delay_s: float = 0.0,
+    call: ToolCall, rule: str, message: str, problems: _Problems = (), delay_s: float = 0.0
 ) -> SimulatedAnswer:
     """Return the answer to a call that matches no answer: an error object, and a problem."""
     unmatched = ToolProblem(ToolProblemKind.UNMATCHED, message)

@@ -367,12 +367,7 @@ class AgentTalk(_LiveTalk):
         cost = self._cost(reported_usd, model, usage, seen_cost, reports_tokens=reports_tokens)
         answer = AgentReplied(
             **self.calls.answer_facts(
-                number,
-                reply,
-                cost,
-                self.name,
-                counted_usd=self.desk.spent_usd,
-                paid_before=before,
+                number, reply, cost, self.name, counted_usd=self.desk.spent_usd, paid_before=before
             ),
             tool_calls=self.tools.place(reply.tool_uses),
             reported=storable_json(dict(reply.reported)),

@@ -306,8 +306,7 @@ class ProviderRequested(Payload):
     ] = None
     messages: Sequence[Message] = ()
     path: Annotated[
-        str | None,
-        Meaning("for a call by an agent: the provider and the path of the request"),
+        str | None, Meaning("for a call by an agent: the provider and the path of the request")
     ] = None
     body: Annotated[
         Authored | None, Meaning("for a call by an agent: the request as JSON, without `items`")
@@ -446,8 +445,7 @@ class AgentReplied(CallAnswered):
         ),
     ] = None
     unseen: Annotated[
-        Authored | None,
-        Meaning("why tool calls may be missing although kindlm observes the agent"),
+        Authored | None, Meaning("why tool calls may be missing although kindlm observes the agent")
     ] = None
     models_of: Annotated[
         str | None,

@@ -276,8 +276,7 @@ class ContentsPurged(Payload):
     type: ClassVar[str] = "contents.purged"
     texts: Annotated[int, Meaning("number of erased texts")]
     refs: Annotated[
-        Sequence[str] | None,
-        Meaning("their references; null in events of earlier versions"),
+        Sequence[str] | None, Meaning("their references; null in events of earlier versions")
     ] = None
     runs: Annotated[Sequence[str], Meaning("only texts of these runs; if absent, of all runs")] = ()
     matching: Annotated[bool, Meaning("only texts that matched a pattern")] = False

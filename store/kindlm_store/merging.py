@@ -22,14 +22,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from kindlm_store.append import (
-    INSERT_EVENTS,
-    INSERT_TEXTS,
-    WITHHELD,
-    Appender,
-    insert_rows,
-    ref_of,
-)
+from kindlm_store.append import INSERT_EVENTS, INSERT_TEXTS, WITHHELD, Appender, insert_rows, ref_of
 from kindlm_store.canonical import GENESIS, stored_hash
 from kindlm_store.database import immediate, snapshot, translated
 from kindlm_store.erasing import Erasures, empty_rows, erased_by_log, give_back, refs_in
@@ -37,13 +30,7 @@ from kindlm_store.locks import StreamLock, is_held
 from kindlm_store.log import EventLog
 from kindlm_store.new_event import Append, NewEvent, Text, is_timestamp, require_name, scrub
 from kindlm_store.projecting import Projector, read_states
-from kindlm_store.reading import (
-    RecordedEvent,
-    events_after,
-    hash_at,
-    last_position,
-    stored_texts,
-)
+from kindlm_store.reading import RecordedEvent, events_after, hash_at, last_position, stored_texts
 from kindlm_store.store_errors import LockHeldError, StoreError
 from kindlm_store.verification import Claims
 

@@ -225,11 +225,7 @@ class Projector:
     A rebuild runs the same statements on temporary tables of the same names.
     """
 
-    def __init__(
-        self,
-        connection: sqlite3.Connection,
-        projections: Sequence[Projection],
-    ) -> None:
+    def __init__(self, connection: sqlite3.Connection, projections: Sequence[Projection]) -> None:
         self._connection = connection
         self.projections = tuple(projections)
         self._columns = {name: sql for p in projections for name, sql in p.columns.items()}
