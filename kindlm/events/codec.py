@@ -51,16 +51,12 @@ class Payload:
 
 
 class EventError(ValueError):
-    """The data of an event is invalid; `path` leads to the wrong value."""
+    """The data of an event is invalid; `path` has the keys that lead to the wrong value."""
 
     def __init__(self, problem: str, *path: str) -> None:
         super().__init__(problem)
         self.problem = problem
         self.path = path
-
-    def at(self, place: str) -> EventError:
-        """Return the error with a path that begins one level higher."""
-        return EventError(self.problem, place, *self.path)
 
 
 class StoredField(NamedTuple):
@@ -135,7 +131,7 @@ def _read(kind: type, data: Any, text_of: TextOf) -> Any:
             try:
                 found[field.name] = field.decode(data[key], text_of)
             except EventError as error:
-                raise error.at(key) from None
+                raise EventError(error.problem, key, *error.path) from None
         elif field.is_required:
             raise EventError("Field required", key)
     return _call(**found) if kind is ToolCall else kind(**found)
@@ -209,16 +205,9 @@ def _without_marks(hint: Any) -> tuple[Any, tuple[Any, ...]]:
 
 def _codec(hint: Any, marks: tuple[Any, ...] = ()) -> tuple[Callable[[Any], Any] | None, _Decode]:
     """Return the encoder and decoder for values of a type; encoder None: they are stored as is."""
-    if Form.TEXT in marks:
-        return Text, _text
-    if Form.NOTE in marks:
-        return Text, _note
-    if Form.JSON in marks:
-        return (lambda value: Text(_dumps(value))), _json_text
-    if Form.FLAG in marks:
-        return (lambda value: value is not None), _PLAIN[bool]
-    if Form.NAME in marks:
-        return bounded, _PLAIN[str]
+    for mark in marks:
+        if mark in _FORMS:
+            return _FORMS[mark]
     if Form.FLAT in marks:
         return _stored, partial(_read, hint)
     origin, arguments = get_origin(hint), get_args(hint)
@@ -227,8 +216,8 @@ def _codec(hint: Any, marks: tuple[Any, ...] = ()) -> tuple[Callable[[Any], Any]
         return _codec(arguments[0])
     if origin is Sequence or origin is tuple:
         item_encode, item_decode = _codec(*_without_marks(arguments[0]))
-        encode_all = None if item_encode is None else partial(_each, item_encode)
-        return encode_all, partial(_items, item_decode)
+        encode_all = None if item_encode is None else partial(_encode_each, item_encode)
+        return encode_all, partial(_decode_each, item_decode)
     if origin is Mapping:
         return None, partial(_members, _codec(arguments[1])[1])
     if is_dataclass(hint) and isinstance(hint, type):
@@ -236,10 +225,6 @@ def _codec(hint: Any, marks: tuple[Any, ...] = ()) -> tuple[Callable[[Any], Any]
     if origin is Literal or issubclass(hint, StrEnum):
         return None, partial(_one_of, {str(each): each for each in arguments or hint})
     return (float if hint is float else None), _PLAIN[hint]
-
-
-def _each(encode: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-    return list(map(encode, items))
 
 
 def _text(value: Any, text_of: TextOf) -> str:
@@ -274,34 +259,36 @@ _PLAIN: Mapping[type, _Decode] = {
 }
 
 
+_FORMS: Mapping[Any, tuple[Callable[[Any], Any], _Decode]] = {
+    Form.TEXT: (Text, _text),
+    Form.NOTE: (Text, _note),
+    Form.JSON: (lambda value: Text(_dumps(value)), _json_text),
+    Form.FLAG: (lambda value: value is not None, _PLAIN[bool]),
+    Form.NAME: (bounded, _PLAIN[str]),
+}
+"""How values of these forms are encoded and decoded."""
+
+
 def _one_of(members: Mapping[str, Any], value: Any, _: TextOf) -> Any:
     if not isinstance(value, str) or value not in members:
         raise EventError(f"Input should be {' or '.join(map(repr, members))}")
     return members[value]
 
 
-def _items(decode: _Decode, value: Any, text_of: TextOf) -> tuple[Any, ...]:
+def _encode_each(encode: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+    return list(map(encode, items))
+
+
+def _decode_each(decode: _Decode, value: Any, text_of: TextOf) -> tuple[Any, ...]:
     if not isinstance(value, list):
         raise EventError("Input should be a valid list")
-    found = []
-    for index, item in enumerate(value):
-        try:
-            found.append(decode(item, text_of))
-        except EventError as error:
-            raise error.at(str(index)) from None
-    return tuple(found)
+    return tuple([decode(item, text_of) for item in value])
 
 
 def _members(decode: _Decode, value: Any, text_of: TextOf) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise EventError("Input should be an object")
-    found = {}
-    for name, member in value.items():
-        try:
-            found[name] = decode(member, text_of)
-        except EventError as error:
-            raise error.at(name) from None
-    return found
+    return {name: decode(member, text_of) for name, member in value.items()}
 
 
 def strings_in(value: Any, key: str = "") -> Iterator[tuple[str, str]]:

@@ -250,15 +250,15 @@ WHOLE = {"suite": 0, "test": "t", "target": "m", "repeat": 1, "attempt": 1, "mes
         ({"attempt": True}, ("attempt",), "Input should be a valid integer"),
         ({"other": 1}, ("other",), "Extra inputs are not permitted"),
         ({"messages": {}}, ("messages",), "Input should be a valid list"),
-        ({"messages": [{"role": "user"}]}, ("messages", "0", "text"), "Field required"),
+        ({"messages": [{"role": "user"}]}, ("messages", "text"), "Field required"),
         (
             {"messages": [{"role": "user", "text": "Hi"}]},
-            ("messages", "0", "text"),
+            ("messages", "text"),
             "Input should be a reference to a text",
         ),
         (
             {"messages": [{"role": "robot", "text": {"$ref": "r"}}]},
-            ("messages", "0", "role"),
+            ("messages", "role"),
             "Input should be 'system' or 'user' or 'assistant' or 'tool'",
         ),
     ],
