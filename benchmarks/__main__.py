@@ -13,12 +13,30 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from benchmarks.figures import FULL, SMALL, Benchmark, Figure, Sizes
-from benchmarks.machine import load, versions
-from benchmarks.registry import BENCHMARKS
-from benchmarks.table import Report, insert, render
+from benchmarks.comparison import comparison
+from benchmarks.diff import diff
+from benchmarks.figures import FULL, SMALL, Figure, Sizes
+from benchmarks.fleet import fleet
+from benchmarks.gateway import gateway
+from benchmarks.history import history
+from benchmarks.recorder import recorder
+from benchmarks.scenarios import scenarios
+from benchmarks.server import server
+from benchmarks.startup import startup
+from benchmarks.store import store
+from benchmarks.suites import efficiency, overhead, scale, storage
+from benchmarks.table import Report, insert, load, render, versions
 
 _PAGE = Path(__file__).parents[1] / "docs" / "contributing" / "performance.md"
+
+BENCHMARKS = {
+    measure.__name__: measure
+    for measure in (
+        overhead, efficiency, scale, scenarios, startup, storage, recorder, store, history, diff,
+        server, gateway, fleet, comparison,
+    )
+}  # fmt: skip
+"""In the order of the table; docs/contributing/performance.md explains them."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -26,9 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
     if options.write_docs and options.names:
         sys.exit("--write-docs writes the whole table: leave the names out")
-    chosen = [b for b in BENCHMARKS if not options.names or b.name in options.names]
     before = load()
-    figures = _measured(chosen, SMALL if options.small else FULL)
+    figures = _measured(options.names or BENCHMARKS, SMALL if options.small else FULL)
     report = Report(figures, versions(), before, load(), options.small)
     table = render(report)
     print(table)
@@ -42,20 +59,20 @@ def _parser() -> argparse.ArgumentParser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    names = [benchmark.name for benchmark in BENCHMARKS]
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of: {', '.join(names)}")
+    names = f"one of: {', '.join(BENCHMARKS)}"
+    parser.add_argument("names", nargs="*", metavar="NAME", help=names)
     parser.add_argument("--small", action="store_true", help="small sizes, few runs")
     parser.add_argument("--write-docs", action="store_true", help="put the table into the docs")
     parser.add_argument("--page", type=Path, default=_PAGE, help=argparse.SUPPRESS)
     return parser
 
 
-def _measured(chosen: Iterable[Benchmark], sizes: Sizes) -> list[tuple[str, Figure]]:
+def _measured(names: Iterable[str], sizes: Sizes) -> list[tuple[str, Figure]]:
     figures = []
-    for benchmark in chosen:
-        for figure in benchmark.measure(sizes):
-            print(f"{benchmark.name}: {figure.name}: {figure.shown}", file=sys.stderr, flush=True)
-            figures.append((benchmark.name, figure))
+    for name in names:
+        for figure in BENCHMARKS[name](sizes):
+            print(f"{name}: {figure.name}: {figure.shown}", file=sys.stderr, flush=True)
+            figures.append((name, figure))
     return figures
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -70,14 +70,6 @@ class Figure:
         if len(self.values) == 1:
             return ""
         return f"{shown(min(self.values), self.unit)} – {shown(max(self.values), self.unit)}"
-
-
-@dataclass(frozen=True, slots=True)
-class Benchmark:
-    """A benchmark; `measure` yields each figure when it is known."""
-
-    name: str
-    measure: Callable[[Sizes], Iterator[Figure]]
 
 
 def shown(value: float, unit: str) -> str:

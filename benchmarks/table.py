@@ -1,15 +1,20 @@
-"""The table of all figures, printed and inserted into docs/contributing/performance.md."""
+"""The table of all figures and of the machine, for docs/contributing/performance.md."""
 
 from __future__ import annotations
 
+import os
+import platform
+import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from benchmarks.figures import Figure
 
 _BEGIN = "<!-- figures: written by python -m benchmarks --write-docs -->"
 _END = "<!-- end of the figures -->"
+_PACKAGES = ("kindlm", "openai", "anthropic", "pydantic-evals")
 _HEADER = ("benchmark", "figure", "median", "range", "runs", "target")
 
 
@@ -64,3 +69,23 @@ def _notes(report: Report) -> Iterable[str]:
     )
     if report.small:
         yield "**Small sizes, to see that everything works: these figures say nothing.**"
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what is installed, and the kind of the machine."""
+    found = {"Python": platform.python_version(), "SQLite": sqlite3.sqlite_version}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found | {"system": f"{platform.system()} {platform.machine()}", "CPUs": str(_cpus())}
+
+
+def load() -> float:
+    """Return the load average over the last minute, 0 on an idle machine."""
+    return os.getloadavg()[0]
+
+
+def _cpus() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
