@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import sqlite3
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from kindlm.cli.history import named_run
 from kindlm.cli.history_errors import disk_full
 from kindlm.cli.journal import author, open_journal
 from kindlm.cli.options import DATABASE, flag, option, parse_erased_before
-from kindlm.errors import ErrorCode, KindlmError, broken, misuse
+from kindlm.errors import ErrorCode, KindlmError, broken
 from kindlm.events.codec import strings_in
 from kindlm.events.execution_events import RAW_BODY
 from kindlm.history.runs import held_lock
@@ -65,17 +66,17 @@ def purge_command(
         refuse("--run and --older-than cannot be combined.", hint)
     if not run and older_than is None and matching is None:
         refuse("The command does not say what to erase.", hint)
-    matches = None if matching is None else _matcher(matching)
     with open_journal(db) as (log, reader):
         runs = _runs(reader, run or [], older_than)
         try:
+            matches = None if matching is None else _matcher(matching)
             if runs is None:
                 found = find_erasable(log, matches=matches, evidence=RAW_BODY)
             else:
                 streams = streams_to_purge(reader, runs)
                 found = find_erasable(log, streams.chosen, matches, streams.forgotten, RAW_BODY)
             if matches is not None:
-                _warn_of_names(names_that_match(reader, runs, matches))
+                _warn_of_names(reader, runs, matches)
             size = log.path.stat().st_size
             # A purge of texts that other runs share is recorded: it applies once those are purged.
             is_later = found.shared and runs and matches is None and with_news(reader, runs)
@@ -96,7 +97,10 @@ def purge_command(
             finally:
                 remove_copies(log.path)
         except PatternError as error:
-            fail([_unusable(matching or "", error)])
+            refuse(
+                f"--matching {matching!r} cannot be used: {error}.",
+                "Nothing was erased. Write another regular expression.",
+            )
         except LockHeldError as error:
             fail([_going_on(str(error))])
         except OpenError as error:
@@ -126,11 +130,7 @@ def _ask(question: str) -> bool:
 def _matcher(pattern: str) -> Callable[[str], bool]:
     """Return a function that tests texts; end the command if the pattern matches every text."""
     matches = matcher(pattern)
-    try:
-        matches_all = matches("")
-    except PatternError as error:
-        fail([_unusable(pattern, error)])
-    if matches_all:
+    if matches(""):
         what = f"{pattern!r} matches the empty text, so it" if pattern else "is empty: it"
         refuse(
             f"--matching {what} would erase every text.",
@@ -177,12 +177,25 @@ def _warn_of_baselines(db: sqlite3.Connection, runs: Collection[str]) -> None:
         )
 
 
-def _warn_of_names(found: Mapping[tuple[str, str], Mapping[str, int]]) -> None:
-    """Warn about matching names, labels and warnings in events, which cannot be erased."""
+def _warn_of_names(
+    db: sqlite3.Connection, runs: Sequence[str] | None, matches: Callable[[str], bool]
+) -> None:
+    """Warn about matching names, labels and warnings in events of some runs, None for all.
+
+    They are part of the hash chain, and cannot be erased.
+    """
+    chosen, matches = None if runs is None else {*runs}, lru_cache(_CACHED_NAMES)(matches)
+    found = defaultdict[tuple[str, str], Counter[str]](Counter)
+    for stream, kind, text in db.execute(_EVENTS):
+        data = json.loads(text)
+        run = stream.removeprefix("run/") if stream.startswith("run/") else data.get("run")
+        if chosen is None or run in chosen:
+            for key in {key for key, name in strings_in(data) if matches(name)}:
+                found[kind, key][stream] += 1
     if not found:
         return
     places = [
-        f"`{key}` of {count(sum(streams.values()), f'event {kind}', f'events {kind}')}"
+        f"`{key}` of {count(streams.total(), f'event {kind}', f'events {kind}')}"
         f" in {first_of((stream.replace('/', ' ', 1) for stream in streams), _NAMED)}"
         for (kind, key), streams in found.items()
     ]
@@ -198,40 +211,5 @@ def _shared(found: Erasable) -> str:
     return f"; {found.shared:,} more stay until the other runs that refer to them are purged"
 
 
-def _unusable(pattern: str, error: PatternError) -> KindlmError:
-    return misuse(
-        f"--matching {pattern!r} cannot be used: {error}.",
-        "Nothing was erased. Write another regular expression.",
-    )
-
-
 def _going_on(reason: str) -> KindlmError:
     return broken(f"Nothing was erased: {reason}.", "Wait until it has ended, then purge again.")
-
-
-def names_that_match(
-    db: sqlite3.Connection, runs: Collection[str] | None, matches: Callable[[str], bool]
-) -> dict[tuple[str, str], dict[str, int]]:
-    """Return where strings in events match. These are part of the hash chain, and stay.
-
-    Args:
-        db: A read-only connection.
-        runs: Only events of these runs, and journal events about them; None for all.
-        matches: Tests a string.
-
-    Returns:
-        The number of events by type and key, such as `assertion.evaluated` and `label`, and by
-        stream.
-    """
-    chosen = None if runs is None else {*runs}
-    matches = lru_cache(_CACHED_NAMES)(matches)
-    found: dict[tuple[str, str], dict[str, int]] = {}
-    for stream, kind, text in db.execute(_EVENTS):
-        data = json.loads(text)
-        run = stream.removeprefix("run/") if stream.startswith("run/") else data.get("run")
-        if chosen is not None and run not in chosen:
-            continue
-        for key in {key for key, name in strings_in(data) if matches(name)}:
-            streams = found.setdefault((kind, key), {})
-            streams[stream] = streams.get(stream, 0) + 1
-    return found
