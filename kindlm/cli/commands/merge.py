@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import NamedTuple
 
 import typer
 
@@ -54,45 +53,40 @@ def merge_command(
                 fail([broken(f"Nothing of {file} can be read: it {error.reason}.", RESTORE)])
             sources[file] = opened.enter_context(closing(reader))
         with open_log(project.database) as log:
-            merged = [_take(log, file, reader) for file, reader in sources.items()]
-    if any(one.taken.erased or one.taken.filled for one in merged):
+            merged = [(file, *_take(log, file, reader)) for file, reader in sources.items()]
+    if any(taken.erased or taken.filled for _, taken, _ in merged):
         remove_copies(project.database)
-    for one in merged:
-        file, taken = one.file, one.taken
+    for file, taken, lost in merged:
         besides = merged_besides(taken.known, taken.filled, taken.erased)
         note(f"{file}: {count(taken.added, 'event')} merged{besides}.")
         warn_of_withheld(taken.withheld, file)
         for refusal in taken.refused:
-            problem = _explained(one, refusal)
+            problem = _explained(file, refusal, is_damaged=lost is not None)
             if refusal.kind == "going on":
                 warn(problem.message, problem.hint)
             else:
                 refused.append(problem)
-        refused += _lost(one)
+        what = None
+        if lost:
+            what = f"{count(lost, 'event')} of it can be read, but not of which run they are"
+        elif lost is not None and not (taken.added or taken.known or taken.refused):
+            what = "Nothing that was recorded in it can be read"
+        if what is not None:
+            what = f"{what}: the history is damaged there."
+            refused.append(broken(what, _BACKUP, SourceLocation(str(file))))
     if refused:
         show(refused)
         raise typer.Exit(1)
     note(f"See them with: kindlm runs{db_option(db)}")
 
 
-class _Merged(NamedTuple):
-    """The outcome of merging a history.
+def _take(log: EventLog, file: Path, reader: sqlite3.Connection) -> tuple[Taken, int | None]:
+    """Merge a history, or the readable part of a damaged one.
 
-    Attributes:
-        file: The history.
-        taken: What was merged.
-        is_damaged: Whether only its readable part was merged.
-        lost: The number of readable events whose run or journal is unknown.
+    Returns:
+        What was merged, and of a damaged history, the number of readable events whose run or
+        journal is unknown.
     """
-
-    file: Path
-    taken: Taken
-    is_damaged: bool = False
-    lost: int = 0
-
-
-def _take(log: EventLog, file: Path, reader: sqlite3.Connection) -> _Merged:
-    """Merge a history, or the readable part of a damaged one."""
 
     def taken_of(source: sqlite3.Connection) -> Taken:
         return merge_of(log, source, file).take()
@@ -105,44 +99,26 @@ def _take(log: EventLog, file: Path, reader: sqlite3.Connection) -> _Merged:
             raise
     else:
         if all(refusal.kind != "unsound" for refusal in first.refused) or not is_damaged(reader):
-            return _Merged(file, first)
+            return first, None
     warn(f"{file} is damaged: it is read row by row.")
     with closing(salvage(reader)) as copy:
         taken = taken_of(copy)
         taken.known -= first.added
         taken.streams.update(first.streams)
-        return _Merged(file, taken, is_damaged=True, lost=copy.execute(_LOST).fetchone()[0])
+        return taken, copy.execute(_LOST).fetchone()[0]
 
 
-def _explained(merged: _Merged, refusal: RefusedError) -> KindlmError:
-    file = merged.file
+def _explained(file: Path, refusal: RefusedError, *, is_damaged: bool) -> KindlmError:
     name = refusal.stream.replace("/", " ", 1)
+    check = f"Check that history: kindlm history verify --db {file}"
     hints = {
         "going on": "Merge it again when it has ended.",
         "apart": "It was copied, and resumed in both histories. Both stay as they are; to look at"
         f" the other one: kindlm show {refusal.stream.removeprefix('run/')} --db {file}",
-        "unsound": "Everything else was merged. "
-        + (
-            _BACKUP
-            if merged.is_damaged
-            else f"Check that history: kindlm history verify --db {file}"
-        ),
+        "unsound": f"Everything else was merged. {_BACKUP if is_damaged else check}",
     }
     return broken(
         f"Nothing of {name} was merged: {refusal.reason}.",
         hints[refusal.kind],
         where=SourceLocation(str(file)),
     )
-
-
-def _lost(merged: _Merged) -> list[KindlmError]:
-    """Return the error that events of a damaged history are lost, if some are."""
-    taken = merged.taken
-    if merged.lost:
-        what = f"{count(merged.lost, 'event')} of it can be read, but not of which run they are"
-    elif merged.is_damaged and not (taken.added or taken.known or taken.refused):
-        what = "Nothing that was recorded in it can be read"
-    else:
-        return []
-    where = SourceLocation(str(merged.file))
-    return [broken(f"{what}: the history is damaged there.", _BACKUP, where)]
