@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from kindlm.cli.console import fail, note, or_fail, refuse, warn
 from kindlm.cli.erased_copies import remove_copies
@@ -49,27 +49,16 @@ def import_command(
     A recovery file is an export, too. It is safe to repeat.
     """
     project = project_here(db)
-    imported = _import_file(file, project, suite)
-    for warning in imported.warnings:
-        warn(warning)
-    taken = imported.taken
+    taken, runs = _import_file(file, project, suite)
     besides = merged_besides(taken.known, taken.filled)
     note(f"{count(taken.added, 'event')} imported{besides}.")
     warn_of_withheld(taken.withheld, file)
-    for run in imported.runs:
+    for run in runs:
         note(f"See it with: kindlm show {run}{db_option(db)}")
 
 
-class _Imported(NamedTuple):
-    """What was taken from a file, with its runs, and warnings about what could not be taken."""
-
-    taken: Taken
-    runs: Sequence[str]
-    warnings: Sequence[str] = ()
-
-
-def _import_file(file: Path, project: Project, suite: str | None) -> _Imported:
-    """Import a file of events or foreign results into the history, all of it or nothing.
+def _import_file(file: Path, project: Project, suite: str | None) -> tuple[Taken, list[str]]:
+    """Import a file of events or foreign results, all of it or nothing; return also its runs.
 
     The history is created if needed. `suite` is the suite of results without one. The command ends
     if the file cannot be imported.
@@ -88,7 +77,9 @@ def _import_file(file: Path, project: Project, suite: str | None) -> _Imported:
         results = or_fail(read)
         with open_log(project.database, project_secrets(project.root)) as log:
             run, added, known = import_results(log, results, project.root, suite)
-        return _Imported(Taken({f"run/{run}": added}, known), [run], results.results.warnings)
+        for warning in results.results.warnings:
+            warn(warning)
+        return Taken({f"run/{run}": added}, known), [run]
     except LineError as error:
         refuse(
             f"Line {error.line} of {file} {error}.",
@@ -114,7 +105,7 @@ def _regular(file: Path) -> Iterator[Path]:
         yield copy
 
 
-def _import_events(opened: BinaryIO, file: Path, database: Path) -> _Imported:
+def _import_events(opened: BinaryIO, file: Path, database: Path) -> tuple[Taken, list[str]]:
     """Import the events of a file. If the file is refused, no new history is created."""
     if not database.exists():
         with TemporaryDirectory(prefix="kindlm-") as folder:
@@ -134,7 +125,7 @@ def _is_export(opened: BinaryIO) -> bool:
     return isinstance(header, dict) and header.get("format") == FORMAT
 
 
-def _import_export(opened: BinaryIO, file: Path, database: Path) -> _Imported:
+def _import_export(opened: BinaryIO, file: Path, database: Path) -> tuple[Taken, list[str]]:
     with read_export(opened) as export, open_log(database) as log:
         try:
             taken = merge_of(log, export.log, file, begins=export.begins).take(together=True)
@@ -143,7 +134,7 @@ def _import_export(opened: BinaryIO, file: Path, database: Path) -> _Imported:
         runs = [run for (run,) in export.log.execute(_RUNS)]
     if taken.erased or taken.filled:
         remove_copies(database)
-    return _Imported(taken, runs)
+    return taken, runs
 
 
 def _refused(file: Path, error: RefusedError) -> KindlmError:
