@@ -6,12 +6,14 @@ Invalid requests get an error. Replies have all fields of the real API.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kindlm.dataclass import replace
-from kindlm.testing.node import Node
-from kindlm.testing.script import CallOut, Reply
+from kindlm.testing.http1 import HttpRequest
+from kindlm.testing.node import Node, ScriptError
+from kindlm.testing.script import CallOut, ModelSpec, Reply
 from kindlm.testing.scripted_talk import (
     Refusal,
     TalkRequest,
@@ -24,13 +26,6 @@ from kindlm.testing.scripted_talk import (
     usage_of,
     words_of,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from kindlm.testing.http1 import HttpRequest
-    from kindlm.testing.node import ScriptError
-    from kindlm.testing.script import ModelSpec
 
 _ERROR_TYPES = {
     400: "invalid_request_error",
@@ -130,33 +125,23 @@ def _invalid(error: ScriptError) -> Refusal:
 def _turns(messages: list[Node]) -> Turns:
     """Return the turns; the message after a tool call must have its result."""
     turns = Turns()
-    waiting: dict[str, tuple[str, Any]] = {}
     for message in messages:
         role = message.entry("role").choice("user", "assistant")
         content = message.entry("content")
         text = text_of(content)
         blocks = [] if isinstance(content.value, str) else content.items()
         for result in (each for each in blocks if each.value["type"] == "tool_result"):
-            use = waiting.pop(result.entry("tool_use_id").text(), None)
-            if use is None:
-                result.fail("unexpected `tool_use_id`, or a second result")
-            turns.add_call(*use, result.optional("content", text_of, ""))
-        if waiting:
-            message.fail(
-                "`tool_use` ids without `tool_result` blocks immediately after: "
-                f"{', '.join(waiting)}"
-            )
-        waiting = {
-            use.entry("id").text(): (use.entry("name").text(), use.entry("input").value)
-            for use in blocks
-            if use.value["type"] == "tool_use"
-        }
+            text_of_result = result.optional("content", text_of, "")
+            turns.add_result(result, result.entry("tool_use_id").text(), text_of_result)
+        turns.check()
+        for use in (each for each in blocks if each.value["type"] == "tool_use"):
+            name, arguments = use.entry("name").text(), use.entry("input").value
+            turns.add_call(use, use.entry("id").text(), name, arguments)
         if role == "assistant":
             turns.add_assistant()
         elif text:
             turns.add_user(text)
-    if waiting:
-        message.fail(f"`tool_use` ids without `tool_result` blocks: {', '.join(waiting)}")
+    turns.check()
     return turns
 
 

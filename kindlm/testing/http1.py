@@ -9,16 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import h11
 
 from kindlm.dataclass import dataclass
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_BODY_BYTES = 64 * 1024 * 1024

@@ -5,18 +5,15 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Self
+from pathlib import Path
+from typing import Any, Self
 
 from kindlm.testing.http1 import listening
 from kindlm.testing.node import Node, ScriptError
 from kindlm.testing.provider_routes import App, LoggedRequest
 from kindlm.testing.script import Script, fault_rules, load_script
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 
 def _require_loopback(host: str) -> str:

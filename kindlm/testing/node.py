@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 import regex
 
 from kindlm.dataclass import dataclass
 from kindlm.suggestions import hint_for
 from kindlm.yaml_document import read_document
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class ScriptError(Exception):

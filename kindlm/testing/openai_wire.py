@@ -11,11 +11,14 @@ import json
 import math
 import re
 import struct
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kindlm.strict_json import json_or_text
-from kindlm.testing.node import Node
+from kindlm.testing.http1 import HttpRequest
+from kindlm.testing.node import Node, ScriptError
+from kindlm.testing.script import ModelSpec, Reply
 from kindlm.testing.scripted_talk import (
     Refusal,
     TalkRequest,
@@ -27,13 +30,6 @@ from kindlm.testing.scripted_talk import (
     usage_of,
     words_of,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from kindlm.testing.http1 import HttpRequest
-    from kindlm.testing.node import ScriptError
-    from kindlm.testing.script import ModelSpec, Reply
 
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 _NOT_FOR_REASONING = (
@@ -175,39 +171,26 @@ def _messages(request: Node) -> tuple[str, Turns]:
     messages = request.entry("messages").items()
     if not messages:
         request.entry("messages").fail("expected at least one message")
-    system: list[str] = []
-    turns = Turns()
-    calls: dict[str, tuple[str, Any]] = {}
-    waiting: dict[str, Node] = {}
+    system, turns = list[str](), Turns()
     for message in messages:
         role = message.entry("role").choice(*_ROLES)
         text = message.optional("content", text_of, "")
         if role == "tool":
-            call_id = message.entry("tool_call_id").text()
-            if call_id not in calls:
-                message.fail("a message with role 'tool' must be a response to a preceding call")
-            waiting.pop(call_id, None)
-            turns.add_call(*calls[call_id], text)
+            turns.add_result(message, message.entry("tool_call_id").text(), text)
             continue
-        if waiting:
-            break
-        tool_calls = message.members("tool_calls")
-        calls = {call.entry("id").text(): _call(call.entry("function")) for call in tool_calls}
-        waiting = dict.fromkeys(calls, message)
+        turns.check()
+        for call in message.members("tool_calls"):
+            function, call_id = call.entry("function"), call.entry("id").text()
+            arguments = json_or_text(function.entry("arguments").text())
+            turns.add_call(message, call_id, function.entry("name").text(), arguments)
         if role == "assistant":
             turns.add_assistant()
         elif role == "user":
             turns.add_user(text)
         elif role != "function":
             system.append(text)
-    if waiting:
-        caller = next(iter(waiting.values()))
-        caller.fail(f"'tool_calls' must be followed by a tool message each: {', '.join(waiting)}")
+    turns.check()
     return "\n".join(system), turns
-
-
-def _call(function: Node) -> tuple[str, Any]:
-    return function.entry("name").text(), json_or_text(function.entry("arguments").text())
 
 
 def _write(conversation: TalkRequest, reply: Reply) -> tuple[bytes, ...]:

@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kindlm.dataclass import replace
 from kindlm.matching import ABSENT, equal, value_at
 from kindlm.strict_json import json_or_text
 from kindlm.testing.node import ScriptError
-from kindlm.testing.script import Reply
+from kindlm.testing.script import JudgeCheck, JudgeRule, Reply, Script, When
 from kindlm.testing.scripted_talk import GRADED_QUESTION, TalkRequest
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from kindlm.testing.script import JudgeCheck, JudgeRule, Script, When
 
 # `{{path}}`, or `{{path|default}}` for a path that may be absent. Values are inserted once and
 # never expanded again. A text that is one placeholder keeps the value's type.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from urllib.parse import quote
 
 from kindlm.dataclass import dataclass, replace
@@ -17,14 +18,15 @@ from kindlm.testing.node import Node, ScriptError
 from kindlm.testing.openai_wire import CHAT, embeddings
 from kindlm.testing.player import play
 from kindlm.testing.responses_wire import responses_wire
-from kindlm.testing.script import CallOut, Reply
-from kindlm.testing.scripted_talk import DRIFT_QUESTION, JUDGE_QUESTIONS, Refusal
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from kindlm.testing.script import Encoding, Fault, FaultRule, OddText, Script
-    from kindlm.testing.scripted_talk import Asks, TalkRequest, WireFormat
+from kindlm.testing.script import CallOut, Encoding, Fault, FaultRule, OddText, Reply, Script
+from kindlm.testing.scripted_talk import (
+    DRIFT_QUESTION,
+    JUDGE_QUESTIONS,
+    Asks,
+    Refusal,
+    TalkRequest,
+    WireFormat,
+)
 
 KeyState = Literal["missing", "accepted", "refused"]
 

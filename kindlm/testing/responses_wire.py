@@ -7,11 +7,13 @@ its items by id. Keys, headers and errors are those of Chat Completions.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kindlm.dataclass import replace
 from kindlm.strict_json import json_or_text
+from kindlm.testing.http1 import HttpRequest
 from kindlm.testing.node import Node
 from kindlm.testing.openai_wire import (
     CHAT,
@@ -21,6 +23,7 @@ from kindlm.testing.openai_wire import (
     refusal_of,
     refuse_unsupported,
 )
+from kindlm.testing.script import ModelSpec, Reply
 from kindlm.testing.scripted_talk import (
     TalkRequest,
     Turns,
@@ -31,12 +34,6 @@ from kindlm.testing.scripted_talk import (
     usage_of,
     words_of,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from kindlm.testing.http1 import HttpRequest
-    from kindlm.testing.script import ModelSpec, Reply
 
 _OF_CHAT = ("messages", "max_tokens", "max_completion_tokens", "response_format")
 _NOT_IGNORED = (*_OF_CHAT, "background", "conversation", "prompt")
@@ -172,19 +169,14 @@ def _structured(form: Node) -> str | None:
 def _turns(items: Node) -> tuple[str, Turns]:
     """Return the system text and the turns; each tool call needs a result after it."""
     system, turns = list[str](), Turns()
-    waiting = dict[str, tuple[str, Any]]()
     for item in items.items():
         kind = item.optional("type", Node.text, "message")
         if kind in ("function_call", "custom_tool_call"):
             arguments = item.entry("arguments" if kind == "function_call" else "input").text()
             call_id, name = item.entry("call_id").text(), item.entry("name").text()
-            waiting[call_id] = name, json_or_text(arguments)
-            turns.add_assistant()
+            turns.add_call(item, call_id, name, json_or_text(arguments))
         elif kind in ("function_call_output", "custom_tool_call_output"):
-            call_id = item.entry("call_id").text()
-            if call_id not in waiting:
-                item.fail(f"No tool call found for function call output with call_id {call_id}.")
-            turns.add_call(*waiting.pop(call_id), _text(item.entry("output")))
+            turns.add_result(item, item.entry("call_id").text(), _text(item.entry("output")))
         elif kind == "message":
             role = item.entry("role").choice("user", "assistant", "system", "developer")
             text = _text(item.entry("content"))
@@ -194,8 +186,7 @@ def _turns(items: Node) -> tuple[str, Turns]:
                 turns.add_assistant()
             else:
                 system.append(text)
-    if waiting:
-        items.fail(f"No tool output found for function call {next(iter(waiting))}.")
+    turns.check()
     return "\n".join(system), turns
 
 

@@ -10,11 +10,12 @@ script puts its rules before those of another script.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, field, fields
 from functools import partial
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import regex
 
@@ -22,9 +23,6 @@ from kindlm.dataclass import dataclass
 from kindlm.testing.http1 import Cut
 from kindlm.testing.node import Node, ScriptError, load_yaml
 from kindlm.testing.scripted_talk import Asks, Usage
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
 
 EchoPlace = Literal["error", "header", "url", "text", "toolArgument"]
 Encoding = Literal["plain", "base64", "percent"]

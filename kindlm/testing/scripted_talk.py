@@ -149,9 +149,14 @@ class WireFormat:
 
 
 class Turns(list[Turn]):
-    """The turns of a conversation, which are added message by message."""
+    """The turns of a conversation, which are added message by message.
 
-    _is_answered = True
+    A call waits for its result; raises `ScriptError` for a result without a call.
+    """
+
+    def __init__(self) -> None:
+        self._is_answered = True
+        self._waiting: dict[str, tuple[Node, str, Any]] = {}
 
     def add_user(self, text: str) -> None:
         """Add a user message; successive messages are one turn."""
@@ -165,11 +170,24 @@ class Turns(list[Turn]):
         """Take note of an assistant's message: the next user message starts a turn."""
         self._is_answered = True
 
-    def add_call(self, name: str, arguments: Any, result: str) -> None:
-        """Add an answered tool call."""
+    def add_call(self, call: Node, call_id: str, name: str, arguments: Any) -> None:
+        """Add a tool call of the assistant."""
+        self._waiting[call_id] = call, name, arguments
+        self._is_answered = True
+
+    def add_result(self, result: Node, call_id: str, text: str) -> None:
+        """Add the result of a call."""
+        if call_id not in self._waiting:
+            result.fail(f"no call with the id {call_id!r} waits for this tool result")
+        _, name, arguments = self._waiting.pop(call_id)
         if not self:
             self.append(Turn("", []))
-        self[-1].calls.append(ToolCall(name, arguments, json_or_text(result)))
+        self[-1].calls.append(ToolCall(name, arguments, json_or_text(text)))
+
+    def check(self) -> None:
+        """Refuse calls without a result."""
+        for call, _, _ in self._waiting.values():
+            call.fail(f"tool calls without a result right after them: {', '.join(self._waiting)}")
 
 
 def estimate_tokens(text: str) -> int:

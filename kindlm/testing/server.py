@@ -12,14 +12,12 @@ import os
 import signal
 import sys
 import threading
-from typing import TYPE_CHECKING, TextIO
+from collections.abc import Sequence
+from typing import TextIO
 
 from kindlm.testing.loopback import LoopbackServer
 from kindlm.testing.node import ScriptError
 from kindlm.testing.script import builtin_scripts
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
