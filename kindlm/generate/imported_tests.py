@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -181,10 +182,16 @@ class ImportedSuite:
         self.leave_out(part, f"{what} with {error.what}", error.instead)
         self.take()
 
-    def leave_out(self, part: Part, what: str | LeftOutError, instead: str = "") -> None:
+    @contextmanager
+    def noting(self, part: Part, before: str = "") -> Iterator[None]:
+        """Note what turns out to have no equivalent; `before` begins the note."""
+        try:
+            yield
+        except LeftOutError as error:
+            self.leave_out(part, f"{before}{error.what}", error.instead)
+
+    def leave_out(self, part: Part, what: str, instead: str = "") -> None:
         """Note that something is left out, and what the user can do instead."""
-        if isinstance(what, LeftOutError):
-            instead = what.instead
         after = f" {instead}" if instead else ""
         self.left_out.setdefault(f"{what}.{after}", {})[part.place] = None
         self.current[Comment(f"{part.place}: {what} is left out.{after}")] = None

@@ -75,13 +75,10 @@ class _Reader:
             if equivalent is None:
                 self.suite.leave_out(place, f"the grader `{kind}`", PYTHON)
                 continue
-            try:
+            with self.suite.noting(place):
                 equivalent.make(place, given, checks)
-            except LeftOutError as error:
-                self.suite.leave_out(place, error)
-                continue
-            if equivalent.different:
-                self.suite.differ(place, f"`{kind}`. {equivalent.different}")
+                if equivalent.different:
+                    self.suite.differ(place, f"`{kind}`. {equivalent.different}")
         variables = {{"user": "input"}.get(role, role): text for role, text in section.items()}
         prompt = "with-system" if "system" in section else "message"
         self.prompts[prompt] = {role: _PROMPT[role] for role in section}
@@ -165,10 +162,8 @@ def _read_registry(reader: _Reader) -> ImportedSuite:
     document = reader.document.entries()
     evals = {name: part for name, part in document.items() if part.text("class")}
     for name, part in evals.items():
-        try:
+        with reader.suite.noting(part, f"the eval {name}: "):
             _read_eval(reader, f"{name} " if len(evals) > 1 else "", part)
-        except LeftOutError as error:
-            reader.suite.leave_out(part, f"the eval {name}: {error.what}", error.instead)
     descriptions = filter(None, (part.text("description") for part in document.values()))
     return reader.finished(next(iter(evals)).partition(".")[0], next(descriptions, None), {})
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from kindlm.config.interpolation import names_in
@@ -139,7 +140,7 @@ class _Reader:
         if text is None:
             yield part
             return
-        try:
+        with self._suite.noting(part):
             for file in self._files.named(text.removeprefix("file://")):
                 if file.endswith(".csv"):
                     yield from rows_of(file, self._files.text(file), _TYPES)
@@ -148,8 +149,6 @@ class _Reader:
                 else:
                     instead = "Write them as YAML, JSON or CSV: kindlm runs no code"
                     self._suite.leave_out(part, f"the tests of {excerpt_of(file)}", instead)
-        except LeftOutError as error:
-            self._suite.leave_out(part, error)
 
     def _hold(self, case: _Case) -> str:
         """Return why a test has to be skipped because of its settings; an empty text if not."""
@@ -187,8 +186,13 @@ class _Reader:
                 self._suite.lose(case.part, "a test", error)
 
     def _add_one(self, case: _Case, name: str, variables: Variables, hold: str) -> None:
-        checks = Checks()
-        added = [part for part in case.asserts if self._assert(part, variables, case, checks)]
+        checks, added = Checks(), list[Part]()
+        for part in case.asserts:
+            with self._suite.noting(part):
+                grader = partial(self._grader, part, case)
+                if different := add_assertion(part, self._files, variables, grader, checks):
+                    self._suite.differ(part, f"`{part.text('type')}`. {different}")
+                added.append(part)
         if case.own and not any(each in added for each in case.own):
             hold = hold or "kindlm has no equivalent of its checks"
         threshold = case.settings.get("threshold")
@@ -222,18 +226,7 @@ class _Reader:
                 self._suite.differ(part, f"{{{{{name}}}}} has no value. It is empty")
         return {name: variables.text(name) for name in names}
 
-    def _assert(self, part: Part, variables: Variables, case: _Case, checks: Checks) -> bool:
-        """Add the equivalent of an assertion and return True, or note that there is none."""
-
-        def grader() -> str | None:
-            own = part.get("provider") or case.part.entries("options").get("provider")
-            return None if own is None else self._targets.grader(own)
-
-        try:
-            different = add_assertion(part, self._files, variables, grader, checks)
-        except LeftOutError as error:
-            self._suite.leave_out(part, error)
-            return False
-        if different:
-            self._suite.differ(part, f"`{part.text('type')}`. {different}")
-        return True
+    def _grader(self, part: Part, case: _Case) -> str | None:
+        """Return the id of the model that grades an assertion, None for the default judge."""
+        own = part.get("provider") or case.part.entries("options").get("provider")
+        return None if own is None else self._targets.grader(own)

@@ -60,19 +60,13 @@ class Targets:
 
     def add(self, part: Part) -> None:
         """Add a provider, or those in the file that it names; note those without an equivalent."""
-        try:
+        with self.suite.noting(part):
+            parts = [part]
             if isinstance(part.value, str) and part.value.endswith((".yaml", ".yml", ".json")):
                 parts = self.files.part(part.value.removeprefix("file://")).items()
-            else:
-                parts = [part]
-        except LeftOutError as error:
-            self.suite.leave_out(part, error)
-            return
-        for each in parts:
-            try:
-                self.found.append(self._target(each))
-            except LeftOutError as error:
-                self.suite.leave_out(each, error)
+            for each in parts:
+                with self.suite.noting(each):
+                    self.found.append(self._target(each))
 
     def grader(self, part: Part) -> str | None:
         """Return the id of a grader's model, which it adds; None and a note without equivalent."""

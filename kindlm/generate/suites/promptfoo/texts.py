@@ -116,15 +116,13 @@ def read_prompts(
     """Return the entries of `prompts` by name; note those without an equivalent."""
     found: dict[str, Mapping[str, str]] = {}
     for part in document.items("prompts") or [Part("{{prompt}}", document.file, document.line_of)]:
-        try:
+        with suite.noting(part, "a prompt with "):
             for label, text in _texts(part, files):
                 section = {
                     role: replace_names(template, _placeholder)
                     for role, template in _section(text).items()
                 }
                 found[unused(label, found)] = section
-        except LeftOutError as error:
-            suite.leave_out(part, f"a prompt with {error.what}", error.instead)
     return found
 
 
