@@ -97,15 +97,13 @@ def _fill_in_agent(agent: Node, number: int) -> None:
     place = agent.value.get("endpoint", agent.value.get("url"))
     if place is None or agent.value.keys() & {"adapter", "type"}:
         return
-    if not isinstance(place, str):
-        _default(agent, "adapter", "http")
-    elif _OBJECT.fullmatch(place) or _IN_FILE.fullmatch(place):
-        _default(agent, "adapter", "python")
-    else:  # a URL; the adapter refuses anything else
-        spoken = protocol_of(place)
-        if spoken is not None and not agent.value.keys() & {"request", "body"}:
-            _default(agent, "protocol", spoken)
-        _default(agent, "adapter", "http")
+    address = place if isinstance(place, str) else ""
+    is_object = _OBJECT.fullmatch(address) or _IN_FILE.fullmatch(address)
+    spoken = protocol_of(address)
+    if spoken is not None and not is_object and not agent.value.keys() & {"request", "body"}:
+        _default(agent, "protocol", spoken)
+    # The adapter for a URL refuses anything else.
+    _default(agent, "adapter", "python" if is_object else "http")
 
 
 def _fill_in_model(model: Node, providers: Any) -> None:

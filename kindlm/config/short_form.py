@@ -37,10 +37,7 @@ ALONE = {"agent": "agents", "model": "models"}
 
 
 def write_out(
-    document: Document,
-    name: Callable[[], str],
-    project: Callable[[], str],
-    files: ReferencedFiles,
+    document: Document, name: Callable[[], str], project: Callable[[], str], files: ReferencedFiles
 ) -> dict[Path, Path]:
     """Write out the short forms of a file, in place; return its moves.
 
@@ -60,10 +57,7 @@ def write_out(
     if prompts is not None and isinstance(prompts.value, str):
         prompts = Node.sequence(prompts, prompts)
     if prompts is not None and isinstance(prompts.value, list):
-        named = {
-            f"prompt-{number}": prompts.children[number - 1]
-            for number in range(1, len(prompts.value) + 1)
-        }
+        named = {f"prompt-{int(at) + 1}": each for at, each in prompts.children.items()}
         root.put("prompts", Node.mapping(prompts, **named))
     writer.section(root, (), (KindlmConfig,))
     return writer.moved | fill_in(root, name, project, files)
@@ -110,16 +104,13 @@ def _is_alone(node: Node, sections: Sections) -> bool:
 
     A mapping whose keys are names of entries cannot: its user has to write a list.
     """
-    if isinstance(node.value, dict):
-        return not (
-            sections
-            and node.value
-            and all(isinstance(each, dict) for each in node.value.values())
-            and not any(name in keys_of(each) for each in sections for name in node.value)
-        )
-    if node.value is None or isinstance(node.value, list):
-        return False
-    return not sections or any(each.main_key(node.value) for each in sections)
+    value = node.value
+    if isinstance(value, dict):
+        are_entries = value and all(isinstance(each, dict) for each in value.values())
+        known = {key for each in sections for key in keys_of(each)}
+        return not (sections and are_entries and known.isdisjoint(value))
+    is_single = value is not None and not isinstance(value, list)
+    return is_single and (not sections or any(each.main_key(value) for each in sections))
 
 
 def _options(

@@ -24,7 +24,7 @@ from kindlm.document import (
     too_deep,
 )
 
-_AT = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
+_AT = re.compile(r"line (\d+), column (\d+)\)$")
 _KEY_PART = r"""(?:[A-Za-z0-9_-]+|"(?:[^"\\]|\\.)*"|'[^']*')"""
 _KEY = rf"{_KEY_PART}(?:[ \t]*\.[ \t]*{_KEY_PART})*"
 _HEADER = re.compile(rf"[ \t]*(\[\[?)[ \t]*({_KEY})[ \t]*\]")
@@ -47,24 +47,20 @@ def read_toml(data: bytes) -> Document:
         places |= _places(text.text)
         root = _node(value, (), 0, places)
     except tomllib.TOMLDecodeError as error:
-        found = _AT.search(str(error))
-        message = str(error)[: found.start()] if found else str(error)
-        if found and found[1]:
-            position = Position(int(found[1]), int(found[2]))
-        else:
-            position = text.position(len(text.text))
+        message, _, place = str(error).partition(" (at ")
+        at = _AT.match(place)
+        position = Position(int(at[1]), int(at[2])) if at else text.position(len(text.text))
         hint = _QUOTES if message == "Invalid value" else "Fix the line: https://toml.io"
         problem = Problem(f"TOML syntax error: {message}", hint, position)
-    except RecursionError:
-        return Document.unreadable(text, too_deep(0))
+        return Document.unreadable(text, problem)
     except ValueError as error:
         # Such as a number with too many digits.
         problem = Problem(f"The file cannot be read: {error}", "Fix the value")
-    except RefusedError as refused:
+        return Document.unreadable(text, problem)
+    except (RecursionError, RefusedError) as error:
+        refused = error if isinstance(error, RefusedError) else too_deep(0)
         return Document.unreadable(text, refused)
-    else:
-        return Document([root.value], (), True, text, Node([root.value], 0, children={0: root}))
-    return Document.unreadable(text, problem)
+    return Document([root.value], (), True, text, Node([root.value], 0, children={0: root}))
 
 
 def _node(value: Any, path: Path, start: int, places: dict[Path, int]) -> Node:
@@ -72,23 +68,20 @@ def _node(value: Any, path: Path, start: int, places: dict[Path, int]) -> Node:
     if len(path) > MAX_DEPTH:
         raise too_deep(start)
     if isinstance(value, dict):
-        children: dict[str | int, Node] = {
-            key: _node(item, (*path, key), start, places) for key, item in value.items()
-        }
-        keys = {key: places.get((*path, key), start) for key in value}
-        return Node({key: child.value for key, child in children.items()}, start, keys, children)
+        node = Node({}, start)
+        for key, item in value.items():
+            at = (*path, key)
+            node.put(key, _node(item, at, start, places), places.get(at, start))
+        return node
     if isinstance(value, list):
         items = [_node(item, (*path, at), start, places) for at, item in enumerate(value)]
         return Node([item.value for item in items], start, {}, dict(enumerate(items)))
-    if isinstance(value, date | time):
-        return Node(value.isoformat(), start)
     if isinstance(value, float) and not math.isfinite(value):
-        raise RefusedError(
-            "The file contains a number that JSON cannot represent", "Put it in quotes", start
-        )
+        message = "The file contains a number that JSON cannot represent"
+        raise RefusedError(message, "Put it in quotes", start)
     if isinstance(value, str) and _NO_CHARACTER in value:
         raise RefusedError("An escape does not stand for a character", "Remove the escape", start)
-    return Node(value, start)
+    return Node(value.isoformat() if isinstance(value, date | time) else value, start)
 
 
 def _places(text: str) -> dict[Path, int]:
@@ -102,24 +95,20 @@ def _places(text: str) -> dict[Path, int]:
         start = line.start()
         if header := _HEADER.match(bare, start):
             names = _names(header[2])
-            table = _in_last(names[:-1], tables) + names[-1:]
             if header[1] == "[[":
-                tables[table] = tables.get(table, -1) + 1
-                places.setdefault(table, header.start(2))
-                table = (*table, tables[table])
-            else:
-                table = _in_last(names, tables)
-            _note(table, header.start(2), places)
+                several = _in_last(names[:-1], tables) + names[-1:]
+                tables[several] = tables.get(several, -1) + 1
+            path = table = _in_last(names, tables)
+            begin = header.start(2)
         elif assignment := _ASSIGNMENT.match(bare, start):
             path = (*table, *_names(assignment[1]))
-            _note(path, assignment.start(1), places)
+            begin = assignment.start(1)
+        else:
+            continue
+        # Paths above it may have no line of their own.
+        for length in range(1, len(path) + 1):
+            places.setdefault(path[:length], begin)
     return places
-
-
-def _note(path: Path, index: int, places: dict[Path, int]) -> None:
-    """Keep where a path begins, and the paths above it that have no line of their own."""
-    for length in range(1, len(path) + 1):
-        places.setdefault(path[:length], index)
 
 
 def _in_last(names: Path, tables: dict[Path, int]) -> Path:

@@ -135,9 +135,8 @@ class _Misfits:
             is_nested = kind == "string_type" and isinstance(given, (list, dict))
             if is_nested or (kind in _SHAPES and given is not None):
                 # Where an entry is wrong, an example of its list shows more.
-                shown = _example(
-                    self.model, place[:-1] if place and isinstance(place[-1], int) else place
-                )
+                is_entry = place and isinstance(place[-1], int)
+                shown = _example(self.model, place[:-1] if is_entry else place)
                 hint = f"For example: `{shown}`" if shown else None
                 if place == ("providers",) and given:
                     hint = _IN_MODELS
@@ -171,17 +170,14 @@ class _Misfits:
 
     def _unknown_key(self, path: Path, place: Path) -> None:
         model, reporter, name = self.model, self.reporter, str(path[-1])
-        known = _known_keys(model, place[:-1])
+        known = [*_known_keys(model, place[:-1])]
         wanted = [str(each[-1]) for each in self.missing if each[:-1] == place[:-1]]
         if len(place) == 1:
             known, wanted = [*self._written(known), *self.also_known], self._written(wanted)
         if name in known:
-            reporter.error(
-                path,
-                f"`{name}` in {reporter.place(path[:-1])} means the same as another key here",
-                "Remove one of them",
-                at_key=True,
-            )
+            place_of_key = reporter.place(path[:-1])
+            message = f"`{name}` in {place_of_key} means the same as another key here"
+            reporter.error(path, message, "Remove one of them", at_key=True)
             return
 
         def example(key: str) -> str:
@@ -253,7 +249,7 @@ def _example(model: type[BaseModel], place: Path) -> str | None:
     """Return a key with the example of its value; None if it has no example."""
     if len(place) == 1 and place[0] in _SHORT:
         return _SHORT[str(place[0])]
-    keys = _properties(model, place[:-1])
+    keys = _known_keys(model, place[:-1])
     if place and isinstance(place[-1], str) and not keys:
         return _example(model, place[:-1])  # a name that the user chose
     examples = keys.get(str(place[-1]), {}).get("examples") if place else None
@@ -266,12 +262,8 @@ def _example(model: type[BaseModel], place: Path) -> str | None:
 _QUOTED = re.compile(r'"([A-Za-z][\w-]*)"')
 
 
-def _known_keys(model: type[BaseModel], path: Path) -> list[str]:
-    return list(_properties(model, path))
-
-
-def _properties(model: type[BaseModel], path: Path) -> dict[str, Any]:
-    """Return the JSON Schemas of the keys that a model has at a path."""
+def _known_keys(model: type[BaseModel], path: Path) -> dict[str, Any]:
+    """Return the keys that a model has at a path, each with its JSON Schema."""
     found: dict[str, Any] = _schema_at(model, path).get("properties", {})
     return found
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from kindlm.suggestions import hint_for
-from kindlm.wording import printable
+from kindlm.wording import cut, printable
 from kindlm.yaml_document import ScalarError, resolve_plain
 
 _EXPECTED = {
@@ -39,7 +39,7 @@ _TIME = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?) ?(ms|s|sec|m|min)")
 _UNITS = {"ms": 1, "s": 1_000, "sec": 1_000, "m": 60_000, "min": 60_000}
 _IN_SECONDS = ("timeout", "default_timeout")
 _IN_DOLLARS = ("cost", "max_cost")
-_MAX_VALUE = 60
+_MAX_VALUE = 61
 
 
 def describe(kind: str, given: Any, context: dict[str, Any], text: str) -> tuple[str, str | None]:
@@ -131,22 +131,15 @@ def kind_of(value: Any) -> str:
             return f"the number {_number(value)}"
         case str():
             return f"the text {_shown(value)}"
-        case list():
-            return "a list"
-        case dict():
-            return "a mapping"
-        case _:
-            return "empty"
+    return "a list" if isinstance(value, list) else "a mapping" if value is not None else "empty"
 
 
 def _shown(value: Any) -> str:
     if isinstance(value, str):
-        return f'"{value}"' if len(value) <= _MAX_VALUE else f'"{value[:_MAX_VALUE]}…"'
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return _number(value)
-    return kind_of(value)
+        return f'"{cut(value, _MAX_VALUE)}"'
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return _number(value) if is_number else kind_of(value)
 
 
 def _number(value: float) -> str:
-    text = str(value) if isinstance(value, int) else f"{value:g}"
-    return text if len(text) <= _MAX_VALUE else text[:_MAX_VALUE] + "…"
+    return cut(str(value) if isinstance(value, int) else f"{value:g}", _MAX_VALUE)
