@@ -102,8 +102,10 @@ class Node:
     @staticmethod
     def sequence(at: Node, /, *values: Node) -> Node:
         """Return a list at the position of another value."""
-        parts: dict[str | int, Node] = dict(enumerate(values))
-        return Node([node.value for node in values], at.start, children=parts)
+        node = Node([], at.start)
+        for value in values:
+            node.append(value)
+        return node
 
     def leaf(self, value: Any) -> Node:
         """Return a text, number or boolean at the position of this value."""
@@ -115,6 +117,11 @@ class Node:
         self.children[key] = node
         if isinstance(key, str):
             self.keys.setdefault(key, node.start if start is None else start)
+
+    def append(self, node: Node) -> None:
+        """Add a value to a list."""
+        self.children[len(self.value)] = node
+        self.value.append(node.value)
 
     def take(self, key: str) -> Node:
         """Remove a value from a mapping and return it."""
@@ -219,39 +226,30 @@ def cases_of(documents: Document) -> list[Document]:
 def read_text(data: bytes) -> SourceText | Document:
     """Return the text of a file, or a document with a problem if it is too large or not UTF-8."""
     if len(data) > MAX_BYTES:
-        problem = Problem(
-            f"The file is larger than {MAX_BYTES // 1024**2} MiB",
-            "Split the suite, or move long texts and rows into files of their own",
-            limit=True,
-        )
-        return Document.unreadable(_NO_TEXT, problem)
+        message = f"The file is larger than {MAX_BYTES // 1024**2} MiB"
+        hint = "Split the suite, or move long texts and rows into files of their own"
+        return Document.unreadable(_NO_TEXT, Problem(message, hint, limit=True))
+    hint = "Save the file with the encoding UTF-8"
     if not (encoding := json.detect_encoding(data[:4])).startswith("utf-8"):
-        hint = "Save the file with the encoding UTF-8"
         problem = Problem(f"The file is {encoding[:6].upper()}, not UTF-8", hint, Position(1, 1))
         return Document.unreadable(_NO_TEXT, problem)
     try:
         return SourceText(data.decode().removeprefix(_BOM))
     except UnicodeDecodeError as error:
+        byte = f"byte {error.start} (0x{data[error.start]:02x})"
         before = data[: error.start].decode().removeprefix(_BOM)
-        problem = Problem(
-            f"The file is not UTF-8: byte {error.start} (0x{data[error.start]:02x}) is not valid",
-            "Save the file with the encoding UTF-8",
-            SourceText(before).position(len(before)),
-        )
-        text = data.decode(errors="replace").removeprefix(_BOM)
-        return Document.unreadable(SourceText(text), problem)
+        text = SourceText(data.decode(errors="replace").removeprefix(_BOM))
+        position = text.position(len(before))
+        problem = Problem(f"The file is not UTF-8: {byte} is not valid", hint, position)
+        return Document.unreadable(text, problem)
 
 
 Raw = Mapping[str, Any]
 
 
-def items(raw: Raw, *path: str | int) -> Iterator[tuple[Path, Raw]]:
+def items(raw: Raw, *path: str) -> Iterator[tuple[Path, Raw]]:
     """Yield the mappings in the list at a path, with their paths."""
-    *parents, last = path
-    value: Any = raw
-    for part in parents:
-        value = value.get(part) if isinstance(value, dict) else None
-    found = value.get(last) if isinstance(value, dict) else None
+    found = section(raw, *path[:-1]).get(path[-1])
     for index, item in enumerate(found if isinstance(found, list) else ()):
         if isinstance(item, dict):
             yield (*path, index), item

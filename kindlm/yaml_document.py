@@ -60,16 +60,12 @@ def read_documents(data: bytes, *, merges: bool = False, only_one: bool = False)
     text = read_text(data)
     if isinstance(text, Document):
         return text
-    forbidden = _FORBIDDEN.search(text.text)
-    if forbidden:
-        problem = Problem(
-            f"The character U+{ord(forbidden[0]):04X} is not allowed in YAML",
-            'Remove it, or write it as an escape in double quotes, such as "\\u0007"',
-            text.position(forbidden.start()),
-        )
-        return Document.unreadable(text, problem)
     builder = _Builder(text, merges=merges)
     try:
+        if forbidden := _FORBIDDEN.search(text.text):
+            message = f"The character U+{ord(forbidden[0]):04X} is not allowed in YAML"
+            hint = 'Remove it, or write it as an escape in double quotes, such as "\\u0007"'
+            raise RefusedError(message, hint, forbidden.start())  # noqa: TRY301 - as other faults
         root = builder.build(only_one=only_one)
     except RefusedError as refused:
         return Document.unreadable(text, refused)
@@ -98,21 +94,16 @@ class _Builder:
             RefusedError: A document is not valid as JSON, or too large.
             yaml.MarkedYAMLError: The text is not YAML.
         """
-        values: list[Any] = []
-        root = Node(values, 0)
+        root = Node([], 0)
         for event in self._events:
             if isinstance(event, yaml.DocumentStartEvent):
-                if values and only_one:
-                    raise RefusedError(
-                        "The file contains more than one document",
-                        "Remove the line '---' and put each suite into a file of its own",
-                        _start(event),
-                    )
+                if root.value and only_one:
+                    hint = "Remove the line '---' and put each suite into a file of its own"
+                    message = "The file contains more than one document"
+                    raise RefusedError(message, hint, _start(event))
                 # An anchor is valid within its document.
                 self._anchors.clear()
-                document = self._node(next(self._events), ())
-                root.children[len(values)] = document
-                values.append(document.value)
+                root.append(self._node(next(self._events), ()))
         return root
 
     def syntax_problem(self, error: yaml.MarkedYAMLError) -> Problem:
@@ -132,10 +123,8 @@ class _Builder:
         if (quoted := self._quoted_before(index)) is not None:
             line = text.position(quoted).line
             message = f"Text follows the end of the quote that opens on line {line}"
-            hint = (
-                f"Close the quote on line {line}, or double the quotes inside single ones and "
-                'write \\" inside double ones'
-            )
+            hint = f"Close the quote on line {line}, or double the quotes inside single ones and"
+            hint += ' write \\" inside double ones'
         elif opener == "quote" and "end of stream" in problem:
             # The error is where the quote opens, not where the file ends.
             return Problem("A quote is never closed", "Add the closing quote", begin)
@@ -150,13 +139,10 @@ class _Builder:
             message = f"A value cannot begin with '{character}'"
             hint = "Put the value in quotes"
         else:
-            message, hint = next(
-                (words for part, *words in _SYNTAX if part in problem),
-                (
-                    f"YAML syntax error: {problem or 'the text cannot be read'}",
-                    "Check the indentation, quotes and brackets of this line and the one before",
-                ),
-            )
+            message = f"YAML syntax error: {problem or 'the text cannot be read'}"
+            hint = "Check the indentation, quotes and brackets of this line and the one before"
+            known = (words for part, words in _SYNTAX.items() if part in problem)
+            message, hint = next(known, (message, hint))
         return Problem(message, hint, place)
 
     def _quoted_before(self, index: int) -> int | None:
@@ -193,18 +179,12 @@ class _Builder:
         index = _start(event)
         if event.anchor not in self._anchors:
             known = ", ".join(f"*{name}" for name in self._anchors) or "none"
-            raise RefusedError(
-                f"The alias *{event.anchor} refers to nothing",
-                f"Anchors before this line: {known}. Quote text that begins with *",
-                index,
-            )
+            hint = f"Anchors before this line: {known}. Quote text that begins with *"
+            raise RefusedError(f"The alias *{event.anchor} refers to nothing", hint, index)
         node = self._anchors[event.anchor]
         if node is None:
-            raise RefusedError(
-                f"The alias *{event.anchor} is inside the value that it refers to",
-                "A value cannot contain itself",
-                index,
-            )
+            message = f"The alias *{event.anchor} is inside the value that it refers to"
+            raise RefusedError(message, "A value cannot contain itself", index)
         return self._copy(node, index, depth)
 
     def _copy(self, node: Node, index: int, depth: int) -> Node:
@@ -220,107 +200,67 @@ class _Builder:
         return copy
 
     def _scalar(self, event: Any) -> Node:
-        index = _start(event)
-        text: str = event.value
-        plain = event.implicit[0]
+        text, is_plain = event.value, event.implicit[0]
         if event.style in ("'", '"'):
             self._quoted = event
         try:
-            value = resolve_plain(text) if plain else text
+            value = resolve_plain(text) if is_plain else text
         except ScalarError as error:
-            raise RefusedError(
-                f"{str(error)[0].upper()}{str(error)[1:]}", "Quote it if it is text", index
-            ) from None
-        _check_characters(text, index)
-        empty = plain and not text
-        return Node(value, index, empty=empty)
+            message = f"{str(error)[0].upper()}{str(error)[1:]}"
+            raise RefusedError(message, "Quote it if it is text", _start(event)) from None
+        _check_characters(text, _start(event))
+        return Node(value, _start(event), empty=is_plain and not text)
 
     def _sequence(self, event: Any, path: Path) -> Node:
-        values: list[Any] = []
-        node = Node(values, _start(event))
+        node = Node([], _start(event))
         for item in self._events:
             if isinstance(item, yaml.SequenceEndEvent):
                 break
-            child = self._node(item, (*path, len(values)))
-            node.children[len(values)] = child
-            values.append(child.value)
+            node.append(self._node(item, (*path, len(node.value))))
         return node
 
     def _mapping(self, event: Any, path: Path) -> Node:
-        values: dict[str, Any] = {}
-        merged: list[Node] | None = None
-        node = Node(values, _start(event))
+        node, merged = Node({}, _start(event)), None
         for item in self._events:
             if isinstance(item, yaml.MappingEndEvent):
                 break
             key = self._key(item)
             child = self._node(next(self._events), (*path, key))
-            if key in values:
-                self._duplicate(key, _start(item), node.keys[key], path)
+            if key in node.value:
+                line = self._text.position(node.keys[key]).line
+                message = f'The key "{key}" occurs twice: first on line {line}'
+                position = self._text.position(_start(item))
+                self.problems.append(Problem(message, "Remove one of them", position, (*path, key)))
                 continue
-            node.keys[key] = _start(item)
-            if self._merges and _is_merge(item):
-                merged = _merged(child)
-                values[key] = None  # so that a second one is reported
-                continue
-            node.put(key, child)
+            merged = child if self._merges and _is_merge(item) else merged
+            node.put(key, child, _start(item))
         if merged is not None:
-            self._merge(node, values, merged)
+            node.take("<<")
+            _merge(merged, node)
         return node
-
-    def _merge(self, node: Node, values: dict[str, Any], merged: list[Node]) -> None:
-        """Add merged keys; the own keys of the mapping win, then those of earlier mappings."""
-        del values["<<"], node.keys["<<"]
-        own = dict(values)
-        values.clear()
-        for source in merged:
-            for key, child in source.children.items():
-                if isinstance(key, str) and key not in own and key not in values:
-                    node.put(key, child, source.keys[key])
-        values.update(own)
 
     def _key(self, event: Any) -> str:
         index = _start(event)
         if isinstance(event, yaml.ScalarEvent):
-            if event.value == "<<" and not self._merges and _is_merge(event):
-                raise RefusedError(
-                    "Merge keys (<<) are not part of YAML 1.2",
-                    "Write the keys out; an alias (*name) can stand for a whole value",
-                    index,
-                )
+            if not self._merges and _is_merge(event):
+                hint = "Write the keys out; an alias (*name) can stand for a whole value"
+                raise RefusedError("Merge keys (<<) are not part of YAML 1.2", hint, index)
             _check_characters(event.value, index)
             # JSON only has text as keys.
             return str(event.value)
         placeholder = _PLACEHOLDER.match(self._text.text, index - 1)
         if placeholder is not None:
-            raise RefusedError(
-                "A value that begins with {{ must be in quotes",
-                f'Put the whole value in quotes, as in "{placeholder[0]}"',
-                index - 1,
-            )
+            hint = f'Put the whole value in quotes, as in "{placeholder[0]}"'
+            raise RefusedError("A value that begins with {{ must be in quotes", hint, index - 1)
         raise RefusedError("A key must be text", "Put the key in quotes", index)
-
-    def _duplicate(self, key: str, index: int, first: int, path: Path) -> None:
-        line = self._text.position(first).line
-        self.problems.append(
-            Problem(
-                f'The key "{key}" occurs twice: first on line {line}',
-                "Remove one of them",
-                self._text.position(index),
-                (*path, key),
-            )
-        )
 
     def _count(self, node: Node, index: int) -> None:
         self._nodes += 1
         self._characters += len(node.value) if isinstance(node.value, str) else 0
         if self._nodes > MAX_NODES or self._characters > MAX_CHARACTERS:
-            raise RefusedError(
-                f"The file contains more than {MAX_NODES:,} values, counting each use of an alias",
-                "Use fewer aliases, or split the suite",
-                index,
-                limit=True,
-            )
+            message = f"The file contains more than {MAX_NODES:,} values, counting each use of an"
+            hint = "Use fewer aliases, or split the suite"
+            raise RefusedError(f"{message} alias", hint, index, limit=True)
 
 
 def _is_merge(event: Any) -> bool:
@@ -328,25 +268,26 @@ def _is_merge(event: Any) -> bool:
     return is_plain and event.value == "<<"
 
 
-def _merged(node: Node) -> list[Node]:
-    of_list = isinstance(node.value, list)
-    nodes = list(node.children.values()) if of_list else [node]
-    if any(not isinstance(item.value, dict) for item in nodes):
-        raise RefusedError(
-            "<< must refer to a mapping, or to a list of mappings",
-            "Write it like `<<: *name`, with `&name` before a mapping",
-            node.start,
-        )
-    return nodes
+def _merge(merged: Node, into: Node) -> None:
+    """Add merged keys; the own keys of the mapping win, then those of earlier mappings."""
+    sources = [*merged.children.values()] if isinstance(merged.value, list) else [merged]
+    if any(not isinstance(source.value, dict) for source in sources):
+        hint = "Write it like `<<: *name`, with `&name` before a mapping"
+        message = "<< must refer to a mapping, or to a list of mappings"
+        raise RefusedError(message, hint, merged.start)
+    own = dict(into.value)
+    into.value.clear()
+    for source in sources:
+        for key, child in source.children.items():
+            if key not in own and key not in into.value:
+                into.put(key, child, source.keys[str(key)])
+    into.value.update(own)
 
 
 def _check_characters(text: str, index: int) -> None:
     if found := _NO_CHARACTER.search(text):
-        raise RefusedError(
-            f"The character U+{ord(found[0]):04X} is not allowed",
-            "Remove it, or use the escape of a whole character, such as \\U0001F600",
-            index,
-        )
+        hint = "Remove it, or use the escape of a whole character, such as \\U0001F600"
+        raise RefusedError(f"The character U+{ord(found[0]):04X} is not allowed", hint, index)
 
 
 def _start(event: Any) -> int:
@@ -360,38 +301,32 @@ _UNCLOSED = {
     "while scanning a quoted scalar": "quote",
 }
 
-_SYNTAX = (
-    (
-        "mapping values are not allowed",
+_SYNTAX = {
+    "mapping values are not allowed": (
         "A ':' is not allowed here",
         "Put the value in quotes if it contains ': ', or check the indentation of this line",
     ),
-    (
-        "found unknown escape character",
+    "found unknown escape character": (
         "This escape is unknown in double quotes",
         "Write \\\\ for a backslash, or use single quotes, where a backslash is just a backslash",
     ),
-    (
-        "did not find expected node content",
+    "did not find expected node content": (
         "A value is missing here",
         "Check the brackets and commas of this line; quote text that contains brackets or commas",
     ),
-    (
-        "could not find expected ':'",
+    "could not find expected ':'": (
         "A ':' is missing after a key",
         "Write `key: value`; lines of a longer text are indented under their key",
     ),
-    (
-        "did not find expected key",
+    "did not find expected key": (
         "The indentation does not match the lines above",
         "Keys of one mapping begin in the same column",
     ),
-    (
-        "did not find expected '-' indicator",
+    "did not find expected '-' indicator": (
         "A list ends here, but this line is not indented like the rest",
         "Items of one list begin with '-' in the same column; keys do not mix with items",
     ),
-)
+}
 
 
 # Plain scalars follow the core schema of YAML 1.2 (section 10.3 of the standard): `no`, `on`,

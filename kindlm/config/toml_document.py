@@ -74,8 +74,10 @@ def _node(value: Any, path: Path, start: int, places: dict[Path, int]) -> Node:
             node.put(key, _node(item, at, start, places), places.get(at, start))
         return node
     if isinstance(value, list):
-        items = [_node(item, (*path, at), start, places) for at, item in enumerate(value)]
-        return Node([item.value for item in items], start, {}, dict(enumerate(items)))
+        node = Node([], start)
+        for number, item in enumerate(value):
+            node.append(_node(item, (*path, number), start, places))
+        return node
     if isinstance(value, float) and not math.isfinite(value):
         message = "The file contains a number that JSON cannot represent"
         raise RefusedError(message, "Put it in quotes", start)
