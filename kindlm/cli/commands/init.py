@@ -80,18 +80,21 @@ def init_command(
     force: bool = flag("--force", "Overwrite existing files."),
 ) -> None:
     """Create a first suite, or a test of your own agent."""
+    if agent is not None and template not in (None, "scenario"):
+        hint = "leave --template out; a URL goes with --template scenario"
+        raise typer.BadParameter(hint, param_hint="--agent")
+    if agent is not None and (template or "://" in agent):
+        or_fail(agent_at(agent))
     if template == "scenario":
         _init_scenarios(folder, agent, force=force)
     elif agent is None:
         _note_written(folder, create_project(folder, template or "basic", overwrite=force))
-    elif template is None:
-        if "://" in agent:
-            or_fail(agent_at(agent))
-        command = _write_first_test(folder, agent, force=force)
-        note(f"Next: {_in_folder(folder, command)}")
     else:
-        hint = "leave --template out; a URL goes with --template scenario"
-        raise typer.BadParameter(hint, param_hint="--agent")
+        name, values = _first_test(agent)
+        written = create_project(folder, name, overwrite=force, values=values)
+        command = "kindlm test test_agent.py" if name == "agent-object" else "kindlm test"
+        assumed = f"Edit {written[0]} where your agent differs from what was assumed."
+        _note_written(folder, written, "" if can_ask() else assumed, command)
 
 
 def _init_scenarios(folder: Path, agent: str | None, *, force: bool) -> None:
@@ -99,8 +102,6 @@ def _init_scenarios(folder: Path, agent: str | None, *, force: bool) -> None:
 
     On a terminal, kindlm asks for the judge and the variable with its key, never for the key.
     """
-    if agent is not None:
-        or_fail(agent_at(agent))
     provider = _DEFAULT
     if asks := can_ask():
         question = f"Who judges answers: {', '.join(_MODELS)}"
@@ -125,9 +126,13 @@ def _init_scenarios(folder: Path, agent: str | None, *, force: bool) -> None:
         note(f"More tests, written by a model: {command}")
 
 
-def _note_written(folder: Path, written: list[Path]) -> None:
+def _note_written(
+    folder: Path, written: list[Path], assumed: str = "", command: str = "kindlm test"
+) -> None:
     note(f"Wrote {', '.join(str(path) for path in written)}.")
-    note(f"Next: {_in_folder(folder, 'kindlm test')}")
+    if assumed:
+        note(assumed)
+    note(f"Next: {_in_folder(folder, command)}")
 
 
 def _in_folder(folder: Path, command: str) -> str:
@@ -205,8 +210,8 @@ _FirstTest: TypeAlias = tuple[str, Mapping[str, str]]
 """A template and its values."""
 
 
-def _write_first_test(folder: Path, kind: str, *, force: bool) -> str:
-    """Write the first test of an agent, and return the command that runs it.
+def _first_test(kind: str) -> _FirstTest:
+    """Return the first test of an agent.
 
     `kind` is one of `KINDS`, `_ASK`, a URL, or the place of an object, such as `shop.agent:graph`.
     On a terminal, kindlm asks for details.
@@ -216,36 +221,25 @@ def _write_first_test(folder: Path, kind: str, *, force: bool) -> str:
             raise typer.BadParameter(f"name its kind: {', '.join(KINDS)}", param_hint="--agent")
         kind = ask(f"What is your agent: {', '.join(KINDS)}", "python", _one_of(KINDS))
     if kind in _SERVICES:
-        test = _of_service(*_SERVICES[kind])
-    elif kind == _PROGRAM:
-        test = _of_program()
-    elif kind in _OBJECTS:
-        test = _of_object(_asked("Where is it, as module:name", _OBJECTS[kind], _read_place))
+        return _of_service(*_SERVICES[kind])
+    if kind == _PROGRAM:
+        command = _asked("Which command answers a message", "./agent {{message}}", _command)
+        return "agent-program", {'"__COMMAND__"': quoted(command), **_expected()}
+    if kind in _OBJECTS:
+        kind = _asked("Where is it, as module:name", _OBJECTS[kind], _read_place)
     elif "://" in kind:
-        test = _at_url(kind)
-    elif re.fullmatch(_PLACE, kind):
-        test = _of_object(kind)
-    elif (url := url_meant(kind)) is not None:
+        return _at_url(kind)
+    if re.fullmatch(_PLACE, kind):
+        module, _, name = kind.partition(":")
+        return "agent-object", {"__MODULE__": module, "__OBJECT__": name, **_expected()}
+    if (url := url_meant(kind)) is not None:
         raise typer.BadParameter(f"write the whole URL: {url}", param_hint="--agent")
-    else:
-        raise typer.BadParameter(
-            f"one of {', '.join(KINDS)}; a place such as shop.agent:graph; or a URL such as"
-            " http://127.0.0.1:8000/chat."
-            f" For an MCP server, begin with the suite in {DOCS}/how-to/mcp/",
-            param_hint="--agent",
-        )
-    template, values = test
-    written = create_project(folder, template, overwrite=force, values=values)
-    note(f"Wrote {', '.join(str(path) for path in written)}.")
-    if not can_ask():
-        note(f"Edit {written[0]} where your agent differs from what was assumed.")
-    return "kindlm test test_agent.py" if template == "agent-object" else "kindlm test"
-
-
-def _of_object(place: str) -> _FirstTest:
-    module, _, name = place.partition(":")
-    values = {"__MODULE__": module, "__OBJECT__": name, **_expected()}
-    return "agent-object", values
+    raise typer.BadParameter(
+        f"one of {', '.join(KINDS)}; a place such as shop.agent:graph; or a URL such as"
+        " http://127.0.0.1:8000/chat."
+        f" For an MCP server, begin with the suite in {DOCS}/how-to/mcp/",
+        param_hint="--agent",
+    )
 
 
 def _of_service(command: str, line: str) -> _FirstTest:
@@ -276,11 +270,6 @@ def _at_url(url: str) -> _FirstTest:
         '"__WORD__"': quoted(word),
     }
     return "agent-url", values
-
-
-def _of_program() -> _FirstTest:
-    command = _asked("Which command answers a message", "./agent {{message}}", _command)
-    return "agent-program", {'"__COMMAND__"': quoted(command), **_expected()}
 
 
 def _expected() -> dict[str, str]:
