@@ -64,14 +64,6 @@ class ForeignFile(NamedTuple):
     digest: str
 
 
-class ImportedRun(NamedTuple):
-    """A run made from a file, with the numbers of its events that are new and known."""
-
-    run: str
-    added: int
-    known: int
-
-
 class _Place(NamedTuple):
     """Project, suite and target of imported tests."""
 
@@ -101,17 +93,20 @@ def read_results(file: Path) -> Result[ForeignFile] | None:
     return results
 
 
-def import_results(log: EventLog, file: ForeignFile, root: Path, suite: str | None) -> ImportedRun:
-    """Record the results of a file as a run, unless it was imported already.
+def import_results(
+    log: EventLog, file: ForeignFile, root: Path, suite: str | None
+) -> tuple[str, int, int]:
+    """Record the results of a file as a run; return it with the numbers of new and known events.
 
-    The suite is `suite`, else that in the file, else the last one in the history with such a test.
+    If the file was imported already, it is that run. The suite is `suite`, else that in the file,
+    else the last one in the history with such a test.
     """
     source = f"{file.results.format}:{file.digest}"
     with closing(log.reader()) as db:
         known = db.execute(_IMPORTED, (source,)).fetchone()
         if known is not None:
             head = log.head(f"run/{known[0]}")
-            return ImportedRun(known[0], 0, head.version if head else 0)
+            return known[0], 0, head.version if head else 0
         place = _place(db, file.results, root, suite)
     run = new_run_id()
     stream = f"run/{run}"
@@ -123,7 +118,7 @@ def import_results(log: EventLog, file: ForeignFile, root: Path, suite: str | No
         Append(stream, events, expected_version=0, seal=True),
         Append(new_journal(), (new_event(sealed),)),
     ).result()
-    return ImportedRun(run, len(events), 0)
+    return run, len(events), 0
 
 
 def _place(
@@ -143,35 +138,31 @@ def _payloads(
 ) -> Iterator[tuple[str | None, Payload]]:
     """Yield the events of the run, each with its subject."""
     tests = results.tests
-    yield (
-        None,
-        RunStarted(
-            project=place.project,
-            mode="imported",
-            planned=sum(len(test.executions) for test in tests),
-            versions={"kindlm": __version__},
-            imported_from=source,
-        ),
+    started = RunStarted(
+        project=place.project,
+        mode="imported",
+        planned=sum(len(test.executions) for test in tests),
+        versions={"kindlm": __version__},
+        imported_from=source,
     )
-    yield (
-        None,
-        SuiteStarted(
-            suite=place.suite,
-            ordinal=0,
-            project=place.project,
-            front_end=results.format,
-            path=place.suite,
-            config_hash=digest[:12],
-            config="{}",
-            gates=[],
-            tests=[
-                PlannedTest(
-                    name=test.name, target=test.target or place.target, repeat=len(test.executions)
-                )
-                for test in tests
-            ],
-        ),
+    yield None, started
+    suite = SuiteStarted(
+        suite=place.suite,
+        ordinal=0,
+        project=place.project,
+        front_end=results.format,
+        path=place.suite,
+        config_hash=digest[:12],
+        config="{}",
+        gates=[],
+        tests=[
+            PlannedTest(
+                name=test.name, target=test.target or place.target, repeat=len(test.executions)
+            )
+            for test in tests
+        ],
     )
+    yield None, suite
     number = count(1)
     for test in tests:
         target = test.target or place.target

@@ -13,7 +13,6 @@ from typing import Any
 from kindlm.cli.console import fail, note, refuse, table, wants_color
 from kindlm.cli.history import open_history
 from kindlm.cli.options import DATABASE, LIST_FORMAT, ListFormat, option, parse_since
-from kindlm.dataclass import dataclass
 from kindlm.errors import not_there
 from kindlm.history.run_view import RunView
 from kindlm.history.runs import Run, RunFigures, RunFilter, read_figures, runs, status_of
@@ -92,60 +91,43 @@ def runs_command(
         note(f"{count(more, 'more test')} match: write more of the name, or add --suite.")
 
 
-@dataclass(frozen=True, slots=True)
-class _ListedRun:
-    """A run with its figures and its status.
-
-    `passed_now` is the verdict by the current rules, None if the run has none or it is unknown.
-    """
-
-    run: Run
-    figures: RunFigures
-    status: str
-    passed_now: bool | None
-
-    @property
-    def status_now(self) -> str:
-        """The status, with the current verdict if that differs."""
-        if self.passed_now in (None, self.run.passed):
-            return self.status
-        return f"{self.status} ({'passed' if self.passed_now else 'failed'} now)"
-
-
 def _show_runs(db: sqlite3.Connection, wanted: RunFilter, form: ListFormat) -> None:
     found = list(runs(db, wanted))
     figures = read_figures(db, found)
     verdicts = _verdicts_now(db, found, figures)
-    listed = [
-        _ListedRun(run, figures[run.id], status_of(db, run), verdicts.get(run.id)) for run in found
-    ]
+    statuses = [status_of(db, run) for run in found]
     if form == "json":
         values = [
             {
                 **fields_of(run, "id label suites startedAt"),
-                "status": each.status,
+                "status": status,
                 "passed": run.passed,
-                "passedNow": each.passed_now,
+                "passedNow": verdicts.get(run.id),
                 "executions": {
-                    "passed": each.figures.executions.passed,
-                    "total": each.figures.executions.tested,
+                    "passed": figures[run.id].executions.passed,
+                    "total": figures[run.id].executions.tested,
                 },
-                "gates": {"passed": each.figures.gates_passed, "total": each.figures.gates},
-                "costUsd": each.figures.paid.total_usd,
-                "unknownCosts": each.figures.paid.unknown,
+                "gates": {"passed": figures[run.id].gates_passed, "total": figures[run.id].gates},
+                "costUsd": figures[run.id].paid.total_usd,
+                "unknownCosts": figures[run.id].paid.unknown,
                 "git": git_state(run),
                 "group": run.group_id,
                 **fields_of(run, "shard mode sourceRun"),
             }
-            for each in listed
-            for run in (each.run,)
+            for run, status in zip(found, statuses, strict=True)
         ]
         sys.stdout.write(json_document(runs=values))
-    elif listed:
+    elif found:
         is_colored = wants_color(sys.stdout)
-        colors = [_COLORS.get(each.status, "33") for each in listed] if is_colored else []
-        sys.stdout.write(table(_HEADER, map(_cells, listed), colors))
-        if len(listed) > 1:
+        colors = [_COLORS.get(status, "33") for status in statuses] if is_colored else []
+        rows = []
+        for run, status in zip(found, statuses, strict=True):
+            now = verdicts.get(run.id)
+            differs = now not in (None, run.passed)
+            shown = f"{status} ({'passed' if now else 'failed'} now)" if differs else status
+            rows.append(_cells(run, figures[run.id], shown))
+        sys.stdout.write(table(_HEADER, rows, colors))
+        if len(found) > 1:
             note("Compare two runs: kindlm diff BEFORE AFTER")
     elif next(runs(db, RunFilter(limit=1)), None) is None:
         note("No run is recorded yet. Record one: kindlm test")
@@ -158,7 +140,7 @@ def _verdicts_now(
 ) -> dict[str, bool]:
     """Return whether finished runs pass by the current rules, by id.
 
-    The oldest runs are left out if there are more than 5,000 executions.
+    A run without a verdict is left out, as are the oldest runs after 5,000 executions.
     """
     verdicts: dict[str, bool] = {}
     executions = 0
@@ -173,8 +155,7 @@ def _verdicts_now(
     return verdicts
 
 
-def _cells(each: _ListedRun) -> tuple[str, ...]:
-    run, figures = each.run, each.figures
+def _cells(run: Run, figures: RunFigures, status: str) -> tuple[str, ...]:
     commit = (run.git_commit or "")[:_COMMIT_LENGTH] + ("+" if run.git_dirty else "")
     git = f"{run.git_branch} {commit}" if run.git_branch else commit
     of_group = f" of {run.group_id}" if run.group_id else ""
@@ -187,7 +168,7 @@ def _cells(each: _ListedRun) -> tuple[str, ...]:
         one_line(run.id),
         one_line(run.label or ""),
         local_time(run.started_at),
-        each.status_now,
+        status,
         f"{figures.executions.passed}/{figures.executions.tested}",
         f"{figures.gates_passed - figures.gates_tacit}/{gates}" if gates else "",
         total(figures.paid),
