@@ -89,21 +89,21 @@ def _found(
     except UndecidableSchemaError:
         raise
     except Unresolvable as error:
-        problem = f"The schema refers to {shown(error.ref)}, which is not in it."
+        problem = f"The schema refers to {shown(error.ref)}, which is not in it"
     except BaseException as error:
         # The library resolves references in Rust, where a RecursionError becomes a panic.
         if isinstance(error, RecursionError) or type(error).__name__ == "PanicException":
             problem = (
-                "The value is nested too deeply for the schema, or the schema refers to itself."
+                "The value is nested too deeply for the schema, or the schema refers to itself"
             )
         elif isinstance(error, Exception):
             # The library raises anything for invalid rules, and for some valid ones, such as
             # `items: true` with `unevaluatedItems`. Schemas of MCP servers are not checked before.
             reason = sentence(str(error).partition("\n")[0], _MAX_MESSAGE)
-            problem = f"A rule of the schema cannot be applied: {reason}."
+            problem = f"A rule of the schema cannot be applied: {reason}"
         else:
             raise
-    raise UndecidableSchemaError(problem)
+    raise UndecidableSchemaError(f"{problem}.")
 
 
 def has_no_rule(schema: Mapping[str, Any]) -> bool:

@@ -8,16 +8,11 @@ calls that the agent reports. While calls are compared, those without an id have
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from operator import attrgetter
-from typing import TypeAlias
+from collections.abc import Hashable, Iterable, Sequence
 
 from kindlm.dataclass import replace
 from kindlm.matching import canonical
 from kindlm.transcript import UNNAMED, ToolCall, ToolUse
-
-_Key: TypeAlias = Callable[[ToolCall], Hashable | None]
-"""Returns what a call is compared by, None if it is not compared in this way."""
 
 
 def places_of_repeats(known: Sequence[ToolCall], later: Sequence[ToolCall]) -> list[int | None]:
@@ -33,12 +28,13 @@ def places_of_repeats(known: Sequence[ToolCall], later: Sequence[ToolCall]) -> l
     """
     found: list[int | None] = [None] * len(later)
     left = dict.fromkeys(range(len(known)))
-    for of_known, of_later in _WAYS:
+    of_known, of_later = [_keys(call) for call in known], [_keys(call) for call in later]
+    for at_known, at_later in _WAYS:
         waiting = defaultdict[Hashable, deque[int]](deque)
         for position in left:
-            waiting[of_known(known[position])].append(position)
-        for index, call in enumerate(later):
-            key = of_later(call) if found[index] is None else None
+            waiting[of_known[position][at_known]].append(position)
+        for index, keys in enumerate(of_later):
+            key = keys[at_later] if found[index] is None else None
             if key is not None and waiting[key]:
                 found[index] = position = waiting[key].popleft()
                 del left[position]
@@ -152,30 +148,33 @@ def _arguments(call: ToolCall) -> str:
     return canonical(call.arguments)
 
 
-def _only(of: Callable[[ToolCall], object], key: _Key) -> _Key:
-    return lambda call: key(call) if of(call) else None
-
-
 def _content(call: ToolCall) -> tuple[str, str]:
     return call.name, _arguments(call)
 
 
-_has_id, _name = attrgetter("id"), attrgetter("name")
-_BY_ID = _only(_has_id, _identity)
-_BY_ID_BARE = _only(_is_bare, _BY_ID)
-_BY_ALL = _only(_has_id, lambda call: (*_identity(call), _arguments(call)))
-_BARE = _only(_is_bare, _name)
-_WITHOUT_ID = _only(lambda call: not call.id, _name)
-_BARE_WITHOUT_ID = _only(_is_bare, _WITHOUT_ID)
+def _keys(call: ToolCall) -> dict[str, Hashable | None]:
+    """Return what a call is compared by; None where it is not compared in this way."""
+    has_id, is_bare, identity = bool(call.id), _is_bare(call), _identity(call)
+    return {
+        "all": (*identity, _arguments(call)) if has_id else None,
+        "id": identity if has_id else None,
+        "bare id": identity if has_id and is_bare else None,
+        "content": _content(call),
+        "name": call.name,
+        "bare name": call.name if is_bare else None,
+        "name without id": None if has_id else call.name,
+        "bare name without id": call.name if is_bare and not has_id else None,
+    }
 
-_WAYS: tuple[tuple[_Key, _Key], ...] = (
-    (_BY_ALL, _BY_ALL),
-    (_BY_ID_BARE, _BY_ID),
-    (_BY_ID, _BY_ID_BARE),
-    (_content, _content),
-    (_BARE_WITHOUT_ID, _name),
-    (_name, _BARE_WITHOUT_ID),
-    (_BARE, _WITHOUT_ID),
-    (_WITHOUT_ID, _BARE),
+
+_WAYS = (
+    ("all", "all"),
+    ("bare id", "id"),
+    ("id", "bare id"),
+    ("content", "content"),
+    ("bare name without id", "name"),
+    ("name", "bare name without id"),
+    ("bare name", "name without id"),
+    ("name without id", "bare name"),
 )
 """The keys by which a known and a later call are compared, the most reliable first."""

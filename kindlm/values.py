@@ -113,10 +113,8 @@ def check_pattern(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     if "\b" in value:
-        raise refuse(
-            "has a backspace, which is what \\b means in double quotes",
-            "Use single quotes, where it is a word boundary: '\\bword\\b'",
-        )
+        message = "has a backspace, which is what \\b means in double quotes"
+        raise refuse(message, "Use single quotes, where it is a word boundary: '\\bword\\b'")
     excess = excess_of(value)
     if excess is not None:
         raise refuse(f"is a regular expression of {excess}", "Split it in several")
@@ -126,10 +124,8 @@ def check_pattern(value: Any) -> Any:
             regex.compile(value)
     except (regex.error, RecursionError, OverflowError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise refuse(
-            f"is not a valid regular expression: {reason}",
-            "Write backslashes as they are in single quotes, and double them in double quotes",
-        ) from None
+        hint = "Write backslashes as they are in single quotes, and double them in double quotes"
+        raise refuse(f"is not a valid regular expression: {reason}", hint) from None
     return value
 
 
@@ -170,11 +166,8 @@ def check_url(value: Any) -> Any:
 def check_no_secret(value: str) -> None:
     """Refuse a URL of any scheme that contains a password or a key."""
     if any(not _DEFERRED.search(part) for part in secret_parts(value)):
-        raise refuse(
-            "contains a password or a key, and kindlm records the configuration",
-            "Put it into an environment variable: {{env.NAME}}",
-            secret=True,
-        )
+        message = "contains a password or a key, and kindlm records the configuration"
+        raise refuse(message, "Put it into an environment variable: {{env.NAME}}", secret=True)
 
 
 def check_command(value: Any) -> Any:
@@ -198,29 +191,22 @@ def words_of(command: str | list[str]) -> tuple[str, ...]:
 def check_env_name(value: Any) -> Any:
     """Refuse a text that cannot be the name of a variable: it may be a pasted key."""
     if isinstance(value, str) and value and not _ENV_NAME.fullmatch(value):
-        raise refuse(
-            "must be the name of an environment variable, never the key itself",
-            "Write `apiKeyEnv: OPENAI_API_KEY`, and put the key in that variable or in .env",
-            secret=True,
-        )
+        message = "must be the name of an environment variable, never the key itself"
+        hint = "Write `apiKeyEnv: OPENAI_API_KEY`, and put the key in that variable or in .env"
+        raise refuse(message, hint, secret=True)
     return value
 
 
 def filled(value: Any, fill: Callable[[str], Any]) -> Any:
     """Return a JSON value, tuple or dataclass with all text but keys replaced by `fill`."""
-    match value:
-        case None | bool() | int() | float() | Enum():
-            return value
-        case str():
-            return fill(value)
-        case dict():
-            return {key: filled(item, fill) for key, item in value.items()}
-        case list():
-            return [filled(item, fill) for item in value]
-        case tuple():
-            return tuple(filled(item, fill) for item in value)
-        case _ if is_dataclass(value) and not isinstance(value, type):
-            names = value.__dataclass_fields__
-            return replace(value, **{name: filled(getattr(value, name), fill) for name in names})
-        case _:
-            return value
+    if isinstance(value, str) and not isinstance(value, Enum):
+        return fill(value)
+    if isinstance(value, dict):
+        return {key: filled(item, fill) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        items = (filled(item, fill) for item in value)
+        return list(items) if isinstance(value, list) else tuple(items)
+    if is_dataclass(value) and not isinstance(value, type):
+        names = value.__dataclass_fields__
+        return replace(value, **{name: filled(getattr(value, name), fill) for name in names})
+    return value

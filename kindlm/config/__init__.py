@@ -29,14 +29,10 @@ from kindlm.yaml_document import read_document
 class LoadedSuite:
     """A configuration file, loaded as far as it can be.
 
-    Attributes:
-        path: the file, as the user named it.
-        suite: the suite, None if there is an error among the diagnostics.
-        name: the suite's name if it can be read, else the file's.
-        tests: the number of cases; without a suite, the number of entries in `tests`.
-        diagnostics: errors in the order syntax, schema, references; then warnings.
-        referenced: all files that it refers to and that could be determined, also missing ones.
-        unnamed: the tests of a suite of several files that are in files that the user did not name.
+    There is no `suite` if there is an error among the `diagnostics`; then `tests` is the number of
+    entries in `tests`. `name` is that of the suite if it can be read, else the file's. `referenced`
+    are all files that it refers to, also missing ones. `unnamed` are the tests of a suite of
+    several files that are in files that the user did not name.
     """
 
     path: Path
@@ -50,13 +46,10 @@ class LoadedSuite:
 
 @dataclass(frozen=True, slots=True)
 class Borrowed:
-    """What a suite of a pack takes from the project that runs it.
+    """What a suite of a pack, with the identity `suite`, takes from the project that runs it.
 
-    Attributes:
-        suite: the identity of the suite.
-        file: the configuration of the project; referenced files are relative to it.
-        keys: the sections that come from that file, such as `models`.
-        put: adds these sections to the document of the suite.
+    `put` adds the sections with these `keys`, such as `models`, from the project's `file` to the
+    document of the suite. Referenced files are relative to that file.
     """
 
     suite: str
@@ -76,13 +69,9 @@ def load_suite(
 ) -> LoadedSuite:
     """Load a kindlm.yaml. Errors of the user become diagnostics, not exceptions.
 
-    Args:
-        path: the file.
-        root: the project root; a suite's identity is its path relative to it.
-        environ: environment variables, which some warnings depend on.
-        project: returns the name of the project, if the file has none.
-        text: the content of a file that is not written yet.
-        borrowed: what the suite takes from another file.
+    A suite's identity is its path relative to `root`. Some warnings depend on `environ`. `project`
+    returns the name of the project, if the file has none. `text` is the content of a file that is
+    not written yet.
     """
     data = read_bytes(path) if text is None else Ok(text)
     if isinstance(data, Err):

@@ -23,13 +23,11 @@ MAX_SHOWN = 200
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One problem of a configuration file.
+    """One problem of a configuration file; with an error, kindlm does not run its suite.
 
-    Attributes:
-        error: code, message, hint and place. Its `details` hold a stable `reason`.
-        severity: kindlm does not run a suite with an error.
-        path: the key, such as `tests[2].expect.output.schemaFile`; "" for the whole file.
-        source_line: the offending line, unless it may hold a secret.
+    The `details` of its `error` hold a stable `reason`. `path` is the key, such as
+    `tests[2].expect.output.schemaFile`, and "" for the whole file. `source_line` is the offending
+    line, unless it may hold a secret.
     """
 
     error: KindlmError
@@ -96,16 +94,11 @@ class Reporter:
         missing: Collection[str] = (),
         more: str = "",
     ) -> None:
-        """Report an unknown key.
+        """Report an unknown key; if `tolerant`, as a warning.
 
-        Args:
-            path: the path of the key.
-            known: the keys that can stand there.
-            tolerant: whether it is a warning.
-            elsewhere: the hint if the key can stand at another place.
-            example: returns an example of a known key, for "did you mean".
-            missing: required keys that are absent, which the key may resemble less than others.
-            more: the end of the hint if the key resembles no known one.
+        `elsewhere` is the hint if the key can stand elsewhere, `example` returns an example of a
+        known key, and `more` ends a hint that lists them. `missing` are required keys that are
+        absent, which the key may resemble less than others.
         """
         place, name, known = self.place(path[:-1]), str(path[-1]), list(known)
         is_elsewhere = elsewhere is not None

@@ -145,16 +145,9 @@ def bind_suite(
     Only the selected cases that are not skipped, and the models, providers and agents that they
     use, are filled in. The others stay, so their variables need no values.
 
-    Args:
-        suite: as it was loaded.
-        environ: environment variables.
-        ports: the ports of the services by name; None before they start: then placeholders stay.
-        selected: the targets of each selected case, by its name; by default all of all cases.
-        required: whether a variable without a value is an error; else its placeholder stays.
-        canary: the value of `{{run.canary}}`; by default its placeholder stays.
-
-    Returns:
-        The suite, or one error with all variables without a value, and the places of these.
+    `ports` are those of the services by name; None before they start. `selected` has the targets
+    of each selected case by its name, by default all. Placeholders stay without ports or a canary,
+    and so do variables without a value unless they are `required`: then they are one error.
     """
     values = _Values(environ, ports, required, canary)
     if selected is None:

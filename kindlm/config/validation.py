@@ -49,13 +49,8 @@ def fit(
 ) -> M | None:
     """Return a mapping as a model, or None after reporting all that does not fit.
 
-    Args:
-        model: the model, whose keys are spelled as in kindlm.yaml.
-        value: the mapping, whose keys are spelled as in the file.
-        reporter: takes the errors.
-        tolerant: whether unknown keys are left out with a warning, and are no errors.
-        at: the path of the mapping in the file.
-        also_known: further keys for "did you mean".
+    The mapping is at the path `at` of the file, and its keys are spelled as there. If `tolerant`,
+    unknown keys are left out with a warning. `also_known` are further keys for "did you mean".
     """
     spelled = {key: reporter.spelling.key(key) for key in keys_of(model)}
     if isinstance(value, dict):

@@ -50,14 +50,10 @@ class ForeignTest:
 
 @dataclass(frozen=True, slots=True)
 class ForeignResults:
-    """The results in a file.
+    """The results in a file of the program `format`: kindlm or evalview.
 
-    Attributes:
-        format: the program: kindlm or evalview.
-        suite: the name of the suite; None if the file does not say it.
-        at: the time of the recording, UTC, ISO 8601 with microseconds; None if unknown.
-        tests: the tests, in the order of the file.
-        warnings: what the results lack.
+    `at` is the time of the recording: UTC, ISO 8601 with microseconds. `warnings` are what the
+    results lack.
     """
 
     format: str

@@ -56,13 +56,10 @@ _FIRST_ITEM = re.compile(r"(?:[ \t]*(?:#.*|%.*|---[ \t]*)?\r?\n)*(?:--- +)?( *- 
 
 
 def recognised(text: str, suffix: str, *, named: bool = False) -> FrontEnd | None:
-    """Return the format of a text; None if it holds no tests.
+    """Return the format of a text, or of its beginning; None if it holds no tests.
 
-    Args:
-        text: the text, or its beginning.
-        suffix: the suffix of the file's name, in lower case.
-        named: whether the user named the file, or it is called kindlm.yaml. Then a text with
-            `tests` at its top is a suite, and one with `input` and `expected` a case.
+    If the user `named` the file, or it is called kindlm.yaml, a text with `tests` at its top is a
+    suite, and one with `input` and `expected` a case.
     """
     if suffix == ".py":
         return "scenario" if _USES_KINDLM.search(text) else None

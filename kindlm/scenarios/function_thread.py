@@ -45,9 +45,8 @@ class FunctionThread:
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the loop, block until it is done, and return its result.
 
-        Raises:
-            TrialOver: the trial was cut off.
-            RuntimeError: this is the thread of the event loop, which would wait for itself.
+        Raises `TrialOver` after the trial was cut off, and `RuntimeError` in the thread of the
+        event loop, which would wait for itself.
         """
 
         async def tracked() -> T:
@@ -66,10 +65,8 @@ class FunctionThread:
         guard.stay_single()
         if threading.get_ident() == self._thread_of_loop:
             work.close()
-            raise RuntimeError(
-                "an async function used the trial of a scenario that is not async: make the"
-                " scenario an `async def test_…(t: Trial)`"
-            )
+            message = "an async function used the trial of a scenario that is not async"
+            raise RuntimeError(f"{message}: make the scenario an `async def test_…(t: Trial)`")
         if self._is_over:
             work.close()
             raise TrialOver("the scenario has ended: nothing can be sent or checked any more")

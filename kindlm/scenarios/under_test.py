@@ -223,11 +223,7 @@ class AgentUnderTest:
         """Return the argument of a check, which must be an answer in this conversation.
 
         Checks read the recorded answer: their results would be wrong for a changed answer, or for
-        an answer of another trial.
-
-        Raises:
-            TypeError: it is not an answer.
-            ValueError: it is not an answer in this conversation.
+        an answer of another trial. Raises `TypeError` or `ValueError`.
         """
         if not isinstance(reply, Reply):
             hint = ": await it first" if inspect.isawaitable(reply) else ""
@@ -247,10 +243,5 @@ class SyncAgentUnderTest:
         self._thread = thread
 
     def send(self, message: str | Message) -> Reply:
-        """Send a message of the user, once, and return what the agent answers.
-
-        Raises:
-            AgentError: the agent gave no answer, also when it was asked again; the trial is then
-                errored.
-        """
+        """Send a message of the user; see `AgentUnderTest.send`."""
         return self._thread.wait_for(self._agent.send(message))

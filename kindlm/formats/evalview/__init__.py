@@ -159,18 +159,11 @@ def load_folder(
     around: Surroundings,
     named: Collection[FilePath] | None = None,
 ) -> list[LoadedSuite]:
-    """Load the cases in the files of a folder. Errors of the user become diagnostics.
+    """Load the cases in `files`, all with cases in a folder. Errors of the user become diagnostics.
 
-    Args:
-        folder: the folder, which is the identity of the suite.
-        files: all files with cases in it. All are part of the suite, which so does not depend on
-            `named`.
-        around: the settings.
-        named: the files that the user named, by default all. Others get no diagnostics.
-
-    Returns:
-        The suite, unless all named files have errors; then a suite that cannot run for each named
-        file with an error. If the configuration has an error, one suite that cannot run.
+    Return the suite, unless all `named` files have errors, and a suite that cannot run for each
+    named file with an error; if the configuration has an error, one suite that cannot run. The
+    suite does not depend on which files are named, by default all; others get no diagnostics.
     """
     project = around.config_of(folder)
     asked = frozenset(files if named is None else named)
