@@ -13,19 +13,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from kindlm.errors import Err, Ok, Result, misuse
-from kindlm.recording.loading import Loaded
-from kindlm.recording.watched_files import is_installed, watched_files
+from kindlm.recording.watched_files import is_installed
 
 MOST_BYTES = 50_000_000
 MOST_FILES = 4_000
-
-
-def make_bundle(loaded: Loaded, root: Path) -> Result[bytes]:
-    """Pack what a run of these suites needs; return an error if a file is outside the project.
-
-    A bundle holds the files that `kindlm watch` watches.
-    """
-    return pack(sorted(watched_files((), loaded, root).stamps()), root)
 
 
 def pack(files: Iterable[Path], root: Path) -> Result[bytes]:

@@ -28,11 +28,12 @@ from urllib.parse import urlsplit
 from kindlm.bounds import SCHEDULERS
 from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
-from kindlm.fleet.bundle import make_bundle, unpack
+from kindlm.fleet.bundle import pack, unpack
 from kindlm.fleet.workers import Fleet, ShardEnd, ShardJob, end_jobs, new_job_id, run_shard
 from kindlm.recording.loading import Loaded
 from kindlm.recording.project import git_state, project_name, run_environment
 from kindlm.recording.suite_secrets import needed_variables
+from kindlm.recording.watched_files import watched_files
 from kindlm.team.protocol import is_loopback
 from kindlm.wording import count, listed_names
 
@@ -80,7 +81,7 @@ def connect(
                 " --insecure",
             )
         )
-    bundle = make_bundle(loaded, root)
+    bundle = pack(sorted(watched_files((), loaded, root).stamps()), root)
     if isinstance(bundle, Err):
         return bundle
     client = _client(address)

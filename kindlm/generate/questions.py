@@ -113,11 +113,6 @@ _MOST = 14
 write, and the last scenarios of longer lists are poor."""
 
 
-def plan_tokens(scenarios: int) -> int:
-    """Return the token limit of a plan with a number of scenarios."""
-    return _PLAN + _SCENARIO * scenarios
-
-
 def in_calls(counts: Mapping[str, int]) -> Iterator[dict[str, int]]:
     """Yield the scenarios to ask for in each call: their number by category."""
     each = [category for category, count in counts.items() for _ in range(count)]
@@ -228,6 +223,6 @@ def plan_question(
         "kindlm_test_plan",
         {"scenarios": [{**SCENARIO, "category": Choice(tuple(counts))}]},
         purpose=Purpose.GENERATE,
-        max_tokens=plan_tokens(sum(counts.values())),
+        max_tokens=_PLAN + _SCENARIO * sum(counts.values()),
     )
     return replace(asked.question(data, token), seed=seed)

@@ -86,7 +86,7 @@ def bodies(
     for part in _parts(db, streams, heads):
         version = part.after
         if version == part.until:
-            body.begin(part.stream, version)
+            body.parts[part.stream] = part
         while version < part.until:
             piece = events_after(db, part.stream, version, min(_PIECE, part.until - version))
             for event in piece:
@@ -127,10 +127,6 @@ class _Body:
     lines: list[bytes] = field(default_factory=list)
     size: int = 0
     refs: set[str] = field(default_factory=set)
-
-    def begin(self, stream: str, version: int) -> None:
-        """Add a stream without events, for comparison at a version."""
-        self.parts[stream] = Part(stream, version, version)
 
     def add(self, event: RecordedEvent) -> bool:
         """Add an event with its texts that the body lacks; return whether it fits."""

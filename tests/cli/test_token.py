@@ -52,4 +52,4 @@ def test_a_limit_is_a_number_that_can_be_kept(kindlm: Any) -> None:
 def test_a_file_that_holds_something_else_is_no_store_of_tokens(kindlm: Any, here: Path) -> None:
     Path("team.db.tokens").write_bytes(b"x" * 5000)
     failed = kindlm("token", "list", "--db", "team.db")
-    assert (failed.code, "cannot be opened" in failed.err) == (1, True)
+    assert (failed.code, "cannot be used" in failed.err) == (1, True)

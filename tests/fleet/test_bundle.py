@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from kindlm.errors import Err, Ok
+from kindlm.errors import Err, Ok, Result
 from kindlm.fleet import bundle as bundles
-from kindlm.fleet.bundle import make_bundle, pack, unpack
-from kindlm.recording.loading import Loaded, load_paths
+from kindlm.fleet.bundle import pack, unpack
+from kindlm.recording.loading import load_paths
+from kindlm.recording.watched_files import watched_files
 
 SUITE = """\
 kindlm: 1
@@ -27,10 +28,10 @@ tests:
 """
 
 
-def loaded_from(root: Path, *paths: str) -> Loaded:
+def pack_project(root: Path, *paths: str) -> Result[bytes]:
     loaded = load_paths([root / path for path in paths], root)
     assert isinstance(loaded, Ok)
-    return loaded.value
+    return pack(sorted(watched_files((), loaded.value, root).stamps()), root)
 
 
 def names_in(bundle: bytes) -> set[str]:
@@ -45,7 +46,7 @@ def test_has_what_a_suite_names_and_no_environment_file(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("OPENAI_API_KEY=sk-secret-of-mine")
     (tmp_path / "notes.txt").write_text("not named by anything")
 
-    made = make_bundle(loaded_from(tmp_path, "kindlm.yaml"), tmp_path)
+    made = pack_project(tmp_path, "kindlm.yaml")
 
     assert isinstance(made, Ok)
     assert names_in(made.value) == {"kindlm.toml", "kindlm.yaml", "prompts/system.md"}
@@ -63,7 +64,7 @@ def test_has_the_modules_beside_a_test_in_python(tmp_path: Path) -> None:
     )
     (tmp_path / "setup.py").write_text("")
 
-    made = make_bundle(loaded_from(tmp_path, "tests"), tmp_path)
+    made = pack_project(tmp_path, "tests")
 
     assert isinstance(made, Ok)
     assert names_in(made.value) == {

@@ -15,7 +15,7 @@ from scenario_project import Ended, Project, serving_agent
 
 from kindlm.cli.app import run
 from kindlm.generate.generation_script import PROBES
-from kindlm.generate.questions import Exchange, Sources, in_calls, names_tool, plan_tokens
+from kindlm.generate.questions import Exchange, Sources, in_calls, names_tool, plan_question
 from kindlm.generate.suite_text import write_file
 from kindlm.generate.test_plan import CATEGORIES, wanted
 
@@ -413,7 +413,7 @@ def test_no_answer_is_asked_for_that_is_longer_than_a_model_can_give() -> None:
     sizes = [sum(each.values()) for each in found]
     assert sizes == [14, 14, 3]
     assert sum(map(Counter, found), Counter()) == Counter(counts)
-    assert max(map(plan_tokens, sizes)) <= 8_192
+    assert all(plan_question({}, each, None, [], "t").max_tokens <= 8_192 for each in found)
 
 
 def titled(data: dict[str, Any]) -> dict[str, Any]:

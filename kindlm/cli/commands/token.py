@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
 
 import typer
 
@@ -94,28 +93,28 @@ def open_tokens(database: Path, *, create: bool = False) -> TokenStore:
             "Create one: kindlm token create --name ci; or name the history with --db.",
             code=ErrorCode.CONFIG_NOT_FOUND,
         )
-    try:
+    with _usable(database):
         return TokenStore(database)
-    except (OSError, sqlite3.Error) as error:
-        _fail_to_use(database, "opened", error)
 
 
 @contextmanager
 def _tokens(database: Path, *, create: bool = False) -> Iterator[TokenStore]:
-    """Open the tokens of a history; end the command if they cannot be written."""
-    with open_tokens(database, create=create) as store:
-        try:
-            yield store
-        except sqlite3.Error as error:
-            _fail_to_use(database, "written", error)
+    """Open the tokens of a history; end the command if they cannot be used."""
+    with open_tokens(database, create=create) as store, _usable(database):
+        yield store
 
 
-def _fail_to_use(database: Path, what: str, error: OSError | sqlite3.Error) -> NoReturn:
-    if (full := disk_full(database, error)) is not None:
-        fail([full])
-    why = getattr(error, "strerror", None) or error
-    refuse(
-        f"The file {shown_path(token_file(database))} cannot be {what}: {why}.",
-        "Check its permissions and those of its folder.",
-        code=ErrorCode.UNKNOWN_ERROR,
-    )
+@contextmanager
+def _usable(database: Path) -> Iterator[None]:
+    """End the command if the file of the tokens cannot be read or written."""
+    try:
+        yield
+    except (OSError, sqlite3.Error) as error:
+        if (full := disk_full(database, error)) is not None:
+            fail([full])
+        refuse(
+            f"The file {shown_path(token_file(database))} cannot be used:"
+            f" {getattr(error, 'strerror', None) or error}.",
+            "Check its permissions and those of its folder.",
+            code=ErrorCode.UNKNOWN_ERROR,
+        )
