@@ -65,8 +65,6 @@ class ForeignFile(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Project, suite and target of imported tests."""
-
     project: str
     suite: str
     target: str
@@ -136,7 +134,6 @@ def _place(
 def _payloads(
     results: ForeignResults, place: _Place, source: str, digest: str
 ) -> Iterator[tuple[str | None, Payload]]:
-    """Yield the events of the run, each with its subject."""
     tests = results.tests
     started = RunStarted(
         project=place.project,
@@ -210,7 +207,6 @@ def _execution(
 
 
 def _assertions(execution: ForeignExecution) -> Iterator[AssertionEvaluated]:
-    """Yield an assertion for each failure of an execution, and for its score."""
     index = count()
     for code in execution.failures:
         yield AssertionEvaluated(

@@ -64,7 +64,6 @@ class ProgressView:
         self._since = 0.0
 
     def __enter__(self) -> Self:
-        """Begin to show."""
         return self
 
     def __exit__(self, *exception: object) -> None:

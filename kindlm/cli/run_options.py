@@ -144,7 +144,6 @@ def _recorded(options: TestOptions, root: Path) -> RunOptions:
 def _failing(
     suites: Iterable[Suite], database: Path | None, unfinished: Unfinished | None
 ) -> frozenset[QualifiedName]:
-    """Return the tests that did not pass when they last ran."""
     from kindlm.history.trends import failing_tests  # only `--failed` needs it
 
     chosen: set[QualifiedName] = set()

@@ -89,7 +89,6 @@ class Controller:
                 print_recorded(terminalreporter, "run", report["run"], self._options)
 
     def _why_incomplete(self, session: pytest.Session) -> str | None:
-        """Return why not all tests ran to their end; None if all did."""
         if self._crashed:
             return "a worker of pytest crashed, and what it was running never ended"
         chosen = max(report["chosen"] for report in self._reports)

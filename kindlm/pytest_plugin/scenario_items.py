@@ -358,7 +358,6 @@ def _uncalled(collector: pytest.Class) -> Iterable[pytest.Item | pytest.Collecto
 
 
 def _finish_item(live: DrivenRun, ran: Ran, options: SessionOptions) -> None:
-    """Pass, fail or skip the item like its scenario."""
     __tracebackhide__ = True
     if ran.error is not None:
         pytest.fail(error_text(ran.error), pytrace=False)

@@ -313,7 +313,6 @@ _lost_in = cache(lost_scenarios)
 
 
 def _found(file: pytest.File, items: Sequence[pytest.Item], root: Path) -> FoundScenarios:
-    """Return the scenarios among the items of a file, and its problems."""
     if isinstance(file, YamlFile):
         in_yaml = (item.scenario for item in items if isinstance(item, YamlItem))
         return FoundScenarios(tuple(in_yaml), file.diagnostics)

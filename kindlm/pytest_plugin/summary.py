@@ -116,7 +116,6 @@ def print_recorded(
 
 
 def _print_flaky(terminal: pytest.TerminalReporter, view: RunView, command: str) -> None:
-    """Print the names of tests that passed although an attempt did not."""
     flaky = [test.name for test in view.tests() if test.flaky and test.status is Status.PASSED]
     if not flaky:
         return

@@ -302,7 +302,6 @@ def _warn_of_gaps(db: sqlite3.Connection, view: RunView, suites: set[str]) -> No
 
 
 def _note_power(db: sqlite3.Connection, view: RunView, suites: set[tuple[str, str]]) -> None:
-    """Note which drops a later run with as many repeats can confirm."""
     from kindlm.history.diff.power import power_of_baseline
     from kindlm.history.diff.run_diff import DiffOptions, RunDiff
 

@@ -96,7 +96,6 @@ def _agent_text(name: str) -> str:
 
 
 def _record(folder: Path, label: str, page: Page) -> str:
-    """Record a run; end the command if the run does not finish."""
     from kindlm.cli.options import TestOptions
     from kindlm.cli.run_options import make_request
     from kindlm.cli.run_recording import record_run

@@ -250,7 +250,6 @@ def _check_baseline(db: sqlite3.Connection, before: Side, after: Side, *, by_def
 
 
 def _note_power(diff: RunDiff) -> None:
-    """Note which drops the repeats of these runs can confirm at all."""
     from kindlm.history.diff.power import comparison_power
     from kindlm.reports.figures import power_text
 

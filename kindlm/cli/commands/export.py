@@ -105,7 +105,6 @@ def _require_possible(
 
 
 def _require_events(db: sqlite3.Connection, run: str, after: int) -> None:
-    """End the command if a run has fewer events."""
     query = "SELECT version FROM streams WHERE name = ?"
     (version,) = db.execute(query, (f"run/{run}",)).fetchone()
     if after > version:

@@ -115,7 +115,6 @@ def _import_events(opened: BinaryIO, file: Path, database: Path) -> tuple[Taken,
 
 
 def _is_export(opened: BinaryIO) -> bool:
-    """Return whether the first line of a file is the header of an export."""
     try:
         header = json.loads(opened.readline())
     except (ValueError, RecursionError):

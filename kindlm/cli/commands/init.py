@@ -142,7 +142,6 @@ def _in_folder(folder: Path, command: str) -> str:
 
 
 def _offer_to_generate(model: str, folder: Path) -> bool:
-    """Offer to generate tests for the agent now; return whether the user accepted."""
     if not typer.confirm(f"Let {model} write tests for it now?", default=False, err=True):
         return False
     from kindlm.cli.commands.gen import GenOptions

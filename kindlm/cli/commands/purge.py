@@ -117,7 +117,6 @@ def purge_command(
 
 
 def _ask(question: str) -> bool:
-    """Ask whether to erase; end the command if no person can answer."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         refuse(
             f"Nothing was erased: the command cannot ask for confirmation. {question}",
@@ -141,7 +140,6 @@ def _matcher(pattern: str) -> Callable[[str], bool]:
 
 
 def _runs(db: sqlite3.Connection, named: Sequence[str], older_than: str | None) -> list[str] | None:
-    """Return the selected runs; None for all runs."""
     if named:
         chosen = dict.fromkeys(named_run(db, wanted) for wanted in named)
         if going_on := [run for run in chosen if held_lock(db, run)]:

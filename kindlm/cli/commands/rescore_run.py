@@ -164,7 +164,6 @@ def _rescoring(
 
 
 def _is_reworded(suite: Suite, case: Case, then: Mapping[QualifiedName, SourceTest]) -> bool:
-    """Return whether the prompt of a test differs from that in the run."""
     prompt = case.prompt
     now = {Role.USER: prompt.user, Role.SYSTEM: prompt.system or ""}
     return any(

@@ -151,7 +151,6 @@ def _settle(rounds: Rounds, request: RunRequest, settled: Settled) -> int:
 
 
 def _report(rounds: Rounds, settled: Settled) -> int:
-    """Write the verdicts, read from the history; return the exit code."""
     options, of_before = rounds.options, rounds.of_before
     with open_recorded(rounds.database, rounds.run) as view:
         if view is None:

@@ -135,7 +135,6 @@ def _check_options(options: TestOptions) -> None:
 
 
 def _refuse_nothing(request: RunRequest, shard: str | None, paths: Sequence[Path]) -> NoReturn:
-    """End the command because no test is selected, and say why."""
     why = "no test fits the selection" if shard is None else f"there is none for shard {shard}"
     fewer = "" if shard is None else "take fewer shards than there are tests; "
     hint = f"Loosen -k, --suite, --test, --tags, --model or --failed; {fewer}kindlm list shows the"
@@ -190,7 +189,6 @@ def _group_to_resume(options: TestOptions) -> Group | None:
 
 
 def _unfinished(options: TestOptions, project: Project) -> Unfinished:
-    """Return the run to resume; end the command if that is impossible."""
     assert options.resume is not None
     with open_history(options.database) as reader:
         database = existing_history(options.database).database

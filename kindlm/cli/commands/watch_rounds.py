@@ -223,7 +223,6 @@ def _names(paths: Iterable[Path]) -> str:
 
 
 def _check_options(options: TestOptions) -> None:
-    """End the command if an option does not apply to repeated rounds."""
     given = {
         "--resume": options.resume is not None,
         "--force-resume": options.force_resume,
