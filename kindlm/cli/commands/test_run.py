@@ -12,12 +12,11 @@ import typer
 
 from kindlm.cli.console import fail, note, or_fail, refuse, show, warn
 from kindlm.cli.ending import NOTHING_RUN
-from kindlm.cli.history import existing_history, open_history, project_here
+from kindlm.cli.history import open_history, project_here
 from kindlm.cli.options import TestOptions
 from kindlm.cli.reporters import Reporter, configured_reporters, parse_reporters, spare
 from kindlm.cli.run_options import as_recorded, make_request, require_no_selection, wants_push
 from kindlm.cli.run_recording import (
-    Beside,
     Requested,
     has_documents,
     run_elsewhere,
@@ -51,16 +50,13 @@ def run_tests(options: TestOptions) -> int:
     # Options replace the configured reports.
     if not (options.reporters or options.output or options.dry_run):
         reporters = [*reporters, *or_fail(configured_reporters(project.root))]
-    group = None if options.resume is None else _group_to_resume(options)
-    unfinished = None
-    if group is not None:
-        with open_history(options.database) as reader:
-            began = read_unfinished(reader, group.runs[0])
-        recorded = as_recorded(options, began, project.root)
-        options = replace(recorded, shard=None, workers=options.workers or "1")
-    elif options.resume is not None:
-        unfinished = _unfinished(options, project)
+    group, unfinished = None, None
+    if options.resume is not None:
+        group, unfinished = _to_resume(options, options.resume, project)
         options = as_recorded(options, unfinished, project.root)
+    if group is not None:
+        unfinished = None
+        options = replace(options, shard=None, workers=options.workers or "1")
     asked_paths = options.paths
     if not asked_paths:
         options = replace(options, paths=or_fail(default_paths(Path())))
@@ -80,16 +76,11 @@ def run_tests(options: TestOptions) -> int:
             "Undo the changes and finish the group with --resume GROUP, or run the tests anew.",
         )
     request = make_request(loaded, project, options, unfinished)
+    requested = Requested(request, options, reporters)
     if unfinished is not None:
-        guard.set_run(unfinished.run)
-        if unfinished.is_finished:
-            return Requested(request, options, reporters).report(unfinished.run)
-        request = or_fail(resumed(request, unfinished, force=options.force_resume))
-        beside = _pushing(request, unfinished.run, options)
-        return Requested(request, options, reporters).record(unfinished.run, beside)
+        return _resume(requested, unfinished)
     if request.suites and len(make_plan(request.suites, request.selection)) == 0:
         _refuse_nothing(request, options.shard, asked_paths)
-    requested = Requested(request, options, reporters)
     if options.dry_run:
         return _show_plan(requested)
     if group is not None or options.workers is not None:
@@ -98,19 +89,25 @@ def run_tests(options: TestOptions) -> int:
         return test_on_workers(requested, loaded, group)
     if options.shard and request.group is None and options.warnings:
         note("Without --run-group, this shard cannot be combined with the others.")
-    run = new_run_id()
+    return _record(requested, new_run_id())
+
+
+def _resume(requested: Requested, unfinished: Unfinished) -> int:
+    if unfinished.is_finished:
+        return requested.report(unfinished.run)
+    force = requested.options.force_resume
+    request = or_fail(resumed(requested.request, unfinished, force=force))
+    return _record(replace(requested, request=request), unfinished.run)
+
+
+def _record(requested: Requested, run: str) -> int:
     guard.set_run(run)
-    beside = _pushing(request, run, options)
+    beside = None
+    if wants_push(requested.request, requested.options):
+        from kindlm.cli.history_server import live_push
+
+        beside = live_push(requested.request, run, requested.options)
     return requested.record(run, beside)
-
-
-def _pushing(request: RunRequest, run: str, options: TestOptions) -> Beside | None:
-    """Return what pushes the run to a history server while it goes on, if requested."""
-    if not wants_push(request, options):
-        return None
-    from kindlm.cli.history_server import live_push
-
-    return live_push(request, run, options)
 
 
 def _check_options(options: TestOptions) -> None:
@@ -167,42 +164,39 @@ def _check_files(
         check_pdf(options.pdf, reporters, *kept)
 
 
-def _group_to_resume(options: TestOptions) -> Group | None:
-    """Return the group of shards to resume; None if `--resume` names a run.
+def _to_resume(
+    options: TestOptions, name: str, project: Project
+) -> tuple[Group | None, Unfinished]:
+    """Return the group of shards to resume with one of its runs, or no group and the run to resume.
 
     With `--workers`, the name of a shard stands for its group.
     """
-    assert options.resume is not None
     require_no_selection(options)
     with open_history(options.database) as reader:
-        name = options.resume
-        if options.workers is not None and not shards_of(reader, name):
+        database = project.database
+        shards = shards_of(reader, name)
+        if not shards and options.workers is not None:
             run = next(runs(reader, RunFilter(ids=[or_fail(find_unfinished(reader, name))])))
             if run.group_id is None:
                 refuse(
                     f"Run {run.id} is not one of several shards: workers cannot share it.",
                     f"Resume it without --workers: kindlm test --resume {run.id}",
                 )
-            name = run.group_id
-        shards = shards_of(reader, name)
-        return or_fail(find_group(reader, name, shards)) if shards else None
-
-
-def _unfinished(options: TestOptions, project: Project) -> Unfinished:
-    assert options.resume is not None
-    with open_history(options.database) as reader:
-        database = existing_history(options.database).database
+            name, shards = run.group_id, shards_of(reader, run.group_id)
+        if shards:
+            group = or_fail(find_group(reader, name, shards))
+            return group, read_unfinished(reader, group.runs[0])
         paths = paths_from(project.root, options.paths)
-        run = or_fail(find_unfinished(reader, options.resume, paths=paths))
-        if (lock := held_lock(reader, run)) is not None:
-            fail([run_elsewhere(run, LockHeldError(lock, holder(database, lock)))])
-        if (file := find_unwritten(database, run, reader)) is not None:
+        found = or_fail(find_unfinished(reader, name, paths=paths))
+        if (lock := held_lock(reader, found)) is not None:
+            fail([run_elsewhere(found, LockHeldError(lock, holder(database, lock)))])
+        if (file := find_unwritten(database, found, reader)) is not None:
             refuse(
-                f"Run {run} cannot be resumed yet: {file} holds events that were not written.",
+                f"Run {found} cannot be resumed yet: {file} holds events that were not written.",
                 f"Import them first: {import_command(file, shown_path(database))}; or delete the"
                 " file to run these executions again.",
             )
-        return read_unfinished(reader, run)
+        return None, read_unfinished(reader, found)
 
 
 def _show_plan(requested: Requested) -> int:
