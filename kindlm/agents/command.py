@@ -54,10 +54,7 @@ _MARKER = re.compile(r"""\{\s*["']kindlm\b|\bkindlm\\*["']\s*:""", re.IGNORECASE
 
 _KEY = "kindlm"
 _BEGINNING = '{"kindlm"'
-_KEYS = {
-    "tool_call": ("name", "arguments", "response", "id"),
-    "output_json": ("value", "data"),
-}
+_KEYS = {"tool_call": ("name", "arguments", "response", "id"), "output_json": ("value", "data")}
 _MAX_WARNINGS = 5
 
 _REPORTS_HINT = f"What a program may print: {DOCS}/reference/configuration/#agents-and-commands"

@@ -61,9 +61,7 @@ async def daytona_sandbox(
 
     key = environ[_KEY]
     config = DaytonaConfig(
-        api_key=key,
-        api_url=environ.get("DAYTONA_API_URL"),
-        target=environ.get("DAYTONA_TARGET"),
+        api_key=key, api_url=environ.get("DAYTONA_API_URL"), target=environ.get("DAYTONA_TARGET")
     )
     # Deleted as soon as it stops; it stops by itself if kindlm cannot delete it.
     params = CreateSandboxFromSnapshotParams(snapshot=snapshot, env_vars=dict(env), ephemeral=True)

@@ -13,12 +13,7 @@ from pydantic import Field, model_validator
 from kindlm.agents.drafts import Frame, ParsedAnswer, assemble
 from kindlm.agents.event_framing import begins_as_object, holds_events
 from kindlm.agents.event_streams import read_stream
-from kindlm.agents.http_request import (
-    BodyTemplate,
-    make_body,
-    placeholders,
-    request_warnings,
-)
+from kindlm.agents.http_request import BodyTemplate, make_body, placeholders, request_warnings
 from kindlm.agents.protocols import ANTHROPIC, CHAT, RESPONSES, Name, Protocol, ProtocolName
 from kindlm.agents.protocols.a2a import A2A, A2A_0_3, TaskDraft, is_call_answer
 from kindlm.agents.protocols.ag_ui import AG_UI

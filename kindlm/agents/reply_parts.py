@@ -12,15 +12,7 @@ from kindlm.strict_json import compact_json
 from kindlm.wires import UnreadableReply
 from kindlm.wording import count
 
-__all__ = [
-    "ABSENT",
-    "PATH",
-    "UnreadableReply",
-    "compact_json",
-    "first_text",
-    "lookup",
-    "parent_of",
-]
+__all__ = ["ABSENT", "PATH", "UnreadableReply", "compact_json", "first_text", "lookup", "parent_of"]
 
 WHOLE = "$"
 """The path of the whole value."""

@@ -112,8 +112,6 @@ MAX_BODY_BYTES = 10_000_000
 EVENT_STREAM = "text/event-stream"
 
 _STREAM_END = re.compile(r"(?:^|[\r\n])data: ?\[DONE\][\r\n]")
-_MAX_REDIRECTS = 5
-_KEEPS_METHOD = frozenset({307, 308})
 _PAGES = frozenset({"text/html", "application/xhtml+xml"})
 """Media types of pages, such as a login or an error of a proxy.
 
@@ -227,33 +225,27 @@ class HttpConversation:
     async def _response(
         self, method: str, to: str, content: bytes | None, headers: dict[str, str]
     ) -> AsyncIterator[httpx.Response]:
-        """Send a request, following redirects; yields the answer, with its body unread.
+        """Send a request; yields the response, with its body unread.
 
-        After too many redirects, the last redirect is the answer. The bodies of the others are not
-        read: they could be endless.
+        Redirects are not followed: another server must not get the user's message and credentials.
         """
         import httpx
 
         transport, url = self._transport, httpx.URL(to)
         assert transport is not None, "use it as `async with`"
-        for left in reversed(range(_MAX_REDIRECTS)):
-            request = httpx.Request(
-                method, url, content=content, headers=headers, cookies=self._cookies
-            )
-            if url.username or url.password:
-                next(httpx.BasicAuth(url.username, url.password).auth_flow(request))
-            response = await transport.handle_async_request(request)
-            response.request = request
-            try:
-                if "set-cookie" in response.headers:
-                    self._cookies.extract_cookies(response)
-                target = _redirect_target(response)
-                if target is None or not left:
-                    yield response
-                    return
-                url = target
-            finally:
-                await response.aclose()
+        request = httpx.Request(
+            method, url, content=content, headers=headers, cookies=self._cookies
+        )
+        if url.username or url.password:
+            next(httpx.BasicAuth(url.username, url.password).auth_flow(request))
+        response = await transport.handle_async_request(request)
+        response.request = request
+        try:
+            if "set-cookie" in response.headers:
+                self._cookies.extract_cookies(response)
+            yield response
+        finally:
+            await response.aclose()
 
 
 async def _read(response: httpx.Response, who: Who) -> HttpReply:
@@ -282,25 +274,6 @@ async def _read(response: httpx.Response, who: Who) -> HttpReply:
     # httpx raises if a body ends before its declared end.
     has_end = not {"content-length", "transfer-encoding"}.isdisjoint(response.headers)
     return HttpReply(response.status_code, response.headers, kind, "".join(pieces), has_end)
-
-
-def _redirect_target(response: httpx.Response) -> httpx.URL | None:
-    """Return the URL of a redirect to the same server; None for any other answer.
-
-    Another server must not get the request, which has the user's message and credentials.
-    """
-    if response.status_code not in _KEEPS_METHOD or not response.has_redirect_location:
-        return None
-    import httpx
-
-    here = response.request.url
-    try:
-        there = here.join(response.headers["location"])
-    except httpx.InvalidURL:
-        return None
-    if (here.scheme, here.host, here.port) != (there.scheme, there.host, there.port):
-        return None
-    return there
 
 
 Streams = Annotated[

@@ -1,7 +1,7 @@
 """The `openai` provider: OpenAI Chat Completions, and every endpoint that speaks its format.
 
 Strict structured output demands that the root is an object, all objects are closed, all properties
-are required, and only `anyOf` composes. Other schemas are sent without `strict`.
+are required, and only `anyOf` composes.
 See https://platform.openai.com/docs/guides/structured-outputs (supported schemas).
 """
 
@@ -37,39 +37,14 @@ if TYPE_CHECKING:
 
     from kindlm.providers.sdk_transport import SdkTransport
 
-_VALUE_KEYWORDS = frozenset(
-    {"$comment", "$schema", "const", "description", "enum", "exclusiveMaximum", "title", "type"}
-    | {"exclusiveMinimum", "format", "maxItems", "maximum", "minItems", "minimum", "multipleOf"}
-    | {"pattern"}
-)
-_OBJECT_KEYWORDS = frozenset({"additionalProperties", "properties", "required"})
-
 
 def allows_strict(schema: Mapping[str, Any]) -> bool:
-    """Return whether a schema may be sent with `strict`."""
-    return schema.get("type") == "object" and _allowed(schema)
+    """Return whether a schema is sent with `strict`: its root is closed and requires all members.
 
-
-def _allowed(schema: Any) -> bool:
-    if not isinstance(schema, Mapping):
-        return False
-    children = [*_list(schema.get("anyOf"))]
-    if "items" in schema:
-        children.append(schema["items"])
-    others = schema.keys() - _VALUE_KEYWORDS - {"anyOf", "items"}
-    if schema.get("type") == "object":
-        properties = schema.get("properties", {})
-        if not isinstance(properties, Mapping) or schema.get("additionalProperties") is not False:
-            return False
-        if set(_list(schema.get("required"))) != properties.keys():
-            return False
-        children.extend(properties.values())
-        others -= _OBJECT_KEYWORDS
-    return not others and all(_allowed(child) for child in children)
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
+    In the schemas of kindlm's own questions, the same holds for all other objects.
+    """
+    is_closed = schema.get("type") == "object" and schema.get("additionalProperties") is False
+    return is_closed and {*schema.get("required", ())} == schema.get("properties", {}).keys()
 
 
 WITH_SCHEMA = "response_format.json_schema"

@@ -175,24 +175,6 @@ def test_headers_are_sent_and_may_replace_ours(talk, http):
     assert got["content-type"] == "application/json; v=2"
 
 
-@pytest.mark.parametrize("status", [308])
-def test_a_redirect_at_the_same_server_is_followed_as_it_is(talk, http, success, status):
-    moved = http("", status=status, headers={"Location": "/chat/"})
-    (result,), server = talk(moved, http({"message": "ok"}), headers={"X-Api-Key": TOKEN})
-    assert success(result).text == "ok"
-    assert [request.path for request in server.received] == ["/chat", "/chat/"]
-    assert server.received[1].body == server.received[0].body
-    assert server.received[1].headers["x-api-key"] == TOKEN
-
-
-def test_the_body_of_a_redirect_is_not_read(talk, http, success):
-    # It could be endless, or compressed and grow without a limit.
-    head = "HTTP/1.1 308 Moved\r\nlocation: /there\r\ncontent-length: 2\r\n"
-    moved = f"{head}content-encoding: gzip\r\n\r\nxx".encode()
-    (result,), _ = talk(moved, http({"message": "ok"}))
-    assert success(result).text == "ok"
-
-
 def test_a_redirect_elsewhere_is_not_followed(make, ask, peer, http, failure):
     async def run():
         async with peer(http({"message": "stolen"})) as thief:
@@ -212,19 +194,13 @@ def test_a_redirect_elsewhere_is_not_followed(make, ask, peer, http, failure):
 
 
 @pytest.mark.parametrize("status", [302, 307])
-@pytest.mark.parametrize("place", ["http://[", "http://agent:x/", "//[::1]]/x"])
-def test_a_redirect_to_no_url_is_quoted_and_not_followed(talk, http, failure, status, place):
+@pytest.mark.parametrize("place", ["/chat/", "http://[", "http://agent:x/", "//[::1]]/x"])
+def test_a_redirect_is_quoted_and_not_followed(talk, http, failure, status, place):
     (result,), server = talk(http("", status=status, headers={"Location": place}))
     error = failure(result)
     assert error.message == f"Agent 'shop' returned {status}: redirects to {place}"
     assert not error.details["retryable"]
     assert len(server.received) == 1
-
-
-def test_a_redirect_that_turns_in_circles_ends(talk, http, failure):
-    (result,), server = talk(http("", status=307, headers={"Location": "/chat"}))
-    assert failure(result).details["status"] == 307
-    assert len(server.received) < 20
 
 
 def test_the_proxy_of_the_environment_is_used(make, ask, peer, http, success, monkeypatch):

@@ -34,11 +34,7 @@ def _body(request: AgentRequest, _stream: bool, _carried: Any) -> dict[str, Any]
     ]
     # The SDK sends a page's own values beside the messages.
     context = dict(request.context or {})
-    return context | {
-        "id": request.conversation,
-        "messages": messages,
-        "trigger": "submit-message",
-    }
+    return context | {"id": request.conversation, "messages": messages, "trigger": "submit-message"}
 
 
 AI_SDK = Protocol("AI SDK messages", _body, sends_context=True)
