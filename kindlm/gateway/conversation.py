@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -165,7 +165,13 @@ class SeenConversation:
         request = WireRequest()
         if wire is not None and isinstance(body, dict):
             request = read_request(wire, body | {key: new} if items else body)
-            self._take_results(request.tool_results)
+            for call_id, result in request.tool_results.items():
+                use = self._latest.get(call_id)
+                if call_id not in self._latest:
+                    # The agent receives an answer shortly before the gateway records it.
+                    self._early.setdefault(call_id, result)
+                elif use is not None and not use.is_answered:
+                    use.response, use.is_answered = result, True
             self._offers_tools = self._offers_tools or request.offers_tools
         elif wire is not None:
             self.lose("A request of the agent to its model could not be read.")
@@ -211,15 +217,6 @@ class SeenConversation:
                 same = len(call.items) == len(items)
                 return (call.base, call) if same else (call, None)
         return None, None
-
-    def _take_results(self, results: Mapping[str, Any]) -> None:
-        for call_id, result in results.items():
-            use = self._latest.get(call_id)
-            if call_id not in self._latest:
-                # The agent receives an answer shortly before the gateway records it.
-                self._early.setdefault(call_id, result)
-            elif use is not None and not use.is_answered:
-                use.response, use.is_answered = result, True
 
     def record_answer(self, call: ModelCall, got: ReceivedAnswer) -> None:
         """Record and count an answer, unless the conversation ended meanwhile."""

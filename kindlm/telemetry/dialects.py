@@ -105,14 +105,26 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
         "gen_ai.completion.0.finish_reason",
     ),
     "text": ("ai.response.text", "ai.response.object"),
-    "said": ("ai.response.toolCalls", "gen_ai.output.messages"),
-    "asked": ("gen_ai.input.messages", "ai.prompt.messages"),
+    "said": (
+        "ai.response.toolCalls",
+        "gen_ai.output.messages",
+        "llm.output_messages.",
+        "gen_ai.completion.",
+    ),
+    "asked": (
+        "gen_ai.input.messages",
+        "ai.prompt.messages",
+        "llm.input_messages.",
+        "gen_ai.prompt.",
+    ),
     "system": ("gen_ai.system_instructions",),
     "tools": (
         "gen_ai.tool.definitions",
         "ai.prompt.tools",
         "model_request_parameters",
         "llm.invocation_parameters",
+        "llm.tools.",
+        "llm.request.functions.",
     ),
     "input": ("input.value", "traceloop.entity.input", "ai.prompt"),
     "session": (
@@ -123,14 +135,11 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
         "traceloop.association.properties.session_id",
     ),
 }
-"""The attributes that may hold a fact, the best ones first."""
+"""The attributes that may hold a fact, the best ones first.
 
-_PREFIXES: Mapping[str, tuple[str, ...]] = {
-    "said": ("llm.output_messages.", "gen_ai.completion."),
-    "asked": ("llm.input_messages.", "gen_ai.prompt."),
-    "tools": ("llm.tools.", "llm.request.functions."),
-}
-"""Prefixes of attributes that hold a part of a message each: `gen_ai.prompt.0.content`."""
+A name with a dot at its end is the beginning of attributes that hold a part of a message each:
+`gen_ai.prompt.0.content`.
+"""
 
 _EVENTS: Mapping[str, tuple[str, ...]] = {
     "said": ("gen_ai.choice",),
@@ -511,14 +520,15 @@ def _values(span: Span, which: str) -> Iterator[Any]:
 
 
 def _attributes(span: Span, which: str) -> Iterator[Any]:
+    value: Any
     for name in _NAMES[which]:
-        value = _json(span.attributes.get(name))
+        if name.endswith("."):
+            nested = _nested(span.attributes, name)
+            value = [nested[key] for key in sorted(nested, key=lambda key: (len(key), key))] or None
+        else:
+            value = _json(span.attributes.get(name))
         if value is not None and value != _HIDDEN:
             yield value
-    for prefix in _PREFIXES[which]:
-        nested = _nested(span.attributes, prefix)
-        if nested:
-            yield [nested[key] for key in sorted(nested, key=lambda key: (len(key), key))]
 
 
 def _nested(attributes: Mapping[str, Any], prefix: str) -> dict[str, Any]:

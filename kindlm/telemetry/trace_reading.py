@@ -214,34 +214,16 @@ def _first(group: Group, read: Callable[..., Any], *name: str) -> Any:
 
 @dataclass(slots=True)
 class _Slot:
-    """One tool call: the call that a model asked for, if known, and the spans of the tool."""
+    """One tool call, as a model asked for it or its spans report it, and the spans of the tool."""
 
-    asked: AskedCall | None
+    call: AskedCall
     group: Group = field(default_factory=list)
-
-    @property
-    def id(self) -> str:
-        reported = _first(self.group, dialects.call_id)
-        return str(reported or (self.asked.id if self.asked else ""))
-
-    @property
-    def name(self) -> str:
-        reported = _first(self.group, dialects.text_fact, "tool")
-        return str(reported or (self.asked.name if self.asked else "") or UNNAMED)
-
-    @property
-    def arguments(self) -> Any:
-        reported = _first(self.group, dialects.arguments)
-        if isinstance(reported, dict):
-            return reported
-        # LangChain reports arguments as a Python literal, or the only one by its value alone.
-        return self.asked.arguments if self.asked else None
 
     def use(self, results: Mapping[str, Any]) -> ToolUse:
         response = _first(self.group, dialects.result)
         if response is None:
-            response = results.get(self.id)
-        call = ToolCall.parse(self.id, self.name, self.arguments)
+            response = results.get(self.call.id)
+        call = ToolCall.parse(self.call.id, self.call.name or UNNAMED, self.call.arguments)
         return ToolUse(call.storable(), storable_json(response))
 
 
@@ -286,15 +268,20 @@ def _is_same(one: AskedCall, other: AskedCall) -> bool:
 
 def _place(slots: list[_Slot], group: Group) -> None:
     """Add the spans of a tool call to the call that a model asked for, else as a further call."""
-    tool = _Slot(None, group)
-    free = [each for each in slots if not each.group and each.asked is not None]
-    same = [each for each in free if each.id and each.id == tool.id]
-    named = [each for each in free if each.name == tool.name and not (each.id and tool.id)]
-    same += [each for each in named if each.arguments == tool.arguments] or named
-    if same:
-        same[0].group = group
-    else:
-        slots.append(tool)
+    call_id = str(_first(group, dialects.call_id) or "")
+    name = str(_first(group, dialects.text_fact, "tool") or "")
+    arguments = _first(group, dialects.arguments)
+    free = [each for each in slots if not each.group]
+    same = [each for each in free if each.call.id and each.call.id == call_id]
+    named = [each for each in free if each.call.name == name and not (each.call.id and call_id)]
+    same += [each for each in named if each.call.arguments == arguments] or named
+    if not same:
+        same = [_Slot(AskedCall("", "", None))]
+        slots += same
+    slot, asked = same[0], same[0].call
+    # LangChain reports arguments as a Python literal, or the only one by its value alone.
+    arguments = arguments if isinstance(arguments, dict) else asked.arguments
+    slot.call, slot.group = AskedCall(call_id or asked.id, name or asked.name, arguments), group
 
 
 def _missing(
@@ -314,9 +301,9 @@ def _missing(
             "A model span does not contain the model's answer, so tool calls may "
             f"be missing. To record messages, {hint}."
         )
-    bare = next((each for each in slots if each.arguments is None), None)
+    bare = next((each for each in slots if each.call.arguments is None), None)
     if bare is not None:
         hint = dialects.capture_hint(bare.group[-1] if bare.group else chats[0][-1])
-        name = shown(bare.name)
+        name = shown(bare.call.name or UNNAMED)
         return f"The spans do not contain the arguments of {name}. To record them, {hint}."
     return None

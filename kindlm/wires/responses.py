@@ -80,28 +80,20 @@ def usage_of(body: Mapping[str, Any]) -> Usage:
     """Return the tokens that a body reports."""
     tier = body.get("service_tier")
     usage = token_usage(body.get("usage"), "input_tokens", "output_tokens", tier)
-    items = objects(body.get("output"))
-    searches = sum(map(_is_search, items))
-    in_files = sum(item.get("type") == "file_search_call" for item in items)
-    unpriced = any(map(_is_unpriced, items))
+    searches, in_files, unpriced = 0, 0, False
+    for item in objects(body.get("output")):
+        kind = str(item.get("type"))
+        # The opening of a page is free.
+        action = object_or_empty(item.get("action")).get("type", "search")
+        searches += kind == "web_search_call" and action == "search"
+        in_files += kind == "file_search_call"
+        is_run = kind.endswith("_call") and "call_id" not in item
+        unpriced |= (is_run and kind not in _KNOWN_FEES) or kind == "shell_call_output"
     if not searches and not in_files and not unpriced:
         return usage
     extras = usage.extras or Extras()
     extras = replace(extras, unpriced=unpriced or extras.unpriced)
     return replace(usage, extras=replace(extras, searches=searches, file_searches=in_files))
-
-
-def _is_unpriced(item: Mapping[str, Any]) -> bool:
-    """Return whether an item is of a tool that the provider ran for an unknown fee."""
-    kind = item.get("type")
-    ran = isinstance(kind, str) and kind.endswith("_call") and "call_id" not in item
-    return (ran and kind not in _KNOWN_FEES) or kind == "shell_call_output"
-
-
-def _is_search(item: Mapping[str, Any]) -> bool:
-    """Return whether an item is a web search, and not the opening of a page."""
-    action = object_or_empty(item.get("action")).get("type", "search")
-    return item.get("type") == "web_search_call" and action == "search"
 
 
 def whole_of(events: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bool]:

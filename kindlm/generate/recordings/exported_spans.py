@@ -80,7 +80,6 @@ def _langfuse_spans(trace: _Object | None, observations: list[_Object]) -> Itera
         ids, given = (key, root, ""), trace.get("input")
         yield _span(Kind.AGENT, ids, trace.get("name") or key, (begun, begun), given, None, session)
     for each in observations:
-        usage = _object(_get(each, "usageDetails") or each.get("usage"))
         yield _span(
             _LANGFUSE.get(each["type"], Kind.AGENT),
             (_get(each, "traceId"), each.get("id"), _get(each, "parentObservationId") or root),
@@ -91,8 +90,6 @@ def _langfuse_spans(trace: _Object | None, observations: list[_Object]) -> Itera
             {
                 "session.id": _get(each, "sessionId"),
                 "gen_ai.request.model": each.get("model") or _get(each, "providedModelName"),
-                "gen_ai.usage.input_tokens": usage.get("input"),
-                "gen_ai.usage.output_tokens": usage.get("output"),
             },
             each.get("level") == "ERROR" and (_get(each, "statusMessage") or "failed"),
         )
@@ -154,8 +151,6 @@ def _langsmith_span(run: _Object) -> Span:
             "session.id": next(filter(None, threads), None),
             "gen_ai.provider.name": metadata.get("ls_provider"),
             "gen_ai.request.model": metadata.get("ls_model_name") or model,
-            "gen_ai.usage.input_tokens": run.get("prompt_tokens"),
-            "gen_ai.usage.output_tokens": run.get("completion_tokens"),
             "gen_ai.tool.call.id": extra.get("tool_call_id"),
         },
         run.get("error"),
