@@ -188,22 +188,20 @@ def _scenario(
         raise ValueError("it is not an object")  # noqa: TRY004 - a wrong answer
     fit(SCENARIO, item)
     category = item["category"].strip().lower().replace("_", "-")
-    if category not in categories:
-        raise ValueError(f"this question was for none of category {shown(category, 60)}")
     title = one_line(item["title"], _LONGEST_TITLE)
-    if not title:
-        raise ValueError("its title is empty")
-    if title in taken:
-        raise ValueError("it occurs twice")
     turns = tuple(_turn(each, tools) for each in item["turns"])
-    if not 1 <= len(turns) <= _MOST_TURNS:
-        raise ValueError(f"it has {len(turns)} messages")
-    if category == "multi-turn" and len(turns) == 1:
-        raise ValueError("it has one message only")
-    if category == TOOL_USE and not any(turn.tools for turn in turns):
-        raise ValueError("it needs no tool")
-    if not any(turn.is_checked for turn in turns):
-        raise ValueError("it says nothing about the answers")
+    faults = {
+        f"this question was for none of category {shown(category, 60)}": category not in categories,
+        "its title is empty": not title,
+        "it occurs twice": title in taken,
+        f"it has {len(turns)} messages": not 1 <= len(turns) <= _MOST_TURNS,
+        "it has one message only": category == "multi-turn" and len(turns) == 1,
+        "it needs no tool": category == TOOL_USE and not any(turn.tools for turn in turns),
+        "it says nothing about the answers": not any(turn.is_checked for turn in turns),
+    }
+    for fault, is_found in faults.items():
+        if is_found:
+            raise ValueError(fault)
     why = one_line(item["why"], _LONGEST_RULE)
     traits = {name: one_line(item["user"][name], _LONGEST_RULE) for name in SCENARIO["user"]}
     traits["role"] = traits["role"] or "user"
@@ -233,7 +231,6 @@ def _rules(item: Mapping[str, Any], name: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(rule for rule in rules if rule))
 
 
-_SPACES = re.compile(r"\s+")
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _LONGEST_NAME = 100
 
@@ -242,7 +239,7 @@ def one_line(text: str, limit: int) -> str:
     """Return a text on one line of at most `limit` printable characters."""
     beginning = text[: 4 * limit]
     printable = "".join(char if char.isprintable() else " " for char in beginning)
-    return cut(_SPACES.sub(" ", printable).strip(), limit)
+    return cut(" ".join(printable.split()), limit)
 
 
 def spoken(text: str, limit: int) -> str:

@@ -35,10 +35,10 @@ from kindlm.fleet.coordinator import (
 )
 from kindlm.fleet.workers import Fleet, LocalFleet, ShardJob, folder_prefix, merge_leftovers
 from kindlm.guard import guard
-from kindlm.history.groups import Group, find_group, shards_of
+from kindlm.history.groups import Group, ShardRun, find_group, shards_of
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
-from kindlm.plan import Plan, make_plan
+from kindlm.plan import Execution, Plan, make_plan
 from kindlm.recording.history_file import new_run_id, open_log
 from kindlm.recording.loading import Loaded
 from kindlm.recording.project import paths_from
@@ -156,7 +156,7 @@ def _divide(
 
     The caller holds the lock of the group, so that no other process changes it meanwhile.
     """
-    group: Group | None = None
+    number, started, earlier = shard_count(plan, workers), dict[int, ShardRun](), tuple[str, ...]()
     with closing(open_tables(request.database)) as db:
         durations, needed = read_durations(db, request.suites), runs_needed(db, plan)
         known = shards_of(db, name)
@@ -168,20 +168,19 @@ def _divide(
             )
         if resumes:
             group = or_fail(find_group(db, name, known))
+            number, earlier = group.count, group.runs
+            started = {shard.index: shard for shard in group.shards}
             for shard in group.shards:
                 before = read_unfinished(db, shard.run)
                 part = replace(request.selection, shard=(shard.index, group.count))
                 same = replace(request, selection=part)
                 or_fail(resumed(same, before, force=options.force_resume))
                 needed += [run for run in before.baselines.values() if run is not None]
-    number = shard_count(plan, workers) if group is None else group.count
-    started = {} if group is None else {shard.index: shard for shard in group.shards}
     left = {
         index: started[index].run if index in started else None
         for index in longest_first(plan, number, durations)
         if index not in started or started[index].state != "finished"
     }
-    earlier = () if group is None else group.runs
     return _Shards(name, number, left, earlier, list(dict.fromkeys(needed)))
 
 
@@ -308,15 +307,12 @@ class WorkerNews:
         self._planned = {
             (each.suite.suite.path, each.case.name, each.target, each.repeat): each for each in plan
         }
-        done = (self._planned.get(_key(row)) for run in earlier for row in self._ended(run))
-        watcher.planned(plan, {each.id for each in done if each is not None})
+        watcher.planned(plan, {done.id for run in earlier for done, _ in self._ended(run)})
 
     def tell(self, runs: Iterable[str]) -> None:
         """Show the executions of some runs that have ended since the last call."""
         for run in runs:
-            for row in self._ended(run):
-                if (execution := self._planned.get(_key(row))) is None:
-                    continue
+            for execution, row in self._ended(run):
                 status, error = Status(row["status"]), None
                 if status in (Status.FAILED, Status.ERRORED):
                     view = RunView(self._db, run)
@@ -324,12 +320,10 @@ class WorkerNews:
                     error = broken("" if found is None else why_not_passed(view, found))
                 self._watcher.finished(Finished(execution, status, error, cost_usd=row["cost_usd"]))
 
-    def _ended(self, run: str) -> Iterator[sqlite3.Row]:
+    def _ended(self, run: str) -> Iterator[tuple[Execution, sqlite3.Row]]:
         known = {"run": run, "version": self._versions.get(run, 0)}
         for row in self._db.execute(_ENDED, known).fetchall():
             self._versions[run] = row["version"]
-            yield row
-
-
-def _key(row: sqlite3.Row) -> tuple[str, str, str, int]:
-    return row["path"], row["test"], row["target"], row["repeat"]
+            key = row["path"], row["test"], row["target"], row["repeat"]
+            if (execution := self._planned.get(key)) is not None:
+                yield execution, row
