@@ -13,7 +13,6 @@ from kindlm.history.rows import (
     CallView,
     ExecutionView,
     SpanView,
-    SuiteView,
     ToolCallView,
 )
 from kindlm.history.run_view import RunView
@@ -54,11 +53,10 @@ def render_execution(
 
     `verbose` adds tool definitions, received bodies, questions to judges, traces and timing.
     """
-    suite = next(suite for suite in view.suites if execution.suite_id in suite.parts)
     attempts, mask = as_shown(view.attempts(execution))
     ended = {attempt.number: attempt for attempt in attempts}
     page = Page(out, options)
-    _write_head(view.db, suite, attempts[-1].execution, page)
+    write_head(view.db, attempts[-1].execution, page)
     _write_tools(tools_offered(view.tools(execution), mask), page)
     conversations = attempts_of(view, execution, attempts, mask)
     for attempt in conversations:
@@ -94,13 +92,12 @@ def render_execution(
             page.line(visible(bounded(review.note, _VALUE)), indent=4)
 
 
-def _write_head(
-    db: sqlite3.Connection, suite: SuiteView, execution: ExecutionView, page: Page
-) -> None:
+def write_head(db: sqlite3.Connection, execution: ExecutionView, page: Page) -> None:
+    """Write which execution it is, its figures and its warnings."""
     status = execution.status
     sign: Part = mark(status) if status else ("-", "dim")
     # A suite may be named after its file.
-    where = ", ".join(map(one_line, dict.fromkeys((suite.name, execution.file))))
+    where = ", ".join(map(one_line, dict.fromkeys((execution.suite, execution.file))))
     page.line(
         sign,
         " ",

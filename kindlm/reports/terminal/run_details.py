@@ -14,7 +14,7 @@ from kindlm.reports.causes import Cause, Row, causes_of
 from kindlm.reports.conversation import attempts_of
 from kindlm.reports.facts import assertion_name, show_command, show_run, went_wrong
 from kindlm.reports.figures import duration, repeat_texts
-from kindlm.reports.terminal.execution_text import write_body, write_outcome
+from kindlm.reports.terminal.execution_text import write_body, write_head, write_outcome
 from kindlm.reports.terminal.page import Page, mark
 from kindlm.reports.untrusted import bounded, one_line, visible
 from kindlm.wording import count
@@ -115,35 +115,18 @@ def write_details(view: RunView, page: Page) -> None:
                 page.heading("Details")
             written += 1
             _write_execution(view, execution, page)
-        if repeats is None:
-            continue
-        page.blank()
-        name = f"{one_line(test.name)} · {one_line(test.target)}"
-        rate, *others = repeat_texts(repeats)
-        page.line((name, "bold"), f"  {rate}", indent=2, hang=2)
-        for text in others:
-            page.line((text, "dim"), indent=4, hang=2)
+        if repeats is not None:
+            page.blank()
+            name = f"{one_line(test.name)} · {one_line(test.target)}"
+            page.line((name, "bold"), f"  {'; '.join(repeat_texts(repeats))}", indent=2, hang=2)
 
 
 def _write_execution(view: RunView, execution: ExecutionView, page: Page) -> None:
     attempts, mask = as_shown(view.attempts(execution))
     shown = attempts_of(view, execution, attempts, mask)
     calls = [each.view for a in shown for call in a.calls for each in (call, *call.made)]
-    figures = [count(len(calls), "call")]
-    if execution.attempt > 1:
-        figures.insert(0, f"attempt {execution.attempt}")
-    if execution.latency_ms is not None:
-        figures.append(duration(execution.latency_ms))
     page.blank()
-    page.line(
-        mark(execution.status or Status.SKIPPED),
-        " ",
-        (one_line(execution.test), "bold"),
-        f" · {one_line(execution.target)} #{execution.repeat}",
-        (f"  {', '.join(figures)}", "dim"),
-        indent=2,
-        hang=2,
-    )
+    write_head(view.db, attempts[-1].execution, page)
     for call in calls:
         write_outcome(call, call.purpose, page, indent=4)
         if execution.status in (Status.FAILED, Status.ERRORED):
