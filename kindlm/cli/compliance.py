@@ -64,8 +64,7 @@ def write_wanted(
     folders = {suite.path: suite.document_folder for suite in request.suites}
     written: set[str] = set()
     for suite in wanted:
-        folder = folders.get(suite.path)
-        folder = _USUAL_FOLDER if folder is None else folder
+        folder = folders.get(suite.path) or _USUAL_FOLDER
         if (outside := _leads_out(request.root, suite.path, folder)) is not None:
             errors.append(outside)
             continue

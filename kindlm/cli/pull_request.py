@@ -26,9 +26,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
-LONGEST = 65_000
-"""Characters; GitHub takes 65,536."""
-
+_LONGEST = 65_000  # characters; GitHub takes 65,536
 _MOST_PAGES = 100
 _TIMEOUT_S = 30
 
@@ -58,7 +56,11 @@ class PullRequest:
         self._token = environ["GITHUB_TOKEN"]
         self._repository = f"/repos/{environ['GITHUB_REPOSITORY']}"
         self._number = environ.get("PULL_REQUEST") or _number_of_event(environ)
-        self._first = f"<!-- kindlm {urllib.parse.quote(_key(environ, folder))} -->\n"
+        workspace = environ.get("GITHUB_WORKSPACE")
+        place = os.path.relpath(folder, workspace) if workspace else "."
+        workflow, job = (environ.get(name, "") for name in ("GITHUB_WORKFLOW", "GITHUB_JOB"))
+        key = environ.get("COMMENT_KEY", f"{workflow}/{job}/{place}")
+        self._first = f"<!-- kindlm {urllib.parse.quote(key)} -->\n"
 
     def keep(self, text: str) -> bool:
         """Write a text into the comment; return False if it has that text already.
@@ -67,9 +69,9 @@ class PullRequest:
             CommentError: GitHub cannot be reached, refused, or sent an unexpected answer.
         """
         body = self._first + text
-        if len(body) > LONGEST:
+        if len(body) > _LONGEST:
             # Whole lines, so that a code block stays intact.
-            whole_lines = body[:LONGEST].rpartition("\n")[0]
+            whole_lines = body[:_LONGEST].rpartition("\n")[0]
             body = f"{whole_lines}\n\n… and more, which a comment has no room for.\n"
         comments = f"{self._repository}/issues/{self._number}/comments"
         try:
@@ -143,15 +145,6 @@ def _number_of_event(environ: Mapping[str, str]) -> str:
         return str(int(event["pull_request"]["number"]))
     except (OSError, ValueError, TypeError, LookupError):
         raise NoPullRequestError("no pull request started this workflow") from None
-
-
-def _key(environ: Mapping[str, str], folder: Path) -> str:
-    if "COMMENT_KEY" in environ:
-        return environ["COMMENT_KEY"]
-    workspace = environ.get("GITHUB_WORKSPACE")
-    place = os.path.relpath(folder, workspace) if workspace else "."
-    workflow, job = (environ.get(name, "") for name in ("GITHUB_WORKFLOW", "GITHUB_JOB"))
-    return f"{workflow}/{job}/{place}"
 
 
 def _main(file: str) -> None:

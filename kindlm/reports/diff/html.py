@@ -6,7 +6,6 @@ import sqlite3
 from typing import Any, TextIO
 
 from kindlm.errors import KindlmError
-from kindlm.history.diff.call_changes import CallEdit
 from kindlm.history.diff.run_diff import RunDiff
 from kindlm.history.runs import RunFilter, runs
 from kindlm.reports.diff import parts, phrases
@@ -45,13 +44,6 @@ _TEXT = 6_000
 
 STYLE_MOODS = {"red": "bad", "green": "good", "yellow": "unsure", "dim": "soft"}
 VERDICT_MOODS = {True: "good", False: "bad", None: "unsure"}
-_EDITS = {
-    CallEdit.SAME: ("=", "soft"),
-    CallEdit.ADDED: ("+", "good"),
-    CallEdit.REMOVED: ("-", "bad"),
-    CallEdit.ARGUMENTS: ("~", "unsure"),
-    CallEdit.MOVED: ("↕", "unsure"),
-}
 
 
 def diff_page(diff: RunDiff, form: dict[str, Any] | None = None) -> Document:
@@ -67,7 +59,6 @@ def diff_page(diff: RunDiff, form: dict[str, Any] | None = None) -> Document:
             "mood": VERDICT_MOODS[headline.good],
             "sections": phrases.sections_of(diff, _DETAILED, _LISTED),
             "style_moods": STYLE_MOODS,
-            "edits": _EDITS,
             "parts": parts,
             "phrases": phrases,
             "run_text": run_text,

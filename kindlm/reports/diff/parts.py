@@ -35,6 +35,15 @@ SHOWN_KINDS = tuple(
 )
 """The kinds of tests that changed, the most important first."""
 
+EDITS = {
+    CallEdit.SAME: ("=", "dim"),
+    CallEdit.ADDED: ("+", "green"),
+    CallEdit.REMOVED: ("-", "red"),
+    CallEdit.ARGUMENTS: ("~", "yellow"),
+    CallEdit.MOVED: ("↕", "yellow"),
+}
+"""The sign and the style of each change of a call."""
+
 _CONTEXT = 60
 """How many characters are shown at each end of unchanged text."""
 

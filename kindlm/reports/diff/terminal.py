@@ -6,7 +6,6 @@ from io import StringIO
 from textwrap import dedent
 from typing import TextIO
 
-from kindlm.history.diff.call_changes import CallEdit
 from kindlm.history.diff.details import Edit, TestDetails
 from kindlm.history.diff.evidence_values import Kind, TestDiff
 from kindlm.history.diff.run_diff import RunDiff
@@ -24,14 +23,6 @@ _CHECKS = 12
 _CONFIG = 20
 _TEXT = 1_200
 _WIDTH = 110
-
-_EDITS: dict[CallEdit, Part] = {
-    CallEdit.SAME: ("  ", "dim"),
-    CallEdit.ADDED: ("+ ", "green"),
-    CallEdit.REMOVED: ("- ", "red"),
-    CallEdit.ARGUMENTS: ("~ ", "yellow"),
-    CallEdit.MOVED: ("↕ ", "yellow"),
-}
 
 _STYLES = {Edit.KEPT: "", Edit.REMOVED: "red strike", Edit.ADDED: "green"}
 
@@ -130,14 +121,10 @@ def _write_calls(details: TestDetails, page: Page) -> None:
     if details.calls_changed:
         page.line(("calls", "dim"), indent=6)
         for change in details.calls[:_CALLS]:
+            sign, style = parts.EDITS[change.edit]
+            made = (f"{sign} ", style), one_line(change.made.tool)
             aside = parts.call_aside(change)
-            page.line(
-                _EDITS[change.edit],
-                one_line(change.made.tool),
-                (f"  {aside}" if aside else "", "dim"),
-                indent=8,
-                hang=4,
-            )
+            page.line(*made, (f"  {aside}" if aside else "", "dim"), indent=8, hang=4)
             for argument in change.arguments[:_CALLS]:
                 name = one_line(argument.path) or "arguments"
                 page.line((f"{name}  ", "dim"), parts.change_text(argument), indent=12, hang=2)
