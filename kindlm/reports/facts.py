@@ -23,7 +23,7 @@ from kindlm.history.rows import AssertionView, ExecutionView, SuiteView, TestVie
 from kindlm.history.run_view import RunView
 from kindlm.history.runs import Run, options_of
 from kindlm.history.verdict import StatusCounts
-from kindlm.outcome import NOTHING_CHECKED, CheckResult
+from kindlm.outcome import NOTHING_CHECKED, CheckResult, Status
 from kindlm.reports import figures
 from kindlm.reports.attacks import attacks_of
 from kindlm.reports.report_registry import ReportOptions
@@ -228,17 +228,14 @@ def typed_path(path: str, root: Path | None) -> str:
 
 
 def _show_failing(view: RunView) -> str | None:
-    """Return the command that shows the first failed execution, None if all passed."""
-    broken = False
-    for test in view.tests():
-        broken = broken or bool(test.broken_limits)
-        if not (test.counts.failed or test.counts.errored):
-            continue
-        for execution in view.executions(test):
-            if execution.status in ("failed", "errored"):
-                return show_command(execution.id)
+    """Return the command that shows what went wrong first, None if all passed."""
+    wrong = next(went_wrong(view), None)
+    if wrong is None:
+        return None
+    failed = (e for e in view.executions(wrong[1]) if e.status in (Status.FAILED, Status.ERRORED))
+    first = next(failed, None)
     # A limit for all repeats together may be broken although each of them passed.
-    return f"{show_run(view)} --verbose" if broken else None
+    return f"{show_run(view)} --verbose" if first is None else show_command(first.id)
 
 
 def _unfinished(view: RunView, missing: int, planned: int, suites: Sequence[SuiteView]) -> Headline:
