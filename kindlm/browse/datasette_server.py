@@ -169,11 +169,7 @@ def serve(
     on_ready: Callable[[], None],
     names: Collection[str] | None = None,
 ) -> None:
-    """Serve until Ctrl-C or SIGTERM, which both raise `KeyboardInterrupt`.
-
-    `on_ready` is called when the server accepts requests. Only requests for `names` are served;
-    None serves all.
-    """
+    """Serve requests for `names`, None for all, as `run_server` does."""
     config = uvicorn.Config(
         guarded(datasette.app(), Path(datasette.databases[DATABASE].path), names),
         log_level="warning",
@@ -200,7 +196,10 @@ class Server(uvicorn.Server):
 def run_server(
     config: uvicorn.Config, listening: socket.socket, on_ready: Callable[[], None]
 ) -> None:
-    """Serve until Ctrl-C or SIGTERM, which both raise `KeyboardInterrupt`."""
+    """Serve until Ctrl-C or SIGTERM, which both raise `KeyboardInterrupt`.
+
+    `on_ready` is called when the server accepts requests.
+    """
     # After its shutdown, uvicorn raises the signal that stopped it again.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

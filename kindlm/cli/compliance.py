@@ -38,10 +38,7 @@ def check_pdf(
     suites: Iterable[Path] = (),
     referenced: Iterable[Path] = (),
 ) -> None:
-    """End the command if a PDF cannot be made, or would overwrite a report or an input file.
-
-    Commands check this before they run tests or write reports.
-    """
+    """End the command if a PDF cannot be made, or would overwrite a report or an input file."""
     if file == STDOUT:
         refuse("A PDF cannot go to standard output.", "Name a file: --pdf FILE")
     pdf = Reporter(Report("compliance", write_report), file)

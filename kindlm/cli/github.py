@@ -100,10 +100,7 @@ def _possible_command(text: str) -> str:
 
 
 def annotate_github(view: RunView, options: ReportOptions, environ: Mapping[str, str]) -> None:
-    """Write annotations of failures to standard error, and add the Markdown report to the summary.
-
-    A problem with the summary is a warning.
-    """
+    """Write annotations to standard error, and add the Markdown report to the summary."""
     if on_github(environ):
         from kindlm.reports.github_annotations import annotations_of, as_command
 

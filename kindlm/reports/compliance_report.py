@@ -164,11 +164,7 @@ def pdf_of(markdown: str, made: str) -> Result[bytes]:
     """Return the PDF of a document; the same document gives the same bytes on the same system.
 
     Characters that the font lacks become the replacement character, or `?` with a Latin font. If
-    the tables do not fit a page, their rows become text.
-
-    Args:
-        markdown: The document.
-        made: The date of the PDF, when its run ended: UTC, ISO 8601.
+    the tables do not fit a page, their rows become text. `made` is its date: UTC, ISO 8601.
     """
     required = require_pdf()
     if isinstance(required, Err):

@@ -245,10 +245,7 @@ class _Case(NamedTuple):
 
 
 def _other_suites(view: RunView) -> Iterator[tuple[str, list[_Case]]]:
-    """Yield a `testsuite` for each suite that could not run, for an incomplete run, and for gates.
-
-    Each is its name and its cases.
-    """
+    """Yield the name and the cases of suites that could not run, an incomplete run, and gates."""
     for suite in view.suites:
         if suite.error_code is not None:
             text = (suite.error or "")[:_TEXT]

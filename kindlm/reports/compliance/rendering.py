@@ -129,11 +129,7 @@ _REFUSED = ("tojson", "urlize", "xmlattr", "random")
 
 
 def render(source: str, facts: Mapping[str, Any]) -> str:
-    """Render a template with facts; the same facts give the same text.
-
-    Args:
-        source: The template, which can only access the facts.
-        facts: JSON values.
+    """Render a template with facts, which are JSON values; the same facts give the same text.
 
     Raises:
         Exception: Any exception of the template's expressions.
