@@ -16,6 +16,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain
 from typing import NamedTuple, TextIO
 from xml.sax.saxutils import escape, quoteattr
 
@@ -94,15 +95,27 @@ _TEXT = 20_000
 _NOTE = 1_000
 
 
+class _Part(NamedTuple):
+    """An element inside a `testcase`."""
+
+    tag: str
+    attributes: dict[str, str]
+    text: str = ""
+
+
+_Case = tuple[str, float, list[_Part]]
+"""A `testcase`: its name, its seconds, and what it contains; nothing if it passed."""
+
+
 def write_report(view: RunView, out: TextIO, options: ReportOptions) -> None:
     """Write the report; it has no options."""
     del options
     xml = XmlWriter(out)
-    other_suites = list(_other_suites(view))
-    tags = Counter(case.tag for _, cases in other_suites for case in cases)
-    others = StatusCounts(failed=tags["failure"], errored=tags["error"])
+    others = [(name, _counts(cases), cases) for name, cases in _other_suites(view)]
     ran = [suite for suite in view.suites if suite.error_code is None]
-    counts = sum((suite.tests for suite in ran), others)
+    # The sums include no passed gates.
+    wrong = (StatusCounts(failed=c.failed, errored=c.errored) for _, c, _ in others)
+    counts = sum((*(suite.tests for suite in ran), *wrong), StatusCounts())
     attributes = {
         "name": "KindLM",
         "tests": str(counts.total),
@@ -113,13 +126,13 @@ def write_report(view: RunView, out: TextIO, options: ReportOptions) -> None:
     with xml.element("testsuites", attributes):
         for suite in ran:
             for target in view.targets(suite):
-                _write_suite(view, suite, target, xml)
-        for name, cases in other_suites:
-            _write_cases(view, name, cases, xml)
+                _write_tests(view, suite, target, xml)
+        for name, of_cases, cases in others:
+            _write_suite(view, xml, name, of_cases, cases)
     xml.end()
 
 
-def _write_suite(view: RunView, suite: SuiteView, target: str, xml: XmlWriter) -> None:
+def _write_tests(view: RunView, suite: SuiteView, target: str, xml: XmlWriter) -> None:
     """Write the tests of a suite on one target."""
 
     def tests() -> Iterator[TestView]:
@@ -148,13 +161,47 @@ def _write_suite(view: RunView, suite: SuiteView, target: str, xml: XmlWriter) -
         "kindlm.commit": info.git_commit or None,
     }
     known = [(name, value) for name, value in properties.items() if value is not None]
-    with xml.element("testsuite", _suite_attributes(view, name, StatusCounts(**statuses), seconds)):
-        with xml.element("properties", {}):
-            for key, value in (*known, *_reviews(view, tests())):
-                xml.leaf("property", {"name": key, "value": value})
-        any_warnings = bool(view.warnings_of_passed(suite))
-        for test in tests():
-            _write_test(view, test, name, xml, any_warnings=any_warnings)
+    warned = bool(view.warnings_of_passed(suite))
+    cases = ((test.name, _seconds(test), _parts(view, test, warned=warned)) for test in tests())
+    counts = StatusCounts(**statuses)
+    _write_suite(view, xml, name, counts, cases, seconds, chain(known, _reviews(view, tests())))
+
+
+def _write_suite(
+    view: RunView,
+    xml: XmlWriter,
+    name: str,
+    counts: StatusCounts,
+    cases: Iterable[_Case],
+    seconds: float = 0.0,
+    properties: Iterable[tuple[str, str]] = (),
+) -> None:
+    attributes = {
+        "name": name,
+        "tests": str(counts.total),
+        "failures": str(counts.failed),
+        "errors": str(counts.errored),
+        "skipped": str(counts.untested),
+        "time": _time(seconds),
+        "timestamp": view.info.started_at[:19],
+    }
+    with xml.element("testsuite", attributes):
+        if properties:
+            with xml.element("properties", {}):
+                for key, value in properties:
+                    xml.leaf("property", {"name": key, "value": value})
+        for case, took, parts in cases:
+            attributes = {"name": case, "classname": name, "time": _time(took)}
+            if not parts:
+                xml.leaf("testcase", attributes)
+                continue
+            with xml.element("testcase", attributes):
+                for part in parts:
+                    if part.tag.startswith(("flaky", "rerun")):
+                        with xml.element(part.tag, part.attributes):
+                            xml.leaf("stackTrace", {}, part.text)
+                    else:
+                        xml.leaf(*part)
 
 
 def _reviews(view: RunView, tests: Iterable[TestView]) -> Iterator[tuple[str, str]]:
@@ -166,139 +213,90 @@ def _reviews(view: RunView, tests: Iterable[TestView]) -> Iterator[tuple[str, st
                 yield f"kindlm.review.{execution.id}", f"{verdict}{note}"
 
 
-def _write_test(
-    view: RunView, test: TestView, classname: str, xml: XmlWriter, *, any_warnings: bool
-) -> None:
-    """Write a test; `any_warnings` is whether any execution of its suite passed with a warning."""
-    attributes = {"name": test.name, "classname": classname, "time": _time(_seconds(test))}
+def _parts(view: RunView, test: TestView, *, warned: bool) -> list[_Part]:
+    """Return the elements of a test; `warned` is whether any execution passed with a warning."""
     is_plain = test.status is Status.PASSED and test.counts.total == 1 and not test.passed_later
-    executions = [] if is_plain and not any_warnings else list(view.executions(test))
+    executions = [] if is_plain and not warned else list(view.executions(test))
+    if test.status is Status.SKIPPED:
+        # The `skip` of a test gives no reason.
+        reasons = [text for execution in executions for text in execution.warnings]
+        message = reasons[0] if reasons else "" if test.counts.total else "not run"
+        return [_Part("skipped", {"message": message} if message else {})]
     # The causes of the other executions have their warnings.
     passed = (execution for execution in executions if execution.status is Status.PASSED)
     warnings = {text: None for execution in passed for text in execution.warnings}
     if is_plain and not warnings:
-        xml.leaf("testcase", attributes)
-        return
-    with xml.element("testcase", attributes):
-        if test.status is Status.SKIPPED:
-            message = _why_skipped(view, test)
-            xml.leaf("skipped", {"message": message} if message else {})
-            return
-        if test.status in (Status.FAILED, Status.ERRORED):
-            tag = "failure" if test.status is Status.FAILED else "error"
-            causes = [cause for cause in causes_of(view, [test]) if cause.how is test.status]
-            for cause in causes:
-                xml.leaf(tag, _cause_attributes(cause), _cause_text(cause))
-            if not causes:
-                # Without this element, the test would count as passed.
-                message = f"{test.counts.passed} of {test.counts.tested} repeats passed"
-                xml.leaf(tag, {"message": message, "type": test.status.value})
-        # Surefire reports retried failures of a passed test as `flaky…`, of others as `rerun…`.
-        kind = "flaky" if test.status is Status.PASSED else "rerun"
-        for cause in causes_of(view, [test], retried=True):
-            outcome = "Failure" if cause.how is Status.FAILED else "Error"
-            with xml.element(f"{kind}{outcome}", _cause_attributes(cause)):
-                xml.leaf("stackTrace", {}, _cause_text(cause))
-        lines = [
-            f"repeat {execution.repeat}: {status_word(execution)}  {show_command(execution.id)}"
-            for execution in executions
-        ]
-        lines += [f"warning: {bounded(text, _NOTE)}" for text in warnings]
-        if test.passed_later:
-            lines.append(f"flaky: passed only on retry in {count(test.passed_later, 'repeat')}")
-        elif test.flaky:
-            lines.append("flaky: passed in some repeats and failed in others")
-        xml.leaf("system-out", {}, "\n".join(lines))
+        return []
+    parts = []
+    if test.status is not Status.PASSED:
+        tag = "failure" if test.status is Status.FAILED else "error"
+        causes = [cause for cause in causes_of(view, [test]) if cause.how is test.status]
+        parts = [_of_cause(tag, cause) for cause in causes]
+        if not parts:
+            # Without this element, the test would count as passed.
+            message = f"{test.counts.passed} of {test.counts.tested} repeats passed"
+            parts = [_Part(tag, {"message": message, "type": test.status.value})]
+    # Surefire reports retried failures of a passed test as `flaky…`, of others as `rerun…`.
+    kind = "flaky" if test.status is Status.PASSED else "rerun"
+    for cause in causes_of(view, [test], retried=True):
+        outcome = "Failure" if cause.how is Status.FAILED else "Error"
+        parts.append(_of_cause(f"{kind}{outcome}", cause))
+    lines = [
+        f"repeat {execution.repeat}: {status_word(execution)}  {show_command(execution.id)}"
+        for execution in executions
+    ]
+    lines += [f"warning: {bounded(text, _NOTE)}" for text in warnings]
+    if test.passed_later:
+        lines.append(f"flaky: passed only on retry in {count(test.passed_later, 'repeat')}")
+    elif test.flaky:
+        lines.append("flaky: passed in some repeats and failed in others")
+    return [*parts, _Part("system-out", {}, "\n".join(lines))]
 
 
-def _why_skipped(view: RunView, test: TestView) -> str | None:
-    """Return why a test was not run; None if its `skip` says so."""
-    if not test.counts.total:
-        return "not run"
-    for execution in view.executions(test):
-        if execution.warnings:
-            return execution.warnings[0]
-    return None
-
-
-def _cause_text(cause: Cause) -> str:
-    """Return a cause in full, with its message, since some services only show this text."""
-    rows = [f"{name}: {text}" for name, text in cause.rows]
-    look = show_command(cause.executions[0])
-    return "\n".join((cause.sentence, *rows, cause.place(), look))[:_TEXT]
-
-
-def _cause_attributes(cause: Cause) -> dict[str, str]:
+def _of_cause(tag: str, cause: Cause) -> _Part:
+    """Return a cause in full, with its message also in its text: some services only show that."""
     hit = len(cause.executions)
     message = f"{cause.sentence} (×{hit})" if hit > 1 else cause.sentence
-    return {"message": message, "type": cause.code or cause.kind or cause.how.value}
+    rows = [f"{name}: {text}" for name, text in cause.rows]
+    text = "\n".join((cause.sentence, *rows, cause.place(), show_command(cause.executions[0])))
+    kind = cause.code or cause.kind or cause.how.value
+    return _Part(tag, {"message": message, "type": kind}, text[:_TEXT])
 
 
-class _Case(NamedTuple):
-    """A `testcase` for something else than a test; the element `tag` is None if it passed."""
-
-    name: str
-    tag: str | None = None
-    message: str = ""
-    type: str = ""
-    text: str = ""
+def _counts(cases: list[_Case]) -> StatusCounts:
+    tags = Counter(parts[0].tag if parts else None for _, _, parts in cases)
+    return StatusCounts(tags[None], tags["failure"], tags["error"], tags["skipped"])
 
 
 def _other_suites(view: RunView) -> Iterator[tuple[str, list[_Case]]]:
     """Yield the name and the cases of suites that could not run, an incomplete run, and gates."""
+
+    def error(name: str, message: str, code: str, text: str = "") -> _Case:
+        return name, 0.0, [_Part("error", {"message": message, "type": code}, text)]
+
     for suite in view.suites:
         if suite.error_code is not None:
             text = (suite.error or "")[:_TEXT]
             first = text.partition("\n")[0]
-            yield suite.name, [_Case(suite.path, "error", first, suite.error_code, text)]
+            yield suite.name, [error(suite.path, first, suite.error_code, text)]
     if view.group is not None and (lacking := view.group.lacking):
-        kind = "GROUP_INCOMPLETE"
-        yield _SHARDS, [_Case(f"shard {shard}", "error", how, kind) for shard, how in lacking]
+        yield _SHARDS, [error(f"shard {s}", how, "GROUP_INCOMPLETE") for s, how in lacking]
     elif (no_verdict := unsettled(view)) is not None:
-        yield _RUN, [_Case("finished", "error", no_verdict.message, no_verdict.code)]
+        yield _RUN, [error("finished", no_verdict.message, no_verdict.code)]
     suites = [suite for suite in view.suites if suite.gates]
     for suite in suites:
         missing = view.missing_of(suite)
         name = _GATES if len(suites) == 1 else f"{_GATES} [{suite.full_name}]"
-        yield name, [_gate_case(gate, missing) for gate in suite.gates]
+        yield name, [(gate.name, 0.0, _parts_of_gate(gate, missing)) for gate in suite.gates]
 
 
-def _gate_case(gate: GateResult, missing: int) -> _Case:
+def _parts_of_gate(gate: GateResult, missing: int) -> list[_Part]:
     if not gate.passed:
-        return _Case(gate.name, "failure", comparison(gate), "GATE_FAILED", gate.message)
-    if not missing:
-        return _Case(gate.name)
+        attributes = {"message": comparison(gate), "type": "GATE_FAILED"}
+        return [_Part("failure", attributes, gate.message)]
     # A gate that passes on a part of the executions may still fail on all of them.
     so_far = f"so far {comparison(gate)}: {count(missing, 'execution')} did not finish"
-    return _Case(gate.name, "skipped", so_far)
-
-
-def _write_cases(view: RunView, name: str, cases: list[_Case], xml: XmlWriter) -> None:
-    tags = Counter(case.tag for case in cases)
-    counts = StatusCounts(tags[None], tags["failure"], tags["error"], tags["skipped"])
-    with xml.element("testsuite", _suite_attributes(view, name, counts, 0.0)):
-        for case in cases:
-            attributes = {"name": case.name, "classname": name, "time": _time(0)}
-            if case.tag is None:
-                xml.leaf("testcase", attributes)
-                continue
-            with xml.element("testcase", attributes):
-                kind = {"type": case.type} if case.type else {}
-                xml.leaf(case.tag, {"message": case.message, **kind}, case.text)
-
-
-def _suite_attributes(
-    view: RunView, name: str, counts: StatusCounts, seconds: float
-) -> dict[str, str]:
-    return {
-        "name": name,
-        "tests": str(counts.total),
-        "failures": str(counts.failed),
-        "errors": str(counts.errored),
-        "skipped": str(counts.untested),
-        "time": _time(seconds),
-        "timestamp": view.info.started_at[:19],
-    }
+    return [_Part("skipped", {"message": so_far})] if missing else []
 
 
 def _seconds(test: TestView) -> float:
