@@ -102,10 +102,7 @@ def not_there(message: str, hint: str | None, where: SourceLocation | None = Non
 
 
 def misuse(
-    message: str,
-    hint: str | None,
-    where: SourceLocation | None = None,
-    reason: str | None = None,
+    message: str, hint: str | None, where: SourceLocation | None = None, reason: str | None = None
 ) -> KindlmError:
     """Return the error of invalid input by the user; `reason` is for programs."""
     details = {} if reason is None else {"reason": reason}

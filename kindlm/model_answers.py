@@ -32,16 +32,13 @@ def new_token() -> str:
 
 
 def fenced(data: Any, token: str) -> str:
-    """Return data between its boundary lines, for a question."""
-    return f"<<<KINDLM-DATA-{token}\n{_encoded(data)}\nKINDLM-DATA-{token}>>>"
+    """Return data between its boundary lines, for a question.
 
-
-def _encoded(data: Any) -> str:
-    """Return JSON on one line that parses to `data` and contains no boundary.
-
-    The replaced characters only occur in strings, where JSON has escapes for them.
+    It is JSON on one line that parses to `data` and contains no boundary: unsafe characters only
+    occur in strings, where JSON has escapes for them.
     """
-    return _UNSAFE.sub(_escaped, json.dumps(data, ensure_ascii=False))
+    written = _UNSAFE.sub(_escaped, json.dumps(data, ensure_ascii=False))
+    return f"<<<KINDLM-DATA-{token}\n{written}\nKINDLM-DATA-{token}>>>"
 
 
 def _escaped(match: re.Match[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import socket
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
@@ -14,7 +14,9 @@ from kindlm.bounds import MAX_RETRY_AFTER_S
 
 def unreachable_reason(error: BaseException) -> str:
     """Return the deepest cause of an error in plain words."""
-    causes = list(_causes(error))
+    causes = [error]
+    while (before := causes[-1].__cause__ or causes[-1].__context__) is not None:
+        causes.append(before)
     deepest = causes[-1]
     for cause in reversed(causes):
         if isinstance(cause, socket.gaierror):
@@ -34,13 +36,6 @@ def _is_refused(cause: BaseException) -> bool:
     if isinstance(cause, BaseExceptionGroup):
         return all(_is_refused(tried) for tried in cause.exceptions)
     return isinstance(cause, ConnectionRefusedError)
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    current: BaseException | None = error
-    while current is not None:
-        yield current
-        current = current.__cause__ or current.__context__
 
 
 def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:

@@ -354,12 +354,7 @@ def passed(*, score: float = 1.0, message: str = "", **more: Any) -> CheckResult
 
 
 def failed(
-    code: str,
-    message: str,
-    *,
-    score: float = 0.0,
-    evidence: Iterable[Evidence] = (),
-    **more: Any,
+    code: str, message: str, *, score: float = 0.0, evidence: Iterable[Evidence] = (), **more: Any
 ) -> CheckResult:
     """Return a failed result; `more` are its other fields."""
     text, found = sentence(message), tuple(evidence)

@@ -147,7 +147,11 @@ def default_name(path: Path, root: Path | None, project: Callable[[], str]) -> s
 def read_bytes(path: Path) -> Result[bytes]:
     """Return the first `MAX_BYTES` + 1 bytes of a file, or an error that says why it can't."""
     try:
-        return Ok(_beginning(path))
+        # A pipe or a device may have no end.
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise OSError("it is not a regular file")  # noqa: TRY301 - as other faults
+        with path.open("rb") as file:
+            return Ok(file.read(MAX_BYTES + 1))
     except FileNotFoundError:
         message, hint = f"{path} does not exist", "Check the path, or run: kindlm init"
     except IsADirectoryError:
@@ -155,13 +159,4 @@ def read_bytes(path: Path) -> Result[bytes]:
     except (OSError, ValueError) as error:
         reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else error
         message, hint = f"{path} cannot be read: {reason}", "Check its path and permissions"
-    where = SourceLocation(str(path))
-    return Err(not_there(message, hint, where))
-
-
-def _beginning(path: Path) -> bytes:
-    """Read a file; raise `OSError` also for a pipe or a device, which may have no end."""
-    if path.exists() and not (path.is_file() or path.is_dir()):
-        raise OSError("it is not a regular file")
-    with path.open("rb") as file:
-        return file.read(MAX_BYTES + 1)
+    return Err(not_there(message, hint, SourceLocation(str(path))))

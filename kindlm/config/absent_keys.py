@@ -17,7 +17,8 @@ Values that do not fit stay, and the schema reports them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
+from functools import reduce
 from itertools import chain
 from typing import Any
 
@@ -61,8 +62,14 @@ def fill_in(
     explicit = {at for at, model in models.items() if "provider" in model.value}
     for model in models.values():
         _fill_in_model(model, section(root.value, "providers"))
-    for judge in _judges(root):
-        _add_judge(root, judge)
+    judges = [] if (defaults := root.child("defaults")) is None else [defaults.child("judgeModel")]
+    for test in root.entries("tests").values():
+        for part in (test, *test.entries("conversation").values()):
+            expect = part.child("expect") or Node({}, 0)
+            judges += [each.child("model") for each in expect.entries("judge").values()]
+    for judge in judges:
+        if judge is not None and isinstance(judge.value, str):
+            _add_judge(root, judge)
     _add_providers(root, explicit)
     _add_keys(root)
     for prompt in (root.child("prompts") or Node({}, 0)).children.values():
@@ -139,26 +146,13 @@ def _split(text: str, providers: Any) -> tuple[str, str] | None:
     return None
 
 
-def _judges(root: Node) -> Iterator[Node]:
-    """Yield the nodes of the texts that name judges."""
-    defaults = root.child("defaults")
-    found = [] if defaults is None else [defaults.child("judgeModel")]
-    for test in root.entries("tests").values():
-        for part in (test, *test.entries("conversation").values()):
-            expect = part.child("expect")
-            judges = {} if expect is None else expect.entries("judge")
-            found += [each.child("model") for each in judges.values()]
-    yield from (each for each in found if each is not None and isinstance(each.value, str))
-
-
 def _add_judge(root: Node, judge: Node) -> None:
     """Add an entry in `models` for a judge such as `openai/gpt-4o`."""
     providers = section(root.value, "providers")
     models = root.child("models") or Node.sequence(judge)
     names = [each.value.get("id") for each in root.entries("models").values()]
-    if isinstance(models.value, list) and judge.value not in names:
-        if _split(judge.value, providers) is None:
-            return
+    is_new = isinstance(models.value, list) and judge.value not in names
+    if is_new and _split(judge.value, providers) is not None:
         model = Node.mapping(judge, model=judge, role=judge.leaf("judge"))
         _fill_in_model(model, providers)
         root.put("models", Node.sequence(models, *models.children.values(), model))
@@ -264,16 +258,13 @@ def _as_prompt(root: Node, test: Node, given: Node, place: Path) -> dict[Path, P
 
 def _messages(value: Any) -> list[tuple[str, Path]]:
     """Return the role of each message in a list, and the path of its text in the list."""
-    found: list[tuple[str, Path]] = []
-    for index, message in enumerate(value if isinstance(value, list) else ()):
-        if isinstance(message, dict) and message.keys() == {"role", "content"}:
-            found.append((str(message["role"]), (index, "content")))
-        else:
-            found.append(("user" if isinstance(message, str) else "", (index,)))
-    return found
+    return [
+        (str(message["role"]), (index, "content"))
+        if isinstance(message, dict) and message.keys() == {"role", "content"}
+        else ("user" if isinstance(message, str) else "", (index,))
+        for index, message in enumerate(value if isinstance(value, list) else ())
+    ]
 
 
 def _at(node: Node, path: Path) -> Node:
-    for part in path:
-        node = node.children[part]
-    return node
+    return reduce(lambda each, part: each.children[part], path, node)

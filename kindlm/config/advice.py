@@ -44,7 +44,15 @@ def warn(
         # With a wrong reference, the entry that it means would seem unused.
         _warn_of_unused(config, reporter)
     _warn_of_gates(config, reporter, files)
-    for path, why in _never_failing(config):
+    every = "it allows all repeats to fail"
+    found: list[tuple[Path, str]] = []
+    found += [(("defaults", "passRate"), every)] if config.defaults.pass_rate == 0 else []
+    tests = enumerate(config.tests)
+    found += [(("tests", index, "passRate"), every) for index, it in tests if it.pass_rate == 0]
+    for place, part in _written(config):
+        reasons = part.never_fails(config.defaults.execution_timeout_ms)
+        found += [((*place, *inner), reason) for inner, reason in reasons]
+    for path, why in found:
         message = f"This check can never fail: {why}"
         reporter.warning(path, message, "Change or remove it", reason="never_fails")
     warn_of_placeholders(config, raw, reporter, files)
@@ -194,19 +202,6 @@ def _warn_of_gates(config: KindlmConfig, reporter: Reporter, files: ReferencedFi
             message = f"The gate {alias} can never fail: {why}"
             hint = "Change or remove it"
             reporter.warning(("gates", alias), message, hint, reason="never_fails")
-
-
-def _never_failing(config: KindlmConfig) -> Iterator[tuple[Path, str]]:
-    """Yield the places of limits and checks that can never fail, with the reason."""
-    every = "it allows all repeats to fail"
-    if config.defaults.pass_rate == 0:
-        yield ("defaults", "passRate"), every
-    for index, test in enumerate(config.tests):
-        if test.pass_rate == 0:
-            yield ("tests", index, "passRate"), every
-    for place, part in _written(config):
-        for inner, reason in part.never_fails(config.defaults.execution_timeout_ms):
-            yield (*place, *inner), reason
 
 
 def _written(config: KindlmConfig) -> Iterator[tuple[Path, ExpectSection]]:

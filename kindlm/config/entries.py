@@ -260,12 +260,7 @@ def flat_keys(base: type[Provider | Adapter], kinds: Iterable[type[Section]]) ->
 
 
 def _fit_of_package(
-    base: Any,
-    name: str,
-    path: Path,
-    written: Any,
-    reporter: Reporter,
-    common: Collection[str] = (),
+    base: Any, name: str, path: Path, written: Any, reporter: Reporter, common: Collection[str] = ()
 ) -> Any:
     """Return the options of a package's class, or None after reporting an error.
 

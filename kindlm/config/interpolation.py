@@ -235,9 +235,8 @@ def _bind_case(case: Case, values: _Values) -> Case:
         bound = replace(bound, tools=tuple(_with_canary(tool, values) for tool in case.tools))
     if case.agent is not None:
         bound = replace(bound, agent=_bind_agent(case.agent, values))
-    checks = [item.check.filled(values.bind, values.insert) for item in case.expectations]
-    if any(new is not item.check for new, item in zip(checks, case.expectations, strict=True)):
-        expected = zip(case.expectations, checks, strict=True)
+    expected = [(it, it.check.filled(values.bind, values.insert)) for it in case.expectations]
+    if any(check is not item.check for item, check in expected):
         filled_in = tuple(replace(item, check=check) for item, check in expected)
         bound = replace(bound, expectations=filled_in)
     # A suite of many rows is not copied for nothing.
@@ -255,9 +254,8 @@ def _with_canary(tool: SimulatedTool, values: _Values) -> SimulatedTool:
 
 def _bind_agent(agent: AgentTarget, values: _Values) -> AgentTarget:
     agent = _filled(agent, values.insert, "endpoint", "headers", "model")
-    if agent.options is not None:
-        agent = replace(agent, options=_bind_options(agent.options, values))
-    return agent
+    options = agent.options
+    return agent if options is None else replace(agent, options=_bind_options(options, values))
 
 
 def _bind_options(options: Provider | Adapter, values: _Values) -> Provider | Adapter:

@@ -190,7 +190,7 @@ def check_requirements(raw: Raw, reporter: Reporter) -> None:
         only_servers = isinstance(agents, list) and len(_mcp_server_ids(raw)) == len(agents)
         if tests and (not agents or only_servers):
             _report_absent("models", raw, reporter, ", or `agent:` with its URL")
-        elif judged := _first_judged(raw):
+        elif judged := next(_judged(raw), None):
             message = f"{reporter.place(judged)} needs a judge, and no model is configured"
             hint = "Name one: `defaults: {judgeModel: openai/gpt-4o-mini}`"
             reporter.error(judged, message, hint, reason="no_judge")
@@ -210,13 +210,12 @@ def _is_message(prompt: str) -> bool:
     return len(prompt.split()) > 1
 
 
-def _first_judged(raw: Raw) -> Path | None:
-    """Return the path of the first check that needs a judge."""
+def _judged(raw: Raw) -> Iterator[Path]:
+    """Yield the paths of the checks that need a judge."""
     for path, test in items(raw, "tests"):
         for place, part, written in sections_of(test, path):
             if any(part.judges(written)):
-                return place[:-1] if isinstance(place[-1], int) else place
-    return None
+                yield place[:-1] if isinstance(place[-1], int) else place
 
 
 def _report_absent(key: str, raw: Raw, reporter: Reporter, instead: str = "") -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
@@ -132,10 +132,13 @@ def check_tools(path: Path, test: Raw, reporter: Reporter, files: ReferencedFile
     parameters: dict[str, list[str]] = {}
     for place, tool in items(test, "tools"):
         _check_tool((*path, *place), tool, reporter, files)
-        if (known := _parameters_of(tool)) is not None:
-            parameters[str(tool.get("name"))] = known
+        schema = section(tool, "parameters")
+        names = [*section(schema, "properties")]
+        is_open = schema.get("additionalProperties") not in (None, False)
+        if names and not is_open and schema.keys().isdisjoint(_MORE_PARAMETERS):
+            parameters[str(tool.get("name"))] = names
             for at, answer in items(tool, "responses"):
-                _warn_of_arguments((*path, *place, *at, "when"), answer, known, reporter)
+                _warn_of_arguments((*path, *place, *at, "when"), answer, names, reporter)
     for place, expect in expectations(test):
         for inner, call in (*items(expect, "toolCalls"), *items(expect, "trajectory", "calls")):
             matcher = (*path, *place, *inner, "argsMatch")
@@ -145,15 +148,8 @@ def check_tools(path: Path, test: Raw, reporter: Reporter, files: ReferencedFile
     _warn_of_state(path, test, reporter)
 
 
-def _parameters_of(tool: Raw) -> list[str] | None:
-    """Return the names of a tool's parameters; None if its schema may allow others."""
-    schema = section(tool, "parameters")
-    names = section(schema, "properties")
-    others = ("$ref", "allOf", "anyOf", "oneOf", "if", "patternProperties")
-    is_open = schema.get("additionalProperties") not in (None, False)
-    if not names or is_open or not schema.keys().isdisjoint(others):
-        return None
-    return list(names)
+_MORE_PARAMETERS = ("$ref", "allOf", "anyOf", "oneOf", "if", "patternProperties")
+"""Keywords of a schema that may allow parameters besides its `properties`."""
 
 
 def _warn_of_arguments(path: Path, holder: Raw, known: Iterable[str], reporter: Reporter) -> None:
@@ -310,13 +306,16 @@ def compile_server_tools(config: McpToolsConfig) -> ServerTools:
 
 def compile_tool(config: ToolConfig, files: ReferencedFiles) -> SimulatedTool:
     """Return a simulated tool, whose schema file was checked before."""
+    file = config.result_schema
+    schema = None if file is None else checked(files.schema(file))
     return as_value(
         SimulatedTool,
         config,
         answers=tuple(map(_answer, config.responses)),
         default=config.default_response,
         has_default="default_response" in config.model_fields_set,
-        result_schema=_result_schema(config.result_schema, files),
+        # The schemas `true` and `false` are {} and {"not": {}} as objects.
+        result_schema={} if schema is True else {"not": {}} if schema is False else schema,
         cassette=None if config.cassette is None else config.cassette.run,
     )
 
@@ -325,13 +324,3 @@ def _answer(config: ToolReplyConfig) -> ToolAnswer:
     fault = None if config.fault is None else Fault(config.fault)
     sequence = config.sequence if isinstance(config, ToolAnswerConfig) else ()
     return as_value(ToolAnswer, config, fault=fault, sequence=tuple(map(_answer, sequence)))
-
-
-def _result_schema(file: str | None, files: ReferencedFiles) -> Mapping[str, Any] | None:
-    if file is None:
-        return None
-    schema = checked(files.schema(file))
-    if isinstance(schema, bool):
-        # The schemas `true` and `false`, as objects.
-        return {} if schema else {"not": {}}
-    return dict(schema)

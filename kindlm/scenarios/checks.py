@@ -380,12 +380,8 @@ class ConversationChecks(Checks):
 
 def verdict(kind: str, label: str, *, passed: bool | None, message: str = "") -> CheckResult:
     """Return the result of a check that the test itself decides; None means undecided."""
-    codes = {
-        "assert": "ASSERT_FAILED",
-        "custom": "CUSTOM_CHECK_FAILED",
-        "checked": "NOTHING_CHECKED",
-    }
-    result = base.passed() if passed else base.failed(codes[kind], message)
+    codes = {"custom": "CUSTOM_CHECK_FAILED", "checked": "NOTHING_CHECKED"}
+    result = base.passed() if passed else base.failed(codes.get(kind, "ASSERT_FAILED"), message)
     if passed is None:
         result = base.undecided("The judge decided nothing.")
     return replace(result, kind=kind, label=label)
@@ -397,22 +393,15 @@ def _issues(model: type[BaseModel], value: Any) -> list[SchemaIssue]:
         model.model_validate_json(json.dumps(value))
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=False, include_input=False)
-        return [SchemaIssue(_path(each["loc"]), sentence(each["msg"])) for each in found[:_MOST]]
+        issues = []
+        for each in found[:_MOST]:
+            parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in each["loc"])
+            issues.append(SchemaIssue(f"${''.join(parts)}", sentence(each["msg"])))
+        return issues
     return []
 
 
-def _path(place: Iterable[int | str]) -> str:
-    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
-    return f"${''.join(parts)}"
-
-
-_FLAGS = (
-    ("a", re.ASCII),
-    ("i", re.IGNORECASE),
-    ("m", re.MULTILINE),
-    ("s", re.DOTALL),
-    ("x", re.VERBOSE),
-)
+_FLAGS = {"a": re.ASCII, "i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL, "x": re.VERBOSE}
 
 
 def _pattern(name: str, pattern: object) -> tuple[str, str]:
@@ -425,7 +414,7 @@ def _pattern(name: str, pattern: object) -> tuple[str, str]:
     if "\b" in text:
         raise ValueError(f'the pattern of {name} has a backspace: write r"\\bword\\b"')
     flags = pattern.flags if isinstance(pattern, re.Pattern) else 0
-    return text, "".join(letter for letter, flag in _FLAGS if flags & flag)
+    return text, "".join(letter for letter, flag in _FLAGS.items() if flags & flag)
 
 
 def _call(
@@ -454,11 +443,7 @@ def _limit(argument: str, value: float) -> float:
 
 def _not_empty(text: str) -> str:
     """Return the text of a check; raises for an empty text, which every answer contains."""
-    if not isinstance(text, str):
-        raise TypeError(f"a check of the text takes a text, not {text!r}")
-    if not text:
-        raise ValueError("a check of the text needs a text, and this one is empty")
-    return text
+    return required_text("the text of a check", text)
 
 
 def _not_blank(text: str) -> str:

@@ -198,10 +198,7 @@ def sandboxed(raw: Mapping[str, Any], sandbox: SandboxTable) -> dict[str, Any]:
 
 
 def own_agent(
-    table: Mapping[str, Any],
-    environ: Mapping[str, str],
-    reporter: Reporter,
-    sandbox: SandboxTable,
+    table: Mapping[str, Any], environ: Mapping[str, str], reporter: Reporter, sandbox: SandboxTable
 ) -> AgentConfig | None:
     """Return the agent in a scenario's own table, like `agent_config`; checks its variables."""
     if _missing({AGENT: table}, environ, reporter):

@@ -179,16 +179,13 @@ def _tests(
                 is_named = name.startswith("Test") or getattr(value, "__test__", False) is True
                 if (is_named or issubclass(value, TestCase)) and not inspect.isabstract(value):
                     here += _tests(module, (*classes, value), (*names, name))
-            elif name.startswith("test") and _is_function(value):
-                here.append(_Test(module, classes, (*names, name), value))
+            elif name.startswith("test"):
+                inner = value.__func__ if isinstance(value, staticmethod | classmethod) else value
+                if callable(inner) and hasattr(inspect.unwrap(inner), "__code__"):
+                    here.append(_Test(module, classes, (*names, name), value))
         found.append(here)
     for tests in reversed(found):
         yield from tests
-
-
-def _is_function(value: object) -> bool:
-    inner = value.__func__ if isinstance(value, staticmethod | classmethod) else value
-    return hasattr(inspect.unwrap(inner), "__code__") if callable(inner) else False
 
 
 def _cases(
@@ -277,21 +274,14 @@ def lost_scenarios(module: ModuleType) -> dict[str, KindlmError]:
         # Functions in functions have no name in the module.
         if id(spec) not in kept and spec_of(place) is not spec and "<" not in function.__qualname__:
             name = function.__qualname__.replace(".", "::")
-            found[name] = misuse(
-                f"The scenario {name} is lost: a decorator above @scenario hides it, or a later"
-                " test has its name",
-                "Let the decorator use functools.wraps, or give one of the tests another name.",
-                written_at(function),
-                "lost",
-            )
+            message = f"The scenario {name} is lost: a decorator above @scenario hides it"
+            message += ", or a later test has its name"
+            hint = "Let the decorator use functools.wraps, or give one of the tests another name."
+            found[name] = misuse(message, hint, written_at(function), "lost")
     return found
 
 
 def without_trial(name: str, where: SourceLocation) -> KindlmError:
     """Return the error of a scenario without an argument for the trial."""
-    return misuse(
-        f"The scenario {name} takes no trial",
-        "Give it an argument: t: Trial, or t: SyncTrial if it is not async.",
-        where,
-        "no_trial",
-    )
+    hint = "Give it an argument: t: Trial, or t: SyncTrial if it is not async."
+    return misuse(f"The scenario {name} takes no trial", hint, where, "no_trial")

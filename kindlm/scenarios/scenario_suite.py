@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from kindlm.config import LoadedSuite, read_bytes, suite_identity
@@ -15,7 +14,7 @@ from kindlm.config.credentials import hide_in_options
 from kindlm.config.diagnostics import Diagnostic, Reporter
 from kindlm.dataclass import dataclass, replace
 from kindlm.document import Document, section
-from kindlm.errors import Err, KindlmError, Ok, Result, SourceLocation, misuse
+from kindlm.errors import Err, KindlmError, SourceLocation, misuse
 from kindlm.packages import as_written
 from kindlm.scenarios.configuration import (
     AGENT,
@@ -28,7 +27,7 @@ from kindlm.scenarios.configuration import (
 )
 from kindlm.scenarios.conftests import Conftests, read_conftests
 from kindlm.scenarios.finding import FoundScenarios, Scenario, find_scenarios
-from kindlm.scenarios.marks import AgentFixture, agent_fixture
+from kindlm.scenarios.marks import agent_fixture
 from kindlm.scenarios.yaml_form import read_scenarios
 from kindlm.secrecy import header_secrets, hide_headers
 from kindlm.section import resolved
@@ -72,30 +71,18 @@ def load_scenarios(file: Path, around: Surroundings, name: str | None = None) ->
     else:
         conftests = read_conftests(file, around.root)
         known = Conftests(None, ()) if isinstance(conftests, Err) else conftests.value
-        agent = _agent_of(imported.value, known.agents)
-        if isinstance(agent, Err):
-            return _unusable(file, path, 1, [agent.error])
-        found = find_scenarios(imported.value, known.automatic, agent.value)
+        agent, further = agent_fixture(imported.value), iter(known.agents)
+        # A conftest.py is imported only for that: most of it is for pytest.
+        while agent is None and (conftest := next(further, None)) is not None:
+            module = import_file(conftest)
+            if isinstance(module, Err):
+                return _unusable(file, path, 1, [module.error])
+            if not isinstance(module.value, SkippedFile):
+                agent = agent_fixture(module.value)
+        found = find_scenarios(imported.value, known.automatic, agent)
         if isinstance(conftests, Err) and found.scenarios:
             return _unusable(file, path, len(found.scenarios), [conftests.error])
     return compiled_suite(file, path, found, around, data.value)
-
-
-def _agent_of(module: ModuleType, conftests: Sequence[Path]) -> Result[AgentFixture | None]:
-    """Return the fixture that makes the agent of a file, or of the nearest conftest.py.
-
-    A conftest.py is imported only for that: most of it is for pytest.
-    """
-    found = agent_fixture(module)
-    for conftest in conftests:
-        if found is not None:
-            break
-        imported = import_file(conftest)
-        if isinstance(imported, Err):
-            return imported
-        if not isinstance(imported.value, SkippedFile):
-            found = agent_fixture(imported.value)
-    return Ok(found)
 
 
 def compiled_suite(
@@ -260,10 +247,7 @@ def _choose_agents(
 
 
 def _own(
-    own: Any,
-    scenario: Scenario,
-    configuration: LoadedConfiguration,
-    environ: Mapping[str, str],
+    own: Any, scenario: Scenario, configuration: LoadedConfiguration, environ: Mapping[str, str]
 ) -> AgentTarget | KindlmError:
     if not isinstance(own, str | Mapping) and (callable(own) or type(own).__module__ != "builtins"):
         # The recorded name of an object is its own, else that of its type.
@@ -310,12 +294,10 @@ def _observed(agent: AgentTarget, scenario: Scenario) -> AgentTarget:
 
 def _no_table(own: object) -> str | None:
     """Return why an agent of a scenario is neither a URL nor a table, else None."""
-    if isinstance(own, str):
-        return None
-    if not isinstance(own, Mapping):
+    if not isinstance(own, str | Mapping):
         return f"but is of type {type(own).__name__}"
     try:
-        json.dumps(dict(own), allow_nan=False)
+        json.dumps(own if isinstance(own, str) else dict(own), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         return f"and its values JSON: {error}"
     return None
