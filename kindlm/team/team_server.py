@@ -1,7 +1,7 @@
 """Serves the history of a team: `/v1` and the pages of `browse`, in one process.
 
-Requests must arrive, and answers be read, within deadlines. At the limit of connections, new ones
-are refused.
+Requests must arrive, and answers be read, within deadlines. At the limit of connections, a new one
+replaces the one that has made no request for the longest time.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 import h11
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from kindlm.browse.datasette_server import (
     App,
@@ -113,9 +113,13 @@ class RunningServer:
 
 
 def _config(app: App, *, lifespan: bool) -> uvicorn.Config:
+    class OfOneServer(_Guarded):
+        open_ones: ClassVar[dict[_Guarded, None]] = {}
+        most_open: ClassVar[int] = _most_connections()
+
     return uvicorn.Config(
         _unambiguous(app),
-        http=_Guarded,
+        http=OfOneServer,
         ws="none",
         loop="asyncio",
         lifespan="on" if lifespan else "off",
@@ -154,17 +158,31 @@ def _unambiguous(app: App) -> App:
 
 
 class _Guarded(H11Protocol):
-    """A connection that is closed if its client takes too long, or if there are too many."""
+    """A connection that is closed if its client takes too long.
+
+    Attributes:
+        open_ones: The open connections of the server, the one longest without an answer first.
+        most_open: The limit of open connections.
+    """
+
+    open_ones: ClassVar[dict[_Guarded, None]]
+    most_open: ClassVar[int]
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._step: tuple[str, float] | None = None
         self._deadline: asyncio.TimerHandle | None = None
-        if len(self.connections) > _most_connections():
-            self.transport.abort()
+        self.open_ones[self] = None
+        if len(self.open_ones) > self.most_open:
+            # There is one: this new connection has no request yet.
+            oldest = next(each for each in self.open_ones if not each.is_answered())
+            # Removed at once, since `connection_lost` comes later than further connections.
+            del self.open_ones[oldest]
+            oldest.transport.abort()
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.open_ones.pop(self, None)
         if self._deadline is not None:
             self._deadline.cancel()
         super().connection_lost(exc)
@@ -174,6 +192,9 @@ class _Guarded(H11Protocol):
         self._watch()
 
     def on_response_complete(self) -> None:
+        if self in self.open_ones:
+            # Moved to the end.
+            self.open_ones[self] = self.open_ones.pop(self)
         super().on_response_complete()
         self._watch()
 
@@ -184,6 +205,11 @@ class _Guarded(H11Protocol):
     def resume_writing(self) -> None:
         super().resume_writing()
         self._watch()
+
+    def is_answered(self) -> bool:
+        """Return whether a request has arrived completely, and its answer is not sent yet."""
+        cycle: RequestResponseCycle | None = self.cycle  # None until the first request
+        return cycle is not None and not cycle.response_complete and not cycle.more_body
 
     def _watch(self) -> None:
         """Set the deadline of the client's next step."""

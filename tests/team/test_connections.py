@@ -105,18 +105,20 @@ def test_many_idle_connections_keep_nobody_waiting(served: Served, stack: ExitSt
         assert client.get("/v1/runs").json() == []
 
 
-def test_above_the_bound_no_further_connection_is_taken_until_others_end(
+def test_above_the_bound_the_oldest_goes_that_is_not_being_answered(
     tmp_path: Path, stack: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(team_server, "_most_connections", lambda: 5)
     served = stack.enter_context(history_server(tmp_path / "team.db"))
-    asked = get(served.token(), more="Connection: close\r\n")
-    open_ones = [opened(stack, served, b"GET /") for _ in range(5)]
-    assert answer(opened(stack, served)) == b""
-    for each in open_ones:
-        each.sendall(asked[5:])
+    first = opened(stack, served)
+    later = [opened(stack, served, b"GET /") for _ in range(4)]
+    token = served.token()
+    last = opened(stack, served, get(token, more="Connection: close\r\n"))
+    assert b"200 OK" in answer(last)
+    assert answer(first) == b""
+    for each in later:
+        each.sendall(get(token, more="Connection: close\r\n")[5:])
         assert b"200 OK" in answer(each)
-    assert b"200 OK" in answer(opened(stack, served, asked))
 
 
 def test_pipelined_and_old_requests_are_answered(served: Served, stack: ExitStack) -> None:
