@@ -1,4 +1,4 @@
-"""Records what people do with a history, such as labels, in journals."""
+"""Records what people do with a history, such as labels and reviews, in journals."""
 
 from __future__ import annotations
 
@@ -6,18 +6,31 @@ import getpass
 import os
 import socket
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kindlm.cli.console import fail, refuse
-from kindlm.cli.history import existing_history, project_here, require_read_models
+from kindlm.cli.history import (
+    existing_history,
+    no_execution,
+    project_here,
+    require_read_models,
+)
 from kindlm.cli.history_errors import disk_full
-from kindlm.errors import ErrorCode, SourceLocation
+from kindlm.errors import Err, ErrorCode, Ok, Result, SourceLocation, misuse
 from kindlm.events.codec import Payload, new_event
-from kindlm.recording.history_file import open_log, project_secrets
+from kindlm.events.run import ReviewRecorded
+from kindlm.outcome import Status
+from kindlm.recording.history_file import new_journal, open_log, project_secrets
 from kindlm_store import EventLog, NewEvent, WriteFailedError
+
+if TYPE_CHECKING:
+    from kindlm.browse.routes import RecordReview
+    from kindlm.history.rows import ExecutionView, ReviewView
+    from kindlm.history.run_view import RunView
 
 
 @contextmanager
@@ -69,3 +82,36 @@ def journal_event(payload: Payload, known: str | None) -> NewEvent:
         return event
     later = datetime.fromisoformat(known) + timedelta(microseconds=1)
     return new_event(payload, at=later.strftime("%Y-%m-%dT%H:%M:%S.%fZ"))
+
+
+def record_review(
+    log: EventLog, view: RunView, number: str, passed: bool, text: str | None, by: str
+) -> Result[tuple[ExecutionView, ReviewView | None]]:
+    """Record a verdict; return it with the previous one of the same person."""
+    execution = view.execution(number)
+    if execution is None:
+        return Err(no_execution(number, view))
+    if execution.status in (None, Status.SKIPPED):
+        how = "was skipped" if execution.status is Status.SKIPPED else "has not ended"
+        nothing = f"The execution {execution.id} {how}: there is nothing to review."
+        return Err(misuse(nothing, "Choose an execution that finished."))
+    before = next((review for review in view.reviews(execution) if review.by == by), None)
+    # A rescored execution has the conversation of its source, and the review is of that.
+    run, _, place = execution.source.rpartition("-")
+    payload = ReviewRecorded(run=run, execution=int(place), passed=passed, note=text or None, by=by)
+    log.append(new_journal(), [journal_event(payload, before.at if before else None)])
+    return Ok((execution, before))
+
+
+def recorder_of(opened: Callable[[], AbstractContextManager[EventLog]], by: str) -> RecordReview:
+    """Return a function for pages that records reviews by a person; `opened` returns the log."""
+
+    def record(execution: str, passed: bool, text: str | None) -> Result[None]:
+        from kindlm.history.run_view import RunView  # servers start without it
+
+        with opened() as log, closing(log.reader()) as reader:
+            view = RunView(reader, execution.rpartition("-")[0])
+            found = record_review(log, view, execution, passed, text, by)
+        return found if isinstance(found, Err) else Ok(None)
+
+    return record

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from kindlm.cli.console import note, or_fail, warn
 from kindlm.cli.history import existing_history, open_history, project_here
-from kindlm.cli.journal import author
+from kindlm.cli.journal import author, recorder_of
 from kindlm.cli.options import DATABASE, flag, option
-from kindlm.cli.review_recording import recorder_of
 from kindlm.recording.history_file import open_log, project_secrets
 from kindlm.reports.untrusted import printed_json
 from kindlm.team.protocol import is_loopback

@@ -50,6 +50,6 @@ def replay_command(options: ReplayOptions) -> int:
         if is_path or options.source is not None:
             options, run = replace(options, paths=(Path(run), *options.paths)), None
     with loading():
-        from kindlm.cli.commands.replay_run import replay
+        from kindlm.cli.commands.derived_runs import replay
 
     return replay(options.source or run, options)

@@ -48,7 +48,7 @@ def rescore_command(options: RescoreOptions) -> int:
     The tested model is not called.
     """
     with loading():
-        from kindlm.cli.commands.rescore_run import rescore, rescore_all, resume_rescoring
+        from kindlm.cli.commands.derived_runs import rescore, rescore_all, resume_rescoring
 
     _check_options(options)
     if options.resume is not None:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from kindlm.cli.console import note, or_fail, refuse
 from kindlm.cli.history import named_run, open_history, report_options
-from kindlm.cli.journal import author, open_journal
+from kindlm.cli.journal import author, open_journal, record_review
 from kindlm.cli.options import (
     DATABASE,
     RUN_NAMES,
@@ -19,7 +19,6 @@ from kindlm.cli.options import (
     option,
     parse_since,
 )
-from kindlm.cli.review_recording import record_review
 from kindlm.history.reviews import compare_reviews, reviewed_executions
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status

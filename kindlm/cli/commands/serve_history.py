@@ -18,9 +18,9 @@ from kindlm.cli.commands.token import open_tokens
 from kindlm.cli.console import note, or_fail, refuse, warn
 from kindlm.cli.erased_copies import remove_copies
 from kindlm.cli.history import db_option, project_here
+from kindlm.cli.journal import recorder_of
 from kindlm.cli.logs import log_as_asked
 from kindlm.cli.options import DATABASE, option, parse_erased_before, parse_since
-from kindlm.cli.review_recording import recorder_of
 from kindlm.recording.history_file import open_log
 from kindlm.recording.purging import erase, runs_before, streams_to_purge, with_news
 from kindlm.team.protocol import is_loopback

@@ -1,13 +1,15 @@
-"""Checks recorded conversations by the current suites: the work of `kindlm rescore`."""
+"""Derives runs from a recorded run: the work of `kindlm rescore` and `kindlm replay`."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import NoReturn, TypeVar
 
 import typer
 
+from kindlm.cli.commands.replay import ReplayOptions
 from kindlm.cli.console import fail, note, or_fail, refuse, show, warn
 from kindlm.cli.history import finished_run, open_history, open_recorded, project_here
 from kindlm.cli.options import TestOptions, parse_since
@@ -17,16 +19,17 @@ from kindlm.cli.run_recording import Requested, record_run, show_diagnostics
 from kindlm.dataclass import replace
 from kindlm.errors import Err, Ok, Result, not_there
 from kindlm.events.run import RunOptions
+from kindlm.history.recorded_attempts import targets_behind_gateway
 from kindlm.history.replayed_answers import is_as_recorded
 from kindlm.history.run_names import find_run
 from kindlm.history.run_view import RunView
 from kindlm.history.runs import RunFilter, runs
 from kindlm.history.source_runs import SourceRun, SourceTest, read_source
 from kindlm.money import exceeds
-from kindlm.plan import QualifiedName, Selection, name_of
+from kindlm.plan import QualifiedName, Selection, make_plan, name_of
 from kindlm.recording.history_file import new_run_id
 from kindlm.recording.loading import Loaded, load_paths
-from kindlm.recording.project import Project, paths_from
+from kindlm.recording.project import Project, default_paths, paths_from
 from kindlm.recording.request import Derived, Lacking, RunRequest
 from kindlm.recording.resumption import find_unfinished, read_unfinished, resumed
 from kindlm.suite import Case, Suite
@@ -54,7 +57,7 @@ def rescore(wanted: str | None, options: TestOptions) -> int:
             "Check it by a suite of that name, with tests and targets of the same names: kindlm"
             f" rescore {run} -c FILE",
         )
-    options = as_judged(options, source)
+    options = _as_judged(options, source)
     loaded = _load(source, project, options, reporters)
     request, noted = _rescoring(source, loaded, project, options)
     if options.warnings:
@@ -62,14 +65,14 @@ def rescore(wanted: str | None, options: TestOptions) -> int:
     return Requested(request, options, reporters).record(new_run_id())
 
 
-def as_judged(options: _Options, source: SourceRun) -> _Options:
+def _as_judged(options: _Options, source: SourceRun) -> _Options:
     """Return the options with the `--compat` of the source run, unless they have one."""
     if options.compat is not None or source.compat is None:
         return options
     return replace(options, compat="evalview" if source.compat == "evalview" else "none")
 
 
-def load_again(source: SourceRun, project: Project, options: TestOptions) -> Loaded:
+def _load_again(source: SourceRun, project: Project, options: TestOptions) -> Loaded:
     """Load the suites in the options, by default those of a run."""
     paths = options.paths or tuple(
         dict.fromkeys(project.root / suite.path for suite in source.suites)
@@ -81,7 +84,7 @@ def _load(
     source: SourceRun, project: Project, options: TestOptions, reporters: Sequence[Reporter]
 ) -> Loaded:
     """Load the suites, and show their errors; end the command if a report would overwrite one."""
-    loaded = load_again(source, project, options)
+    loaded = _load_again(source, project, options)
     or_fail(spare(reporters, project.database, loaded.files, loaded.referenced))
     show_diagnostics(loaded, options)
     return loaded
@@ -115,7 +118,7 @@ def _rescoring(
     recorded = source.tests
     then = {test for test, found in recorded.items() if found.selected}
     defined = {
-        name_of(now, case, target): (now, case) for now in suites for case, target in tests_of(now)
+        name_of(now, case, target): (now, case) for now in suites for case, target in _tests_of(now)
     }
     repeats = dict[QualifiedName, Sequence[int]]()
     for test, (now, case) in defined.items():
@@ -187,7 +190,7 @@ def _refuse_nothing(source: SourceRun, request: RunRequest) -> NoReturn:
     )
 
 
-def tests_of(suite: Suite) -> Iterator[tuple[Case, str]]:
+def _tests_of(suite: Suite) -> Iterator[tuple[Case, str]]:
     """Yield the tests of a suite: each case with each of its targets."""
     for case in suite.cases:
         for target in case.targets:
@@ -279,12 +282,67 @@ def _rescore_one(source: Result[SourceRun], project: Project, options: TestOptio
     if isinstance(source, Err):
         show([source.error])
         return None
-    options = as_judged(options, source.value)
+    options = _as_judged(options, source.value)
     try:
-        loaded = load_again(source.value, project, options)
+        loaded = _load_again(source.value, project, options)
         request, _ = _rescoring(source.value, loaded, project, options)
     except typer.Exit:  # its errors were shown
         return None
     new = new_run_id()
     record_run(request, new, progress=options.progress)
     return new
+
+
+def replay(wanted: str | None, options: ReplayOptions) -> int:
+    """Run suites with the answers of a recorded run; report the new run, return the exit code.
+
+    Without paths, these are the files and tests that the run selected, and new tests in them.
+    """
+    asks_judges = options.judge == "live"
+    reporters = parse_reporters(options.reporters, options.output)
+    project = project_here(options.database)
+    with open_history(options.database) as db:
+        run = or_fail(finished_run(db, wanted, None))
+        source = or_fail(read_source(db, run))
+        behind_gateway = targets_behind_gateway(db, run)
+    options = _as_judged(options, source)
+    names_files = bool(options.paths)
+    if not names_files:
+        if source.mode == "imported" or not source.paths:
+            paths = or_fail(default_paths(Path()))
+        else:
+            paths = tuple(project.root / path for path in source.paths)
+        options = replace(options, paths=paths)
+    request = make_request(_load(source, project, options, reporters), project, options)
+    if not names_files:
+        left_out = {test for test, found in source.tests.items() if not found.selected}
+        tests = {name_of(suite, *test) for suite in request.suites for test in _tests_of(suite)}
+        only = frozenset(tests - left_out)
+        request = replace(request, selection=replace(request.selection, only=only))
+    plan = make_plan(request.suites, request.selection)
+    if request.suites and len(plan) == 0:
+        refuse(
+            "Nothing was tested: no test fits the selection.",
+            "Loosen -k, --suite, --test, --tags or --model. Or name a file: without one, kindlm"
+            " replays only the tests that the run selected.",
+        )
+    if options.warnings:
+        called = "judges are asked what is new to them" if asks_judges else "no provider is called"
+        note(f"Everything is answered as in run {run}; {called}.")
+        agents = sorted(
+            {
+                agent.id
+                for each in plan
+                if each.target in behind_gateway
+                and (agent := each.case.agent or each.suite.suite.agents.get(each.target))
+                and agent.gateway
+            }
+        )
+        if agents:
+            note(
+                "These agents run now, with all their tools, and only their models answer as"
+                f" recorded: {', '.join(agents)}."
+            )
+    derived = Derived("replayed", run, asks_judges, masks_times=options.masks_times)
+    request = replace(request, derived=derived)
+    return Requested(request, options, reporters).record(new_run_id())
