@@ -90,16 +90,14 @@ def recorded_suites(
     tests, left_out = dict[str, Recording](), Counter[tuple[str, str]]()
     for recording in recordings:
         shown = _shortened(recording.name, _LONGEST_NAME)
-        why = recording.missing or _why_not(recording, target)
-        if why is not None:
-            left_out[shown, why] += 1
+        name, why = unused(shown, tests, "{} ({})"), recording.missing
+        why = why or _why_not(recording, target)
+        if why is None and isinstance(alone := write([(name, recording)]), Err):
+            why = alone.error.message
+        if why is None:
+            tests[name] = recording
         else:
-            tests[unused(shown, tests, "{} ({})")] = recording
-    if tests and isinstance(write([*tests.items()]), Err):
-        for name, recording in [*tests.items()]:
-            if isinstance(alone := write([(name, recording)]), Err):
-                left_out[name, alone.error.message] += 1
-                del tests[name]
+            left_out[shown, why] += 1
     made = suite_texts([*tests.items()], write) if tests else Ok([])
     assert isinstance(made, Ok), "each alone can be loaded"
     unfinished = [name for name, each in tests.items() if _is_unfinished(each, target)]
@@ -157,11 +155,7 @@ def _is_unfinished(recording: Recording, target: Target) -> bool:
 
 
 def _text(
-    recordings: Sequence[tuple[str, Recording]],
-    *,
-    target: Target,
-    origin: str,
-    file: Path,
+    recordings: Sequence[tuple[str, Recording]], target: Target, origin: str, file: Path
 ) -> Result[str]:
     prompts: dict[str | None, str] = {}
     models: dict[str, None] = {}

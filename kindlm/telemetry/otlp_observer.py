@@ -101,19 +101,15 @@ class OtlpObserver:
 
     def take(self, spans: Sequence[Span], place: str) -> None:
         """Assign spans to conversations; `place` is the place that they were sent to."""
-        own, touched = self.by_place.get(place), set[TracedConversation]()
         for span in spans:
-            conversation = self.by_trace.get(span.trace) or own
+            conversation = self.by_trace.get(span.trace) or self.by_place.get(place)
             if conversation is not None:
                 conversation.take(span)
-                touched.add(conversation)
             elif span.trace in self.over:
                 self.late_spans += 1
             else:
                 self.unknown_spans += 1
                 self.unknown_calls += dialects.kind_of(span) in _CALLS
-        for conversation in touched:
-            conversation.arrived.set()
 
     def refused(self, why: str, place: str) -> None:
         """Count an unreadable request; without a known place, any agent may have sent it."""
@@ -196,6 +192,7 @@ class TracedConversation:
 
     def take(self, span: Span) -> None:
         """Take a span; ignore a repeated one."""
+        self.arrived.set()
         if (known := self._known.get(span.id)) is not None:
             self._is_ambiguous |= known != span
             return
@@ -221,7 +218,7 @@ class TracedConversation:
         reading = await asyncio.to_thread(read_trace, spans)
         if spans:
             self.desk.record(_event(self.call, spans))
-        lost = incomplete or self._unknown_calls() or self._unread_requests() or why_cut(spans)
+        lost = incomplete or self._meanwhile() or why_cut(spans)
         calls = reading.model_calls
         price = self.desk.price
         spent = [(c.usage, price(c.provider, c.model, c.usage)) for c in calls]
@@ -321,28 +318,24 @@ class TracedConversation:
         self._past = self._earlier | {self.sent}
         return spans
 
-    def _unknown_calls(self) -> str | None:
-        unknown = self.observer.unknown_calls - self._unknown_before
-        if not unknown:
-            return None
-        return (
-            f"Meanwhile, {count(unknown, 'span')} of models or tools arrived in traces that "
-            "kindlm did not start: they may be of this execution. Pass the header traceparent on "
-            "to all that the agent does, also in threads and queues."
-        )
-
     def _unreadable(self) -> int:
         """Return the number of unreadable requests that may belong to this conversation."""
         return self.observer.refused_at[""] + self.observer.refused_at[self.place]
 
-    def _unread_requests(self) -> str | None:
-        refused = self._unreadable() - self._refused
-        if not refused:
-            return None
-        return (
-            f"Meanwhile, {count(refused, 'request')} with spans could not be read, so spans of "
-            f"tool calls may be missing: {next(reversed(self.observer.refusals))}. {_FORMS}"
-        )
+    def _meanwhile(self) -> str | None:
+        """Return what arrived elsewhere since the message was sent, and may belong to it."""
+        if unknown := self.observer.unknown_calls - self._unknown_before:
+            return (
+                f"Meanwhile, {count(unknown, 'span')} of models or tools arrived in traces that "
+                "kindlm did not start: they may be of this execution. Pass the header traceparent "
+                "on to all that the agent does, also in threads and queues."
+            )
+        if refused := self._unreadable() - self._refused:
+            return (
+                f"Meanwhile, {count(refused, 'request')} with spans could not be read, so spans of "
+                f"tool calls may be missing: {next(reversed(self.observer.refusals))}. {_FORMS}"
+            )
+        return None
 
 
 def _event(call: int, spans: Sequence[Span]) -> AgentTraced:
