@@ -35,15 +35,9 @@ def make_agent(
 ) -> Result[Agent]:
     """Make the agent of one conversation.
 
-    With the keyword arguments bound, it is a `ports.AgentFactory`.
-
-    Args:
-        target: the agent, or the program that is the agent.
-        variables: added to `environ` for a program that is started for this conversation.
-        environ: environment variables, including those of `.env` files.
-        root: the folder of the project; Python agents are imported from it.
-        processes: the processes that Python agents run in. Without them, or if the target has the
-            agent as an object, the agent runs in this process.
+    With the keyword arguments bound, it is a `ports.AgentFactory`. `variables` are added to
+    `environ` for a program that is started for this conversation. Python agents are imported from
+    `root`, and run in `processes`: without these, or as an object, an agent runs in this process.
     """
     environ = {**environ, **variables}
     if isinstance(target, Command):

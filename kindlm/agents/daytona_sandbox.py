@@ -121,18 +121,15 @@ class DaytonaProgram(StartedProgram):
         self._process = sandbox.process
         self._session = session
         self._command = command
-        self._is_started = asyncio.Event()
+        self._started = asyncio.get_running_loop().create_future()
         self._before = ""
         self._reading = asyncio.create_task(self._follow())
 
     async def started(self) -> None:
         """Wait until the program takes input."""
-        waiting = asyncio.ensure_future(self._is_started.wait())
-        try:
-            await asyncio.wait((waiting, self._reading), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            waiting.cancel()
-        if self._reading.done() and not self._is_started.is_set():
+        waiting = (self._started, self._reading)
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        if not self._started.done():
             self._reading.result()
             reason = self._before.strip()
             raise SandboxError(f"the program did not start{': ' if reason else ''}{reason}")
@@ -177,11 +174,11 @@ class DaytonaProgram(StartedProgram):
             raise
 
     def _add_errors(self, text: str) -> None:
-        if not self._is_started.is_set():
+        if not self._started.done():
             self._before += text
             self._before, found, text = self._before.partition(f"{_STARTED}\n")
             if found:
-                self._is_started.set()
+                self._started.set_result(None)
         self.errors.add(text.encode("utf-8", "replace"))
 
 

@@ -246,27 +246,22 @@ class ProgramLink:
             await program.leave()
 
     async def _read(self, program: LocalProgram, to_session: Any) -> None:
-        with to_session:
-            self._fault = await self._read_on(program, to_session)
-
-    async def _read_on(self, program: LocalProgram, to_session: Any) -> str:
-        """Read all output; returns why it ended."""
+        """Read all output, and note why it ended."""
         from mcp.shared.message import SessionMessage
         from mcp_types import jsonrpc_message_adapter
 
-        try:
-            while (line := await program.read_line()) is not None:
-                if not line.strip():
-                    continue
-                try:
-                    message = jsonrpc_message_adapter.validate_json(line, by_name=False)
-                except ValueError:
-                    quoted = self._server.who.quote(line.decode("utf-8", "replace"))
-                    return f"printed something that is not an MCP message: {quoted}"
-                await to_session.send(SessionMessage(message))
-        except TooMuchOutput:
-            return TOO_MUCH
-        return f"{await program.ending()} without an answer"
+        with to_session:
+            try:
+                while (line := await program.read_line()) is not None:
+                    if line.strip():
+                        message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+                        await to_session.send(SessionMessage(message))
+                self._fault = f"{await program.ending()} without an answer"
+            except TooMuchOutput:
+                self._fault = TOO_MUCH
+            except ValueError:
+                quoted = self._server.who.quote((line or b"").decode("utf-8", "replace"))
+                self._fault = f"printed something that is not an MCP message: {quoted}"
 
     async def _write(self, program: LocalProgram, from_session: Any) -> None:
         async for message in from_session:

@@ -52,7 +52,7 @@ class OutputLines:
         self._lines = deque[bytes]()
         self._begun = bytearray()
         self._waiting = 0
-        self._arrived = asyncio.Event()
+        self._arrived: asyncio.Future[None] | None = None
         self.is_line_ended = False
         """Whether the last returned line had a line end."""
 
@@ -74,7 +74,8 @@ class OutputLines:
             *whole, rest = bytes(self._begun).split(b"\n")
             self._lines.extend(whole)
             self._begun = bytearray(rest)
-        self._arrived.set()
+        if self._arrived is not None and not self._arrived.done():
+            self._arrived.set_result(None)
         if self.are_too_many:
             raise TooMuchOutput
 
@@ -84,12 +85,8 @@ class OutputLines:
         `reading` is done at the end; this raises its exception.
         """
         while not self._lines and not reading.done():
-            self._arrived.clear()
-            arrived = asyncio.ensure_future(self._arrived.wait())
-            try:
-                await asyncio.wait((arrived, reading), return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                arrived.cancel()
+            self._arrived = asyncio.get_running_loop().create_future()
+            await asyncio.wait((self._arrived, reading), return_when=asyncio.FIRST_COMPLETED)
         if not self._lines:
             reading.result()
             if not self._begun:
@@ -177,14 +174,9 @@ class Sandbox(Protocol):
     ) -> AbstractAsyncContextManager[StartedProgram]:
         """Start a program without a shell; leaving the context ends it.
 
-        Args:
-            words: the program and its arguments.
-            given: its whole input; None to write lines while it runs.
-            limit: the most bytes of output that may wait to be read.
-
-        Raises:
-            OSError, ValueError: it could not be started.
-            SandboxError: the sandbox failed.
+        `given` is its whole input, None to write lines while it runs. `limit` is the most bytes of
+        output that may wait to be read. Raises `SandboxError` if the sandbox failed, and `OSError`
+        or `ValueError` if the program could not be started.
         """
         ...
 

@@ -41,10 +41,6 @@ class ApiRequest:
     """A request in a provider's format, without parameters that its model is known to reject.
 
     Attributes:
-        model: the model's name at its provider.
-        refused: the names that the model is known to reject.
-        body: the JSON body.
-        warnings: the user's settings that were not sent.
         defaults: names in `body` that kindlm added. If the model rejects one of them, the request
             may be sent again without it.
         fallbacks: for defaults with a simpler form, the name to note in `refused` if the model

@@ -10,7 +10,6 @@ import asyncio
 import functools
 import json
 import math
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
@@ -105,13 +104,13 @@ class WireEmbedder:
 
 
 def _vector(values: Any) -> tuple[float, ...]:
-    if not isinstance(values, list) or not values:
+    try:
+        vector = tuple(map(float, values)) if isinstance(values, list) else ()
+    except (TypeError, ValueError, OverflowError):
+        vector = ()
+    if not vector or not all(map(math.isfinite, vector)):
         raise UnreadableReply("a vector in it is not a list of numbers")
-    for value in values:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not abs(value) <= sys.float_info.max:  # true for NaN, too
-            raise UnreadableReply("a vector in it has values that are not numbers")
-    return tuple(map(float, values))
+    return vector
 
 
 LOCAL_MODEL_VARIABLE = "KINDLM_EMBEDDING_MODEL"

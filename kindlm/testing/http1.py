@@ -115,8 +115,6 @@ class HttpConnection:
                 return self._handler(self._request(bytes(body)))
             if isinstance(event, h11.Request):
                 self._head, length = event, int(dict(event.headers).get(b"content-length", 0))
-                if event.method == b"CONNECT":
-                    return _refusal(405, "this is not a proxy")
             elif isinstance(event, h11.Data):
                 body += event.data
             else:

@@ -7,6 +7,7 @@ import ipaddress
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,13 +20,10 @@ from kindlm.testing.script import Script, fault_rules, load_script
 def _require_loopback(host: str) -> str:
     """Return the address; raises `ScriptError` if it is not a loopback address."""
     address = "127.0.0.1" if host == "localhost" else host
-    try:
-        is_loopback = ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        is_loopback = False
-    if not is_loopback:
-        raise ScriptError(f"{host}: only loopback addresses are served, such as 127.0.0.1")
-    return address
+    with suppress(ValueError):
+        if ipaddress.ip_address(address).is_loopback:
+            return address
+    raise ScriptError(f"{host}: only loopback addresses are served, such as 127.0.0.1")
 
 
 class LoopbackServer:

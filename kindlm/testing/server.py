@@ -32,11 +32,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--script", required=True, help=f"YAML file, or a built-in script: {built_in}"
     )
     parser.add_argument("--host", default="127.0.0.1", help="loopback address (default 127.0.0.1)")
-    parser.add_argument("--port", type=int, help="default: $PORT, else a free one")
+    port = os.environ.get("PORT", "").strip() or "0"
+    parser.add_argument("--port", type=int, default=port, help="default: $PORT, else a free one")
     options = parser.parse_args(arguments)
     try:
-        port = options.port if options.port is not None else _environment_port()
-        with LoopbackServer(options.script, host=options.host, port=port) as server:
+        with LoopbackServer(options.script, host=options.host, port=options.port) as server:
             # Not an `Event`: a signal handler must not wait for its lock.
             ended, end = os.pipe()
             for number in (signal.SIGTERM, signal.SIGINT):
@@ -46,17 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 threading.Thread(target=_until_input_ends, args=(end,), daemon=True).start()
             _say(f"listening on {server.url}", sys.stdout)
             os.read(ended, 1)
-    except (ScriptError, OSError) as error:
+    except (ScriptError, OSError, OverflowError) as error:
         _say(f"error: {error}", sys.stderr)
         return 1
     return 0
-
-
-def _environment_port() -> int:
-    text = os.environ.get("PORT", "").strip() or "0"
-    if not text.isdecimal() or int(text) > 65535:
-        raise ScriptError(f"PORT: expected a number up to 65535, got {text!r}")
-    return int(text)
 
 
 def _until_input_ends(end: int) -> None:

@@ -162,7 +162,7 @@ def test_an_embedding_model_that_is_not_there_can_be_fetched(ask, http):
         [[1.0]],
         [[1.0], [1.0, 2.0]],
         [[], []],
-        [[1.0], [True]],
+        [[1.0], [{}]],
         [[1.0], [10**400]],
     ],
 )
