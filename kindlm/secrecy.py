@@ -250,3 +250,9 @@ def hide_credentials(variables: Mapping[str, str]) -> dict[str, str]:
         name: HIDDEN if any(True for _ in _literal_secrets(name, value)) else value
         for name, value in variables.items()
     }
+
+
+def hide_in_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of an agent for the record."""
+    hidden = {"env": hide_credentials(options["env"])} if options.get("env") else {}
+    return {**options, **hidden}

@@ -8,9 +8,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from kindlm.config.advice import warn
+from kindlm.config.advice import credentials_in, warn
 from kindlm.config.compile import compile_suite
-from kindlm.config.credentials import written_in
 from kindlm.config.diagnostics import Diagnostic, Reporter
 from kindlm.config.entries import Plugged
 from kindlm.config.files import ReferencedFiles
@@ -88,7 +87,7 @@ def load_suite(
     files = ReferencedFiles(folder)
     reporter.moved = write_out(document, lambda: default_name(path, root, project), project, files)
     raw = document.value
-    reporter.hide(written_in(raw))
+    reporter.hide(credentials_in(raw))
     suite = None
     if document.readable:
         suite = _load(raw, identity, folder.resolve(), files, reporter, environ)

@@ -15,7 +15,6 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from kindlm.checks.tool_calls import ToolStrict
-from kindlm.config.credentials import hide_in_options
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.entries import recorded_name
 from kindlm.config.expect import compile_expectations
@@ -36,7 +35,7 @@ from kindlm.dataclass import dataclass, replace
 from kindlm.document import Path
 from kindlm.errors import SourceLocation, checked
 from kindlm.outcome import Gate
-from kindlm.secrecy import hide_headers
+from kindlm.secrecy import hide_headers, hide_in_options
 from kindlm.section import as_value, resolved
 from kindlm.suite import (
     TELEMETRY_WAIT_MS,

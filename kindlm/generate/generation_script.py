@@ -12,7 +12,6 @@ from typing import TypeVar
 
 from kindlm.config import suite_identity
 from kindlm.config.compile import canonical, config_hash
-from kindlm.config.credentials import hide_in_options
 from kindlm.dataclass import dataclass
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, broken, misuse
 from kindlm.events.run import AgentProfiled, ScenarioGenerated
@@ -40,7 +39,7 @@ from kindlm.model_answers import new_token, why_unread
 from kindlm.packages import as_written
 from kindlm.ports import Question, Stage
 from kindlm.scenarios.configuration import JUDGE, LlmTable, language_model
-from kindlm.secrecy import hide_headers, hide_in_urls
+from kindlm.secrecy import hide_headers, hide_in_options, hide_in_urls
 from kindlm.section import resolved
 from kindlm.suite import Case, Prompt, Suite
 from kindlm.transcript import FinishReason

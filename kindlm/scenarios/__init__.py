@@ -4,8 +4,8 @@
   public names. `scope` says which answers a check reads, and `function_thread` serves functions
   that are not `async`.
 - `function_script` runs such a test for the engine.
-- `scenario_suite` turns a file into a suite: `yaml_form` reads YAML, `finding`, `marks` and
-  `conftests` read Python, and `configuration` reads kindlm.toml. Under pytest, pytest itself
-  collects Python files, and `scenario_suite` does the rest.
+- `scenario_suite` turns a file into a suite: `yaml_form` reads YAML, `finding` and `marks` read
+  Python, and `configuration` reads kindlm.toml. Under pytest, pytest itself collects Python files,
+  and `scenario_suite` does the rest.
 - `packs` finds packs in installed packages; its subpackages are kindlm's own packs.
 """

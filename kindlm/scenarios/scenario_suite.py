@@ -10,7 +10,6 @@ from typing import Any
 
 from kindlm.config import LoadedSuite, read_bytes, suite_identity
 from kindlm.config.compile import canonical, compile_agent, config_hash
-from kindlm.config.credentials import hide_in_options
 from kindlm.config.diagnostics import Diagnostic, Reporter
 from kindlm.dataclass import dataclass, replace
 from kindlm.document import Document, section
@@ -25,11 +24,10 @@ from kindlm.scenarios.configuration import (
     language_model,
     own_agent,
 )
-from kindlm.scenarios.conftests import Conftests, read_conftests
 from kindlm.scenarios.finding import FoundScenarios, Scenario, find_scenarios
-from kindlm.scenarios.marks import agent_fixture
+from kindlm.scenarios.marks import Conftests, agent_fixture, read_conftests
 from kindlm.scenarios.yaml_form import read_scenarios
-from kindlm.secrecy import header_secrets, hide_headers
+from kindlm.secrecy import header_secrets, hide_headers, hide_in_options
 from kindlm.section import resolved
 from kindlm.spelling import PYTHON, SCENARIO_YAML
 from kindlm.suite import AgentTarget, Case, Prompt, Suite
