@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import field
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from kindlm.config import suite_identity
 from kindlm.config.compile import canonical, config_hash
@@ -16,7 +16,6 @@ from kindlm.dataclass import dataclass
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, broken, misuse
 from kindlm.events.run import AgentProfiled, ScenarioGenerated
 from kindlm.generate.questions import (
-    Exchange,
     Profile,
     Sources,
     in_calls,
@@ -160,7 +159,7 @@ class GenerationScript:
 
     async def _sources(self, stage: Stage) -> Result[Sources]:
         order = self.order
-        exchanges: list[Exchange] = []
+        conversation: list[dict[str, Any]] = []
         if order.agent is not None:
             limit = (order.agent.timeout_ms or ANSWER_MS) / 1000
             self.tell(
@@ -175,12 +174,13 @@ class GenerationScript:
                 # Redact before cutting: the redactor does not recognise a part of a secret.
                 answered = spoken(self.redact(reply.text), _LONGEST_ANSWER)
                 names = (use.call.name for use in reply.tool_uses)
-                known = (name for name in names if is_name(name) and self.redact(name) == name)
-                exchanges.append(Exchange(message, answered, tuple(known)))
+                known = [name for name in names if is_name(name) and self.redact(name) == name]
+                exchange = {"asked": message, "answered": answered, "toolsCalled": known}
+                conversation.append(exchange)
         description, prompt = (
             text and self.redact(text) for text in (order.description, order.system_prompt)
         )
-        return Ok(Sources(description, prompt, tuple(exchanges)))
+        return Ok(Sources(description, prompt, conversation))
 
     async def _plan(self, stage: Stage, profile: Profile) -> Result[ReadPlan]:
         """Return the plan. If the agent has no known tools, it has no scenarios about tools."""

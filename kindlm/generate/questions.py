@@ -49,30 +49,29 @@ _LONGEST = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
-    """A question to the agent, its answer, and the names of the tools that it called."""
-
-    asked: str
-    answered: str
-    tools: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Sources:
-    """The facts about an agent: the user's texts, and the agent's own answers."""
+    """The facts about an agent: the user's texts, and the agent's own answers.
+
+    The members of `conversation` are a question as `asked`, what the agent `answered`, and the
+    names of the tools that it called for that (`toolsCalled`).
+    """
 
     description: str | None = None
     system_prompt: str | None = None
-    exchanges: tuple[Exchange, ...] = ()
+    conversation: Sequence[Mapping[str, Any]] = ()
+
+    @property
+    def called(self) -> dict[str, str]:
+        """The tools that the agent called, without descriptions."""
+        return {tool: "" for each in self.conversation for tool in each["toolsCalled"]}
 
     def knows_tool(self, name: str) -> bool:
         """Return whether the user names a tool, or the agent called it.
 
         The answers of an agent are no evidence of tools.
         """
-        called = {tool for exchange in self.exchanges for tool in exchange.tools}
         written = (self.description or "", self.system_prompt or "")
-        return name in called or any(names_tool(text, name) for text in written)
+        return name in self.called or any(names_tool(text, name) for text in written)
 
 
 Profile: TypeAlias = Mapping[str, Any]
@@ -90,7 +89,7 @@ def read_profile(text: str, sources: Sources) -> Profile:
     purpose = one_line(answer["purpose"], _LONGEST)
     if not purpose:
         raise ValueError("its purpose is empty")
-    tools = {tool: "" for exchange in sources.exchanges for tool in exchange.tools}
+    tools = sources.called
     for item in answer["tools"][:_MOST_TOOLS]:
         name = item["name"].strip()
         if is_name(name) and sources.knows_tool(name):
@@ -194,14 +193,10 @@ only where a message just leads on to the next one."""
 
 def profile_question(sources: Sources, seed: int | None, token: str) -> Question:
     """Return the question for the profile of an agent."""
-    conversation = [
-        {"asked": each.asked, "answered": each.answered, "toolsCalled": list(each.tools)}
-        for each in sources.exchanges
-    ]
     data = {
         "description": sources.description,
         "systemPrompt": sources.system_prompt,
-        "conversation": conversation or None,
+        "conversation": sources.conversation or None,
     }
     return replace(_PROFILE.question(data, token), seed=seed)
 

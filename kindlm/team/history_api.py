@@ -209,7 +209,7 @@ class HistoryApi:
             ]
 
     async def _send_run(self, request: Request, send: Send, run: str, grant: Grant) -> None:
-        lease = _lease(request)
+        lease = request.headers.get(LEASE.lower(), "")
         self._require_lease(lease)
         packed = "gzip" in request.headers.get("accept-encoding", "")
         with SpooledTemporaryFile(_IN_MEMORY) as file:
@@ -243,10 +243,10 @@ class HistoryApi:
             write_export(file, run, streams, db)
 
     async def _events(self, request: Request, grant: Grant) -> dict[str, Any]:
-        lease, headers = _lease(request), request.headers
+        lease = request.headers.get(LEASE.lower(), "")
         self._require_lease(lease)
         self._tokens.count_push(grant)
-        encoding = headers.get("content-encoding", "identity").lower()
+        encoding = request.headers.get("content-encoding", "identity").lower()
         if encoding not in ("gzip", "identity"):
             raise ApiError(422, "The body is neither plain nor gzip: no other encoding is read.")
         with SpooledTemporaryFile(_IN_MEMORY) as file:
@@ -283,10 +283,6 @@ class HistoryApi:
 
 async def _in_thread(executor: Executor, work: Callable[..., Any], *arguments: Any) -> Any:
     return await asyncio.get_running_loop().run_in_executor(executor, work, *arguments)
-
-
-def _lease(request: Request) -> str:
-    return str(request.headers.get(LEASE.lower(), ""))
 
 
 def _is_shown(db: sqlite3.Connection, stream: str, grant: Grant) -> bool:

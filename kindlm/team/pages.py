@@ -196,7 +196,7 @@ class Pages:
         client = self._client(request)
         after = form.get("next", "")
         if self._failures[client] >= _FAILURES:
-            return _refused(429, "Too many wrong tokens. Wait a minute.", {"retry-after": "60"})
+            return _refused(429, "Too many wrong tokens. Wait a minute.")
         token = form.get("token", "").strip()
         grant = await asyncio.to_thread(self._tokens.grant_of, token)
         if isinstance(grant, str):
@@ -285,7 +285,5 @@ def _redirect(where: str) -> Response:
     return Response.redirect(where, status=303, headers={**_UNKEPT})
 
 
-def _refused(status: int, message: str, headers: dict[str, str] | None = None) -> Response:
-    answer = response(notice_page("Access denied", message, status=status), Links())
-    answer.headers |= headers or {}
-    return answer
+def _refused(status: int, message: str) -> Response:
+    return response(notice_page("Access denied", message, status=status), Links())

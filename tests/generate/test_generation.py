@@ -15,7 +15,7 @@ from scenario_project import Ended, Project, serving_agent
 
 from kindlm.cli.app import run
 from kindlm.generate.generation_script import PROBES
-from kindlm.generate.questions import Exchange, Sources, in_calls, names_tool, plan_question
+from kindlm.generate.questions import Sources, in_calls, names_tool, plan_question
 from kindlm.generate.suite_text import write_file
 from kindlm.generate.test_plan import CATEGORIES, wanted
 
@@ -534,6 +534,6 @@ def test_names_are_written_in_many_ways(text: str, name: str) -> None:
 
 
 def test_a_tool_that_was_called_is_known_whatever_is_written() -> None:
-    sources = Sources("It finds an order.", None, (Exchange("Hello", "Hi", ("order",)),))
+    sources = Sources("It finds an order.", None, [{"toolsCalled": ["order"]}])
     assert sources.knows_tool("order")
     assert not sources.knows_tool("finds")

@@ -361,8 +361,7 @@ def test_wrong_tokens_are_counted_for_each_address(
     async def story(client: httpx.AsyncClient) -> None:
         codes = [(await log_in(client, "kdl_wrong")).status_code for _ in range(11)]
         assert codes == [401] * 10 + [429]
-        refused = await log_in(client, secret)
-        assert refused.headers["retry-after"] == "60"
+        assert (await log_in(client, secret)).status_code == 429
         other = OWN | {"x-forwarded-for": "203.0.113.9, 198.51.100.4"}
         answer = await client.post("/login", data={"token": secret}, headers=other)
         assert answer.status_code == status

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -82,7 +81,7 @@ def _pulled(
     from kindlm.team.pulling import pull_run
 
     answer = pull_run(client, database, named)
-    if isinstance(answer, Ok) or answer.error.details.get("status") != HTTPStatus.NOT_FOUND:
+    if isinstance(answer, Ok) or answer.error.details.get("status") != 404:
         return named, answer
     listed = client.runs(of_project, limit=_LISTED)
     if isinstance(listed, Err):

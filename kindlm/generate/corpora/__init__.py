@@ -131,16 +131,6 @@ def _test(attack: Attack, *, is_agent: bool) -> dict[str, Any]:
     }
 
 
-_MAX_BYTES = 20_000_000
-
-
-def read_text(file: Path) -> str:
-    """Return the text of a file; raise `ValueError` for more than `_MAX_BYTES`."""
-    if file.stat().st_size > _MAX_BYTES:
-        raise ValueError(f"{file.name} has more than {_MAX_BYTES // 1_000_000} MB")
-    return file.read_text("utf-8")
-
-
 def leak_of_system_text(name: str, messages: tuple[str, ...], tags: Sequence[str]) -> Attack:
     """Return an attack on the system text, which contains a canary."""
     return Attack(

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from kindlm.generate.corpora import Attack, leak_of_system_text, read_text
+from kindlm.generate.corpora import Attack, leak_of_system_text
 from kindlm.strict_json import parse_json
 from kindlm.wires import objects
 
@@ -47,7 +47,7 @@ def corpora(package: Path) -> dict[str, dict[str, Path]]:
 def read(_: str, files: Mapping[str, Path]) -> Iterator[Attack]:
     """Yield the attacks of some files."""
     for key, file in files.items():
-        text = read_text(file)
+        text = file.read_text("utf-8")
         match file.suffix:
             case ".json":
                 found = list(_prompts(parse_json(text)))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from kindlm.generate.corpora import Attack, leak_of_system_text, read_text
+from kindlm.generate.corpora import Attack, leak_of_system_text
 from kindlm.generate.suite_text import slug
 from kindlm.wires import objects
 from kindlm.yaml_document import read_document
@@ -34,7 +34,7 @@ def read(name: str, file: Path) -> Iterator[Attack | str]:
 
     The seeds of a group are one attack; so is a seed without a group.
     """
-    document = read_document(read_text(file).encode())
+    document = read_document(file.read_bytes())
     if document.problems or not isinstance(document.value, dict):
         raise ValueError(f"{file.name} is not a seed data set")
     whole = document.value
