@@ -99,10 +99,11 @@ def own_names(base: type[Provider | Adapter]) -> Mapping[str, str]:
     `openai_provider.py` defines the provider `openai`, as its last class. For classes that share a
     file, see `_sharing_files`.
     """
+    names = sorted(file.name for file in pkgutil.iter_modules(import_module(base.group).__path__))
     return {
-        file.removesuffix(base.file_ending).replace("_", "-"): f"{base.group}.{file}"
-        for file in _files(base)
-        if file.endswith(base.file_ending)
+        name.removesuffix(base.file_ending).replace("_", "-"): f"{base.group}.{name}"
+        for name in names
+        if name.endswith(base.file_ending)
     }
 
 
@@ -126,28 +127,17 @@ def all_own(base: type[K]) -> dict[str, type[K]]:
     return dict(sorted(found.items()))
 
 
-@cache
 def _sharing_files(base: type[K]) -> Mapping[str, type[K]]:
-    """Import the classes that share a file, such as `preset_providers.py`; return them by name.
-
-    The name is that of the class in lower case.
-    """
-    return {
-        kind.__name__.lower(): kind
-        for file in _files(base)
-        if file.endswith(f"{base.file_ending}s")
-        for kind in _defined_in(f"{base.group}.{file}", base)
-    }
-
-
-def _files(base: type[Provider | Adapter]) -> list[str]:
-    package = import_module(base.group)
-    return sorted(file.name for file in pkgutil.iter_modules(package.__path__))
+    """Import the providers that share a file; return them by the names of their classes."""
+    if base is not Provider:
+        return {}
+    presets = _defined_in("kindlm.providers.preset_providers", base)
+    return {kind.__name__.lower(): kind for kind in presets}
 
 
 @cache
 def _defined_in(module: str, base: type[K]) -> list[type[K]]:
-    classes = [
+    return [
         found
         for found in vars(import_module(module)).values()
         if inspect.isclass(found)
@@ -155,9 +145,6 @@ def _defined_in(module: str, base: type[K]) -> list[type[K]]:
         and found.__module__ == module
         and not found.__name__.startswith("_")
     ]
-    if not classes:
-        raise TypeError(f"{module} defines no subclass of kindlm.plugins.{base.__name__}")
-    return classes
 
 
 def _other_names(kind: type[Any]) -> Mapping[str, str]:

@@ -52,7 +52,7 @@ _LINGER_S = 0.025
 """Seconds from one commit to the next while events keep coming, since commits are costly."""
 
 _QUIET_S = 0.002
-"""The thread commits after this time (seconds) without a submission."""
+"""The thread commits after this time (seconds) without a submission. `ready` looks as often."""
 
 
 class _Work(NamedTuple):
@@ -85,7 +85,6 @@ class Writer:
         self._queue: deque[_Work] = deque()
         self._queued_events = 0
         self._queued_size = 0
-        self._room: Ticket | None = None
         self._idle = False
         self._committed_at = 0.0
         self._closing = False
@@ -137,14 +136,12 @@ class Writer:
 
     async def ready(self) -> None:
         """Wait until the queue is below its bounds."""
-        while self._is_full():
+        from asyncio import sleep
+
+        while self._queued_events >= MAX_QUEUED_EVENTS or self._queued_size >= MAX_QUEUED_SIZE:
             if forks.count != self._forks:
                 raise StoreClosedError(FORKED)
-            with self._changed:
-                if not self._is_full():
-                    return
-                room = self._room = self._room or Ticket()
-            await room
+            await sleep(_QUIET_S)
 
     def close(self) -> None:
         """Write the queue, end the thread and close the connection; safe to repeat."""
@@ -154,9 +151,6 @@ class Writer:
             self._closing = True
             self._changed.notify()
         self._thread.join()
-
-    def _is_full(self) -> bool:
-        return self._queued_events >= MAX_QUEUED_EVENTS or self._queued_size >= MAX_QUEUED_SIZE
 
     def _serve(self) -> None:
         try:
@@ -249,21 +243,11 @@ class Writer:
             for work in group:
                 self._queued_events -= work.events
                 self._queued_size -= work.size
-        self._report_room()
         for work, refused in zip(group, outcomes, strict=True):
             if refused is None:
                 work.ticket.set_result(None)
             else:
                 work.ticket.set_exception(refused)
-
-    def _report_room(self) -> None:
-        """Let those continue who wait in `ready`, if the queue is below its bounds."""
-        with self._changed:
-            room = None
-            if not self._is_full():
-                room, self._room = self._room, None
-        if room is not None:
-            room.set_result(None)
 
     def _fail(self, group: Sequence[_Work], error: Exception) -> None:
         """Stop writing: everything in the queue, now and later, becomes `unwritten`."""
@@ -276,7 +260,6 @@ class Writer:
             for work in abandoned:
                 self.unwritten += work.submission
             self._queued_events = self._queued_size = 0
-        self._report_room()
         for work in abandoned:
             work.ticket.set_exception(failure)
 
