@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
 
 from kindlm.dataclass import replace
 from kindlm.engine.calls import Calls
 from kindlm.engine.pace import Pace, Turn
-from kindlm.engine.resources import LiveRun
 from kindlm.errors import KindlmError
 from kindlm.events.codec import Payload
 from kindlm.ports import AgentReply, CallDesk, Observation
@@ -52,8 +51,21 @@ class ObservedCalls:
     def waiting(self) -> AbstractContextManager[None]:
         return self.calls.waiting()
 
-    def paced(self, provider: str) -> AbstractAsyncContextManager[None]:
-        return _paced(self.calls.run, provider, self.calls.turn)
+    @asynccontextmanager
+    async def paced(self, provider: str) -> AsyncIterator[None]:
+        run = self.calls.run
+        if run.max_rpm is None:
+            yield
+            return
+        pace = run.paces.get(ProviderSettings(f"{provider} (agents)", provider))
+        turn = await self._take(pace)
+        try:
+            yield
+        finally:
+            pace.ended(turn)
+
+    def _take(self, pace: Pace) -> Awaitable[Turn]:
+        return self.calls.turn(pace)
 
     def unassigned(self) -> CallDesk:
         return UnassignedCalls(self.subject, self.calls)
@@ -72,24 +84,8 @@ class UnassignedCalls(ObservedCalls):
     def leave_unfinished(self) -> None:
         """Do nothing: the attempt that made the call is unknown."""
 
-    def paced(self, provider: str) -> AbstractAsyncContextManager[None]:
-        """Wait until a call to a provider may start. No attempt is waiting for it."""
-        return _paced(self.calls.run, provider, Pace.turn)
-
-
-@asynccontextmanager
-async def _paced(
-    run: LiveRun, provider: str, take: Callable[[Pace], Awaitable[Turn]]
-) -> AsyncIterator[None]:
-    if run.max_rpm is None:
-        yield
-        return
-    pace = run.paces.get(ProviderSettings(f"{provider} (agents)", provider))
-    turn = await take(pace)
-    try:
-        yield
-    finally:
-        pace.ended(turn)
+    def _take(self, pace: Pace) -> Awaitable[Turn]:
+        return pace.turn()  # no attempt is waiting for it
 
 
 async def with_what_was_seen(

@@ -35,6 +35,7 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from kindlm.bounds import MAX_RETRY_AFTER_S
 from kindlm.dataclass import dataclass
@@ -116,7 +117,7 @@ class Pace:
         self._most = most
         self._queue = asyncio.Lock()
         self._in_line = 0  # tasks inside `turn`: a released lock looks free before the next wakes
-        self._waiters: set[asyncio.Future[None]] = set()
+        self._changes = asyncio.Event()  # replaced by a new one at each change
         self._sent = 0
         self._in_flight: set[int] = set()
         self._window: float = min(START_WINDOW, most)
@@ -379,8 +380,7 @@ class Pace:
 
     def _finish(self, turn: Turn) -> None:
         self._in_flight.discard(turn.number)
-        if self._waiters:
-            self._wake()
+        self._wake()
 
     def _notify(self, reason: PaceReason, pause_s: float = 0.0) -> None:
         rate = self._notified_rate = self._rate
@@ -395,21 +395,17 @@ class Pace:
         )
 
     def _wake(self) -> None:
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+        self._changes.set()
+        self._changes = asyncio.Event()
 
     async def _wait(self, seconds: float) -> None:
         """Wait for the next `_wake`, at most `seconds`."""
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.add(waiter)
-        waiting = {waiter}
+        waiting: set[asyncio.Future[Any]] = {asyncio.ensure_future(self._changes.wait())}
         if seconds < math.inf:
             waiting.add(asyncio.ensure_future(self._clock.sleep(seconds)))
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self._waiters.discard(waiter)
             for each in waiting:
                 each.cancel()
 

@@ -26,6 +26,12 @@ from kindlm.transcript import Message, Role, Step
 _NUMBER = "score"
 """The kind of a script's numbers, which decide nothing and are compared between runs."""
 
+_CANCELLED_ITSELF = KindlmError(
+    ErrorCode.ASSERTION_EVAL_ERROR,
+    "The scenario cancelled its own task before it finished.",
+    "Fix the test; the report shows what it checked before that.",
+)
+
 
 class ScriptedTrial:
     """Implements `ports.Stage` for one attempt of an execution."""
@@ -111,7 +117,7 @@ class ScriptedTrial:
                 await asyncio.wait(self._checks)
             self._ended_itself = True
             # A script that cancels itself, and ends before the cancellation arrives, has no result.
-            return _cancelled_itself() if task.cancelled() else task.result()
+            return _CANCELLED_ITSELF if task.cancelled() else task.result()
         finally:
             self._over = asyncio.get_running_loop().create_future()
             await cut_off([task, *self._checks])
@@ -168,7 +174,13 @@ class ScriptedTrial:
         except BaseException as error:  # otherwise, nothing would show that a check is missing
             if self._over is not None:
                 raise
-            result = _undecided(expectation, error)
+            result = CheckResult(
+                expectation.kind,
+                expectation.label,
+                Outcome.INCONCLUSIVE,
+                failure_code="ASSERTION_EVAL_ERROR",
+                message=f"The check ended with {type(error).__name__}: nothing was decided.",
+            )
         await self._block_if_over()
         self._record(index, expectation, result, started)
         return result
@@ -181,21 +193,3 @@ class ScriptedTrial:
         event = AssertionEvaluated.of(result, index, expectation, duration_ms=duration_ms)
         self._calls.recorder.record(event)
         self._decided[index] = (expectation, result)
-
-
-def _undecided(expectation: Expectation, error: BaseException) -> CheckResult:
-    return CheckResult(
-        expectation.kind,
-        expectation.label,
-        Outcome.INCONCLUSIVE,
-        failure_code="ASSERTION_EVAL_ERROR",
-        message=f"The check ended with {type(error).__name__}: nothing was decided.",
-    )
-
-
-def _cancelled_itself() -> KindlmError:
-    return KindlmError(
-        ErrorCode.ASSERTION_EVAL_ERROR,
-        "The scenario cancelled its own task before it finished.",
-        "Fix the test; the report shows what it checked before that.",
-    )
