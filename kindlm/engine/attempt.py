@@ -146,7 +146,7 @@ async def run_execution(
     and the result has `retried` set.
     """
     transcripts, source = run.ports.transcripts, run.ports.answers
-    subject, case, target = execution.subject(attempt), execution.case, execution.target
+    case = execution.case
     try:
         held = None if transcripts is None else transcripts(execution)
         answers = None if source is None else source(execution)
@@ -160,7 +160,7 @@ async def run_execution(
         if agent is not None:
             past = replace(past, reports_tools=agent.reports_tools, prints_calls=agent.prints_calls)
         held = replace(held, transcript=past)
-    name_execution(subject, case.name, target)
+    name_execution(execution.subject(attempt), case.name, execution.target)
     running = _Attempt(execution, run, attempt, reserved, held, answers)
     run.in_flight[execution.id] = execution, running.calls.now
     try:
@@ -300,10 +300,10 @@ class _Attempt:
         case, model = self._case, self._suite.models.get(self._execution.target)
         if case.script is not None and case.agent is None and model is not None:
             return Ok(Talk())  # The script of a model test only asks questions.
-        calls_servers = any(map(attrgetter("server"), case.tools))
-        servers = ToolServers(self._server) if calls_servers else None
-        simulated = self._simulated(servers)
-        tools = Tools(simulated, self._conversation.record, self._ports.clock)
+        servers = None
+        if any(tool.server for tool in case.tools):
+            servers = ToolServers(self._server)
+        tools = Tools(self._simulated(servers), self._conversation.record, self._ports.clock)
         if case.script is None and case.command is None and model is not None:
             return Ok(
                 ModelTalk(
@@ -362,17 +362,17 @@ class _Attempt:
 
     def _simulated(self, servers: ToolServers | None) -> SimulatedTools:
         """Return the simulated tools of the case; in a replay, server tools are recorded ones."""
-        tools = self._case.tools
-        if servers is None:
-            return SimulatedTools(tools, self._ports.aside)
-        then = None if self._answers is None else self._answers.tool_results()
-        if then is None:
-            return SimulatedTools(tools, self._ports.aside, servers.call)
-        tools = tuple(
-            replace(tool, recorded=tuple(then.get(tool.name, ()))) if tool.server else tool
-            for tool in tools
-        )
-        return SimulatedTools(tools, self._ports.aside)
+        tools, call_server = self._case.tools, None
+        if servers is not None:
+            then = None if self._answers is None else self._answers.tool_results()
+            if then is None:
+                call_server = servers.call
+            else:
+                tools = tuple(
+                    replace(tool, recorded=tuple(then.get(tool.name, ()))) if tool.server else tool
+                    for tool in tools
+                )
+        return SimulatedTools(tools, self._ports.aside, call_server)
 
     def _server(self, name: str) -> tuple[Result[Agent], float]:
         target = self._suite.agents[name]

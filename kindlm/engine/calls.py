@@ -55,6 +55,8 @@ MAX_DELAY_S = 30.0
 MAX_RESENDS = 5
 """How often a client may ask to repeat a call at once, in addition to the retries."""
 
+_PARAMETERS = ("temperature", "max_tokens", "top_p", "stop_sequences", "seed")
+
 _log = FieldLog(__name__)
 
 _CUT_OFF = KindlmError(
@@ -295,12 +297,7 @@ class Calls:
         """
         provider, params = target.provider, request.params
         identity = fingerprint(provider, request, boundary=boundary)
-        numbers = {
-            "temperature": params.temperature,
-            "max_tokens": params.max_tokens,
-            "top_p": params.top_p,
-            "seed": params.seed,
-        }
+        numbers = {name: getattr(params, name) for name in _PARAMETERS if name != "stop_sequences"}
         asked = ProviderRequested(
             purpose=purpose,
             provider=provider,
@@ -331,12 +328,9 @@ class Calls:
         if isinstance(result, Err):
             return result
         number, reply = result.value
+        model, asked_for = reply.model or target.model, target.model
         cost = self.pricing.cost(
-            provider,
-            reply.model or target.model,
-            reply.usage,
-            reply.reported_cost_usd,
-            requested=target.model,
+            provider, model, reply.usage, reply.reported_cost_usd, requested=asked_for
         )
         event = ProviderResponded(
             **self.answer_facts(number, reply, cost, target.model),
@@ -463,13 +457,7 @@ def fingerprint(provider: str, request: ModelRequest, *, boundary: str = "") -> 
         "provider": provider,
         "model": request.model,
         "messages": messages,
-        "params": [
-            params.temperature,
-            params.max_tokens,
-            params.top_p,
-            params.stop_sequences,
-            params.seed,
-        ],
+        "params": [getattr(params, name) for name in _PARAMETERS],
         "tools": list(map(definition_of, request.tools)),
         "schema": [schema.name, schema.schema] if schema else None,
     }
@@ -535,15 +523,15 @@ def retry_delay(
     return max(base_s / 2, jitter * min(max_s, base_s * 2.0**attempt))
 
 
+_NO_SECTION = {
+    "scenario": "kindlm.toml has no [llm]",
+    "evalview": ".evalview/config.yaml has no `judge`",
+}
+
+
 def _no_judge(model: str | None, suite: Suite) -> KindlmError:
-    code = ErrorCode.JUDGE_EVAL_ERROR
-    file = {
-        "scenario": "kindlm.toml has no [llm]",
-        "evalview": ".evalview/config.yaml has no `judge`",
-    }
-    if suite.front_end in file:
-        what = f"no model is configured: {file[suite.front_end]} with a provider and a model."
-        return KindlmError(code, what)
-    what = f"model {model!r} is not configured" if model else "no model is configured"
-    hint = "Set defaults.judgeModel to the id of a configured model."
-    return KindlmError(code, f"{what}.", hint)
+    code, what = ErrorCode.JUDGE_EVAL_ERROR, "no model is configured"
+    if why := _NO_SECTION.get(suite.front_end):
+        return KindlmError(code, f"{what}: {why} with a provider and a model.")
+    what = f"model {model!r} is not configured" if model else what
+    return KindlmError(code, f"{what}.", "Set defaults.judgeModel to the id of a configured model.")

@@ -62,14 +62,11 @@ def first_messages(case: Case) -> tuple[Message, ...]:
     """Return the first messages of a conversation; a script sends its own."""
     if case.script is not None:
         return ()
-    prompt, written = case.prompt, case.written.prompt if case.written else case.prompt
-    messages = [Message(Role.USER, prompt.user, written=written.user)]
-    if prompt.system:
-        messages.insert(0, Message(Role.SYSTEM, prompt.system, written=written.system))
-    if prompt.prefill:
-        prefill = Message(Role.ASSISTANT, prompt.prefill, prefill=True, written=written.prefill)
-        messages.append(prefill)
-    return tuple(messages)
+    prompt, written = case.prompt, (case.written or case).prompt
+    user = Message(Role.USER, prompt.user, written=written.user)
+    system = Message(Role.SYSTEM, prompt.system or "", written=written.system)
+    prefill = Message(Role.ASSISTANT, prompt.prefill or "", prefill=True, written=written.prefill)
+    return tuple(message for message in (system, user, prefill) if message.text or message is user)
 
 
 @dataclass(eq=False)
@@ -188,7 +185,7 @@ class _LiveTalk(Talk):
     async def converse(self) -> None:
         """Send the messages of the case; the first ones are recorded already."""
         case, contexts = self.case, iter(self.case.contexts)
-        written = case.written.follow_ups if case.written else case.follow_ups
+        written = (case.written or case).follow_ups
         await self._exchange(next(contexts, None))
         for text, as_written in zip(case.follow_ups, written, strict=True):
             if self.error is not None:
