@@ -109,9 +109,6 @@ def in_turn(
     return sorted(islice(dealt, count), key=lambda each: categories.index(each.category))
 
 
-Form = Literal["python", "yaml"]
-
-
 @dataclass(frozen=True, slots=True)
 class Order:
     """What to generate.
@@ -122,7 +119,7 @@ class Order:
 
     count: int
     categories: tuple[str, ...]
-    form: Form
+    form: Literal["python", "yaml"]
     folder: Path
     root: Path
     description: str | None = None

@@ -28,7 +28,7 @@ from datasette.utils import MultiParams  # type: ignore[import-untyped]
 from datasette.utils.asgi import Request  # type: ignore[import-untyped]
 
 from kindlm.browse.datasette_server import Message, Receive, Send
-from kindlm.dataclass import replace
+from kindlm.dataclass import dataclass, replace
 from kindlm.history.runs import streams_of
 from kindlm.recording.export_file import write_export
 from kindlm.team.bodies import recorded_projects, runs_of_stream, take_body
@@ -96,24 +96,20 @@ class _GoneError(Exception):
     """The client disconnected before its body was complete."""
 
 
+@dataclass(eq=False)
 class HistoryApi:
     """Answers requests to `/v1/…`.
 
     `fleet` is the coordinator of the workers that push here; None for a team's server.
     """
 
-    def __init__(
-        self,
-        log: EventLog,
-        tokens: TokenStore | OneToken,
-        *,
-        fleet: FleetHooks | None = None,
-    ) -> None:
-        self._log = log
-        self._tokens = tokens
-        self._fleet = fleet
-        # Workers leave no text out for its size.
-        self._longest_body = LONGEST_BODY if fleet is None else LONGEST_UNPACKED
+    log: EventLog
+    tokens: TokenStore | OneToken
+    fleet: FleetHooks | None = None
+
+    def __post_init__(self) -> None:
+        # A worker must push whatever it recorded.
+        self._longest_body = LONGEST_BODY if self.fleet is None else LONGEST_UNPACKED
         self._taking = ThreadPoolExecutor(1, "kindlm-take")
         self._reading = ThreadPoolExecutor(_READERS, "kindlm-read")
         self._exporting = ThreadPoolExecutor(_READERS, "kindlm-export")
@@ -133,8 +129,8 @@ class HistoryApi:
             return
         except Exception as error:  # noqa: BLE001 - the last boundary of a request: logged
             _log_crash(error)
-            if self._fleet is not None:
-                self._fleet.failed(error)
+            if self.fleet is not None:
+                self.fleet.failed(error)
             await _send_json(send, ApiError(500, "The server failed.").as_json(), 500)
 
     async def _answer(self, request: Request, send: Send) -> None:
@@ -153,12 +149,12 @@ class HistoryApi:
                 grant = self._granted(request, "pull")
                 await self._send_run(request, send, run, grant)
                 return
-            case "POST", "shards", shard, "claim" if self._fleet is not None:
+            case "POST", "shards", shard, "claim" if self.fleet is not None:
                 self._granted(request, "push")
                 if not (shard.isascii() and shard.isdigit() and len(shard) < 10):
                     raise ApiError(422, "A shard is a number.")
                 # In the thread that takes bodies: the new worker then sees all earlier pushes.
-                answer = await _in_thread(self._taking, self._fleet.claim, int(shard))
+                answer = await _in_thread(self._taking, self.fleet.claim, int(shard))
             case _:
                 raise ApiError(404, "There is nothing at this address.")
         await _send_json(send, answer)
@@ -168,7 +164,7 @@ class HistoryApi:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             raise _unauthorized("The request has no token.")
-        grant = self._tokens.grant_of(token.strip())
+        grant = self.tokens.grant_of(token.strip())
         if isinstance(grant, str):
             raise _unauthorized(grant)
         if grant.scopes.isdisjoint(scopes):
@@ -180,7 +176,7 @@ class HistoryApi:
         if not 0 < len(names) <= MOST_HEADS:
             message = f"One request asks for 1 to {MOST_HEADS} streams, not {len(names)}."
             raise ApiError(422, message)
-        with closing(self._log.reader()) as db:
+        with closing(self.log.reader()) as db:
             return {
                 name: {"version": version, "head": hash_text(head)}
                 for name, version, head in db.execute(_HEADS, {"names": json.dumps(names)})
@@ -197,7 +193,7 @@ class HistoryApi:
             "only": grant.project,
             "limit": int(limit),
         }
-        with closing(self._log.reader()) as db:
+        with closing(self.log.reader()) as db:
             return [
                 {
                     **dict(row),
@@ -224,15 +220,15 @@ class HistoryApi:
             file.seek(0)
             while piece := file.read(_PIECE):
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
-                if self._fleet is not None:
-                    self._fleet.hear(lease)
+                if self.fleet is not None:
+                    self.fleet.hear(lease)
             await send({"type": "http.response.body", "body": b""})
 
     def _export(self, file: Any, run: str, grant: Grant, packed: bool) -> None:
         """Write the export of a run into a file."""
         with ExitStack() as stack:
-            db = stack.enter_context(closing(self._log.reader()))
-            stack.enter_context(snapshot(db, self._log.path))
+            db = stack.enter_context(closing(self.log.reader()))
+            stack.enter_context(snapshot(db, self.log.path))
             known = db.execute("SELECT 1 FROM streams WHERE name = 'run/' || ?", (run,)).fetchone()
             if not known or not _is_shown(db, f"run/{run}", grant):
                 raise ApiError(404, "There is no such run.")
@@ -245,7 +241,7 @@ class HistoryApi:
     async def _events(self, request: Request, grant: Grant) -> dict[str, Any]:
         lease = request.headers.get(LEASE.lower(), "")
         self._require_lease(lease)
-        self._tokens.count_push(grant)
+        self.tokens.count_push(grant)
         encoding = request.headers.get("content-encoding", "identity").lower()
         if encoding not in ("gzip", "identity"):
             raise ApiError(422, "The body is neither plain nor gzip: no other encoding is read.")
@@ -254,7 +250,7 @@ class HistoryApi:
             return asdict(await _in_thread(self._taking, self._take, file, encoding, grant, lease))
 
     def _require_lease(self, lease: str) -> None:
-        if self._fleet is not None and not self._fleet.hear(lease):
+        if self.fleet is not None and not self.fleet.hear(lease):
             message = "Another worker has this shard by now."
             raise ApiError(409, message, {"lease": lease})
 
@@ -273,11 +269,11 @@ class HistoryApi:
         with SpooledTemporaryFile(_IN_MEMORY) as unpacked:
             # An empty body only reports that a worker is alive.
             if size := unpack(file, unpacked, encoding):
-                self._tokens.require_room(grant, size)
-                answer = take_body(self._log, unpacked, allowed=allowed)  # type: ignore[arg-type]
-                self._tokens.count_bytes(grant, size)
-        if self._fleet is not None:
-            answer = replace(answer, control=self._fleet.pushed(lease, runs))
+                self.tokens.require_room(grant, size)
+                answer = take_body(self.log, unpacked, allowed=allowed)  # type: ignore[arg-type]
+                self.tokens.count_bytes(grant, size)
+        if self.fleet is not None:
+            answer = replace(answer, control=self.fleet.pushed(lease, runs))
         return answer
 
 

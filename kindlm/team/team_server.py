@@ -12,7 +12,7 @@ import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Self
 
 import h11
 import uvicorn
@@ -113,13 +113,9 @@ class RunningServer:
 
 
 def _config(app: App, *, lifespan: bool) -> uvicorn.Config:
-    class OfOneServer(_Guarded):
-        open_ones: ClassVar[dict[_Guarded, None]] = {}
-        most_open: ClassVar[int] = _most_connections()
-
     return uvicorn.Config(
         _unambiguous(app),
-        http=OfOneServer,
+        http=_Guarded,
         ws="none",
         loop="asyncio",
         lifespan="on" if lifespan else "off",
@@ -157,32 +153,28 @@ def _unambiguous(app: App) -> App:
     return answered
 
 
+_open: dict[_Guarded, None] = {}
+"""The open connections of this process, the one longest without an answer first."""
+
+
 class _Guarded(H11Protocol):
-    """A connection that is closed if its client takes too long.
-
-    Attributes:
-        open_ones: The open connections of the server, the one longest without an answer first.
-        most_open: The limit of open connections.
-    """
-
-    open_ones: ClassVar[dict[_Guarded, None]]
-    most_open: ClassVar[int]
+    """A connection that is closed if its client takes too long."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._step: tuple[str, float] | None = None
         self._deadline: asyncio.TimerHandle | None = None
-        self.open_ones[self] = None
-        if len(self.open_ones) > self.most_open:
+        _open[self] = None
+        if len(_open) > _most_connections():
             # There is one: this new connection has no request yet.
-            oldest = next(each for each in self.open_ones if not each.is_answered())
+            oldest = next(each for each in _open if not each.is_answered())
             # Removed at once, since `connection_lost` comes later than further connections.
-            del self.open_ones[oldest]
+            del _open[oldest]
             oldest.transport.abort()
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.open_ones.pop(self, None)
+        _open.pop(self, None)
         if self._deadline is not None:
             self._deadline.cancel()
         super().connection_lost(exc)
@@ -192,9 +184,9 @@ class _Guarded(H11Protocol):
         self._watch()
 
     def on_response_complete(self) -> None:
-        if self in self.open_ones:
+        if self in _open:
             # Moved to the end.
-            self.open_ones[self] = self.open_ones.pop(self)
+            _open[self] = _open.pop(self)
         super().on_response_complete()
         self._watch()
 

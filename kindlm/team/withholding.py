@@ -14,9 +14,10 @@ import json
 import re
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType
+from dataclasses import field
 from typing import Any, get_args
 
+from kindlm.dataclass import dataclass
 from kindlm.errors import Err, Ok, Result, misuse
 from kindlm.events import EVENTS
 from kindlm.events.codec import strings_in
@@ -47,15 +48,14 @@ _NAME = re.compile(_IN_NAME + r'{1,100}(; ?[\w=."-]{1,30})*|', re.ASCII)
 """A name, as opposed to a sentence; or an empty text."""
 
 
+@dataclass(eq=False, kw_only=True)
 class Withholding:
     """Decides which texts are withheld, and which events cannot be sent; by default, all is sent.
 
-    Args:
+    Attributes:
         every_text: Whether to withhold all texts.
         patterns: Regular expressions; texts that match one are withheld.
         pulled: By stream, the last event that came from a server, whose texts are withheld.
-
-    Attributes:
         redacts: Whether only patterns withhold texts that were recorded here.
         has_withheld: Whether a text was withheld for another reason than a pattern.
 
@@ -63,24 +63,19 @@ class Withholding:
         PatternError: A pattern cannot be used.
     """
 
-    def __init__(
-        self,
-        *,
-        every_text: bool = False,
-        patterns: Sequence[str] = (),
-        pulled: Mapping[str, int] = MappingProxyType({}),
-    ) -> None:
-        self.every_text = every_text
-        self.pulled = pulled
-        self.redacts = bool(patterns) and not every_text
-        self.has_withheld = False
-        self._matchers: list[Callable[[str], bool]] = []
-        for pattern in patterns:
-            matches = matcher(pattern)
-            if matches(""):
-                message = f"{pattern!r} matches the empty text, and with it every other"
-                raise PatternError(message)
-            self._matchers.append(matches)
+    every_text: bool = False
+    patterns: Sequence[str] = ()
+    pulled: Mapping[str, int] = field(default_factory=dict)
+    has_withheld: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self.redacts = bool(self.patterns) and not self.every_text
+        self._matchers = list(map(matcher, self.patterns))
+        if (number := self._pattern_of("")) is not None:
+            message = (
+                f"{self.patterns[number - 1]!r} matches the empty text, and with it every other"
+            )
+            raise PatternError(message)
 
     def __call__(self, text: str) -> bool:
         """Return whether a text is withheld."""

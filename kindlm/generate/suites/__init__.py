@@ -17,7 +17,7 @@ from dataclasses import field
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from kindlm.config.files import ReferencedFiles
 from kindlm.dataclass import dataclass
@@ -27,6 +27,8 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocatio
 from kindlm.strict_json import parse_json, require_shallow
 from kindlm.wording import cut
 from kindlm.yaml_document import read_documents
+
+T = TypeVar("T")
 
 
 class LeftOutError(Exception):
@@ -112,17 +114,11 @@ class Files:
 
     def text(self, name: str) -> str:
         """Return the content of a file; raise `LeftOutError` if it cannot be read."""
-        found = self._files.text(name)
-        if isinstance(found, Err):
-            raise _unread(name, found.error)
-        return found.value
+        return _read(name, self._files.text(name))
 
     def part(self, name: str) -> Part:
         """Return the content of a file as `read_part` does; raise `LeftOutError` for its errors."""
-        read = read_part(name, self.text(name).encode())
-        if isinstance(read, Err):
-            raise _unread(name, read.error)
-        return read.value
+        return _read(name, read_part(name, self.text(name).encode()))
 
     def named(self, pattern: str) -> list[str]:
         """Return the names of the files that match a pattern; a name without `*` as it is.
@@ -143,8 +139,10 @@ class Files:
         return [each.relative_to(self.folder).as_posix() for each in found if each.is_file()]
 
 
-def _unread(name: str, error: KindlmError) -> LeftOutError:
-    return LeftOutError(f"the file {name}", f"{error.message}: {error.hint}")
+def _read(name: str, found: Result[T]) -> T:
+    if isinstance(found, Err):
+        raise LeftOutError(f"the file {name}", f"{found.error.message}: {found.error.hint}")
+    return found.value
 
 
 def read_part(name: str, data: bytes) -> Result[Part]:
