@@ -130,15 +130,9 @@ class Merging:
     def messages(self) -> tuple[ChatMessage, ...]:
         return tuple(self._known.values())
 
-    def add_all(self, messages: Iterable[ChatMessage]) -> None:
-        """Add a list of all messages so far."""
-        self._add(messages, Counter())
-
-    def add_new(self, messages: Iterable[ChatMessage]) -> None:
-        """Add messages that follow those added before."""
-        self._add(messages, self._news)
-
-    def _add(self, messages: Iterable[ChatMessage], seen: Counter[tuple[object, ...]]) -> None:
+    def add(self, messages: Iterable[ChatMessage], *, are_all: bool) -> None:
+        """Add all messages so far, or messages that follow those added before."""
+        seen = Counter[tuple[object, ...]]() if are_all else self._news
         for message in messages:
             calls = tuple(
                 (use.call.id, use.call.name, use.call.malformed or compact_json(use.call.arguments))

@@ -1,13 +1,7 @@
 """Programs as agents under test: the output of a program is its answer.
 
-A program gets its variables as arguments, but no message and no input.
-
-A line that is a JSON object with the key `kindlm`, in upper or lower case, is a report. All other
-lines are the text:
-
-- `{"kindlm": "tool_call", "name", "arguments", "id"?, "response"?}` reports a tool call.
-- `{"kindlm": "output_json", "value"}` replaces the text by this value; the last one counts. `data`
-  is another name of `value`.
+A program gets its variables as arguments, but no message and no input. Lines of its output may be
+reports; the others are the text: see "agents and commands" in docs/reference/configuration.md.
 
 An invalid report (without a name, of another kind, with another key, not JSON, cut off, or within
 another line) is text, with a warning. It may be a forbidden tool call, so the answer also gets a

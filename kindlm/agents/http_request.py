@@ -1,11 +1,7 @@
 """The body of a request to an HTTP agent: one of four forms, or a template.
 
-| form | body |
-|---|---|
-| `message` | `{"message", "conversation_id"}`: the agent remembers the conversation |
-| `messages` | `{"messages": [{"role", "content"}]}`: all messages, the system text first |
-| `query` | `{"query", "context", "enable_tracing"}`; `context` also has the earlier messages |
-| `route` | `{"message", "prompt", "route", "userId"}`, and the keys of `context` |
+The forms are in docs/how-to/agents.md, `message`, `messages` and `query` under "http", and `route`
+under "tapescope and streaming".
 
 A `body` template has `{{message}}`, `{{messages}}`, `{{conversation_id}}` and `{{system}}`. A
 string that is one placeholder becomes the value itself. Inside a longer string, kindlm inserts the

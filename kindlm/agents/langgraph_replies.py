@@ -132,7 +132,7 @@ class GraphDraft(Draft):
         self._check(state)
         self.shows_calls = self.shows_calls or any(map(may_list_calls, map(state.get, _STEPS)))
         messages = self._new(state, has_history=self.sent.has_history)
-        self.merging.add_all(messages)
+        self.merging.add(messages, are_all=True)
         self._keep_last(last_text(messages), _text(state, _STATE_TEXTS, self.sent.values))
         self.about.update(state)
 
@@ -143,7 +143,7 @@ class GraphDraft(Draft):
             for change in objects(changes if isinstance(changes, list) else [changes]):
                 self.updates.append((name, change))
                 messages = self._new(change, has_history=False)
-                self.merging.add_new(messages)
+                self.merging.add(messages, are_all=False)
                 is_only = change is changes
                 text = _text(change, _NODE_TEXTS, self.sent.values) if is_only else None
                 self._keep_last(last_text(messages), text)
@@ -151,7 +151,7 @@ class GraphDraft(Draft):
     def add_messages(self, value: Any) -> None:
         """Add messages that are all new."""
         messages = self._read(value)
-        self.merging.add_new(messages)
+        self.merging.add(messages, are_all=False)
         self._keep_last(last_text(messages), None)
 
     def add_steps(self, state: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> None:

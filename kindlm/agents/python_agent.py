@@ -1,28 +1,10 @@
 """The `python` adapter: an agent in the user's own Python, called in this process.
 
 In a run, this process is a worker that serves one conversation at a time (`python_processes`).
-
-`endpoint` is a dotted path, `package.module:name`, of one of these:
-
-- a function with a parameter, or an agent of a framework (`agents.frameworks`): the agent itself;
-- a function without required parameters, or a class: kindlm calls it for each conversation, and it
-  returns the agent, which is a function, an object with a method `send`, or any other callable. An
-  agent that is a context manager, plain or async, is entered before the first message and left at
-  the end.
-
-A sync agent runs in its own thread, an async one in the event loop. Its first parameter gets the
-text of the user's message. It gets the whole conversation, as `{"role", "content"}`, if it is named
-`messages` or annotated as a list, and the `AgentRequest` if it is annotated so or named `request`.
-
-The agent returns or yields the answer:
-
-| value | how kindlm reads it |
-|---|---|
-| a text, or yielded pieces of text | as the answer |
-| an `AgentReply`, also as a `Result` | as it is |
-| a result of a framework, a part of a result, or its pieces | by `agents.frameworks` |
-| a list of messages, each with a `role` or `type` | the messages after the one that was sent |
-| another JSON value, a pydantic model, a dataclass | like the body of an HTTP agent |
+docs/how-to/python-agents.md has the objects that `endpoint`, `package.module:name`, may name, what
+they get, and how kindlm reads what they return or yield. A sync agent runs in its own thread, an
+async one in the event loop. An agent that is a context manager, plain or async, is entered before
+the first message and left at the end.
 """
 
 from __future__ import annotations

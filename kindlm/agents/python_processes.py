@@ -13,8 +13,8 @@ import json
 import logging
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Self
@@ -193,12 +193,36 @@ class PythonProcesses:
         may read them at import, so no other conversation may use the process.
         """
         # Options are sent to the process as JSON.
-        return ProcessAgent(replace(target, options=as_written(target.options)), self, variables)
+        target = replace(target, options=as_written(target.options))
+        return ProcessAgent(target.id, self.lent(target, variables))
 
-    async def lend(
+    @asynccontextmanager
+    async def lent(
+        self, target: AgentTarget, variables: Mapping[str, str]
+    ) -> AsyncIterator[Result[WorkerProcess]]:
+        """Lend a process in which the agent is open; the agent is left at the end.
+
+        The process is kept for another conversation if it is ready.
+        """
+        lent = await self._lend(target, variables)
+        if isinstance(lent, Err):
+            yield lent
+            return
+        worker = lent.value
+        try:
+            yield lent
+            await worker.leave(target.id)
+        finally:
+            if variables or not worker.is_ready:
+                await worker.end()
+            else:
+                self._idle.append((target, worker))
+        if len(self._idle) > _MAX_IDLE:
+            await self._idle.popleft()[1].end()
+
+    async def _lend(
         self, target: AgentTarget, variables: Mapping[str, str]
     ) -> Result[WorkerProcess]:
-        """Return a process in which the agent is open."""
         idle = next((each for each in self._idle if each[0] == target and not variables), None)
         if idle is not None:
             self._idle.remove(idle)
@@ -224,46 +248,29 @@ class PythonProcesses:
                 await worker.end()
         return opened
 
-    async def give_back(
-        self, target: AgentTarget, variables: Mapping[str, str], worker: WorkerProcess
-    ) -> None:
-        """Take a process back, and keep it for another conversation if it is ready."""
-        if variables or not worker.is_ready:
-            await worker.end()
-            return
-        self._idle.append((target, worker))
-        if len(self._idle) > _MAX_IDLE:
-            await self._idle.popleft()[1].end()
-
 
 class ProcessAgent:
     """Implements `ports.Agent` by a process that is borrowed for one conversation."""
 
     def __init__(
-        self, target: AgentTarget, processes: PythonProcesses, variables: Mapping[str, str]
+        self, name: str, lending: AbstractAsyncContextManager[Result[WorkerProcess]]
     ) -> None:
-        self._target = target
-        self._processes = processes
-        self._variables = variables
+        self._name = name
+        self._lending = lending
         self._lent: Result[WorkerProcess] | None = None
 
     async def __aenter__(self) -> Self:
-        self._lent = await self._processes.lend(self._target, self._variables)
+        self._lent = await self._lending.__aenter__()
         return self
 
     async def __aexit__(self, *exception: object) -> None:
-        if isinstance(self._lent, Ok):
-            worker = self._lent.value
-            try:
-                await worker.leave(self._target.id)
-            finally:
-                await self._processes.give_back(self._target, self._variables, worker)
+        await self._lending.__aexit__(None, None, None)
 
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
         assert self._lent is not None, "use it as `async with`"
         if isinstance(self._lent, Err):
             return self._lent
-        answer = await self._lent.value.ask(request, self._target.id)
+        answer = await self._lent.value.ask(request, self._name)
         if isinstance(answer, Err):
             return answer
         assert answer.value is not None

@@ -168,12 +168,9 @@ def makes_an_agent(found: Any) -> bool:
         return True
     if not callable(found) or first_parameter(found) is not None:
         return False
-    return inspect.isroutine(found) or isinstance(found, partial) or not _takes_a_message(found)
-
-
-def _takes_a_message(found: Callable[..., Any]) -> bool:
-    parameters = inspect.signature(found).parameters.values()
-    return any(parameter.kind in _POSITIONAL for parameter in parameters)
+    if inspect.isroutine(found) or isinstance(found, partial):
+        return True
+    return all(it.kind not in _POSITIONAL for it in inspect.signature(found).parameters.values())
 
 
 class _OfText(Framework):

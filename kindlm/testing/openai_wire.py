@@ -70,9 +70,6 @@ def _status_refusal(status: int, model: str) -> Refusal:
         return Refusal(429, "requests", message, None, "rate_limit_exceeded")
     if status == 401:
         return _auth_refusal("")
-    if status == 503:
-        message = "The engine is currently overloaded, please try again later."
-        return Refusal(503, "server_error", message, None, "overloaded")
     if status >= 500:
         message = "The server had an error while processing your request. Sorry about that!"
         return Refusal(status, "server_error", message)

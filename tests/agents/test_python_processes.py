@@ -256,10 +256,10 @@ def test_an_agent_is_left_and_may_end_its_process_then(converse, success, caplog
 def test_a_process_that_ended_between_conversations_harms_none(root, ask, success):
     async def run():
         async with PythonProcesses(os.environ, root, REDACT) as processes:
-            made = processes.agent(AgentTarget("a", "python", "workers_agents:count"))
+            target = AgentTarget("a", "python", "workers_agents:count")
             texts = []
             for _ in range(2):
-                async with made as agent:
+                async with processes.agent(target) as agent:
                     texts.append(success(await agent.send(ask())).text)
                 pid = int(texts[-1].split()[0])
                 os.kill(pid, signal.SIGKILL)

@@ -1,11 +1,7 @@
 """LangChain and LangGraph: runnables, compiled graphs and agents, messages and states.
 
-| agent | input | how the conversation is carried over |
-|---|---|---|
-| a graph with a checkpointer | the message; `thread_id` is the conversation's id | by its thread |
-| another graph | `{"messages": […]}` | by the messages of its last state |
-| a chat model, or a sequence that begins with one | a list of messages | by all messages |
-| another runnable | the text; `session_id` is the conversation's id | by its session |
+docs/how-to/python-agents.md says what each kind of runnable gets, and how the conversation is
+carried over.
 
 kindlm calls `ainvoke` with a callback handler, which observes all tools and models that run, also
 in graphs within tools or nodes. If a model of LangChain answered, the messages after the one that
