@@ -32,7 +32,7 @@ from kindlm.reports.figures import local_time, power_text
 from kindlm.reports.untrusted import json_document, one_line
 from kindlm.spelling import fields_of
 from kindlm.wording import count
-from kindlm_store import EventLog, NewEvent
+from kindlm_store import EventLog
 
 if TYPE_CHECKING:
     from kindlm.cli.foreign_import import ForeignFile
@@ -98,19 +98,19 @@ def set_command(
         problems = [error for key in chosen if (error := checks.corruption(view.runs, *key))]
         if problems:
             fail(problems)
-        before = [find_baseline(db, *key) for key in chosen]
-        payloads = [
-            BaselineSet(
-                project=p,
-                suite=s,
+        events = []
+        for project, name in chosen:
+            payload = BaselineSet(
+                project=project,
+                suite=name,
                 run=run,
                 runs=view.runs if len(view.runs) > 1 else None,
                 label=label or None,
                 by=author(),
             )
-            for p, s in chosen
-        ]
-        log.append(new_journal(), [_event(db, payload) for payload in payloads])
+            events.append(journal_event(payload, last_change(db, project, name)))
+        before = [find_baseline(db, *key) for key in chosen]
+        log.append(new_journal(), events)
         for (_, name), previous in zip(chosen, before, strict=True):
             _note_set(view, name, label, previous)
         names = {name for _, name in chosen}
@@ -187,11 +187,7 @@ def remove_command(
             fail([no_baseline(suite)])
         if not matching:
             message = f"No {f'baseline {label!r}' if label else 'baseline'} is set."
-            hint = (
-                "List the baselines: kindlm baseline list"
-                if label
-                else "Set one: kindlm baseline set"
-            )
+            hint = "List the baselines: kindlm baseline list"
             refuse(message, hint, code=ErrorCode.BASELINE_NOT_FOUND)
         if len(matching) > 1:
             suites, projects = (
@@ -202,12 +198,13 @@ def remove_command(
                 f"There are baselines of several {option}s: {', '.join(sorted(named))}.",
                 f"Name one: kindlm baseline remove --{option} NAME",
             )
-        found = matching[0]
+        (found,) = matching
+        of = found.project, found.suite
         payload = BaselineRemoved(
             project=found.project, suite=found.suite, label=found.label or None, by=author()
         )
-        log.append(new_journal(), [_event(db, payload)])
-        now = find_baseline(db, found.project, found.suite)
+        log.append(new_journal(), [journal_event(payload, last_change(db, *of))])
+        now = find_baseline(db, *of)
     note(f"{found.suite}: {_named(found)} is no longer the baseline.")
     if now is None:
         note("No baseline is left, so drift is not checked. Set one: kindlm baseline set")
@@ -235,10 +232,6 @@ def _chosen(
     for warning in file.results.warnings:
         warn(warning)
     return run
-
-
-def _event(db: sqlite3.Connection, payload: BaselineSet | BaselineRemoved) -> NewEvent:
-    return journal_event(payload, last_change(db, payload.project, payload.suite))
 
 
 def suites_of(db: sqlite3.Connection, run: str, suite: str | None) -> list[tuple[str, str]]:
