@@ -168,10 +168,6 @@ def show_messages_on(console: Console | None) -> Console | None:
     return before
 
 
-def _console() -> Console:
-    return _redrawn or make_console()
-
-
 def fail(problems: Iterable[KindlmError | Diagnostic]) -> NoReturn:
     """Show errors and end the command."""
     found = list(problems)
@@ -212,7 +208,7 @@ def show(problems: Iterable[KindlmError | Diagnostic]) -> None:
     """
     from kindlm.recording.secrets import redactor
 
-    out = _console()
+    out = _redrawn or make_console()
     redact = redactor()
     found = [_parts(problem, redact) for problem in problems]
     last = {error.code: error for error, is_warning, _ in found if not is_warning}
@@ -237,7 +233,7 @@ def warn(message: str, hint: str | None = None) -> None:
 
     redact = redactor()
     pieces = _head(redact(message), redact(hint) if hint else None, is_warning=True)
-    _console().print(Text.assemble(*pieces))
+    (_redrawn or make_console()).print(Text.assemble(*pieces))
 
 
 def note(message: str) -> None:
@@ -281,14 +277,13 @@ def _parts(
     else:
         error, line = problem.error, problem.source_line
         is_warning = problem.severity == "warning"
-    where = error.where
     clean = replace(
         error,
         message=redact(error.message),
-        hint=redact(error.hint) if error.hint else error.hint,
-        where=replace(where, file=redact(where.file)) if where else None,
+        hint=redact(error.hint or "") or None,
+        where=error.where and replace(error.where, file=redact(error.where.file)),
         details={name: redact(str(value)) for name, value in error.details.items()},
-        trace=redact(error.trace) if error.trace else error.trace,
+        trace=redact(error.trace or "") or None,
     )
     return clean, is_warning, line if line is None or redact(line) == line else None
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
@@ -37,7 +37,10 @@ def log_as_asked(environ: Mapping[str, str]) -> Iterator[None]:
     level = logging.getLevelNamesMapping().get(named.upper())
     if named and level is None:
         warn(f"KINDLM_LOG={named} is not a level.", f"Levels are: {', '.join(_LEVELS)}")
-    handler = _Handler(level, _patterns(environ), secret_values(environ, ()))
+    # Patterns of `DEBUG` for kindlm: `kindlm*`, `kindlm:engine:*`, `*`.
+    words = environ.get("DEBUG", "").replace(",", " ").split()
+    patterns = [word for word in words if word == "*" or word.startswith(_ROOT)]
+    handler = _Handler(level, patterns, secret_values(environ, ()))
     logger = logging.getLogger(_ROOT)
     before = (logger.level, logger.propagate)
     logger.addHandler(handler)
@@ -55,7 +58,8 @@ def name_run(run: str, secrets: set[str]) -> None:
     for handler in logging.getLogger(_ROOT).handlers:
         if isinstance(handler, _Handler):
             handler.run_id = run
-            handler.hide(secrets)
+            handler.secrets |= secrets
+            handler.redact = Redactor(handler.secrets)
 
 
 class _Handler(logging.Handler):
@@ -64,16 +68,10 @@ class _Handler(logging.Handler):
     def __init__(self, level: int | None, patterns: list[str], secrets: set[str]) -> None:
         super().__init__()
         self.run_id: str | None = None
+        self.secrets = secrets
+        self.redact = Redactor(secrets)
         self._level = level
         self._patterns = patterns
-        self._secrets: set[str] = set()
-        self._redact: Callable[[str], str] = str
-        self.hide(secrets)
-
-    def hide(self, secrets: set[str]) -> None:
-        """Redact these values in further lines, too."""
-        self._secrets |= secrets
-        self._redact = Redactor(self._secrets)
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether the level or a pattern requests a line."""
@@ -87,7 +85,6 @@ class _Handler(logging.Handler):
         try:
             form = _plain if is_interactive(sys.stderr) else json.dumps
             fields: Mapping[str, Any] = getattr(record, "fields", {})
-            known = {name: fields[name] for name in _FIELDS if fields.get(name) is not None}
             values = {
                 "level": record.levelname.lower(),
                 "code": fields.get("code"),
@@ -95,23 +92,17 @@ class _Handler(logging.Handler):
                 "run_id": self.run_id,
                 "timestamp": datetime.fromtimestamp(record.created, UTC).isoformat(),
                 "logger": record.name,
-                **known,
+                **{name: fields[name] for name in _FIELDS if fields.get(name) is not None},
             }
             safe = {
                 # Before JSON escapes line breaks, to find secrets of several lines.
-                name: self._redact(value) if isinstance(value, str) else value
+                name: self.redact(value) if isinstance(value, str) else value
                 for name, value in values.items()
             }
-            sys.stderr.write(self._redact(form(safe)) + "\n")
+            sys.stderr.write(self.redact(form(safe)) + "\n")
             sys.stderr.flush()
         except (OSError, ValueError):
             return
-
-
-def _patterns(environ: Mapping[str, str]) -> list[str]:
-    """Return the patterns of `DEBUG` for kindlm: `kindlm*`, `kindlm:engine:*`, `*`."""
-    named = environ.get("DEBUG", "").replace(",", " ").split()
-    return [pattern for pattern in named if pattern == "*" or pattern.startswith(_ROOT)]
 
 
 def _plain(values: Mapping[str, Any]) -> str:

@@ -187,7 +187,7 @@ def remove_command(
             fail([no_baseline(suite)])
         if not matching:
             message = f"No {f'baseline {label!r}' if label else 'baseline'} is set."
-            hint = "List the baselines: kindlm baseline list"
+            hint = "List the baselines: kindlm baseline list. Set one: kindlm baseline set"
             refuse(message, hint, code=ErrorCode.BASELINE_NOT_FOUND)
         if len(matching) > 1:
             suites, projects = (

@@ -126,7 +126,9 @@ def diff_command(
                 write_diff(diff, form, out, replace(shown, color=False))
         _note_power(diff)
         if comment:
-            comment_on(diff, shown)
+            text = io.StringIO()
+            write_diff(diff, "markdown", text, shown)
+            _keep_comment(text.getvalue())
         if diff.fails:
             raise typer.Exit(1)
 
@@ -201,15 +203,6 @@ def _pull(db: sqlite3.Connection, project: Project, base: Base, after: Run) -> K
     if pulled.value:
         note(f"Pulled from {address.base}: {', '.join(pulled.value)}")
     return None
-
-
-def comment_on(diff: RunDiff, options: ReportOptions) -> None:
-    """Write a comparison into the comment of the pull request."""
-    from kindlm.reports.diff.markdown import write_diff
-
-    text = io.StringIO()
-    write_diff(diff, text, options)
-    _keep_comment(text.getvalue())
 
 
 def _keep_comment(text: str) -> None:
