@@ -340,6 +340,5 @@ def _plain(text: str) -> str:
     """Return a text in one spelling, without white space and invisible characters."""
     if not text.isascii():
         text = with_pairs_joined(text).translate(TAGS)
-        form = normal_form(text)
-        text = text if form is None else form.text
+        text = text if (form := normal_form(text)) is None else form.text
     return _UNSEEN.sub("", _QUOTES.sub('"', text.casefold()))

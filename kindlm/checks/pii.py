@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from pydantic import Field
@@ -171,32 +171,26 @@ def _found(name: str, pattern: str, written: _Written, deadline: float) -> Itera
     known: set[tuple[int, int]] = set()
     for value in written.values:
         for start, end in personal_data_in(value, pattern, deadline):
-            place = _place(value[start:end], written.text, known)
-            known.add(place)
-            yield Evidence(written.source, *place, name, redacted(value[start:end]))
+            # The first place in the JSON text that is not known yet.
+            escaped = json.dumps(value[start:end], ensure_ascii=False)[1:-1]
+            at = written.text.find(escaped)
+            while (at, at + len(escaped)) in known:
+                at = written.text.find(escaped, at + len(escaped))
+            known.add((at, at + len(escaped)))
+            yield Evidence(written.source, at, at + len(escaped), name, redacted(value[start:end]))
     if not known:
         for start, end in personal_data_in(written.text, pattern, deadline):
             yield Evidence(written.source, start, end, name, redacted(written.text[start:end]))
-
-
-def _place(match: str, text: str, known: Container[tuple[int, int]]) -> tuple[int, int]:
-    """Return the first range of a value's match in the JSON text that is not known yet."""
-    escaped = json.dumps(match, ensure_ascii=False)[1:-1]
-    start = text.find(escaped)
-    while (start, start + len(escaped)) in known:
-        start = text.find(escaped, start + len(escaped))
-    return start, start + len(escaped)
 
 
 def detected(found: list[Evidence], *problems: str, sources: bool) -> CheckResult:
     """Return the result of matches; with `sources`, it names the text of each match."""
     first, actual = list[str](), list[dict[str, Any]]()
     for one in found[:_MAX_EVIDENCE]:
-        first.append(f"{sentence(str(one.name), 80)} {one.excerpt}")
-        actual.append({"name": one.name, "redacted": one.excerpt})
-        if sources:
-            first[-1] += f" in {'the answer' if one.source == 'output' else one.source}"
-            actual[-1]["source"] = one.source
+        where = f" in {'the answer' if one.source == 'output' else one.source}" if sources else ""
+        first.append(f"{sentence(str(one.name), 80)} {one.excerpt}{where}")
+        source = {"source": one.source} if sources else {}
+        actual.append({"name": one.name, "redacted": one.excerpt} | source)
     more = f" and {len(found) - _MAX_LISTED} more" if len(found) > _MAX_LISTED else ""
     matches = count(len(found), "match", "matches")
     listed = f"{', '.join(first[:_MAX_LISTED])}{more}"

@@ -328,14 +328,14 @@ def _wrong_with(returned: Any) -> str | None:
     if wrong is not None:
         return wrong
     result: CheckResult = returned
-    if result.outcome is Outcome.SKIPPED:
+    outcome, code, score = result.outcome, result.failure_code, result.score
+    if outcome is Outcome.SKIPPED:
         return "it is skipped: a check passes, fails or is undecided"
-    if (result.outcome is Outcome.PASSED) != (result.failure_code is None):
-        return f"it is {result.outcome} with the failure code {result.failure_code}"
-    if result.failure_code not in (None, "CUSTOM_CHECK_FAILED", "ASSERTION_EVAL_ERROR"):
-        return f"its failure code is {shown(result.failure_code)}, which `failed` does not give"
-    if result.score is None and result.outcome is not Outcome.INCONCLUSIVE:
+    if (outcome is Outcome.PASSED) != (code is None):
+        return f"it is {outcome} with the failure code {code}"
+    if code not in (None, "CUSTOM_CHECK_FAILED", "ASSERTION_EVAL_ERROR"):
+        return f"its failure code is {shown(code)}, which `failed` does not give"
+    if score is None and outcome is not Outcome.INCONCLUSIVE:
         return "it has no score"
-    if not all(0 <= each <= 1 for each in (result.score, result.threshold) if each is not None):
-        return "its score or threshold is not from 0 to 1"
-    return None
+    are_shares = all(0 <= each <= 1 for each in (score, result.threshold) if each is not None)
+    return None if are_shares else "its score or threshold is not from 0 to 1"

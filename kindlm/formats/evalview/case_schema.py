@@ -135,27 +135,23 @@ _UNSHOWN = regex.compile(
 """Control characters, line ends, and characters that change the direction of text."""
 
 
-def _name(value: Any) -> Any:
+def _not_blank(value: Any) -> Any:
     if isinstance(value, str) and not value.strip():
         raise refuse("must not be empty")
+    return value
+
+
+def _name(value: Any) -> Any:
     if isinstance(value, str) and _UNSHOWN.search(value):
         raise refuse("holds a character that cannot be shown", "Write the name on one line")
-    return value
-
-
-def _query(value: Any) -> Any:
-    if isinstance(value, str) and not value.strip():
-        raise refuse("must not be empty", "Write the question to the agent")
-    return value
+    return _not_blank(value)
 
 
 def _headers(value: Any) -> Any:
     names = value if isinstance(value, dict) else ()
     if (wrong := next((name for name in names if not _HEADER.fullmatch(name)), None)) is not None:
-        raise refuse(
-            f"contain an invalid header name: {shown(wrong)}",
-            "Header names consist of letters, digits and -",
-        )
+        hint = "Header names consist of letters, digits and -"
+        raise refuse(f"contain an invalid header name: {shown(wrong)}", hint)
     return value
 
 
@@ -188,7 +184,7 @@ def _definition(value: Any) -> Any:
     return value
 
 
-_Said = Annotated[str, BeforeValidator(_query)]
+_Said = Annotated[str, BeforeValidator(_not_blank)]
 
 
 class InputConfig(EvalviewSection):
