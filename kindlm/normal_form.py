@@ -87,7 +87,6 @@ def plain_name(name: str) -> str:
 
 
 def _clusters(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of characters with their combining marks."""
     start = 0
     for index, char in enumerate(text):
         if index > start and (index - start >= _MOST_MARKS or not _joins(char)):

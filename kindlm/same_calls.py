@@ -142,7 +142,6 @@ def _is_bare(call: ToolCall) -> bool:
 
 
 def _arguments(call: ToolCall) -> str:
-    """Return a text that is the same for equal arguments."""
     if call.malformed is not None:
         return call.malformed
     return canonical(call.arguments)

@@ -147,7 +147,6 @@ def _split(text: str, providers: Any) -> tuple[str, str] | None:
 
 
 def _add_judge(root: Node, judge: Node) -> None:
-    """Add an entry in `models` for a judge such as `openai/gpt-4o`."""
     providers = section(root.value, "providers")
     models = root.child("models") or Node.sequence(judge)
     names = [each.value.get("id") for each in root.entries("models").values()]

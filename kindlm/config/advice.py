@@ -112,7 +112,6 @@ def _warn_of_tests(config: KindlmConfig, reporter: Reporter) -> None:
 def _warn_of_system_text(
     path: Path, test: TestConfig, config: KindlmConfig, reporter: Reporter
 ) -> None:
-    """Report a prompt with a system text for an agent that takes none."""
     prompts = {name: config.prompts.get(name) for name in test.all_prompts}
     named = [name for name, it in prompts.items() if it and (it.system or it.system_file)]
     if test.command is not None or not named:

@@ -302,6 +302,5 @@ def config_hash(text: str) -> str:
 
 
 def _written_gates(config: KindlmConfig) -> frozenset[str]:
-    """Return the names, as in YAML, of the gates in the file."""
     fields = type(config.gates).model_fields
     return frozenset(fields[name].alias or name for name in config.gates.model_fields_set)

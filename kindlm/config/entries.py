@@ -105,7 +105,6 @@ def _report_unknown_provider(path: Path, type_: object, reporter: Reporter) -> N
 
 
 def _needed_by(kind: type[Provider], name: str, wire: str, written: Raw) -> Iterator[str]:
-    """Yield the keys that the entry of a provider with this name must have."""
     if kind.usual_base_url is not None:
         yield from () if "baseUrl" in written else kind.address_options()
         return

@@ -77,7 +77,6 @@ class Expect(Open):
 
 
 def _field(section: type[ExpectSection]) -> tuple[str, Any]:
-    """Return the name of a section's field, and its definition for `create_model`."""
     key = section.key
     field: Any = Field(
         default=[] if key.many and key.in_format else None,

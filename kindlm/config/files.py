@@ -7,6 +7,7 @@ import inspect
 import os
 import stat
 from collections.abc import Callable, Mapping
+from functools import cache, partial
 from pathlib import Path as FilePath
 from pathlib import PureWindowsPath
 from types import ModuleType
@@ -53,13 +54,14 @@ class ReferencedFiles:
 
     def __init__(self, folder: FilePath) -> None:
         self._folder = folder
-        self._bytes: dict[str, Result[bytes]] = {}
-        self._schemas: dict[str, Result[Any]] = {}
-        self._functions: dict[str, Result[Callable[..., Any]]] = {}
-        self._modules: dict[str, Result[ModuleType | SkippedFile]] = {}
-        self._rows: dict[str, Result[RowFile]] = {}
         self._digests: dict[str, str] = {}
         self._asked: dict[FilePath, None] = {}
+        self._read = cache(partial(self._load, limit=MAX_BYTES))
+        self._module = cache(self._imported)
+        self.schema = cache(self._schema)
+        """Returns a valid JSON Schema by the name of its file."""
+        self.rows = cache(self._rows)
+        """Returns the rows of a CSV or JSON Lines file, with their errors."""
 
     @property
     def asked(self) -> tuple[FilePath, ...]:
@@ -76,20 +78,12 @@ class ReferencedFiles:
         data = self._read(name)
         return data if isinstance(data, Err) else _decode(name, data.value)
 
-    def schema(self, name: str) -> Result[Any]:
-        """Return a valid JSON Schema."""
-        if name not in self._schemas:
-            data = self._read(name)
-            self._schemas[name] = data if isinstance(data, Err) else parse_schema(name, data.value)
-        return self._schemas[name]
+    def _schema(self, name: str) -> Result[Any]:
+        data = self._read(name)
+        return data if isinstance(data, Err) else parse_schema(name, data.value)
 
-    def function(self, name: str) -> Result[Callable[..., Any]]:
+    def function(self, written: str) -> Result[Callable[..., Any]]:
         """Return a function of the user by `file.py:name`; imports the file."""
-        if name not in self._functions:
-            self._functions[name] = self._function(name)
-        return self._functions[name]
-
-    def _function(self, written: str) -> Result[Callable[..., Any]]:
         file, _, name = written.rpartition(":")
         code = ErrorCode.CONFIG_VALIDATION_ERROR
         if not file.endswith(".py") or not name.isidentifier():
@@ -97,12 +91,7 @@ class ReferencedFiles:
         data = self._read(file)
         if isinstance(data, Err):
             return data
-        if file not in self._modules:
-            from kindlm.user_modules import import_file  # few suites have functions
-
-            guard.enter()  # code of the user must not end the run
-            self._modules[file] = import_file(self._folder / file)
-        imported = self._modules[file]
+        imported = self._module(file)
         if isinstance(imported, Err):
             where, error = imported.error.where, imported.error
             line = "" if where is None or where.line is None else f", line {where.line}"
@@ -117,25 +106,23 @@ class ReferencedFiles:
             return _error(f'"{file}" has no function "{name}"', hint, code)
         return Ok(found)
 
-    def rows(self, name: str) -> Result[RowFile]:
-        """Return the rows of a CSV or JSON Lines file, with their errors."""
-        if name not in self._rows:
-            # The bytes are not kept: they may be many.
-            data = self._load(name, MAX_ROW_BYTES)
-            text = data if isinstance(data, Err) else _decode(name, data.value)
-            self._rows[name] = text if isinstance(text, Err) else Ok(read_rows(name, text.value))
-        return self._rows[name]
+    def _imported(self, file: str) -> Result[ModuleType | SkippedFile]:
+        from kindlm.user_modules import import_file  # few suites have functions
+
+        guard.enter()  # code of the user must not end the run
+        return import_file(self._folder / file)
+
+    def _rows(self, name: str) -> Result[RowFile]:
+        # The bytes are not kept: they may be many.
+        data = self._load(name, MAX_ROW_BYTES)
+        text = data if isinstance(data, Err) else _decode(name, data.value)
+        return text if isinstance(text, Err) else Ok(read_rows(name, text.value))
 
     def rows_of(self, test: Raw) -> tuple[Row, ...]:
         """Return the rows of a test; none if its file cannot be read."""
         name = test.get("varsFrom")
         found = self.rows(name) if isinstance(name, str) and name else None
         return found.value.rows if isinstance(found, Ok) else ()
-
-    def _read(self, name: str) -> Result[bytes]:
-        if name not in self._bytes:
-            self._bytes[name] = self._load(name, MAX_BYTES)
-        return self._bytes[name]
 
     def _load(self, name: str, limit: int) -> Result[bytes]:
         path = safe_path(self._folder, name)

@@ -276,7 +276,6 @@ def _bind_options(options: Provider | Adapter, values: _Values) -> Provider | Ad
 
 
 def _filled(value: T, fill: Callable[[str], str], *names: str) -> T:
-    """Return a value with the texts in some of its fields filled in."""
     changes = {name: filled(getattr(value, name), fill) for name in names}
     found: T = replace(value, **changes)  # type: ignore[type-var]
     return found

@@ -211,7 +211,6 @@ def _is_message(prompt: str) -> bool:
 
 
 def _judged(raw: Raw) -> Iterator[Path]:
-    """Yield the paths of the checks that need a judge."""
     for path, test in items(raw, "tests"):
         for place, part, written in sections_of(test, path):
             if any(part.judges(written)):

@@ -271,7 +271,6 @@ def _check_values(
 
 
 def _check_results(path: Path, tool: Raw, file: str, schema: Any, reporter: Reporter) -> None:
-    """Report results without placeholders that violate the schema of the tool."""
     for place, value in _results(tool):
         if any(TOOL_PLACEHOLDER.search(text) for _, text in texts(value, place)):
             continue

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping
-from functools import cache
+from functools import cache, reduce
+from operator import getitem
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -69,25 +71,15 @@ def fit(
     if not tolerant or any(details["type"] != "extra_forbidden" for details in found):
         return None
     # pydantic may find more once these keys are gone, but no further unknown key.
-    known = _without({_place(details) for details in found}, value)
+    known = copy.deepcopy(value)
+    for *above, key in map(_place, found):
+        del reduce(getitem, above, known)[key]
     return fit(model, known, reporter, at=at, also_known=also_known)
 
 
 def keys_of(section: type[BaseModel]) -> list[str]:
     """Return the keys of a section, spelled as in kindlm.yaml."""
     return [field.alias or name for name, field in section.model_fields.items()]
-
-
-def _without(places: Collection[Path], value: Any, path: Path = ()) -> Any:
-    if isinstance(value, dict):
-        return {
-            key: _without(places, item, (*path, key))
-            for key, item in value.items()
-            if (*path, key) not in places
-        }
-    if isinstance(value, list):
-        return [_without(places, item, (*path, index)) for index, item in enumerate(value)]
-    return value
 
 
 def _place(details: ErrorDetails) -> Path:
@@ -258,7 +250,6 @@ _QUOTED = re.compile(r'"([A-Za-z][\w-]*)"')
 
 
 def _known_keys(model: type[BaseModel], path: Path) -> dict[str, Any]:
-    """Return the keys that a model has at a path, each with its JSON Schema."""
     found: dict[str, Any] = _schema_at(model, path).get("properties", {})
     return found
 

@@ -209,7 +209,6 @@ def _read(file: Path, folders: _Folders) -> tuple[bool, frozenset[Path]]:
 
 @cache
 def _requiring_kindlm() -> frozenset[str]:
-    """Return the modules of the installed packages that require kindlm."""
     found: set[str] = set()
     for each in distributions():
         if any(_REQUIREMENT.match(required) for required in each.requires or ()):

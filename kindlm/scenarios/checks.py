@@ -405,7 +405,6 @@ _FLAGS = {"a": re.ASCII, "i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL, 
 
 
 def _pattern(name: str, pattern: object) -> tuple[str, str]:
-    """Return the text of a pattern, and the letters of its flags."""
     text = pattern.pattern if isinstance(pattern, re.Pattern) else pattern
     if not isinstance(text, str):
         raise TypeError(f"{name} takes a pattern, not {pattern!r}")

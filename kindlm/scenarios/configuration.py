@@ -210,7 +210,6 @@ def own_agent(
 
 
 def _check_address(agent: AgentConfig, environ: Mapping[str, str], reporter: Reporter) -> None:
-    """Report an address that is not a URL once its variable has a value."""
     endpoint = agent.endpoint or ""
     if not endpoint.startswith("{{env.") or agent.adapter == "python":
         return

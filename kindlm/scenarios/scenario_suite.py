@@ -285,7 +285,6 @@ def with_agent(case: Case, value: Any, scenario: Scenario) -> Case:
 
 
 def _observed(agent: AgentTarget, scenario: Scenario) -> AgentTarget:
-    """Return an agent with the gateway and the telemetry of a scenario."""
     gateway, telemetry = scenario.spec.gateway, scenario.spec.telemetry
     return replace(agent, gateway=agent.gateway or gateway, telemetry=agent.telemetry or telemetry)
 

@@ -204,19 +204,14 @@ class _Check:
 
 
 @dataclass(frozen=True, slots=True)
-class _Turn:
-    """A message, and the checks of the answer to it."""
-
-    says: str
-    checks: tuple[_Check, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class YamlScript:
-    """Sends the messages of a scenario in YAML; implements `suite.Script`."""
+    """Sends the messages of a scenario in YAML; implements `suite.Script`.
+
+    `turns` are the messages, each with the checks of the answer to it.
+    """
 
     persona: Persona
-    turns: tuple[_Turn, ...]
+    turns: tuple[tuple[str, tuple[_Check, ...]], ...]
     conversation: tuple[_Check, ...]
     where: SourceLocation
 
@@ -225,9 +220,9 @@ class YamlScript:
         where = self.where
         trial = Trial(stage, lambda: where)
         try:
-            for turn in self.turns:
-                reply = await trial.agent.send(self.persona.says(turn.says))
-                for check in turn.checks:
+            for message, checks in self.turns:
+                reply = await trial.agent.send(self.persona.says(message))
+                for check in checks:
                     where = check.where
                     check.ask(trial, reply)
         except AgentError:
@@ -263,7 +258,7 @@ def _scenario(document: Document, reporter: Reporter) -> Scenario | None:
         if turn is config.turns[-1]:
             of_last = value.get("assertions", ())
             checks += _checks(config.assertions, of_last, ("assertions",), reporter)
-        turns.append(_Turn(turn.says, tuple(checks)))
+        turns.append((turn.says, tuple(checks)))
     whole = value.get("conversation", ())
     conversation = tuple(_checks(config.conversation, whole, ("conversation",), reporter))
     if not config.name.strip():
@@ -285,7 +280,6 @@ def _scenario(document: Document, reporter: Reporter) -> Scenario | None:
 def _checks(
     configs: Sequence[ConversationConfig], raw: Sequence[Any], path: Path, reporter: Reporter
 ) -> Iterator[_Check]:
-    """Yield the checks in the order of the file."""
     for index, (config, raw_checks) in enumerate(zip(configs, raw, strict=True)):
         place = (*path, index)
         names = [name for name in raw_checks if name in CHECKS]

@@ -183,7 +183,6 @@ def _share(score: float) -> float:
 async def _judge_turn(
     wanted: Scored, transcript: Transcript, context: CheckContext
 ) -> tuple[float, str]:
-    """Return the judge's score of the last turn, and its reasoning."""
     turn = transcript.turns[-1]
     return await Judging(context, texts_of(transcript)).ask(
         _QUALITY,

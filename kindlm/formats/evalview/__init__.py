@@ -127,7 +127,6 @@ def _find(folder: FilePath, root: FilePath) -> FilePath | None:
 
 
 def _read(path: FilePath) -> tuple[Document, Reporter]:
-    """Return the list of documents in a YAML or TOML file, and a reporter with their errors."""
     data = read_bytes(path)
     if isinstance(data, Err):
         reporter = Reporter(str(path), Document())

@@ -184,7 +184,6 @@ def warn_of_no_effect(case: CaseConfig, config: ProjectConfig, reporter: Reporte
 
 
 def _expected(case: CaseConfig) -> Iterator[tuple[Path, ExpectedConfig]]:
-    """Yield the `expected` of a case and of its turns, with their paths."""
     yield ("expected",), case.expected
     for index, turn in enumerate(case.turns or ()):
         if turn.expected is not None:

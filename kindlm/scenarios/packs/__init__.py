@@ -201,7 +201,6 @@ def _listed(raw: dict[str, Any], key: str) -> list[Any]:
 
 
 def _systems(raw: dict[str, Any], target: Path) -> Result[dict[str, str] | None]:
-    """Return the different system texts of a project, by the names of their prompts."""
     files, found = ReferencedFiles(target.parent), dict[str, str]()
     for name, prompt in section(raw, "prompts").items():
         text = section(prompt).get("system")
