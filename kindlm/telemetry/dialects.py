@@ -141,33 +141,28 @@ A name with a dot at its end is the beginning of attributes that hold a part of 
 `gen_ai.prompt.0.content`.
 """
 
-_EVENTS: Mapping[str, tuple[str, ...]] = {
-    "said": ("gen_ai.choice",),
-    "asked": ("gen_ai.tool.message",),
-    "tools": (),
-}
+_EVENTS = {"said": "gen_ai.choice", "asked": "gen_ai.tool.message", "tools": ""}
 """Events of spans that hold messages, in older conventions."""
 
 FRAMEWORKS = frozenset({"strands-agents"})
 """Frameworks that write their own name in place of the provider of a model."""
 
-_CAPTURE: tuple[tuple[str, str], ...] = (
-    ("kindlm.", "export the run with --contents"),
-    ("openinference.", "unset OPENINFERENCE_HIDE_INPUTS and OPENINFERENCE_HIDE_OUTPUTS"),
-    ("traceloop.", "set TRACELOOP_TRACE_CONTENT=true"),
-    ("llm.request.type", "set TRACELOOP_TRACE_CONTENT=true"),
-    ("gen_ai.openai.api_base", "set TRACELOOP_TRACE_CONTENT=true"),
-    ("model_request_parameters", "leave include_content of Pydantic AI's settings on"),
-    ("ai.", "leave recordInputs and recordOutputs of experimental_telemetry on"),
+_CAPTURE: Mapping[tuple[str, ...], str] = {
+    ("kindlm.",): "export the run with --contents",
+    ("openinference.",): "unset OPENINFERENCE_HIDE_INPUTS and OPENINFERENCE_HIDE_OUTPUTS",
     (
-        "",
-        (
-            "set OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true (in newer ones SPAN_ONLY, "
-            "with OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental)"
-        ),
+        "traceloop.",
+        "llm.request.type",
+        "gen_ai.openai.api_base",
+    ): "set TRACELOOP_TRACE_CONTENT=true",
+    ("model_request_parameters",): "leave include_content of Pydantic AI's settings on",
+    ("ai.",): "leave recordInputs and recordOutputs of experimental_telemetry on",
+    ("",): (
+        "set OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true (in newer ones SPAN_ONLY, "
+        "with OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental)"
     ),
-)
-"""How to record content, by the prefix of an attribute of the span."""
+}
+"""How to record content, by the beginnings of attributes of the span."""
 
 PROVIDERS = {
     "azure.ai.openai": "azure",
@@ -231,10 +226,9 @@ def tokens(span: Span, name: str) -> int | None:
 
 def capture_hint(span: Span) -> str:
     """Return how to let the spans hold arguments and messages."""
+    names = ("", *span.attributes)
     return next(
-        hint
-        for prefix, hint in _CAPTURE
-        if not prefix or any(name.startswith(prefix) for name in span.attributes)
+        hint for begins, hint in _CAPTURE.items() if any(n.startswith(begins) for n in names)
     )
 
 
@@ -514,9 +508,8 @@ _SCHEMAS = ("parameters", "input_schema", "inputSchema", "parameters_json_schema
 def _values(span: Span, which: str) -> Iterator[Any]:
     """Yield the values of attributes and events that hold messages."""
     yield from _attributes(span, which)
-    for event in _EVENTS[which]:
-        for attributes in span.events.get(event, ()):
-            yield {key.rpartition(".")[2]: _json(value) for key, value in attributes.items()}
+    for attributes in span.events.get(_EVENTS[which], ()):
+        yield {key.rpartition(".")[2]: _json(value) for key, value in attributes.items()}
 
 
 def _attributes(span: Span, which: str) -> Iterator[Any]:

@@ -229,16 +229,8 @@ def out_span(
 ) -> OutSpan:
     """Return a span; attributes that are None are left out.
 
-    Args:
-        ids: The ids of its trace, itself, and its parent, in hex.
-        name: Its name.
-        kind: `INTERNAL` or `CLIENT`.
-        times: Start and end, in ns since 1970.
-        attributes: Values by name.
-        is_error: Whether its status is an error.
-        message: The error message.
-        events: Made by `out_event`.
-        links: Other spans, each by the ids of its trace and itself.
+    `ids` are those of its trace, itself, and its parent, in hex. `times` are its start and end, in
+    ns since 1970. `links` are other spans, each by the ids of its trace and itself.
     """
     trace, own, parent = ids
     span: OutSpan = {"traceId": trace, "spanId": own}

@@ -53,8 +53,7 @@ def read_trace(spans: Sequence[Span]) -> TraceReading:
         if span.parent in known and span.parent not in before:
             return TraceReading((), (), "Some spans of the trace are below themselves.")
         before.add(span.id)
-    chats = _grouped(ordered, Kind.CHAT, known, _may_be_same_chat)
-    tools = _grouped(ordered, Kind.TOOL, known, _may_be_same_tool)
+    chats, tools = _grouped(ordered, Kind.CHAT, known), _grouped(ordered, Kind.TOOL, known)
     reported = {span.id: dialects.calls_said(span) for group in chats for span in group}
     asked = sum(len(calls) for calls, _ in reported.values())
     if max(len(chats) + len(tools), asked) > MAX_CALLS:
@@ -62,12 +61,9 @@ def read_trace(spans: Sequence[Span]) -> TraceReading:
     slots, silent = _asked(chats, reported)
     for group in tools:
         _place(slots, group)
-    results = {
-        key: value
-        for group in chats
-        for span in group
-        for key, value in dialects.results_asked(span).items()
-    }
+    results = dict[str, Any]()
+    for span in chain.from_iterable(chats):
+        results |= dialects.results_asked(span)
     uses = tuple(slot.use(results) for slot in slots)
     missing = why_cut(spans) or _missing(chats, tools, slots, silent)
     return TraceReading(uses, tuple(map(_model_call, chats)), missing)
@@ -108,12 +104,7 @@ Group = list[Span]
 """Spans that report the same call, the innermost last."""
 
 
-def _grouped(
-    ordered: Iterable[Span],
-    kind: Kind,
-    known: Mapping[str, Span],
-    may_be_same: Callable[[Span, Span], bool],
-) -> list[Group]:
+def _grouped(ordered: Iterable[Span], kind: Kind, known: Mapping[str, Span]) -> list[Group]:
     """Return the spans of a kind, grouped by call.
 
     Two spans report the same call if one is below the other without a span of an agent or tool
@@ -129,13 +120,13 @@ def _grouped(
         outer = _enclosing(span, kind, known)
         group = None
         # A span of a model repeats the answers of those below it; a tool may call another tool.
-        if outer is not None and (kind is Kind.CHAT or may_be_same(outer, span)):
+        if outer is not None and (kind is Kind.CHAT or _may_be_same_tool(outer, span)):
             group = of_span[outer.id]
             # An outer span may wrap several calls.
             if group[-1] is not outer and group[-1].scope == span.scope:
                 group = None
         if group is None:
-            group = next((each for each in groups if _is_twin(each, span, may_be_same)), None)
+            group = next((each for each in groups if _is_twin(each, span, kind)), None)
         if group is None:
             group = []
             groups.append(group)
@@ -157,16 +148,14 @@ def _enclosing(span: Span, kind: Kind, known: Mapping[str, Span]) -> Span | None
     return None
 
 
-def _is_twin(group: Group, span: Span, may_be_same: Callable[[Span, Span], bool]) -> bool:
-    return all(
-        each.scope != span.scope
-        and (
-            (each.start_ns <= span.start_ns and span.end_ns <= each.end_ns)
-            or (span.start_ns <= each.start_ns and each.end_ns <= span.end_ns)
-        )
-        and may_be_same(each, span)
-        for each in group
-    )
+def _is_twin(group: Group, span: Span, kind: Kind) -> bool:
+    may_be_same = _may_be_same_chat if kind is Kind.CHAT else _may_be_same_tool
+    for each in group:
+        within = each.start_ns <= span.start_ns and span.end_ns <= each.end_ns
+        around = span.start_ns <= each.start_ns and each.end_ns <= span.end_ns
+        if each.scope == span.scope or not (within or around) or not may_be_same(each, span):
+            return False
+    return True
 
 
 def _may_be_same_chat(one: Span, other: Span) -> bool:
