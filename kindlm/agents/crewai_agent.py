@@ -1,13 +1,7 @@
 """The `crewai` adapter: crews behind the user's HTTP server.
 
-A message is one POST with `{"inputs": {"query"}}`; beside the query are the keys of its context,
-and earlier messages as `conversation_history`.
-
-The server reports tasks in its own form, or returns CrewAI's `CrewOutput` unchanged. The section
-"crewai" of docs/how-to/agents.md says what kindlm reads.
-
-Tool calls also come from the `messages` of a task. A task without a `tool` and without `messages`
-counts as a call to the tool `crew_task`, as in EvalView.
+The section "crewai" of docs/how-to/agents.md says what kindlm sends and reads. A task without a
+`tool` and without `messages` counts as a call to the tool `crew_task`, as in EvalView.
 """
 
 from __future__ import annotations

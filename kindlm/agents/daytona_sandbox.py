@@ -1,8 +1,6 @@
 """Runs the program of an agent in a sandbox of Daytona (the extra `kindlm[daytona]`).
 
-Each conversation has its own sandbox, made from a snapshot and deleted at the end. The snapshot
-must contain the program. A sandbox has no files of this machine, and only the variables in the
-agent's `env`. DAYTONA_API_KEY selects the account, DAYTONA_API_URL and DAYTONA_TARGET the place.
+See "Sandboxes" in docs/how-to/agents.md.
 
 A program runs as a command of a session (https://www.daytona.io/docs/en/process-code-execution/),
 and kindlm reads its output while it runs. A sandbox cannot close the input of a program. A program

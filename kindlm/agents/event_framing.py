@@ -5,10 +5,7 @@ line or event that begins like a JSON object but is invalid was cut off or is br
 stream is then unreadable.
 
 The lost part of a broken stream may contain the tool call that a test forbids. So kindlm requires
-an end: see "The end of a stream" in docs/how-to/agents.md. Each known format has its own end, and
-`[DONE]` ends streams of all formats. Streams in another format end with an event whose name or type
-says so (`end`, `done`, ...), or with the HTTP message: its last chunk, or its Content-Length. A
-closed connection alone is not an end.
+an end: "The end of a stream" in docs/how-to/agents.md lists those of each format.
 """
 
 from __future__ import annotations

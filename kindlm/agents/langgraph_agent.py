@@ -1,8 +1,6 @@
 """The `langgraph` adapter: graphs behind the user's own server, or behind LangGraph's server.
 
-In the modes `standard` and `streaming`, a message is one POST with `{"messages": [{"role",
-"content"}]}`, the keys of its context, and earlier messages as `conversation_history`. In the mode
-`cloud`, a conversation is a thread, and a message is a run in it.
+The section "langgraph" of docs/how-to/agents.md has the modes and their requests.
 """
 
 from __future__ import annotations

@@ -2,12 +2,7 @@
 
 OpenAI itself ended the API on 2026-08-26; other servers speak it. Each conversation is a thread,
 and each message a run of the assistant on it. Simulated tools of the test answer the functions that
-a run requests.
-
-`endpoint` is the base URL of the API, by default OPENAI_BASE_URL. kindlm sends OPENAI_API_KEY only
-if no other `endpoint` is configured; another server takes its credentials from `headers`. The
-assistant is `assistant_id` of the message's context, else the option `assistantId`, else
-OPENAI_ASSISTANT_ID.
+a run requests. kindlm sends OPENAI_API_KEY only if no other `endpoint` is configured.
 
 Names are from https://platform.openai.com/docs/api-reference/runs. Other servers may leave out keys
 that OpenAI's server always sent.

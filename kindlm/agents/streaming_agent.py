@@ -1,12 +1,7 @@
 """The `tapescope` and `streaming` adapters: agents that answer with a stream of events.
 
-The request body has the form `route`: see `http_request`. The answer is JSON Lines or server-sent
-events, by its media type or its form. With `streaming: false` it is one JSON value, which kindlm
-reads like that of the http adapter.
-
-The table under "tapescope and streaming" in docs/how-to/agents.md has the events. An event is an
-object with a `type`, and its content under `data` or beside the type. A narration that begins with
-"Step" is not a call.
+The section "tapescope and streaming" of docs/how-to/agents.md has the request and the events. An
+event is an object with a `type`, and its content under `data` or beside the type.
 """
 
 from __future__ import annotations

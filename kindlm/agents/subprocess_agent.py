@@ -1,18 +1,8 @@
 """The `subprocess` adapter: a program that exchanges lines of JSON, or runs once for each message.
 
-With `oneShot`, the program gets the message in its arguments if they have `{{message}}` or another
-placeholder of a body template, else on standard input. kindlm reads its output like that of a
-command.
-
-Otherwise one program answers a whole conversation. For each message, kindlm writes one line with a
-JSON object to its standard input:
-
-    {"message", "messages": [{"role", "content"}], "conversation_id", "context"}
-
-`messages` is the whole conversation, with the system text first and `message` last. `context` is
-what the test sends with the message, or null. The program answers with one line, a JSON object that
-kindlm reads like the body of an HTTP agent; `{"error": ...}` reports a failure. kindlm ignores
-empty lines, and shows standard error as the log.
+The section "subprocess" of docs/how-to/agents.md has what a program gets and answers. With
+`oneShot`, kindlm reads its output like that of a command, otherwise each line like the body of an
+HTTP agent.
 """
 
 from __future__ import annotations

@@ -1,13 +1,8 @@
 """Reads tool calls from agents' answers, under all usual keys.
 
-A list under a key that can only mean tool calls must be readable. A list under another usual key,
-such as `actions`, may contain something else: its entries count as calls if each has a name. If
-only some have one, kindlm warns that it did not read all calls. `actions` without any name contain
-no calls.
-
-A call is flat (`{"name", "arguments", "result"}`, or `tool`, `params`, `output`, ...) or nested as
-in OpenAI's API (`{"function": {"name", "arguments"}}`). Arguments are an object or its JSON text. A
-result counts if its key is present, so 0, "" and false are results.
+The section "http" of docs/how-to/agents.md lists the keys, and says what must be readable.
+Arguments are an object or its JSON text. A result counts if its key is present, so 0, "" and false
+are results.
 """
 
 from __future__ import annotations

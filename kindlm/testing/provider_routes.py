@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
@@ -72,37 +73,12 @@ _ODD_TEXTS: dict[OddText, str] = {
 }
 
 
-@dataclass(slots=True)
-class _Armed:
-    """A fault, with its counts of matching requests and of failures."""
-
-    rule: FaultRule
-    matched: int = 0
-    fired: int = 0
-
-    def fires(self, path: str, model: str, text: str, asks: Asks) -> bool:
-        """Count a request if it matches; return whether the fault is due."""
-        rule = self.rule
-        matches = (
-            (rule.path is None or path.endswith(rule.path))
-            and (rule.model is None or fnmatchcase(model, rule.model))
-            and (rule.contains is None or rule.contains.casefold() in text)
-            and (rule.asks is None or rule.asks == asks)
-        )
-        if not matches or (rule.next is not None and self.fired >= rule.next):
-            return False
-        self.matched += 1
-        if rule.every is not None and self.matched % rule.every:
-            return False
-        self.fired += 1
-        return True
-
-
 class _FaultPlan:
-    """The active faults; used by one thread."""
+    """The active faults, with counts of the requests that match and that fail; for one thread."""
 
     def __init__(self, rules: Sequence[FaultRule]) -> None:
-        self._armed = [_Armed(rule) for rule in rules]
+        self._rules = rules
+        self._matched, self._fired = Counter[int](), Counter[int]()
 
     def due(self, path: str, model: str, body: str) -> tuple[float, Fault | None]:
         """Return the seconds of all latencies for a request, and the first other fault."""
@@ -114,12 +90,22 @@ class _FaultPlan:
         text = body.casefold()
         delay_s = 0.0
         due: Fault | None = None
-        for armed in self._armed:
-            fault = armed.rule.fault
-            is_late = fault.kind == "latencyMs"
-            if (due is None or is_late) and armed.fires(path, model, text, asks):
-                delay_s += fault.value / 1000 if is_late else 0
-                due = due if is_late else fault
+        for number, rule in enumerate(self._rules):
+            is_late = rule.fault.kind == "latencyMs"
+            matches = (
+                (due is None or is_late)
+                and (rule.path is None or path.endswith(rule.path))
+                and (rule.model is None or fnmatchcase(model, rule.model))
+                and (rule.contains is None or rule.contains.casefold() in text)
+                and (rule.asks is None or rule.asks == asks)
+            )
+            if not matches or (rule.next is not None and self._fired[number] >= rule.next):
+                continue
+            self._matched[number] += 1
+            if rule.every is None or self._matched[number] % rule.every == 0:
+                self._fired[number] += 1
+                delay_s += rule.fault.value / 1000 if is_late else 0
+                due = due if is_late else rule.fault
         return delay_s, due
 
 

@@ -1,14 +1,12 @@
 """CrewAI: crews and agents, and what their runs return.
 
-| agent | input | how the conversation is carried over |
-|---|---|---|
-| a crew | the keys of the context; the message under the only other placeholder of its tasks and agents, else as `query` | as the input `conversation_history` |
-| an agent | the messages | as messages |
+docs/how-to/python-agents.md says what crews and agents get, and how the conversation is carried
+over.
 
 Each message runs on a copy of the crew, since a run fills its inputs into the texts of the crew.
 Tool calls, tokens and the model are read from CrewAI's events, since results count the tokens of
 all runs of a model together.
-"""  # noqa: E501 - a table
+"""
 
 from __future__ import annotations
 
