@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -255,13 +255,11 @@ def settings_of(
         name, value = names.get(key), part.value
         if name == "stopSequences" and isinstance(value, str):
             value = [value]
-        try:
+        with suppress(ValidationError):
             if name is not None:
                 section.model_validate({name: value})
                 found[name] = value
                 continue
-        except ValidationError:
-            pass
         suite.leave_out(part, f"`{key}`")  # without its value, which may be a credential
     return found
 

@@ -140,14 +140,12 @@ class HistoryApi:
                 grant = self._granted(request, "push", "pull")
                 answer = await _in_thread(self._reading, self._heads, request.args, grant)
             case "POST", "events":
-                grant = self._granted(request, "push")
-                answer = await self._events(request, grant)
+                answer = await self._events(request, self._granted(request, "push"))
             case "GET", "runs":
                 grant = self._granted(request, "pull")
                 answer = await _in_thread(self._reading, self._runs, request.args, grant)
             case "GET", "runs", run:
-                grant = self._granted(request, "pull")
-                await self._send_run(request, send, run, grant)
+                await self._send_run(request, send, run, self._granted(request, "pull"))
                 return
             case "POST", "shards", shard, "claim" if self.fleet is not None:
                 self._granted(request, "push")

@@ -21,7 +21,7 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
 from threading import Lock
-from typing import Any, Self
+from typing import Any
 
 from kindlm.dataclass import dataclass
 from kindlm.errors import Err, Ok, Result, misuse, not_there
@@ -279,12 +279,6 @@ class TokenStore:
     def close(self) -> None:
         """Close the file."""
         self._connection.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
 
 def token_file(database: Path) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,7 +34,7 @@ def team(driven: Any, tmp_path: Path) -> Iterator[Team]:
     for repeat in (1, 2):
         writer.execution(repeat=repeat, assertions=(Make.failed(),))
     writer.finish()
-    with TokenStore(history.path) as tokens:
+    with closing(TokenStore(history.path)) as tokens:
         made = tokens.create("ann", ["pull", "review"])
         assert isinstance(made, Ok)
         datasette = make_datasette(history.path, review=reviews_in(history.path))

@@ -54,7 +54,7 @@ def body_of(history: History, run: str = "aaaa2222") -> bytes:
 def history_server(path: Path) -> Iterator[Served]:
     """Serve a new history from a thread."""
     with ExitStack() as stack:
-        tokens = stack.enter_context(TokenStore(path))
+        tokens = stack.enter_context(closing(TokenStore(path)))
         log = stack.enter_context(EventLog.open(path, projections=PROJECTIONS))
         api = HistoryApi(log, tokens)
         stack.callback(api.close)

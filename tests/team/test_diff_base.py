@@ -42,7 +42,7 @@ def team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[History]:
     History(tmp_path / "team.db").close()
     with (
         EventLog.open(tmp_path / "team.db", projections=PROJECTIONS) as log,
-        TokenStore(tmp_path / "team.db") as tokens,
+        closing(TokenStore(tmp_path / "team.db")) as tokens,
     ):
         token = tokens.create("ci", ["pull"], project=None, days=None, limits=TokenLimits())
         assert isinstance(token, Ok)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,7 +32,7 @@ Story = Callable[[httpx.AsyncClient], Any]
 
 @pytest.fixture
 def tokens(tmp_path: Path) -> Iterator[TokenStore]:
-    with TokenStore(tmp_path / "team.db") as opened:
+    with closing(TokenStore(tmp_path / "team.db")) as opened:
         yield opened
 
 

@@ -45,7 +45,7 @@ def serving(database: Path) -> Iterator[tuple[Started, str]]:
 
 @pytest.fixture
 def token(tmp_path: Path) -> str:
-    with TokenStore(tmp_path / "team.db") as store:
+    with closing(TokenStore(tmp_path / "team.db")) as store:
         created = store.create("ci", ["push", "pull"])
     assert isinstance(created, Ok)
     return created.value
@@ -77,7 +77,7 @@ def test_it_is_killed_in_mid_push_and_nothing_is_lost(
         assert answer["added"] + answer["known"] == len(list(home.log.read()))
         assert push(client)["added"] == 0
         # What changes beside it counts at once.
-        with TokenStore(tmp_path / "team.db") as store:
+        with closing(TokenStore(tmp_path / "team.db")) as store:
             store.revoke("ci")
         answer = client.get("/v1/runs")
         assert (answer.status_code, answer.json()["message"]) == (401, "The token is revoked.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from kindlm.team.token_store import Grant, TokenLimits, TokenStore
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[TokenStore]:
-    with TokenStore(tmp_path / "team.db") as opened:
+    with closing(TokenStore(tmp_path / "team.db")) as opened:
         yield opened
 
 
@@ -87,14 +88,14 @@ def test_there_are_three_scopes(store: TokenStore, scopes: list[str]) -> None:
 
 def test_several_processes_use_the_file_at_once(store: TokenStore, tmp_path: Path) -> None:
     def one_more(number: int) -> bool:
-        with TokenStore(tmp_path / "team.db") as other:
+        with closing(TokenStore(tmp_path / "team.db")) as other:
             return isinstance(other.create(f"ci-{number // 4}", ["push"]), Ok)
 
     with ThreadPoolExecutor(8) as pool:
         created = list(pool.map(one_more, range(16)))
     assert sum(created) == 4
     token = made(store)
-    with TokenStore(tmp_path / "team.db") as other:
+    with closing(TokenStore(tmp_path / "team.db")) as other:
         assert isinstance(other.grant_of(token), Grant)
         store.revoke("ci")
         assert other.grant_of(token) == "The token is revoked."
@@ -116,7 +117,7 @@ def test_bytes_are_limited_and_counted_after_a_restart(store: TokenStore, tmp_pa
     grant = store.grant_of(token)
     assert isinstance(grant, Grant)
     store.count_bytes(grant, 900_000)
-    with TokenStore(tmp_path / "team.db") as again:
+    with closing(TokenStore(tmp_path / "team.db")) as again:
         with pytest.raises(ApiError) as refused:
             again.require_room(grant, 200_000)
         assert refused.value.status == 403

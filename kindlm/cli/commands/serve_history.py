@@ -73,7 +73,7 @@ def serve_history_command(
     project = project_here(db)
     threshold = or_fail(regression_threshold(project.root))
     with ExitStack() as stack:
-        tokens = stack.enter_context(open_tokens(project.database, create=True))
+        tokens = stack.enter_context(closing(open_tokens(project.database, create=True)))
         has_token = any(token["state"] == "valid" for token in tokens.tokens())
         create = f"kindlm token create --name ci --scopes push,pull{db_option(db)}"
         if not (has_token or is_loopback(host)):

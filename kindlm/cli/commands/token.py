@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import typer
@@ -100,7 +100,7 @@ def open_tokens(database: Path, *, create: bool = False) -> TokenStore:
 @contextmanager
 def _tokens(database: Path, *, create: bool = False) -> Iterator[TokenStore]:
     """Open the tokens of a history; end the command if they cannot be used."""
-    with open_tokens(database, create=create) as store, _usable(database):
+    with closing(open_tokens(database, create=create)) as store, _usable(database):
         yield store
 
 
