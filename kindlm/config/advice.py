@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -20,7 +19,6 @@ from kindlm.config.templates import warn_of_commands, warn_of_placeholders
 from kindlm.config.test_schema import TestConfig
 from kindlm.config.validation import keys_of
 from kindlm.document import Path, Raw, items, section
-from kindlm.errors import Ok
 from kindlm.packages import CRASHES, crashed, installed, is_own
 from kindlm.plugins import Adapter
 from kindlm.secrecy import header_secrets, program_secrets
@@ -57,7 +55,7 @@ def warn(
     if not reporter.has_errors:
         # With a wrong reference, the entry that it means would seem unused.
         _warn_of_unused(config, reporter)
-    _warn_of_gates(config, reporter, files)
+    _warn_of_gates(config, reporter)
     every = "it allows all repeats to fail"
     found: list[tuple[Path, str]] = []
     found += [(("defaults", "passRate"), every)] if config.defaults.pass_rate == 0 else []
@@ -163,35 +161,26 @@ def _warn_of_answers(path: Path, tool: ToolConfig, reporter: Reporter) -> None:
         reporter.warning((*path, *place), message, hint, reason="unreachable")
 
 
+_KEYWORDS = ("keywords_deny", "keywords_allow")
 _NEEDED = {
     "schema_failures_max": (("schema",), "no test has a `schemaFile`"),
     "pii_failures_max": (("pii",), "no test checks `guardrails.pii`"),
-    "keyword_failures_max": (
-        ("keywords_deny", "keywords_allow"),
-        "no test checks `guardrails.keywords`",
-    ),
+    "keyword_failures_max": (_KEYWORDS, "no test checks `guardrails.keywords`"),
     "judge_avg_min": (("judge",), "no test has a judge"),
     "drift_score_max": (("drift",), "no test measures drift"),
 }
 """By gate: the kinds of checks that it counts or measures, and the reason if there are none."""
 
 
-def _warn_of_gates(config: KindlmConfig, reporter: Reporter, files: ReferencedFiles) -> None:
+def _warn_of_gates(config: KindlmConfig, reporter: Reporter) -> None:
     """Report gates that can never fail, or always fail."""
     gates, timeout = config.gates, config.defaults.execution_timeout_ms
-    # The number of checks of each kind in a whole run.
-    checks: Counter[str] = Counter()
-    for index, test in enumerate(config.tests):
-        rows = files.rows(test.vars_from) if test.vars_from is not None else None
-        executions = (
-            len(targets_of(test, config))
-            * (len(test.all_prompts) or 1)
-            * (test.repeat or config.defaults.repeat)
-            * (len(rows.value.rows) if isinstance(rows, Ok) else 1)
-        )
-        for _, expect in expect_sections(("tests", index), test):
-            for _, expectation in expect.expectations(lambda _: None):
-                checks[expectation.kind] += executions
+    checked = {
+        found.kind
+        for test in config.tests
+        for _, expect in expect_sections((), test)
+        for _, found in expect.expectations(lambda _: None)
+    }
     always = {
         "pass_rate_min": "it allows all tests to fail" if gates.pass_rate_min == 0 else None,
         "judge_avg_min": "no score is below 0" if gates.judge_avg_min == 0 else None,
@@ -201,18 +190,13 @@ def _warn_of_gates(config: KindlmConfig, reporter: Reporter, files: ReferencedFi
     for name in sorted(gates.model_fields_set):
         alias = GatesConfig.model_fields[name].alias or name
         kinds, nothing = _NEEDED.get(name, ((), ""))
-        possible = sum(checks[kind] for kind in kinds)
-        counts, why = name.endswith("failures_max"), always.get(name)
-        if kinds and not possible:
-            why = nothing
-        elif counts and getattr(gates, name) >= possible:
-            why = f"a whole run has only {count(possible, 'such check')}"
-        if kinds and not possible and not counts:
+        lacks_checks, why = bool(kinds) and checked.isdisjoint(kinds), always.get(name)
+        if lacks_checks and not name.endswith("failures_max"):
             message = f"The gate {alias} fails: {nothing}, so it has no value"
             hint = "Remove it, or add what it measures"
             reporter.warning(("gates", alias), message, hint, reason="no_value")
-        elif why:
-            message = f"The gate {alias} can never fail: {why}"
+        elif lacks_checks or why:
+            message = f"The gate {alias} can never fail: {nothing if lacks_checks else why}"
             hint = "Change or remove it"
             reporter.warning(("gates", alias), message, hint, reason="never_fails")
 
