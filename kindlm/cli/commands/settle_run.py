@@ -256,13 +256,9 @@ def _loaded(pair: SettledPair, wanted: set[tuple[str, str]], root: Path) -> Load
 def _require_usable(request: RunRequest, tests: Sequence[QualifiedName]) -> None:
     """End the command if a target has invalid settings: errored repeats would count as failed."""
     for suite in request.suites:
-        for target in sorted(
-            {key.target for key in tests if key[:2] == (suite.project, suite.name)}
-        ):
-            model = suite.models.get(target)
-            if model is None:
-                continue
-            settings = suite.providers[model.provider]
+        targets = {key.target for key in tests if key[:2] == (suite.project, suite.name)}
+        for name in sorted({suite.models[each].provider for each in targets & {*suite.models}}):
+            settings = suite.providers[name]
             if "{{" in (settings.base_url or ""):
                 # The port of a service is known only once it runs.
                 settings = replace(settings, base_url="http://127.0.0.1")

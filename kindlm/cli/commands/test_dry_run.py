@@ -13,7 +13,7 @@ from typing import TextIO
 from rich.cells import cell_len, set_cell_size
 
 from kindlm.checks.judge import Judge
-from kindlm.dataclass import dataclass, replace
+from kindlm.dataclass import dataclass
 from kindlm.history.diff.power import comparison_power
 from kindlm.history.statistics.tables import Counts
 from kindlm.plan import Plan, PlannedSuite
@@ -112,13 +112,10 @@ def _write_totals(total: Estimate, page: Page) -> None:
 
 
 def _cost(estimate: Estimate) -> str:
+    known = f"about {money(estimate.cost_usd)}"
     if not (estimate.unpriced or estimate.unforeseen):
-        return f"about {money(estimate.cost_usd)}"
-    return (
-        f"about {money(estimate.cost_usd)} plus an unknown amount"
-        if estimate.cost_usd
-        else "unknown"
-    )
+        return known
+    return f"{known} plus an unknown amount" if estimate.cost_usd else "unknown"
 
 
 @dataclass(slots=True)
@@ -147,6 +144,18 @@ class Estimate:
         self.unpriced |= other.unpriced
         self.unforeseen |= other.unforeseen
 
+    def add_call(
+        self, suite: Suite, target: ModelTarget, characters: int, answer: int, prices: PriceTable
+    ) -> None:
+        """Add the tokens and the cost of a call; `answer` is its longest answer in tokens."""
+        tokens = -(-characters // _CHARACTERS_PER_TOKEN)
+        free = 0.0 if suite.providers[target.provider].type == "scripted" else None
+        usd = prices.cost(target.provider, target.model, Usage(tokens, answer), free).usd
+        self.input_tokens += tokens
+        self.output_tokens += answer
+        self.cost_usd += usd or 0.0
+        self.unpriced |= frozenset() if usd is not None else {target.model}
+
 
 def estimate_execution(suite: Suite, case: Case, target: str, prices: PriceTable) -> Estimate:
     """Return the estimate for one execution of a case on a target."""
@@ -154,46 +163,29 @@ def estimate_execution(suite: Suite, case: Case, target: str, prices: PriceTable
     system = len(case.prompt.system or "")
     model = None if case.command else suite.models.get(target)
     answer = 0 if model is None else model.params.max_tokens
-    if model is None:
-        # An agent or a program has no known cost, unless `prices` says that it is free.
-        free = prices.cost("", target, Usage()).usd is not None
-        total = Estimate(calls=len(users), unforeseen=frozenset() if free else frozenset({target}))
-    else:
-        total = Estimate()
+    total = Estimate(calls=len(users))
+    if model is not None:
         said = system + len(case.prompt.prefill or "")
         for tool in case.tools:
             offered = {"description": tool.description, "parameters": tool.parameters}
             said += len(json.dumps({"name": tool.name, **offered}))
         for user in users:  # the conversation so far is sent each time
             said += len(user)
-            total.add(_call(suite, model, said, answer, prices))
+            total.add_call(suite, model, said, answer, prices)
             said += answer * _CHARACTERS_PER_TOKEN
+    elif prices.cost("", target, Usage()).usd is None:
+        # An agent or a program has no known cost, unless `prices` says that it is free.
+        total.unforeseen |= {target}
     transcript = system + sum(map(len, users)) + answer * _CHARACTERS_PER_TOKEN * len(users)
     is_offline = all(each.type == "scripted" for each in suite.providers.values())
     for check in (expectation.check for expectation in case.expectations):
         if not isinstance(check, Judge):
             if (check.asks_judge or check.embeds) and not is_offline:
                 total.unforeseen |= {check.kind}
-            continue
-        judge = suite.judge(check.model)
-        if judge is not None:
+        elif (judge := suite.judge(check.model)) is not None:
             asked = len(check.asked[0]) + len(check.rubric or "")
+            judging = Estimate(judge_calls=1)
             characters = transcript + asked + _JUDGE_INSTRUCTIONS
-            judging = _call(suite, judge, characters, _JUDGE_ANSWER, prices)
-            total.add(replace(judging, calls=0, judge_calls=1), check.passes)
+            judging.add_call(suite, judge, characters, _JUDGE_ANSWER, prices)
+            total.add(judging, check.passes)
     return total
-
-
-def _call(
-    suite: Suite, target: ModelTarget, characters: int, output_tokens: int, prices: PriceTable
-) -> Estimate:
-    tokens = -(-characters // _CHARACTERS_PER_TOKEN)
-    free = 0.0 if suite.providers[target.provider].type == "scripted" else None
-    usd = prices.cost(target.provider, target.model, Usage(tokens, output_tokens), free).usd
-    return Estimate(
-        calls=1,
-        input_tokens=tokens,
-        output_tokens=output_tokens,
-        cost_usd=usd or 0.0,
-        unpriced=frozenset() if usd is not None else frozenset({target.model}),
-    )
