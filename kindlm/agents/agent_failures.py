@@ -51,10 +51,7 @@ class AgentFailure(Raised):
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """Makes the errors of an agent, whose name is `command` for a command.
-
-    No message contains its `secrets`.
-    """
+    """Makes the errors of an agent, `command` for a command; none contains its `secrets`."""
 
     name: str
     secrets: Collection[str] = ()
@@ -160,10 +157,7 @@ class Who:
     def refused(
         self, status: int, headers: Mapping[str, str], body: str, *, is_call: bool = False
     ) -> KindlmError:
-        """Return the error of an unsuccessful HTTP status.
-
-        `headers` must ignore the case of names. For `is_call`, see `is_retryable`.
-        """
+        """Return the error of an unsuccessful status; `headers` must ignore the case of names."""
         quoted = self.quote(error_text(read_json(body), body))
         wait = retry_after(headers, datetime.now(UTC))
         code, hint = ErrorCode.PROVIDER_API_ERROR, None
@@ -194,10 +188,7 @@ class Who:
 
 
 def is_retryable(status: int, *, is_call: bool = False) -> bool:
-    """Return whether a request with this unsuccessful status may be sent again.
-
-    A tool call (`is_call`) may only if the server did not handle it.
-    """
+    """Return whether a request may be sent again; a tool call only if it was not handled."""
     return status in _NOT_HANDLED or (status >= 500 and not is_call)
 
 

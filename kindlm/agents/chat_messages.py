@@ -85,10 +85,7 @@ class MessagesSummary:
 
 
 def read_messages(value: Any) -> tuple[ChatMessage, ...]:
-    """Read one message or a list, without messages that are not part of the conversation.
-
-    Raises `UnreadableReply` if there are too many, or if their calls cannot be read.
-    """
+    """Read one message or a list, without messages that are not part of the conversation."""
     found = value if isinstance(value, list) else [value]
     refuse_more(len(found), MAX_MESSAGES, "messages")
     messages = (each for message in found if isinstance(message, dict) for each in _read(message))

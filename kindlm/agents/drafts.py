@@ -108,10 +108,7 @@ def assemble(
 
 @dataclass(slots=True)
 class ReportedCall:
-    """A tool call under construction; `id` is empty if the agent reports none.
-
-    `written` has the arguments if they arrive in pieces. `response` is the tool result.
-    """
+    """A tool call under construction; `written` has arguments that arrive in pieces."""
 
     id: str
     name: str = UNNAMED

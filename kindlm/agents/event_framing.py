@@ -146,10 +146,7 @@ _OWN_ENDS = frozenset(
 
 @dataclass(slots=True)
 class StreamEnd:
-    """Recognises the end of a stream.
-
-    `formats` are the recognised formats, and `ended` those whose end has arrived.
-    """
+    """Recognises the formats of a stream, and those whose end has arrived."""
 
     formats: dict[StreamFormat, None] = field(default_factory=dict)
     ended: set[StreamFormat] = field(default_factory=set)

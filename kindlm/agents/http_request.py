@@ -107,10 +107,7 @@ def placeholders(template: Any) -> list[str]:
 
 
 def check_placeholders(template: Any, *, key: str | None = None) -> Any:
-    """Refuse a template with an unknown placeholder; returns the template.
-
-    `key` is the key of the template in the validated mapping; None if it is the validated value.
-    """
+    """Refuse a template with an unknown placeholder; `key` is its key in the validated mapping."""
     for name in placeholders(template):
         if name not in PLACEHOLDERS and not name.startswith(("env.", "serve.")):
             hint = hint_for(name, PLACEHOLDERS, "Known")

@@ -124,10 +124,7 @@ class ThreadAgent(ServedAgent):
         return result
 
     async def answer_to(self, request: AgentRequest) -> HttpReply:
-        """Send a message, and return the stream of the run.
-
-        The latency includes the creation of a thread.
-        """
+        """Send a message, and return the stream of the run; its latency includes a new thread."""
         context, options, is_new = request.context or {}, self._graph, self._thread is None
         body = {
             "assistant_id": context.get(_ASSISTANT) or options.assistant_id or "agent",

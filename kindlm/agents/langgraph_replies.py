@@ -155,10 +155,7 @@ class GraphDraft(Draft):
         self._keep_last(last_text(messages), None)
 
     def add_steps(self, state: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> None:
-        """Add the steps of a state, without steps that another list reports, too.
-
-        `before` is the state before this answer, whose steps this state may repeat.
-        """
+        """Add the steps of a state, without those of the state `before` and of other lists."""
         for key in _STEPS:
             steps, earlier = _listed(state, key), _listed(before or {}, key)
             if earlier == steps[: len(earlier)]:
@@ -221,10 +218,7 @@ class GraphDraft(Draft):
         self.text = self.text if text is None else text
 
     def _hidden(self, rest: Mapping[str, Any], uses: Sequence[ToolUse]) -> str | None:
-        """Return where calls may be that kindlm did not read.
-
-        They may be in messages, in `rest`, or in changes of nodes.
-        """
+        """Return where calls may be that kindlm did not read: in messages, `rest` or changes."""
         for message in self.merging.messages:
             if message.hidden is not None:
                 return message.hidden
@@ -257,10 +251,7 @@ class GraphDraft(Draft):
 
 
 def _text(values: Mapping[str, Any], keys: Iterable[str], sent: Mapping[str, Any]) -> str | None:
-    """Return the first text under the keys, preferably not empty; values that were sent are none.
-
-    None if there is no text.
-    """
+    """Return the first text that was not sent, preferably not empty; None without a text."""
     found = [(key, values[key]) for key in keys if values.get(key) is not None]
     texts = [as_text(value) for key, value in found if value != sent.get(key)]
     return next(filter(None, texts), "") if texts else None

@@ -131,10 +131,7 @@ class LocalProgram(StartedProgram):
         await self.exit_code()
 
     async def drained(self) -> None:
-        """End all processes that the program left behind, and read the rest of its output.
-
-        Raises `TooMuchOutput` if that is too much.
-        """
+        """End the processes that it left behind, and read the rest; raises `TooMuchOutput`."""
         await self._end_group()
         # The pipes end with the group, unless a process left the group.
         done, _ = await asyncio.wait(self._readers, timeout=_DRAIN_S)

@@ -157,10 +157,7 @@ class PythonAgent:
         return self
 
     async def __aexit__(self, *exception: object) -> None:
-        """Leave the agent if it is a context manager.
-
-        A failed `assert` there spoils the conversation; other errors are only logged.
-        """
+        """Leave the agent; a failed `assert` spoils the conversation, other errors are logged."""
         try:
             await self._stack.aclose()
         except BaseException as raised:
@@ -319,10 +316,7 @@ def _crashed(who: Who, raised: BaseException, folders: Sequence[Path]) -> Kindlm
 
 
 def _at(raised: BaseException, folders: Sequence[Path]) -> str:
-    """Return the last line of user code in the traceback of an error: ` (bot.py:12)`.
-
-    Frameworks raise their own error from that of a tool: then the line is that of the tool.
-    """
+    """Return the last line of user code, or of a tool whose error is the cause: ` (bot.py:12)`."""
     if raised.__cause__ is not None and (cause := _at(raised.__cause__, folders)):
         return cause
     own = [

@@ -21,6 +21,7 @@ from kindlm.agents.agent_failures import AgentFailure
 from kindlm.agents.command import run_once
 from kindlm.agents.http_request import (
     PLACEHOLDERS,
+    all_messages,
     ascii_json,
     check_placeholders,
     last_user_text,
@@ -218,11 +219,6 @@ _ONE_LINE = (
     "It must print one JSON object in one line for each message, and nothing else. Other "
     "output belongs on standard error"
 )
-_FORM = {
-    "message": "{{message}}",
-    "messages": "{{messages}}",
-    "conversation_id": "{{conversation_id}}",
-}
 
 
 class LineAgent(_ProgramAgent):
@@ -262,7 +258,12 @@ class LineAgent(_ProgramAgent):
         if self._program is not None and self._program.has_more:
             raise AgentFailure(self._unexpected_line())
         sandbox, warnings = await self._ensure_sandbox()
-        body = {**make_body(request, "message", _FORM), "context": request.context}
+        body = {
+            "message": last_user_text(request),
+            "messages": all_messages(request),
+            "conversation_id": request.conversation,
+            "context": request.context,
+        }
         self._is_idle = False
         begun = time.perf_counter()
         try:

@@ -153,10 +153,7 @@ _SCANNED_CHARACTERS = 4000
 
 
 def refused_parameters(status: int, body: str, sent: Iterable[str]) -> frozenset[str]:
-    """Return the `sent` names that the model rejects, according to an error.
-
-    OpenAI names the parameter in `param`, others only in the message.
-    """
+    """Return the `sent` names that an error rejects: in `param` at OpenAI, else in the message."""
     if status not in _REFUSAL_STATUSES:
         return frozenset()
     parsed = json_or_text(body)

@@ -197,10 +197,7 @@ _TIERS = ("service_tier", "processing", "speed")
 
 
 class _Rates(NamedTuple):
-    """Dollars per million tokens, requests and searches.
-
-    `output` is None for a model without output, such as an embedding model.
-    """
+    """Dollars per million tokens, requests and searches; `output` is None for embedding models."""
 
     input: Decimal
     output: Decimal | None

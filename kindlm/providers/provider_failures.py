@@ -42,10 +42,7 @@ class HttpAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A provider as messages describe it, and its possible errors.
-
-    The address is empty if only a library knows it. The key must not appear in any message.
-    """
+    """A provider as messages describe it, and its errors, which never contain its key."""
 
     provider: str
     base_url: str
@@ -115,10 +112,7 @@ class Endpoint:
         )
 
     def cut_off(self, body: str) -> KindlmError:
-        """Return the error of an answer cut off because kindlm left no room for reasoning.
-
-        The client leaves room from now on, so the same request may be sent again immediately.
-        """
+        """Return the error of an answer cut off because kindlm left no room for reasoning."""
         message = f"{self.title} cut its answer off: kindlm asks again with room for reasoning"
         return self._failed(message, retryable=True, resend=True, body=body)
 
@@ -132,10 +126,7 @@ class Endpoint:
         )
 
     def refused_defaults(self, answer: HttpAnswer, parameters: Iterable[str]) -> KindlmError:
-        """Return the error of a model that rejects parameters that the user did not set.
-
-        The client omits them from now on, so the same request may be sent again immediately.
-        """
+        """Return the error of a model that rejects parameters that the user did not set."""
         names = ", ".join(f"`{name}`" for name in sorted(parameters))
         reason = self._reason(answer.text)
         return self._failed(

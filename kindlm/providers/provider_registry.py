@@ -76,10 +76,7 @@ def _kind_of(settings: ProviderSettings) -> type[Provider]:
 
 
 def check_settings(settings: ProviderSettings, environ: Mapping[str, str]) -> Result[Access]:
-    """Return the access settings of a provider, or an error if its address or key is invalid.
-
-    A custom endpoint needs no key unless `apiKeyEnv` names one.
-    """
+    """Return the access to a provider, or the error of its address or key."""
     kind = _kind_of(settings)
     address, place = settings.base_url, f"providers.{settings.name}.baseUrl"
     if address is None and kind.address_variable is not None:

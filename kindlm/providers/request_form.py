@@ -59,10 +59,7 @@ class RequestForm:
 
 
 def form_of(requests: Sequence[httpx2.Request]) -> RequestForm | None:
-    """Return the common form of requests, None if they differ or a form cannot express them.
-
-    They differ if a header does, such as a signature or an id.
-    """
+    """Return the common form of requests; None if they differ, such as in a signature."""
     if not requests or any(_parts(request) != _parts(requests[0]) for request in requests):
         return None
     first = requests[0]

@@ -72,10 +72,7 @@ class AsyncSdk(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Signing:
-    """Authorization of each request by an SDK, with a signature or a short-lived token.
-
-    `errors` are the exceptions for missing or expired credentials, `hint` is the remedy.
-    """
+    """Authorization of each request by an SDK: its errors without credentials, and the remedy."""
 
     errors: tuple[type[Exception], ...]
     hint: str
@@ -237,10 +234,7 @@ class _Connected:
 
 
 def _without_tokens(text: str, sent: Mapping[str, str]) -> str:
-    """Return an answer without the tokens of its request, which the recorder does not know.
-
-    A signature gives no access, so it stays.
-    """
+    """Return an answer without its request's tokens; a signature gives no access, so it stays."""
     scheme, _, token = sent.get("authorization", "").partition(" ")
     tokens = (token if scheme == "Bearer" else "", sent.get("x-amz-security-token", ""))
     return _redactor(tokens)(text)

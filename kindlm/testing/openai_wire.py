@@ -282,10 +282,7 @@ _WORD = re.compile(r"\w+")
 
 
 def embeddings(request: Node) -> bytes:
-    """Return the response to an embeddings request: vectors of hashed bags of words.
-
-    Texts with common words have similar vectors.
-    """
+    """Return vectors of hashed bags of words: texts with common words have similar vectors."""
     texts = request.entry("input").texts()
     if not texts or "" in texts:
         request.entry("input").fail("expected at least one text, none of them empty")

@@ -180,10 +180,7 @@ UNMATCHED = "(The script has no rule for this request.)"
 
 
 def play(script: Script, conversation: TalkRequest) -> tuple[str, Reply]:
-    """Return the name of the first matching rule, or of the built-in answer, and the reply.
-
-    Raises `ScriptError` if the reply cannot be computed, or a pattern takes too long.
-    """
+    """Return the name of the first matching rule, or of the built-in answer, and the reply."""
     for rule in script.rules:
         captures = captures_of(rule.when, conversation)
         if captures is not None:
@@ -201,10 +198,7 @@ def play(script: Script, conversation: TalkRequest) -> tuple[str, Reply]:
 
 
 def _filled(template: Reply, conversation: TalkRequest, captures: dict[str, str]) -> Reply:
-    """Return the reply of a rule with its placeholders replaced.
-
-    The latest of several calls to a tool counts.
-    """
+    """Return the reply of a rule with placeholders replaced, by the latest call to each tool."""
     scope = {
         **captures,
         "user": conversation.user,

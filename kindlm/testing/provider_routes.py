@@ -199,10 +199,7 @@ class _Exchange:
         return replace(answer, delay_s=answer.delay_s + delay_s)
 
     def _served(self, fault: Fault | None) -> HttpAnswer:
-        """Return the answer of the script, or of a fault in the format of the request.
-
-        Raises `Refusal` or `ScriptError` if the request is invalid.
-        """
+        """Return the answer of the script, or of a fault in the format of the request."""
         wire, script, request = self._wire, self._script, self._request
         spec = next((spec for spec in script.models if spec.name == self._model), None)
         if self.log.key != "accepted":

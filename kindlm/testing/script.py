@@ -49,10 +49,7 @@ def _keys(kind: type[Any]) -> tuple[str, ...]:
 
 
 def _read(kind: type[Any], node: Node, /, *others: str, **given: Any) -> Any:
-    """Return a value from a mapping, which may also have `others` as keys.
-
-    `given` are fields that the mapping may replace.
-    """
+    """Return a value from a mapping, which may replace `given` fields and have `others` as keys."""
     entries = node.mapping(*_keys(kind), *others)
     for each in fields(kind):
         if each.metadata and (key := each.metadata["key"]) in entries:
@@ -91,10 +88,7 @@ def _plain_mapping(node: Node) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class TextTest:
-    """A condition on a text, which ignores case.
-
-    The named groups of the pattern `matches` become placeholders.
-    """
+    """A condition on a text in any case; named groups of `matches` become placeholders."""
 
     any_of: tuple[str, ...] = _entry("any", _folded, ())
     all_of: tuple[str, ...] = _entry("all", _folded, ())
@@ -102,11 +96,7 @@ class TextTest:
     matches: regex.Pattern[str] | None = _entry("matches", Node.pattern)
 
     def captures(self, text: str) -> dict[str, str] | None:
-        """Return the named groups if the condition holds, else None.
-
-        Raises:
-            ScriptError: the pattern takes too long.
-        """
+        """Return the named groups if the condition holds, else None."""
         folded = text.casefold()
         holds = (
             (not self.any_of or any(part in folded for part in self.any_of))
@@ -290,10 +280,7 @@ def _rules(node: Node) -> tuple[Rule, ...]:
 
 @dataclass(frozen=True, slots=True)
 class JudgeCheck:
-    """A check of a transcript by a judge: one of `says`, `called`, `not_called` and `in_order`.
-
-    `weight` is its share of the score, and `note` its name in the reasoning.
-    """
+    """A check of a transcript, with its share of the score, and its name in the reasoning."""
 
     says: TextTest | None = _entry("says", _text_test)
     called: str | None = _entry("called", Node.text)
@@ -361,11 +348,7 @@ class Script:
 
 
 def load_script(source: str | Path | Mapping[str, Any]) -> Script:
-    """Load a script from a file, a built-in name, or plain data.
-
-    Raises:
-        ScriptError: the script is invalid; the message names the file, the place and the problem.
-    """
+    """Load a script from a file, a built-in name or data; raises `ScriptError` with the place."""
     return _load(source, Path.cwd(), MAX_EXTENDS)
 
 

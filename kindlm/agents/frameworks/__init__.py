@@ -31,10 +31,7 @@ _MOST = 10_000
 
 
 async def reply_of(result: Any, sent: str, *, known: Framework | None = None) -> AgentReply | None:
-    """Return the reply in a result of a framework; None if no framework knows it.
-
-    `known` is the framework of the conversation's agent, which is tried first.
-    """
+    """Return the reply in a result; None if no framework knows it. `known` is tried first."""
     others = frameworks_of(_types_in(result))
     for framework in (*filter(None, [known]), *others):
         reply = await framework.read(result, sent)

@@ -211,10 +211,7 @@ def _text(message: Mapping[str, Any] | None) -> str:
 
 
 def _add_calls(calls: ReportedCalls, part: Mapping[str, Any]) -> str | None:
-    """Add the tool calls and results in the data of a part.
-
-    Returns the path of a possible call that kindlm does not read.
-    """
+    """Add the calls and results in a part's data; return the path of another possible call."""
     data, about = part.get("data"), part.get("metadata")
     if not isinstance(data, dict):
         return None

@@ -52,10 +52,7 @@ AG_UI = Protocol("AG-UI", _body, sends_context=True)
 
 @dataclass(slots=True)
 class RunDraft(Draft):
-    """An answer under construction; texts are stored by message id.
-
-    The next message sends the `state` back.
-    """
+    """An answer, with texts by message id, and the `state` that the next message sends back."""
 
     texts: dict[str, list[str]] = field(default_factory=dict)
     foreign: set[str] = field(default_factory=set)

@@ -44,10 +44,7 @@ _WAITS = "a tool call waits for a person to approve it: the answer is incomplete
 
 @dataclass(slots=True)
 class UiDraft(Draft):
-    """An answer under construction.
-
-    `open` are the text parts that may still grow, by id; later steps reuse these ids.
-    """
+    """An answer; `open` are the text parts that may still grow, by ids that later steps reuse."""
 
     texts: list[list[str]] = field(default_factory=list)
     open: dict[str, list[str]] = field(default_factory=dict)
