@@ -20,7 +20,7 @@ from kindlm.suite import Upload
 from kindlm.team.bodies import NotSentError, bodies, runs_of_stream
 from kindlm.team.client import HistoryClient
 from kindlm.team.protocol import LONGEST_BODY, LONGEST_UNPACKED, NO_EVENTS, Control, StreamEnd
-from kindlm.team.withholding import UploadNow, Withholding, gone, recorded_rule
+from kindlm.team.withholding import UploadNow, Withholding, recorded_rule
 from kindlm_store import StoreError, open_reader
 from kindlm_store.canonical import hash_text
 
@@ -86,7 +86,7 @@ class Push:
     db: sqlite3.Connection
     texts: bool
     also: Sequence[Upload] = ()
-    now: UploadNow = gone
+    now: UploadNow = lambda *_: None
     on_sent: Callable[[Pushed], None] = lambda _: None
     on_control: Callable[[Control], None] | None = None
     pushed: Pushed = field(default_factory=Pushed)

@@ -157,11 +157,6 @@ UploadNow = Callable[[str, str, str], Upload | None]
 """Returns the current settings of a suite by its path, project and name; None if it is gone."""
 
 
-def gone(_path: str, _project: str, _name: str) -> Upload | None:
-    """Return None, as if no file of a suite existed; implements `UploadNow`."""
-    return None
-
-
 def current_url(db: sqlite3.Connection, runs: Sequence[str], now: UploadNow) -> str | None:
     """Return the first server that the files of recorded suites name now, None without one.
 
@@ -175,27 +170,11 @@ def current_url(db: sqlite3.Connection, runs: Sequence[str], now: UploadNow) -> 
     return None
 
 
-def recorded_uploads(
-    db: sqlite3.Connection, runs: Sequence[str], now: UploadNow = gone
-) -> list[Upload | None]:
-    """Return the recorded settings of the suites of runs, or the current ones if those are lost."""
-    uploads: list[Upload | None] = []
-    rows = db.execute(_CONFIGS, (json.dumps([*runs]),)).fetchall()
-    for body, front_end, path, project, name in rows:
-        if body not in (None, REDACTED):
-            uploads.append(_upload_of(body))
-        elif front_end != "kindlm":
-            uploads.append(Upload())  # other formats have no such settings
-        else:
-            uploads.append(now(path, project, name))
-    return uploads
-
-
 def recorded_rule(
     db: sqlite3.Connection,
     runs: Sequence[str],
     also: Sequence[Upload] = (),
-    now: UploadNow = gone,
+    now: UploadNow = lambda *_: None,
     *,
     texts: bool,
 ) -> Result[Withholding]:
@@ -207,7 +186,14 @@ def recorded_rule(
     Without `texts`, pulled content is withheld: pulled events may refer to any text here, and claim
     any settings.
     """
-    uploads = [*recorded_uploads(db, runs, now if texts else gone), *also]
+    uploads: list[Upload | None] = [*also]
+    for body, front_end, path, project, name in db.execute(_CONFIGS, (json.dumps([*runs]),)):
+        if body not in (None, REDACTED):
+            uploads.append(_upload_of(body))
+        elif front_end != "kindlm":
+            uploads.append(Upload())  # other formats have no such settings
+        else:
+            uploads.append(now(path, project, name) if texts else None)
     known = [upload for upload in uploads if upload is not None]
     includes = texts or (bool(known) and all(upload.include_texts for upload in known))
     every_text = not includes or len(known) < len(uploads)
