@@ -490,12 +490,11 @@ def definitions_in(value: Any, depth: int = 0) -> Iterator[ToolDefinition]:
     if depth > _DEPTH or not isinstance(value, list | dict):
         return
     if isinstance(value, dict):
-        schema = _json(_first(value, *_SCHEMAS))
-        has_none = schema is None and not value.keys().isdisjoint(_SCHEMAS)
-        if isinstance(value.get("name"), str) and (has_none or isinstance(schema, dict)):
-            text = value.get("description")
+        if isinstance(value.get("name"), str) and not value.keys().isdisjoint(_SCHEMAS):
+            schema, text = _json(_first(value, *_SCHEMAS)), value.get("description")
+            schema = schema if isinstance(schema, dict) else {}
             description = text if isinstance(text, str) else None
-            yield ToolDefinition(value["name"], description, schema or {})
+            yield ToolDefinition(value["name"], description, schema)
             return
         value = list(value.values())
     for each in value:

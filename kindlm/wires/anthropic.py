@@ -70,11 +70,7 @@ def answer_of(body: Mapping[str, Any]) -> WireAnswer:
 
 
 def whole_of(events: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bool]:
-    """Return the message that the events of a stream form, and whether the stream is complete.
-
-    Raises:
-        UnreadableReply: an event reports an error.
-    """
+    """Return the message that the events of a stream form, and whether the stream is complete."""
     body, counts, is_whole = dict[str, Any](), dict[str, Any](), False
     # An agent may pass on the events of several messages, each with block indices from 0.
     blocks, current = list[dict[str, Any]](), dict[int, dict[str, Any]]()
@@ -87,8 +83,6 @@ def whole_of(events: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bo
         if isinstance(block, dict):
             current[index] = dict(block)
             blocks.append(current[index])
-        if kind == "error":
-            raise UnreadableReply(error_message(event) or "the stream ended with an error")
         if kind == "message_start" and isinstance(event.get("message"), dict):
             body, current = dict(event["message"]), {}
         elif kind == "content_block_delta":

@@ -92,7 +92,7 @@ def whole_of(events: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bo
     """Return the completion that the chunks of a stream form, and whether the stream is complete.
 
     Raises:
-        UnreadableReply: a chunk reports an error, or its tool calls cannot be read.
+        UnreadableReply: the tool calls of a chunk cannot be read.
     """
     body: dict[str, Any] = {}
     message: dict[str, Any] = {"content": "", "refusal": ""}
@@ -102,8 +102,6 @@ def whole_of(events: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bo
         if chunk.get("type") == DONE:
             is_done = True
             break
-        if chunk.get("error"):
-            raise UnreadableReply(error_message(chunk) or "the stream ended with an error")
         body |= {key: chunk[key] for key in _OF_ANSWER if chunk.get(key)}
         # The first choice gives the text, and all choices give calls.
         for choice in objects(chunk.get("choices")):

@@ -20,6 +20,7 @@ from kindlm.wires import (
     WireAnswer,
     anthropic,
     chat,
+    error_message,
     is_sse,
     objects,
     parse_events,
@@ -100,7 +101,7 @@ def _events(body: str) -> Iterator[Mapping[str, Any]]:
     An incomplete last event is left out.
 
     Raises:
-        UnreadableReply: another event has no JSON object.
+        UnreadableReply: another event has no JSON object, or reports an error.
     """
     events = list(parse_events(body))
     for event in events:
@@ -108,7 +109,11 @@ def _events(body: str) -> Iterator[Mapping[str, Any]]:
             yield {"type": DONE}
             return
         try:
-            yield parse_object(event.data)
+            value = parse_object(event.data)
         except UnreadableReply:
             if event is not events[-1]:
                 raise
+            return
+        if value.get("type") == "error" or value.get("error"):
+            raise UnreadableReply(error_message(value) or "the stream ended with an error")
+        yield value

@@ -12,7 +12,6 @@ from typing import Any
 from kindlm.dataclass import replace
 from kindlm.transcript import Extras, FinishReason, Message, Role, ToolCall, Usage
 from kindlm.wires import (
-    DONE,
     UnreadableReply,
     WireAnswer,
     content_text,
@@ -108,8 +107,6 @@ def whole_of(events: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bo
     items, begun = list[Mapping[str, Any]](), set[str]()
     for event in events:
         kind = str(event.get("type"))
-        if kind == DONE:
-            break
         if kind == "error" or event.get("error"):
             raise UnreadableReply(error_message(event) or "the stream ended with an error")
         item, response = event.get("item"), event.get("response")

@@ -7,7 +7,7 @@ Phoenix keep their attributes of OpenInference. So one reader of traces serves a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,7 +17,6 @@ from kindlm.telemetry.dialects import Kind
 from kindlm.telemetry.spans import Span
 from kindlm.wires import objects
 
-_MAX_DEPTH = 20
 _Object = Mapping[str, Any]
 
 
@@ -106,17 +105,15 @@ def _get(value: _Object, key: str) -> Any:
 # LangChain, plain or serialised (`lc`), or that of the called API.
 
 
-def _langsmith_runs(values: list[Any]) -> Iterator[_Object]:
-    waiting = list(reversed(values))
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, list):
-            waiting += reversed(value)
-        elif isinstance(value, dict) and isinstance(value.get("run_type"), str) and "id" in value:
+def _langsmith_runs(value: Any) -> Iterator[_Object]:
+    if isinstance(value, list):
+        for each in value:
+            yield from _langsmith_runs(each)
+    elif isinstance(value, dict):
+        is_run = isinstance(value.get("run_type"), str) and "id" in value
+        if is_run:
             yield value
-            waiting += reversed(objects(value.get("child_runs")))
-        elif isinstance(value, dict):
-            waiting += reversed(objects(value.get("runs")))
+        yield from _langsmith_runs(value.get("child_runs" if is_run else "runs"))
 
 
 _LANGSMITH = {"llm": Kind.CHAT, "tool": Kind.TOOL}
@@ -190,19 +187,17 @@ def _phoenix_rows(values: list[Any]) -> Iterator[_Object]:
                 yield row
 
 
-def _flat(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the values in a value by their paths; a list without objects is one value."""
+    parts: Iterable[tuple[Any, Any]] = ()
     if isinstance(value, dict):
-        parts: list[tuple[Any, Any]] = list(value.items())
-    elif isinstance(value, list) and any(isinstance(each, dict) for each in value):
-        parts = list(enumerate(value))
-    else:
-        parts = []
-        if value is not None:
-            yield path, value
-    if depth < _MAX_DEPTH:
-        for key, part in parts:
-            yield from _flat(part, f"{path}.{key}" if path else str(key), depth + 1)
+        parts = value.items()
+    elif objects(value):
+        parts = enumerate(value)
+    elif value is not None:
+        yield path, value
+    for key, part in parts:
+        yield from _flat(part, f"{path}.{key}" if path else str(key))
 
 
 def _phoenix_span(row: _Object, number: int) -> Span:
