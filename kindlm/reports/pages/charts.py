@@ -6,7 +6,7 @@ bar is a link with a name, for keyboards and screen readers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from math import floor, log10
 from typing import Any, NamedTuple
 
@@ -85,6 +85,11 @@ def trend(
         part = x / _TREND_WIDTH
         anchor = "start" if part < 1 / 3 else "end" if part > 2 / 3 else "middle"
         marks.append(_Mark(point, round(x, 1), round(y, 1), as_text(value), anchor))
+    last = len(marks) - 1
+    dated = dict.fromkeys(round(part * last / (_MOST_DATES - 1)) for part in range(_MOST_DATES))
+    dates = [
+        (marks[n].x, {0: "start", last: "end"}.get(n, "middle"), points[n].at[5:16]) for n in dated
+    ]
     levels = [(_BOTTOM - part * (_BOTTOM - _TOP), as_text(part * high)) for part in (0.0, 0.5, 1.0)]
     drawing = render_fragment(
         "trend_chart.html",
@@ -96,27 +101,13 @@ def trend(
             "top": _TOP,
             "bottom": _BOTTOM,
             "levels": levels,
-            "dates": list(_dates(marks)),
+            "dates": dates,
             "marks": marks,
             "half": round(min(step / 2, 40), 1),
             "shapes": _SHAPES,
         },
     )
     return {"name": name, "drawing": drawing, "in_words": in_words}
-
-
-def _dates(marks: Sequence[_Mark]) -> Iterator[tuple[float, str, str]]:
-    """Yield the labels below the plot: dates, or times of day if all runs are of the same day."""
-    first, last = marks[0].point.at[:10], len(marks) - 1
-    same_day = first == marks[-1].point.at[:10]
-    labels: dict[str, int] = {}
-    for number in range(_MOST_DATES):
-        place = round(number * last / (_MOST_DATES - 1))
-        at = marks[place].point.at
-        labels.setdefault(at[11:16] if same_day else at[:10], place)
-    for label, place in labels.items():
-        anchor = "start" if place == 0 else "end" if place == last else "middle"
-        yield marks[place].x, anchor, f"{first} {label}" if same_day and not place else label
 
 
 @dataclass(frozen=True, slots=True)
