@@ -43,7 +43,6 @@ from kindlm.wording import count
 
 _RUNS_PER_PAGE = 50
 _FINDINGS_PER_PAGE = 20
-_COMMIT_LENGTH = 8
 
 
 def runs_page(db: sqlite3.Connection, asked: PageRequest) -> Document:
@@ -146,7 +145,6 @@ def trend_page(db: sqlite3.Connection, asked: PageRequest) -> Document | None:
             ),
             "facts": list(_trend_facts(found)),
             "more": found.more,
-            "commit": _COMMIT_LENGTH,
             # Each run is listed before the next older one.
             "before": dict(pairwise(point.run.id for point in found.points)),
         },
