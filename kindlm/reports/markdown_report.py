@@ -29,7 +29,6 @@ _REASONS = 10
 _NOTES = 10
 _CHANGES = 10
 _GATES = 30
-_BROKEN = 20
 _DETAILED = 50
 _LISTED = 200
 _EXPLAINED = 1_000
@@ -54,7 +53,7 @@ def write_report(view: RunView, out: TextIO, options: ReportOptions) -> None:
 def _pieces(view: RunView, options: ReportOptions) -> Iterator[str]:
     """Yield the report in pieces, the most important first; it may be cut after any of them."""
     yield "".join(_head(view))
-    yield "".join(_broken(view))
+    yield from _broken(view)
     yield "".join(_changes(view, options))
     yield "".join(_gates(view))
     yield from _failing(view)
@@ -93,15 +92,12 @@ def _head(view: RunView) -> Iterator[str]:
 
 
 def _broken(view: RunView) -> Iterator[str]:
-    broken = [suite for suite in view.suites if suite.error_code is not None]
-    for suite in broken[:_BROKEN]:
-        where = suite.path if suite.line is None else f"{suite.path}:{suite.line}"
-        yield f"\n- 💥 {code(suite.name)} ({code(where)}) could not be run: "
-        yield f"{code(suite.error or suite.error_code or '')}\n"
-        if suite.hint:
-            yield f"  {plain(suite.hint)}\n"
-    if len(broken) > _BROKEN:
-        yield f"\n- … and {len(broken) - _BROKEN:,} more suites\n"
+    for suite in view.suites:
+        if suite.error_code is not None:
+            where = suite.path if suite.line is None else f"{suite.path}:{suite.line}"
+            hint = f"  {plain(suite.hint)}\n" if suite.hint else ""
+            name, why = f"{code(suite.name)} ({code(where)})", code(suite.error or suite.error_code)
+            yield f"\n- 💥 {name} could not be run: {why}\n{hint}"
 
 
 def _changes(view: RunView, options: ReportOptions) -> Iterator[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import shlex
-from itertools import islice
 from typing import TextIO
 
 from rich.cells import cell_len, set_cell_size
@@ -21,7 +20,6 @@ from kindlm.reports.terminal.page import Page, mark
 from kindlm.reports.untrusted import bounded, one_line, visible
 from kindlm.wording import count
 
-_MOST_DIFFERING_TESTS = 100
 _MOST_COMPARED_TESTS = 100
 """Runs of more tests are only compared by `kindlm diff`, which may take a while."""
 
@@ -177,15 +175,12 @@ def _write_warnings(view: RunView, page: Page) -> None:
 
 def _write_two_verdicts(view: RunView, page: Page) -> None:
     """Write the tests whose result differs between the rules of EvalView and of kindlm."""
-    found = differing_verdicts(view)
-    for index, test in enumerate(islice(found, None if page.verbose else _MOST_DIFFERING_TESTS)):
+    for index, test in enumerate(differing_verdicts(view)):
         if not index:
             page.heading("Different results by the rules of EvalView and of kindlm")
         words = f"EvalView: {test.evalview} of {test.n} pass, kindlm: {test.kindlm} of {test.n}"
         name = f"{one_line(test.test)} · {one_line(test.target)}"
         page.line(name, (f"  {words}", "dim"), indent=2, hang=2)
-    if next(found, None) is not None:
-        page.line(f"… and more: {page.typed(f'{facts.show_run(view)} --verbose')}", indent=2)
 
 
 def _write_slowest(view: RunView, page: Page, most: int) -> None:
