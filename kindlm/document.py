@@ -167,13 +167,11 @@ class Document:
 
     def position(self, path: Path, *, key: bool = False) -> Position:
         """Return the position of a value or its key; for an absent one, that of its parent."""
-        node = self.root
-        if node is None:
+        if (node := self.root) is None:
             return Position(1, 1)
         place = node.start
         for number, part in enumerate(path):
-            child = node.children.get(part)
-            if child is None:
+            if (child := node.children.get(part)) is None:
                 # Absent, or a part of a schema's path that is not in the document.
                 return self._text.position(place)
             at_key = key and number == len(path) - 1

@@ -142,8 +142,7 @@ _STEPS: dict[str, Callable[[Any, Any], int]] = {
 
 
 def _fits(validator: Any, value: Any, schema: Any) -> bool:
-    error = next(validator.descend(value, schema), None)
-    if error is not None:
+    if (error := next(validator.descend(value, schema), None)) is not None:
         _budget.get().spend(1 + len(error.message) // _CHARACTERS_A_STEP)
     return error is None
 

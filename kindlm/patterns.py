@@ -87,8 +87,7 @@ def _parts_of(pattern: str) -> int:
 def _compiled(pattern: str, dialect: Dialect) -> regex.Pattern[str]:
     import regex
 
-    excess = excess_of(pattern)
-    if excess is not None:
+    if (excess := excess_of(pattern)) is not None:
         raise PatternError(f"it has {excess}")
     flags = 0
     for letter in dialect.value:

@@ -172,12 +172,10 @@ def _in_credential(name: str, value: str) -> Iterator[str]:
     if _OF_A_SERVICE.search(name):
         if _URL.fullmatch(value):
             return  # `variable_secrets` handles URLs
-        parts = _dsn_secrets(value)
-        if parts is not None:
+        if (parts := _dsn_secrets(value)) is not None:
             yield from parts
             return
-        password = _OF_A_USER.match(value)
-        if password:
+        if password := _OF_A_USER.match(value):
             yield password[1]
     yield value
     yield from header_secrets({name: value})

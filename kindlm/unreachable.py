@@ -44,8 +44,7 @@ def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
     `retry-after-ms` is finer and wins. `Retry-After` is a number of seconds or an HTTP date
     (RFC 9110, 10.2.3), where a date in the past means 0.
     """
-    milliseconds = _number(headers.get("retry-after-ms"))
-    if milliseconds is not None:
+    if (milliseconds := _number(headers.get("retry-after-ms"))) is not None:
         return milliseconds / 1000
     value = headers.get("retry-after")
     seconds = _number(value)

@@ -115,8 +115,7 @@ def check_pattern(value: Any) -> Any:
     if "\b" in value:
         message = "has a backspace, which is what \\b means in double quotes"
         raise refuse(message, "Use single quotes, where it is a word boundary: '\\bword\\b'")
-    excess = excess_of(value)
-    if excess is not None:
+    if (excess := excess_of(value)) is not None:
         raise refuse(f"is a regular expression of {excess}", "Split it in several")
     try:
         with warnings.catch_warnings():

@@ -181,8 +181,7 @@ class _Builder:
             known = ", ".join(f"*{name}" for name in self._anchors) or "none"
             hint = f"Anchors before this line: {known}. Quote text that begins with *"
             raise RefusedError(f"The alias *{event.anchor} refers to nothing", hint, index)
-        node = self._anchors[event.anchor]
-        if node is None:
+        if (node := self._anchors[event.anchor]) is None:
             message = f"The alias *{event.anchor} is inside the value that it refers to"
             raise RefusedError(message, "A value cannot contain itself", index)
         return self._copy(node, index, depth)
@@ -248,8 +247,7 @@ class _Builder:
             _check_characters(event.value, index)
             # JSON only has text as keys.
             return str(event.value)
-        placeholder = _PLACEHOLDER.match(self._text.text, index - 1)
-        if placeholder is not None:
+        if (placeholder := _PLACEHOLDER.match(self._text.text, index - 1)) is not None:
             hint = f'Put the whole value in quotes, as in "{placeholder[0]}"'
             raise RefusedError("A value that begins with {{ must be in quotes", hint, index - 1)
         raise RefusedError("A key must be text", "Put the key in quotes", index)
@@ -355,8 +353,7 @@ def resolve_plain(text: str) -> str | int | float | bool | None:
         return _CONSTANTS[text]
     if _NOT_JSON.fullmatch(text):
         raise ScalarError(f"{text} is not a number that JSON can represent")
-    number = _NUMBER.fullmatch(text)
-    if number is None:
+    if (number := _NUMBER.fullmatch(text)) is None:
         return text
     if len(text) > _MAX_DIGITS:
         raise ScalarError(f"a number of {len(text)} characters is too long")

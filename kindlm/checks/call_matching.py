@@ -70,8 +70,7 @@ class ExpectedCall(ExpectSection):
 
     def argument_faults(self, use: ToolUse) -> tuple[int, str]:
         """Return the number of differences from the expected arguments, and a description."""
-        wanted = self.arguments
-        if wanted is None:
+        if (wanted := self.arguments) is None:
             return 0, ""
         if use.call.malformed is not None:
             return 1, not_an_object(use)

@@ -211,8 +211,7 @@ class Metric(Check):
 
     def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
         name, value, tolerance = self.metric, self.value, self.tolerance
-        known = KNOWN_METRICS.get(name)
-        if known is None:
+        if (known := KNOWN_METRICS.get(name)) is None:
             reported = [step.reported[name] for step in transcript.steps if name in step.reported]
             actual = reported[-1] if reported else None
             why = f"The agent reported no metric {shown(name)}. These are always known:"

@@ -301,8 +301,7 @@ def occurrences(unwanted: str, text: str) -> tuple[list[Evidence], str]:
     several_words = _BETWEEN_WORDS.search(unwanted) is not None
     for find in (_find, _find_spaced) if several_words else (_find,):
         how = "" if find is _find else _OTHER_SPACES
-        ranges = find(unwanted, text, _MAX_EVIDENCE)
-        if not ranges:
+        if not (ranges := find(unwanted, text, _MAX_EVIDENCE)):
             how = _HIDDEN
             ranges = find_hidden(unwanted, text, _MAX_EVIDENCE, find)
         if ranges:

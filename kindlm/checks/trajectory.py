@@ -119,8 +119,7 @@ class Trajectory(CheckSection):
         """
         uses = transcript.tool_uses
         found = _Comparison(self.mode, self.calls, transcript)
-        wrong = found.differences()
-        if not wrong:
+        if not (wrong := found.differences()):
             doubts = (
                 undecided_for_a_name(
                     entry.tool, uses, arguments=entry.arguments, allowed=bounds.high - sum(fits)

@@ -111,8 +111,7 @@ class CheckedExecution:
     @property
     def cost_usd(self) -> float:
         """The cost of all answers together in US dollars, without judges."""
-        usd = self._seen.total.cost.usd
-        if usd is None:
+        if (usd := self._seen.total.cost.usd) is None:
             self._refuse(why_cost_unknown(self._seen))
         return usd
 
@@ -270,8 +269,7 @@ class CheckOfPackage(AskingCheck):
     async def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
         from kindlm import packages, plugins
 
-        found = packages.find(plugins.Check, self.name)
-        if found is None:
+        if (found := packages.find(plugins.Check, self.name)) is None:
             return undecided(f"No check is named {shown(self.name)}.")
         if isinstance(found, Err):
             return undecided(found.error.message, trace=found.error.trace)
@@ -324,8 +322,7 @@ def _wrong_with(returned: Any) -> str | None:
         return "it is awaitable, but `evaluate` is not `async`"
     from kindlm import packages
 
-    wrong = packages.wrong_with(returned, CheckResult)
-    if wrong is not None:
+    if (wrong := packages.wrong_with(returned, CheckResult)) is not None:
         return wrong
     result: CheckResult = returned
     outcome, code, score = result.outcome, result.failure_code, result.score

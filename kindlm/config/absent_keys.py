@@ -133,8 +133,7 @@ def _split(text: str, providers: Any) -> tuple[str, str] | None:
     If the file has one provider with a name of the user's own, that may be a gateway with models
     called `groq/…`: then the text is the model. A scripted provider is no gateway.
     """
-    found = _MODEL.fullmatch(text)
-    if found is None:
+    if (found := _MODEL.fullmatch(text)) is None:
         return None
     is_gateway = (
         len(providers) == 1

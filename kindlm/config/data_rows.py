@@ -129,8 +129,7 @@ def _csv_rows(text: str) -> Iterator[_Read]:
             continue  # an empty line, or one of spaces
         if not columns:
             columns = [name.strip() for name in cells]
-            wrong = _header_error(columns)
-            if wrong is not None:
+            if (wrong := _header_error(columns)) is not None:
                 yield line, wrong
                 return
             continue

@@ -217,7 +217,6 @@ class Reporter:
         return hide_in_urls(text)
 
     def _place(self, diagnostic: Diagnostic) -> tuple[bool, str, int, int]:
-        where = diagnostic.error.where
-        if where is None:
+        if (where := diagnostic.error.where) is None:
             return False, "", 0, 0
         return where.file != self._file, where.file, where.line or 0, where.column or 0

@@ -94,8 +94,7 @@ def _pattern_checker() -> Any:
     def compiles(pattern: object) -> bool:
         if not isinstance(pattern, str):
             return True
-        excess = excess_of(pattern)
-        if excess is not None:
+        if (excess := excess_of(pattern)) is not None:
             raise UndecidableSchemaError(f"a pattern has {excess}")
         return regex.compile(pattern) is not None
 

@@ -56,8 +56,7 @@ def open_condition(marks: Sequence[Any]) -> str | None:
 
 
 def _holds(mark: Any) -> bool:
-    conditions = _conditions(mark)
-    if not conditions:
+    if not (conditions := _conditions(mark)):
         return True
     return any(not isinstance(each, str) and bool(each) for each in conditions)
 

@@ -263,8 +263,7 @@ def _own(
     reporter = Reporter(str(file), Document(), PYTHON if is_python else SCENARIO_YAML)
     reporter.hide(header_secrets(section(table, "headers")))
     sandbox = configuration.config.sandbox if configuration.config else SandboxTable()
-    config = own_agent(table, environ, reporter, sandbox)
-    if config is None:
+    if (config := own_agent(table, environ, reporter, sandbox)) is None:
         first = reporter.diagnostics[0].error
         message = f"agent of @scenario: {first.message}" if is_python else first.message
         return KindlmError(first.code, message, first.hint, where, first.details)

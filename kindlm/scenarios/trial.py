@@ -95,8 +95,7 @@ class _Checking:
         Raises:
             ValueError: the agent has not answered yet.
         """
-        replies = self._conversation.replies
-        if not replies:
+        if not (replies := self._conversation.replies):
             raise ValueError("there is no conversation yet: send a message first")
         scope = Scope(lambda: self.messages, 1, replies[-1].turn)
         return ConversationChecks(self._recorder, scope, self._place)

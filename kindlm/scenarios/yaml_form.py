@@ -248,8 +248,7 @@ def _scenario(document: Document, reporter: Reporter) -> Scenario | None:
     writer = Writer()
     writer.section(document.root, (), (ScenarioConfig,))
     reporter.moved = writer.moved
-    config = fit(ScenarioConfig, value, reporter)
-    if config is None:
+    if (config := fit(ScenarioConfig, value, reporter)) is None:
         return None
     turns = []
     for index, turn in enumerate(config.turns):

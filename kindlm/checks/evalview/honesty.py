@@ -86,8 +86,7 @@ class Findings:
         and issues, and 0.7 for issues without any claim. Otherwise, it is 0.5 plus half the share
         of unsupported claims and issues among all claims and issues.
         """
-        bad = len(self.unsupported) + len(self.issues) + more
-        if not bad:
+        if not (bad := len(self.unsupported) + len(self.issues) + more):
             return 0.0
         if not self.claims:
             return _WITHOUT_CLAIMS

@@ -66,8 +66,7 @@ class Surroundings:
 
     def config_of(self, folder: FilePath) -> LoadedConfig:
         """Return the configuration for a folder; an empty one if the project has none."""
-        file = _find(folder.resolve(), self.root.resolve())
-        if file is None:
+        if (file := _find(folder.resolve(), self.root.resolve())) is None:
             return LoadedConfig(ProjectConfig())
         if file not in self._configs:
             self._configs[file] = _load_config(file, self)
@@ -232,8 +231,7 @@ def _checked(
     if filled is None:
         return None
     _check_ports(filled, [item.name for item in config.serve or ()], reporter)
-    case = fit(CaseConfig, filled, reporter, tolerant=not around.strict)
-    if case is not None:
+    if (case := fit(CaseConfig, filled, reporter, tolerant=not around.strict)) is not None:
         check_case(case, config, reporter)
         if not reporter.has_errors:
             warn_of_no_effect(case, config, reporter)

@@ -94,8 +94,7 @@ def _check_target(case: CaseConfig, config: ProjectConfig, reporter: Reporter) -
     endpoint = endpoint_of(case, config)
     if adapter in MODEL_ADAPTERS:
         path: Path = ("adapter",) if case.adapter else ()
-        model = model_of(case, config)
-        if model is None:
+        if (model := model_of(case, config)) is None:
             message = f"No model is configured for {adapter}"
             reporter.error(path, message, "Write `model:`", reason="model")
         elif named_model_of(case, config) is None:

@@ -38,8 +38,7 @@ def discover_pack(pack: str) -> Result[Discovery]:
     """Return the files of a pack, or of a part of it: `pack:NAME/folder`."""
     name, _, wanted = pack.removeprefix(PACK_MARK).partition("/")
     packs = installed(_GROUP)
-    known = packs.get(name, ())
-    if not known:
+    if not (known := packs.get(name, ())):
         near = suggest(name, packs)
         message = f"There is no pack {shown(name)}. Installed: {', '.join(packs) or 'none'}."
         hint = f'Did you mean "{near}"?' if near else "Install the package that it comes with."
@@ -49,8 +48,7 @@ def discover_pack(pack: str) -> Result[Discovery]:
         message = f"Several packages have a pack {shown(name)}: {packages}."
         return Err(misuse(message, "Remove all of them but one."))
     (pack_of,) = known
-    place = _place(pack_of.entry)
-    if place is None:
+    if (place := _place(pack_of.entry)) is None:
         message = f"The pack {shown(name)} of {pack_of.package} is not installed"
         message += f": no module {pack_of.entry.module}."
         return Err(not_there(message, "Reinstall that package."))
