@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from kindlm.dataclass import dataclass
@@ -63,9 +64,6 @@ class Assertion:
         return LeftOutError(f"the assertion `{'not-' * self.negated}{self.type}`, since {why}")
 
 
-Make = Callable[[Assertion, Checks], None]
-
-
 def _equals(it: Assertion, checks: Checks) -> None:
     if not isinstance(it.value, dict | list):
         checks.add_equal("" if it.value == "" else it.text, negated=it.negated)
@@ -106,43 +104,34 @@ def _is_json(it: Assertion, checks: Checks) -> None:
     checks.add_schema({} if it.value in (None, "", True) else schema)
 
 
-def _limit(section: str) -> Make:
-
-    def make(it: Assertion, checks: Checks) -> None:
-        if it.threshold is None or it.threshold <= 0:
-            raise it.unusual("it has no threshold above 0")
-        checks.add_limit(section, it.threshold)
-
-    return make
+def _limit(section: str, it: Assertion, checks: Checks) -> None:
+    if it.threshold is None or it.threshold <= 0:
+        raise it.unusual("it has no threshold above 0")
+    checks.add_limit(section, it.threshold)
 
 
-def _judge(asked: str, **more: str) -> Make:
-    """Return a function that adds a judge for each value, which replaces `{}` in the criterion.
+def _judge(asked: str, it: Assertion, checks: Checks, **more: str) -> None:
+    """Add a judge for each value, which replaces `{}` in the criterion `asked`.
 
     Without `{}`, `asked` is a ready-made criterion; `more` are its options, with the variables that
     hold their values.
     """
-
-    def make(it: Assertion, checks: Checks) -> None:
-        if it.threshold is not None and not 0 < it.threshold <= 1:
-            raise it.unusual("its threshold is not above 0, and at most 1")
-        scored: dict[str, Any] = {} if it.threshold is None else {"minScore": it.threshold}
-        grader = it.grader()
-        scored_by = scored | ({} if grader is None else {"model": grader})
-        if "{}" not in asked:
-            context = {key: it.variables.text(name) for key, name in more.items()}
-            if not all(each.strip() for each in context.values()):
-                raise it.unusual("there is no variable `context`")
-            checks.add("judge", {"ready": asked} | context | scored_by)
-            return
-        value = it.value.get("goal") if isinstance(it.value, dict) else it.value
-        values = value if isinstance(value, list) else [value]
-        texts = [text_of(each) for each in values]
-        if not texts or not all(text.strip() for text in texts):
-            raise it.unusual("it has no criterion")
-        checks.add("judge", *({"criteria": asked.replace("{}", t)} | scored_by for t in texts))
-
-    return make
+    if it.threshold is not None and not 0 < it.threshold <= 1:
+        raise it.unusual("its threshold is not above 0, and at most 1")
+    scored: dict[str, Any] = {} if it.threshold is None else {"minScore": it.threshold}
+    grader = it.grader()
+    scored_by = scored | ({} if grader is None else {"model": grader})
+    if "{}" not in asked:
+        context = {key: it.variables.text(name) for key, name in more.items()}
+        if not all(each.strip() for each in context.values()):
+            raise it.unusual("there is no variable `context`")
+        checks.add("judge", {"ready": asked} | context | scored_by)
+        return
+    value = it.value.get("goal") if isinstance(it.value, dict) else it.value
+    texts = [text_of(each) for each in (value if isinstance(value, list) else [value])]
+    if not texts or not all(text.strip() for text in texts):
+        raise it.unusual("it has no criterion")
+    checks.add("judge", *({"criteria": asked.replace("{}", t)} | scored_by for t in texts))
 
 
 def _similar(it: Assertion, checks: Checks) -> None:
@@ -206,15 +195,17 @@ EQUIVALENTS: dict[str, Equivalent] = {
         negated=_NOT,
     ),
     "is-json": Equivalent("`output.schema`", _is_json, "kindlm also accepts JSON in a code fence"),
-    "cost": Equivalent("`costUsd`", _limit("costUsd")),
-    "latency": Equivalent("`latencyMs`", _limit("latencyMs")),
-    "llm-rubric": Equivalent("`judge`", _judge("{}"), JUDGED),
-    "model-graded-closedqa": Equivalent("`judge`", _judge("{}"), JUDGED),
-    "g-eval": Equivalent("`judge`", _judge("{}"), JUDGED),
-    "factuality": Equivalent("`judge`", _judge("The answer agrees with these facts: {}"), JUDGED),
-    "answer-relevance": Equivalent("`judge: relevant`", _judge("relevant"), JUDGED),
+    "cost": Equivalent("`costUsd`", partial(_limit, "costUsd")),
+    "latency": Equivalent("`latencyMs`", partial(_limit, "latencyMs")),
+    "llm-rubric": Equivalent("`judge`", partial(_judge, "{}"), JUDGED),
+    "model-graded-closedqa": Equivalent("`judge`", partial(_judge, "{}"), JUDGED),
+    "g-eval": Equivalent("`judge`", partial(_judge, "{}"), JUDGED),
+    "factuality": Equivalent(
+        "`judge`", partial(_judge, "The answer agrees with these facts: {}"), JUDGED
+    ),
+    "answer-relevance": Equivalent("`judge: relevant`", partial(_judge, "relevant"), JUDGED),
     "context-faithfulness": Equivalent(
-        "`judge: faithful` with `context`", _judge("faithful", context="context"), JUDGED
+        "`judge: faithful` with `context`", partial(_judge, "faithful", context="context"), JUDGED
     ),
     "similar": Equivalent("`output.similarTo`", _similar, EMBEDDED),
     "trajectory:tool-used": Equivalent(
@@ -225,7 +216,7 @@ EQUIVALENTS: dict[str, Equivalent] = {
     ),
     "trajectory:tool-sequence": Equivalent("`trajectory`", _tool_sequence, _TRACED),
     "trajectory:goal-success": Equivalent(
-        "`judge`", _judge("The agent achieved this goal: {}"), JUDGED
+        "`judge`", partial(_judge, "The agent achieved this goal: {}"), JUDGED
     ),
 }
 """The types of assertions with an equivalent."""
