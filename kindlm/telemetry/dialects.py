@@ -14,7 +14,7 @@ from kindlm.dataclass import dataclass
 from kindlm.ports import ToolDefinition
 from kindlm.strict_json import read_json
 from kindlm.telemetry.spans import Span
-from kindlm.wires import token_count
+from kindlm.wires import object_or_empty, text_or_none, token_count
 
 
 class Kind(StrEnum):
@@ -215,8 +215,7 @@ def fact(span: Span, name: str) -> Any:
 
 def text_fact(span: Span, name: str) -> str | None:
     """Return a fact if it is a text, else None."""
-    value = fact(span, name)
-    return value if isinstance(value, str) else None
+    return text_or_none(fact(span, name))
 
 
 def tokens(span: Span, name: str) -> int | None:
@@ -491,10 +490,8 @@ def definitions_in(value: Any, depth: int = 0) -> Iterator[ToolDefinition]:
         return
     if isinstance(value, dict):
         if isinstance(value.get("name"), str) and not value.keys().isdisjoint(_SCHEMAS):
-            schema, text = _json(_first(value, *_SCHEMAS)), value.get("description")
-            schema = schema if isinstance(schema, dict) else {}
-            description = text if isinstance(text, str) else None
-            yield ToolDefinition(value["name"], description, schema)
+            schema = object_or_empty(_json(_first(value, *_SCHEMAS)))
+            yield ToolDefinition(value["name"], text_or_none(value.get("description")), schema)
             return
         value = list(value.values())
     for each in value:

@@ -205,16 +205,14 @@ def function_calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
     if not listed and message.get("function_call") is not None:
         listed = [{"function": message["function_call"]}]
     calls = []
-    for index, call in enumerate(listed or ()):
-        function = call.get("function") if isinstance(call, dict) else None
-        name = function.get("name") if isinstance(function, dict) else None
-        if not isinstance(function, dict) or not isinstance(name, str) or not name:
+    for index, each in enumerate(listed or ()):
+        call = object_or_empty(each)
+        function = object_or_empty(call.get("function"))
+        name = text_or_none(function.get("name"))
+        if not name:
             raise UnreadableReply(f"its tool call {index} has no function name")
-        call_id = call.get("id")
-        known = isinstance(call_id, str) and call_id
-        calls.append(
-            ToolCall.parse(call_id if known else f"call_{index}", name, function.get("arguments"))
-        )
+        call_id = text_or_none(call.get("id")) or f"call_{index}"
+        calls.append(ToolCall.parse(call_id, name, function.get("arguments")))
     return tuple(calls)
 
 
@@ -225,10 +223,6 @@ def text_of(message: Mapping[str, Any]) -> str:
 
 def _ending(value: Any, message: Mapping[str, Any]) -> FinishReason | None:
     """Return the finish reason; servers report a refusal as a regular end."""
-    if (
-        isinstance(message.get("refusal"), str)
-        and message["refusal"]
-        and not message.get("content")
-    ):
+    if text_or_none(message.get("refusal")) and not message.get("content"):
         return FinishReason.CONTENT_FILTER
     return _FINISH_REASONS.get(value, FinishReason.OTHER) if isinstance(value, str) else None

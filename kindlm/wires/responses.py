@@ -198,8 +198,7 @@ def _is_output(item: Mapping[str, Any]) -> bool:
 
 def _ending(body: Mapping[str, Any], *, refused: bool, calls: bool) -> FinishReason | None:
     if body.get("status") == "incomplete":
-        details = body.get("incomplete_details")
-        reason = details.get("reason") if isinstance(details, dict) else None
+        reason = object_or_empty(body.get("incomplete_details")).get("reason")
         return _INCOMPLETE.get(str(reason), FinishReason.OTHER)
     if body.get("status") != "completed":
         return None

@@ -15,7 +15,7 @@ from kindlm.strict_json import read_json
 from kindlm.telemetry import dialects
 from kindlm.telemetry.dialects import Kind
 from kindlm.telemetry.spans import Span
-from kindlm.wires import objects
+from kindlm.wires import object_or_empty, objects
 
 _Object = Mapping[str, Any]
 
@@ -123,12 +123,15 @@ def _langsmith_span(run: _Object) -> Span:
     # The dotted order of a run contains the ids of all its ancestors:
     # "20261123T155404Z<root>.….<run>".
     above = [part.rpartition("Z")[2] for part in str(run.get("dotted_order") or "").split(".")]
-    extra, given, said = _object(run.get("extra")), run.get("inputs"), run.get("outputs")
-    metadata, parameters = _object(extra.get("metadata")), _object(extra.get("invocation_params"))
+    extra, given, said = object_or_empty(run.get("extra")), run.get("inputs"), run.get("outputs")
+    metadata, parameters = (
+        object_or_empty(extra.get("metadata")),
+        object_or_empty(extra.get("invocation_params")),
+    )
     threads = (metadata.get(key) for key in ("thread_id", "session_id", "conversation_id"))
     kind = _LANGSMITH.get(run["run_type"], Kind.AGENT)
     if kind is Kind.CHAT:
-        given = {"tools": parameters.get("tools"), **_object(given)}
+        given = {"tools": parameters.get("tools"), **object_or_empty(given)}
     elif kind is Kind.TOOL:
         # LangChain sends arguments as a string, and LangSmith's decorator results, below a key.
         given, said = _alone(given, "input"), _alone(said, "output")
@@ -157,10 +160,6 @@ def _langsmith_span(run: _Object) -> Span:
 def _alone(value: Any, key: str) -> Any:
     """Return the value of a key if it is the only one."""
     return value[key] if isinstance(value, dict) and value.keys() == {key} else value
-
-
-def _object(value: Any) -> _Object:
-    return value if isinstance(value, dict) else {}
 
 
 # Phoenix: spans from its client and `GET /v1/projects/{name}/spans`, and data frames as JSON.
@@ -242,7 +241,7 @@ def _span(
         # Langfuse appends the tools that LangChain gives to a model to its messages.
         listed = objects(given.get("messages") if isinstance(given, dict) else given)
         tools = [each["content"] for each in listed if isinstance(each.get("content"), dict)]
-        attributes["gen_ai.tool.definitions"] = [*tools, _object(given).get("tools")]
+        attributes["gen_ai.tool.definitions"] = [*tools, object_or_empty(given).get("tools")]
         attributes["gen_ai.input.messages"] = [given]
         attributes["gen_ai.output.messages"] = [said]
     known = {key: value for key, value in facts.items() if value not in (None, "")}
