@@ -73,6 +73,9 @@ def make_request(
     environ = run_environment([*loaded.folders, project.root], os.environ)
     of_ci = next((environ[name] for name in _CI_RUNS if environ.get(name)), None)
     group = options.run_group or of_ci
+    recorded = {name: getattr(options, name) for name in RECORDED_OPTIONS}
+    recorded["compat"] = "evalview" if options.by_evalview else None
+    recorded["paths"] = paths_from(project.root, options.paths)
     return RunRequest(
         suites=tuple(
             replace(
@@ -97,7 +100,7 @@ def make_request(
         root=project.root,
         database=project.database,
         environ=environ,
-        options=_recorded(options, project.root),
+        options=RunOptions(**recorded),
         limits=Limits(options.max_cost_usd, options.max_time_s, options.max_rpm),
         label=options.label,
         group=group if options.shard else None,
@@ -131,14 +134,6 @@ def _gated(suites: tuple[Suite, ...], options: TestOptions) -> tuple[Suite, ...]
         replace(suite, gates=(gate, *(own for own in suite.gates if own.name != gate.name)))
         for suite in suites
     )
-
-
-def _recorded(options: TestOptions, root: Path) -> RunOptions:
-    """Return the options to record, with which the run can be repeated or resumed."""
-    values = {name: getattr(options, name) for name in RECORDED_OPTIONS}
-    values["compat"] = "evalview" if options.by_evalview else None
-    values["paths"] = paths_from(root, options.paths)
-    return RunOptions(**values)
 
 
 def _failing(

@@ -195,7 +195,10 @@ class DrivenRun:
             self._call(test.cut, f"{type(error).__name__}: {error}")
             wait(first, return_when=FIRST_COMPLETED)
             raise
-        return test.done.result() if test.done.done() else self._unable()
+        if test.done.done():
+            return test.done.result()
+        why = self._stop.reason or "the run has ended"
+        return Ran(reason=failure_text(self.failure) if self.failure else why)
 
     def end(self, why: str, objection: str | None = None) -> None:
         """End the run and wait for its end; `why` is recorded if some tests did not run.
@@ -277,10 +280,6 @@ class DrivenRun:
             test.ended(Ran(tuple(self._running), len(part), reason=self._stop.reason))
         if parts and not self._dealt:
             self._stop.wind_down(self._why_ended)
-
-    def _unable(self) -> Ran:
-        why = self._stop.reason or "the run has ended"
-        return Ran(reason=failure_text(self.failure) if self.failure else why)
 
     def _call(self, function: Callable[..., object], *arguments: object) -> None:
         """Call a function in the thread of the run, if its event loop is open."""

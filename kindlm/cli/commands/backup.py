@@ -21,7 +21,7 @@ from kindlm.recording.history_file import files_of
 from kindlm.wording import count
 from kindlm_store import OpenError, open_reader
 from kindlm_store.database import code_of
-from kindlm_store.verification import Verification, verify_file
+from kindlm_store.verification import verify_file
 
 _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
@@ -52,7 +52,11 @@ def backup_command(
             fcntl.flock(locked, fcntl.LOCK_EX)
             with closing(sqlite3.connect(part)) as target:
                 reader.backup(target)  # one snapshot, which blocks no writer
-        checked = _checked(part, source)
+        checked = verify_file(part, claims=SEALED_HEADS, erasures=PURGES)
+        with closing(sqlite3.connect(part, isolation_level=None)) as copy:
+            (sound,) = copy.execute("PRAGMA quick_check(1)").fetchone()
+        if not checked.ok or sound != "ok":
+            fail([_unlike(sound if checked.ok else checked.problems[0].what, source)])
         if file.exists():
             fail([_is_there(file)])
         part.rename(file)
@@ -75,17 +79,6 @@ def backup_command(
             with suppress(OSError):
                 each.unlink(missing_ok=True)
     note(f"{count(checked.events, 'event')} backed up to {file} and verified.")
-
-
-def _checked(part: Path, source: Path) -> Verification:
-    found = verify_file(part, claims=SEALED_HEADS, erasures=PURGES)
-    with closing(sqlite3.connect(part, isolation_level=None)) as copy:
-        (sound,) = copy.execute("PRAGMA quick_check(1)").fetchone()
-    if not found.ok:
-        fail([_unlike(found.problems[0].what, source)])
-    if sound != "ok":
-        fail([_unlike(sound, source)])
-    return found
 
 
 def _is_there(file: Path) -> KindlmError:

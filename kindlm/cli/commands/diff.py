@@ -85,8 +85,10 @@ def diff_command(
     """
     with loading():
         from kindlm.history.diff.evidence_values import FailOn
+        from kindlm.history.diff.power import comparison_power
         from kindlm.history.diff.run_diff import DiffOptions, compare_runs
         from kindlm.history.run_names import find_sides
+        from kindlm.reports.figures import power_text
 
     sides = (before if old is None else old, after if new is None else new)
     if base is None and url is not None:
@@ -124,7 +126,10 @@ def diff_command(
         else:
             with open_report(output) as out:
                 write_diff(diff, form, out, replace(shown, color=False))
-        _note_power(diff)
+        rates = diff.evidence.rates.values()
+        power = comparison_power((rate.before, rate.after.n) for rate in rates)
+        if power is not None:
+            typer.echo(power_text(power), err=True)
         if comment:
             text = io.StringIO()
             write_diff(diff, "markdown", text, shown)
@@ -240,13 +245,3 @@ def _check_baseline(db: sqlite3.Connection, before: Side, after: Side, *, by_def
     if by_default:
         what = f"run {before}" if isinstance(before, str) else f"group {before.name}"
         note(f"Compared with the baseline, {what}. With the run before: kindlm diff previous")
-
-
-def _note_power(diff: RunDiff) -> None:
-    from kindlm.history.diff.power import comparison_power
-    from kindlm.reports.figures import power_text
-
-    rates = diff.evidence.rates.values()
-    shown = comparison_power((rate.before, rate.after.n) for rate in rates)
-    if shown is not None:
-        typer.echo(power_text(shown), err=True)

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sqlite3
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
 
 _Format: TypeAlias = Literal["kindlm", "otlp"]
 
+_VERSION = "SELECT version FROM streams WHERE name = ?"
+
 
 def export_command(
     run: str = argument("RUN", RUN_NAMES, default="latest"),
@@ -52,7 +53,13 @@ def export_command(
     The default format is for `kindlm history import`. It includes content, labels, reviews and
     baselines.
     """
-    _require_possible(form, output, to, contents=contents, after=after)
+    if form != "kindlm" and after:
+        refuse("--after is for the default format.", "Leave out --format or --after.")
+    if form == "kindlm" and (to is not None or contents):
+        needs_otlp = "--contents" if to is None else "--to"
+        refuse(f"{needs_otlp} needs --format otlp.", "Add --format otlp.")
+    if to is not None and output is not None:
+        refuse("Only one of --to and -o is possible.", "Leave one of them out.")
     if output == STDOUT:
         output = None
     path = existing_history(db).database
@@ -63,11 +70,20 @@ def export_command(
         write: Callable[[BinaryIO], int]
         if form == "kindlm":
             runs, streams, missing = streams_of(reader, named)
-            _require_events(reader, named, after)
+            (version,) = reader.execute(_VERSION, (f"run/{named}",)).fetchone()
+            if after > version:
+                there = f"Run {named} has {count(version, 'event')}, so there is no version"
+                hint = f"Name a version up to {version:,}, or leave out --after."
+                refuse(f"{there} {after:,}.", hint)
             begin = {f"run/{named}": after}
             write = partial(write_export, run=named, streams=streams, log=reader, after=begin)
         else:
-            spans, unit = _spans(reader, named, contents=contents), "span"
+            from kindlm.cli.otlp_spans import trace_of_run
+            from kindlm.recording.secrets import redactor
+            from kindlm.telemetry.spans import batches
+
+            unit, redact = "span", redactor() if contents else None
+            spans = batches(trace_of_run(reader, named, redact))
             if to is not None:
                 with translated(path):
                     _send(named, spans, to, contents=contents)
@@ -92,35 +108,7 @@ def export_command(
             note(_BARE)
 
 
-def _require_possible(
-    form: _Format, output: Path | None, to: str | None, *, contents: bool, after: int
-) -> None:
-    if form != "kindlm" and after:
-        refuse("--after is for the default format.", "Leave out --format or --after.")
-    if form == "kindlm" and (to is not None or contents):
-        option = "--contents" if to is None else "--to"
-        refuse(f"{option} needs --format otlp.", "Add --format otlp.")
-    if to is not None and output is not None:
-        refuse("Only one of --to and -o is possible.", "Leave one of them out.")
-
-
-def _require_events(db: sqlite3.Connection, run: str, after: int) -> None:
-    query = "SELECT version FROM streams WHERE name = ?"
-    (version,) = db.execute(query, (f"run/{run}",)).fetchone()
-    if after > version:
-        there = f"Run {run} has {count(version, 'event')}, so there is no version {after:,}."
-        refuse(there, f"Name a version up to {version:,}, or leave out --after.")
-
-
 _BARE = "It holds no prompts, answers or tool arguments; --contents adds them."
-
-
-def _spans(db: sqlite3.Connection, run: str, *, contents: bool) -> Iterator[list[OutSpan]]:
-    from kindlm.cli.otlp_spans import trace_of_run
-    from kindlm.recording.secrets import redactor
-    from kindlm.telemetry.spans import batches
-
-    return batches(trace_of_run(db, run, redactor() if contents else None))
 
 
 def _write_spans(out: BinaryIO, spans: Iterable[list[OutSpan]]) -> int:

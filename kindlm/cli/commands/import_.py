@@ -18,7 +18,7 @@ from kindlm.cli.console import fail, note, or_fail, refuse, warn
 from kindlm.cli.erased_copies import remove_copies
 from kindlm.cli.history import db_option, merged_besides, project_here, warn_of_withheld
 from kindlm.cli.options import DATABASE, argument, option
-from kindlm.errors import KindlmError, SourceLocation, broken
+from kindlm.errors import SourceLocation, broken
 from kindlm.events import merge_of
 from kindlm.recording.export_file import FORMAT, LineError, read_export
 from kindlm.recording.history_file import open_log, project_secrets
@@ -129,21 +129,17 @@ def _import_export(opened: BinaryIO, file: Path, database: Path) -> tuple[Taken,
         try:
             taken = merge_of(log, export.log, file, begins=export.begins).take(together=True)
         except RefusedError as error:
-            fail([_refused(file, error)])
+            hints = {
+                "going on": "Wait until it has ended, then import again.",
+                "apart": "It continued in both histories: import the file into another one (--db)."
+                " Delete it if it holds what could not be written here.",
+                "behind": "The file only holds later ones: name the history with the others (--db),"
+                " or import those first.",
+                "unsound": "The file was changed after it was written: export the run again.",
+            }
+            reason = str(error).replace("/", " ", 1)
+            fail([broken(f"Nothing of {file} was imported: {reason}.", hints[error.kind])])
         runs = [run for (run,) in export.log.execute(_RUNS)]
     if taken.erased or taken.filled:
         remove_copies(database)
     return taken, runs
-
-
-def _refused(file: Path, error: RefusedError) -> KindlmError:
-    hints = {
-        "going on": "Wait until it has ended, then import again.",
-        "apart": "It continued in both histories: import the file into another one (--db). Delete"
-        " it if it holds what could not be written here.",
-        "behind": "The file only holds later ones: name the history with the others (--db), or"
-        " import those first.",
-        "unsound": "The file was changed after it was written: export the run again.",
-    }
-    reason = str(error).replace("/", " ", 1)
-    return broken(f"Nothing of {file} was imported: {reason}.", hints[error.kind])

@@ -229,7 +229,14 @@ def _request_repeats(
             max_rpm=then.max_rpm,
         ),
     )
-    _require_usable(request, tests)
+    for suite in request.suites:
+        targets = {key.target for key in tests if key[:2] == (suite.project, suite.name)}
+        for name in sorted({suite.models[each].provider for each in targets & {*suite.models}}):
+            settings = suite.providers[name]
+            if "{{" in (settings.base_url or ""):
+                # The port of a service is known only once it runs.
+                settings = replace(settings, base_url="http://127.0.0.1")
+            or_fail(check_settings(settings, request.environ))  # errored repeats count as failed
     return replace(request, selection=Selection(only=frozenset(tests)))
 
 
@@ -251,18 +258,6 @@ def _loaded(pair: SettledPair, wanted: set[tuple[str, str]], root: Path) -> Load
         # The project may be named after the folder, and another checkout has another one.
         kept.append(replace(now, project=suite.project))
     return replace(loaded, suites=tuple(kept), skipped=())
-
-
-def _require_usable(request: RunRequest, tests: Sequence[QualifiedName]) -> None:
-    """End the command if a target has invalid settings: errored repeats would count as failed."""
-    for suite in request.suites:
-        targets = {key.target for key in tests if key[:2] == (suite.project, suite.name)}
-        for name in sorted({suite.models[each].provider for each in targets & {*suite.models}}):
-            settings = suite.providers[name]
-            if "{{" in (settings.base_url or ""):
-                # The port of a service is known only once it runs.
-                settings = replace(settings, base_url="http://127.0.0.1")
-            or_fail(check_settings(settings, request.environ))
 
 
 def _refuse_changed(pair: SettledPair, suite: SuiteStarted, what: str) -> NoReturn:

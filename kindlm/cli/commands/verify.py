@@ -54,25 +54,34 @@ def verify_command(
         refuse(f"{run} is a file, not a run.", f"Check it: kindlm history verify --db {run}")
     path = existing_history(db).database
     if head is not None and run is None:
+        refuse("--head requires a run.", "Name the run: kindlm history verify RUN --head HASH")
+    expected = None if head is None else _HASH.fullmatch(head.strip())
+    if head is not None and expected is None:
         refuse(
-            "--head requires a run.",
-            "Name the run: kindlm history verify RUN --head HASH",
+            f"--head {head!r} is not a head hash.",
+            "Copy it from the report of the run: sha256: and 64 hexadecimal digits.",
         )
-    expected = None if head is None else _normalised(head)
     try:
         with closing(open_reader(path)) as connection:
             stream = None if run is None else _stream(connection, run)
             found = verify_file(
                 path,
                 stream,
-                heads={stream: expected} if stream and expected else None,
+                heads={stream: f"sha256:{expected[1].lower()}"} if stream and expected else None,
                 claims=SEALED_HEADS,
                 erasures=PURGES,
             )
             sound = _report_file(connection, path)
             _report_streams(connection, found, stream, sound)
         if stream is not None:
-            sound &= _report_tables(path, stream.removeprefix("run/"), intact=found.ok)
+            run = stream.removeprefix("run/")
+            state, changed = "what its events say", changed_tables(path, [run])
+            if changed:
+                # A rebuild would only copy changes of events into the tables.
+                backup = "restore the history from a backup"
+                state = f"NOT {state}: {'kindlm history rebuild' if found.ok else backup}"
+            _report_part(not changed, f"tables of run {one_line(run)}: {state}", changed)
+            sound &= not changed
     except sqlite3.DatabaseError as error:
         refuse(
             f"The history is damaged: {error}.",
@@ -162,33 +171,9 @@ def _report_file(connection: sqlite3.Connection, path: Path) -> bool:
     return not wrong
 
 
-def _report_tables(path: Path, run: str, *, intact: bool) -> bool:
-    """Print and return whether the tables of a run match its events.
-
-    If the events are not `intact`, a rebuild would only copy their changes into the tables.
-    """
-    changed = changed_tables(path, [run])
-    state = "what its events say"
-    if changed:
-        remedy = "kindlm history rebuild" if intact else "restore the history from a backup"
-        state = f"NOT what its events say: {remedy}"
-    _report_part(not changed, f"tables of run {one_line(run)}: {state}", changed)
-    return not changed
-
-
 def _report_part(ok: bool, text: str, wrong: Iterable[str] = ()) -> None:
     sign, color = ("✓", "\x1b[32m") if ok else ("✗", "\x1b[1;31m")
     if wants_color(sys.stdout):
         sign = f"{color}{sign}\x1b[0m"
     sys.stdout.write(f"{sign} {text}\n")
     sys.stdout.writelines(f"    {one_line(each)}\n" for each in wrong)
-
-
-def _normalised(head: str) -> str:
-    match = _HASH.fullmatch(head.strip())
-    if match is None:
-        refuse(
-            f"--head {head!r} is not a head hash.",
-            "Copy it from the report of the run: sha256: and 64 hexadecimal digits.",
-        )
-    return f"sha256:{match[1].lower()}"

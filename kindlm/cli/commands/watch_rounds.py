@@ -46,7 +46,16 @@ def watch_tests(options: TestOptions) -> int:
     Invalid options, and paths without tests, end the command. Errors in files are shown, and then a
     change is awaited.
     """
-    _check_options(options)
+    given = {
+        "--resume": options.resume is not None,
+        "--force-resume": options.force_resume,
+        "--dry-run": options.dry_run,
+    }
+    if name := next((name for name, is_given in given.items() if is_given), None):
+        refuse(
+            f"{name} does something once, and --watch runs the tests again and again.",
+            f"Leave out one of the two: kindlm test {name}",
+        )
     reporters = parse_reporters(options.reporters, options.output)
     project = project_here(options.database)
     paths = options.paths or or_fail(default_paths(Path()))
@@ -220,16 +229,3 @@ class _Rounds:
 
 def _names(paths: Iterable[Path]) -> str:
     return first_of(sorted(one_line(os.path.relpath(path)) for path in paths), _SHOWN_NAMES)
-
-
-def _check_options(options: TestOptions) -> None:
-    given = {
-        "--resume": options.resume is not None,
-        "--force-resume": options.force_resume,
-        "--dry-run": options.dry_run,
-    }
-    if name := next((name for name, is_given in given.items() if is_given), None):
-        refuse(
-            f"{name} does something once, and --watch runs the tests again and again.",
-            f"Leave out one of the two: kindlm test {name}",
-        )
