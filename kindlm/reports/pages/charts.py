@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.reports.figures import duration
 from kindlm.reports.pages.html_document import render_fragment
+from kindlm.wording import cut
 
 _TREND_WIDTH, _TREND_HEIGHT = 560, 150
 _LEFT, _RIGHT = 70, 12
@@ -25,6 +26,7 @@ _MOST_DATES = 4
 _WATERFALL_WIDTH = 720
 _ROW_HEIGHT = 18
 _NAMES_WIDTH = 230
+_LONGEST_NAME = 32
 _MOST_TICKS = 5
 
 _SHAPES = {
@@ -112,7 +114,7 @@ def trend(
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A bar of a waterfall; `start_ms` counts from the start of the axis.
+    """A bar of a waterfall. Its time axis begins with the start of the first bar.
 
     `took_ms` is None if the end is unknown; `wait_ms` is a pause after it. `place` is the id of the
     element on the page that it links to.
@@ -128,9 +130,13 @@ class Bar:
 
 def waterfall(bars: Sequence[Bar], title: str) -> Markup:
     """Return bars below one another on one time axis; the class of a bar is its `kind`."""
-    total = (
-        max((bar.start_ms + (bar.took_ms or 0.0) + bar.wait_ms for bar in bars), default=0.0) or 1.0
-    )
+    first = bars[0].start_ms
+    # A clock that was set back must not place a bar left of the axis.
+    bars = [
+        replace(bar, name=cut(bar.name, _LONGEST_NAME), start_ms=max(bar.start_ms - first, 0.0))
+        for bar in bars
+    ]
+    total = max(bar.start_ms + (bar.took_ms or 0.0) + bar.wait_ms for bar in bars) or 1.0
     # A bar is at least two units wide, also at the end of the axis.
     scale = (_WATERFALL_WIDTH - _NAMES_WIDTH - 2) / total
     ticks = [

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
 from datetime import datetime
-from itertools import islice
 
 from markupsafe import Markup
 
@@ -26,7 +24,6 @@ from kindlm.reports.facts import assertion_fields, assertion_name, execution_fac
 from kindlm.reports.pages.charts import Bar, waterfall
 from kindlm.reports.pages.html_document import Document, PageRequest
 from kindlm.reports.untrusted import one_line
-from kindlm.wording import cut
 
 # Executions of rescored runs share the conversation of their `source`, and its reviews.
 _UNREVIEWED = """
@@ -38,10 +35,11 @@ SELECT e.id
  ORDER BY e.number < this.number, e.number LIMIT 1
 """
 
+_UNMET = (Outcome.FAILED, Outcome.INCONCLUSIVE)
 _MOST_BARS = 300
 _INDENT = "\u00a0\u00a0"
 _DEEPEST = 6
-_LONGEST_NAME, _LONGEST_MODEL = 32, 14
+_LONGEST_MODEL = 14
 
 
 def execution_page(db: sqlite3.Connection, asked: PageRequest) -> Document | None:
@@ -76,11 +74,7 @@ def execution_page(db: sqlite3.Connection, asked: PageRequest) -> Document | Non
             "wrong": wrong,
             "right": [a for a in assertions if a.outcome is Outcome.PASSED],
             "skipped": [a for a in assertions if a.outcome is Outcome.SKIPPED],
-            "advice": [
-                a
-                for a in assertions
-                if a.advisory and a.outcome in (Outcome.FAILED, Outcome.INCONCLUSIVE)
-            ],
+            "advice": [a for a in assertions if a.advisory and a.outcome in _UNMET],
             "tools": tools_offered(view.tools(execution), mask),
             "attempts": conversations,
             "earlier": {attempt.number: attempt for attempt in attempts[:-1]},
@@ -124,43 +118,35 @@ def _timeline(attempt: Attempt) -> Markup | None:
 
     Tool calls and spans are indented below their call. The start of a span is relative to its call.
     """
-    if not attempt.calls:
-        return None
-    first = _ms(attempt.calls[0].view.requested_at)
     calls = [called for call in attempt.calls for called in (call, *call.made)]
     called_at = [tool.called_at for call in calls for tool in call.tools if tool.called_at]
     starts = sorted(map(_ms, [*called_at, *(call.view.requested_at for call in calls)]))
-
-    def bar(name: str, kind: str, at: float, took: float | None, place: str, wait: float) -> Bar:
-        # A clock that was set back must not place a bar left of the axis.
-        return Bar(cut(name, _LONGEST_NAME), kind, max(at - first, 0.0), took, place, wait)
-
-    def bars() -> Iterator[Bar]:
-        for call in calls:
-            view, began = call.view, _ms(call.view.requested_at)
-            place, failed = f"call-{view.attempt}-{view.call}", view.status != "responded"
-            who = "" if view.purpose == "test" else f" {view.purpose}"
-            inner = _INDENT if view.purpose == "agent" else ""
-            model = one_line(view.model, _LONGEST_MODEL)
-            name = f"{inner}call {view.call}{who} {model}{', failed' if failed else ''}"
-            kind = "failed" if failed else view.purpose
-            yield bar(name, kind, began, view.latency_ms or 0.0, place, view.retry_in_ms or 0.0)
-            for depth, span in call.spans:
-                kind = "failed" if span.failed else span.kind
-                words = dict.fromkeys((kind, span.kind, one_line(span.name or "")))
-                what = " ".join(word for word in words if word != "other")
-                name = f"{_INDENT * min(depth + 1, _DEEPEST)}{what}"
-                yield bar(name, kind, began + span.start_ms, span.duration_ms, place, 0.0)
-            for tool in call.tools:
-                if tool.called_at is None:
-                    continue
-                at = _ms(tool.called_at)
+    bars = list[Bar]()
+    for call in calls:
+        view, began = call.view, _ms(call.view.requested_at)
+        place, failed = f"call-{view.attempt}-{view.call}", view.status != "responded"
+        who = "" if view.purpose == "test" else f" {view.purpose}"
+        inner = _INDENT if view.purpose == "agent" else ""
+        model = one_line(view.model, _LONGEST_MODEL)
+        name = f"{inner}call {view.call}{who} {model}{', failed' if failed else ''}"
+        kind, took = "failed" if failed else view.purpose, view.latency_ms or 0.0
+        bars.append(Bar(name, kind, began, took, place, view.retry_in_ms or 0.0))
+        for depth, span in call.spans:
+            kind = "failed" if span.failed else span.kind
+            words = dict.fromkeys((kind, span.kind, one_line(span.name or "")))
+            what = " ".join(word for word in words if word != "other")
+            name = f"{_INDENT * min(depth + 1, _DEEPEST)}{what}"
+            bars.append(Bar(name, kind, began + span.start_ms, span.duration_ms, place))
+        for tool in call.tools:
+            if tool.called_at is not None:
+                at, name = _ms(tool.called_at), f"{_INDENT}tool {one_line(tool.tool)}"
                 after = next((start for start in starts if start > at), at)
                 # A tool that was called during the call has no recorded end.
-                took = None if at < began + (view.latency_ms or 0.0) else after - at
-                yield bar(f"{_INDENT}tool {one_line(tool.tool)}", "tool", at, took, place, 0.0)
-
-    return waterfall(list(islice(bars(), _MOST_BARS)), "When each call and tool call started")
+                ended = None if at < began + took else after - at
+                bars.append(Bar(name, "tool", at, ended, place))
+    if not bars:
+        return None
+    return waterfall(bars[:_MOST_BARS], "When each call and tool call started")
 
 
 def _ms(at: str) -> float:
