@@ -91,9 +91,19 @@ def recorded_target(
     config = json.loads(row[0]).get("config", {})  # an imported run has none
     suite_folder = (root / row[1]).parent
     home = Path(os.path.relpath(suite_folder, folder)).as_posix()
-    agent = _written_agent(config, execution.target, home)
-    written = agent or _written_model(config, execution.target)
-    if written is None:
+    agent, model = (
+        next((each for each in config.get(key, ()) if each["id"] == execution.target), None)
+        for key in ("agents", "models")
+    )
+    written: dict[str, Any]
+    if agent is not None:
+        written = {"agents": [_moved(agent, home)]}
+    elif model is not None:
+        name, provider = model["model"], model["provider"]
+        written = {"providers": {provider: config["providers"][provider]}, "models": [model]}
+        if name in config.get("prices", {}):
+            written["prices"] = {name: config["prices"][name]}
+    else:
         return Target(why_not=_UNKNOWN)
     is_served = "{{serve." in json.dumps(written)
     if home == "." and config.get("serve") and (agent or is_served):
@@ -107,28 +117,13 @@ def recorded_target(
     return Target() if cannot_move else Target(written, is_agent=agent is not None)
 
 
-def _written_agent(config: dict[str, Any], target: str, home: str) -> dict[str, Any] | None:
-    """Return the sections of an agent; `home` is the path from the new suite to the old one."""
-    for agent in config.get("agents", ()):
-        if agent["id"] == target:
-            entry = {key: value for key, value in agent.items() if value not in (False, {}, None)}
-            for key in ("path", "cwd"):
-                if key in agent or agent["adapter"] == _FOLDERS[key]:
-                    entry[key] = Path(os.path.normpath(Path(home, agent.get(key, ".")))).as_posix()
-            return {"agents": [entry]}
-    return None
-
-
-def _written_model(config: dict[str, Any], target: str) -> dict[str, Any] | None:
-    """Return the sections of a model: its provider, its entry, and its price if it has one."""
-    for model in config.get("models", ()):
-        if model["id"] == target:
-            name, provider = model["model"], model["provider"]
-            written = {"providers": {provider: config["providers"][provider]}, "models": [model]}
-            if name in config.get("prices", {}):
-                written["prices"] = {name: config["prices"][name]}
-            return written
-    return None
+def _moved(agent: dict[str, Any], home: str) -> dict[str, Any]:
+    """Return the entry of an agent; `home` is the path from the new suite to the old one."""
+    entry = {key: value for key, value in agent.items() if value not in (False, {}, None)}
+    for key in ("path", "cwd"):
+        if key in agent or agent["adapter"] == _FOLDERS[key]:
+            entry[key] = Path(os.path.normpath(Path(home, agent.get(key, ".")))).as_posix()
+    return entry
 
 
 _CONFIG = """
