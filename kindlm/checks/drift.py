@@ -239,29 +239,11 @@ async def _measured_by(
     method: Literal["judge", "embedding"], baseline: str, current: str, context: CheckContext
 ) -> Measured:
     """Return the drift between two texts; raise `UndecidedError` if it is unknown."""
-    if method == "embedding":
-        return await _by_embedding(baseline, current, context)
-    data = {"baseline": baseline, "current": current}
-    judging = Judging(context, (baseline, current))
-    score, reasoning = await judging.ask(PROMPT, lambda: data, answered("driftScore"))
-    return Measured(score, "judge", reasoning)
-
-
-def _complement(drift: float) -> float:
-    return round(1 - drift, _DECIMALS)
-
-
-def _distinguishable(drift: float, limit: float) -> tuple[str, str]:
-    """Return two numbers with enough digits to show which one is larger."""
-    for digits in range(3, _DECIMALS):
-        texts = f"{drift:.{digits}g}", f"{limit:.{digits}g}"
-        if texts[0] != texts[1] or drift == limit:
-            return texts
-    return str(drift), str(limit)
-
-
-async def _by_embedding(baseline: str, current: str, context: CheckContext) -> Measured:
-    """Return one minus the cosine similarity of the embeddings, at most 1."""
+    if method == "judge":
+        data = {"baseline": baseline, "current": current}
+        judging = Judging(context, (baseline, current))
+        score, reasoning = await judging.ask(PROMPT, lambda: data, answered("driftScore"))
+        return Measured(score, "judge", reasoning)
     if context.embed is None:
         hint = "Configure one that does, such as openai or ollama, or use method: judge."
         raise UndecidedError("No provider of this suite supports embeddings.", hint)
@@ -277,6 +259,19 @@ async def _by_embedding(baseline: str, current: str, context: CheckContext) -> M
         raise JudgeError(f"{model} gave no vectors that can be compared.")
     distance = round(1 - cosine_similarity(*vectors), _DECIMALS)
     return Measured(min(1.0, max(0.0, distance)), f"embeddings of {model}")
+
+
+def _complement(drift: float) -> float:
+    return round(1 - drift, _DECIMALS)
+
+
+def _distinguishable(drift: float, limit: float) -> tuple[str, str]:
+    """Return two numbers with enough digits to show which one is larger."""
+    for digits in range(3, _DECIMALS):
+        texts = f"{drift:.{digits}g}", f"{limit:.{digits}g}"
+        if texts[0] != texts[1] or drift == limit:
+            return texts
+    return str(drift), str(limit)
 
 
 def cosine_similarity(left: Sequence[float], right: Sequence[float]) -> float:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from kindlm.config.advice import credentials_in, warn
 from kindlm.config.compile import compile_suite
@@ -88,44 +87,31 @@ def load_suite(
     reporter.moved = write_out(document, lambda: default_name(path, root, project), project, files)
     raw = document.value
     reporter.hide(credentials_in(raw))
-    suite = None
-    if document.readable:
-        suite = _load(raw, identity, folder.resolve(), files, reporter, environ)
+    suite = config = None
+    if document.readable and not isinstance(raw, dict):
+        report_no_mapping(raw, reporter)
+    elif document.readable:
+        start = len(reporter.diagnostics)
+        plugged = Plugged(raw, reporter)
+        config = fit(KindlmConfig, plugged.rest, reporter)
+        check_requirements(raw, reporter)
+        reporter.sort_phase(start)
+        start = len(reporter.diagnostics)
+        check_references(raw, reporter, files)
+        reporter.sort_phase(start)
+    if config is not None:
+        failed, start = reporter.has_errors, len(reporter.diagnostics)
+        plugged.put_into(config)
+        warn(config, raw, reporter, files, environ)
+        reporter.sort_phase(start)
+        if not failed:
+            suite = compile_suite(config, identity, folder.resolve(), files, reporter)
     written = section(raw).get("tests")
     tests = len(suite.cases if suite else written if isinstance(written, list) else ())
     found = tuple(reporter.diagnostics)
     name = section(raw, "suite").get("name")
     name = name if isinstance(name, str) and name else path.name
     return LoadedSuite(path, suite, name, tests, found, files.asked)
-
-
-def _load(
-    raw: Any,
-    identity: str,
-    folder: Path,
-    files: ReferencedFiles,
-    reporter: Reporter,
-    environ: Mapping[str, str],
-) -> Suite | None:
-    if not isinstance(raw, dict):
-        report_no_mapping(raw, reporter)
-        return None
-    start = len(reporter.diagnostics)
-    plugged = Plugged(raw, reporter)
-    config = fit(KindlmConfig, plugged.rest, reporter)
-    check_requirements(raw, reporter)
-    reporter.sort_phase(start)
-    start = len(reporter.diagnostics)
-    check_references(raw, reporter, files)
-    reporter.sort_phase(start)
-    failed = reporter.has_errors
-    if config is None:
-        return None
-    plugged.put_into(config)
-    start = len(reporter.diagnostics)
-    warn(config, raw, reporter, files, environ)
-    reporter.sort_phase(start)
-    return None if failed else compile_suite(config, identity, folder, files, reporter)
 
 
 def suite_identity(path: Path, root: Path | None) -> str:

@@ -210,34 +210,27 @@ def _load_file(path: FilePath, config: ProjectConfig, around: Surroundings) -> _
     diagnostics = list(whole.diagnostics)
     for document in found:
         reporter = Reporter(str(path), document)
-        case = _checked(document, config, around, reporter)
+        value: Any = document.value
+        if not isinstance(value, dict):
+            message = f"A case must be a mapping, but is {kind_of(value)}"
+            reporter.error((), message, "Begin with `name:`")
+            filled = None
+        else:
+            headers = section(value, "adapter_config", "headers")
+            filled = _filled(value, headers, around, reporter)
+        if filled is not None:
+            _check_ports(filled, [item.name for item in config.serve or ()], reporter)
+            if (case := fit(CaseConfig, filled, reporter, tolerant=not around.strict)) is not None:
+                check_case(case, config, reporter)
+                if not reporter.has_errors:
+                    warn_of_no_effect(case, config, reporter)
+                    cases.append(CheckedCase(case, path, reporter.where))
+            elif "input" not in value and "turns" not in value:
+                reporter.missing_key(("input",))
         reporter.sort_phase(0)
         diagnostics += reporter.diagnostics
-        if case is not None:
-            cases.append(CheckedCase(case, path, reporter.where))
     has_errors = any(item.severity == "error" for item in diagnostics)
     return _File(path, () if has_errors else tuple(cases), len(found), tuple(diagnostics))
-
-
-def _checked(
-    document: Document, config: ProjectConfig, around: Surroundings, reporter: Reporter
-) -> CaseConfig | None:
-    value: Any = document.value
-    if not isinstance(value, dict):
-        message = f"A case must be a mapping, but is {kind_of(value)}"
-        reporter.error((), message, "Begin with `name:`")
-        return None
-    filled = _filled(value, section(value, "adapter_config", "headers"), around, reporter)
-    if filled is None:
-        return None
-    _check_ports(filled, [item.name for item in config.serve or ()], reporter)
-    if (case := fit(CaseConfig, filled, reporter, tolerant=not around.strict)) is not None:
-        check_case(case, config, reporter)
-        if not reporter.has_errors:
-            warn_of_no_effect(case, config, reporter)
-    elif "input" not in value and "turns" not in value:
-        reporter.missing_key(("input",))
-    return None if reporter.has_errors else case
 
 
 def _distinct(files: Sequence[_File]) -> Iterator[_File]:

@@ -189,31 +189,23 @@ def _checked(
     With `by_default`, checks without a block are on, too.
     """
     checks = checks or ChecksConfig()
-    if _is_checked(expected.hallucination, checks.hallucination, by_default=by_default):
-        hallucination = expected.hallucination or HallucinationConfig()
-        made_up = Hallucination(hallucination.confidence_threshold, hallucination.allow)
-        place = _place("hallucination", expected.hallucination)
-        yield place, made_up.expected("no hallucination")
-    if _is_checked(expected.safety, checks.safety, by_default=by_default):
-        safety = expected.safety or SafetyConfig()
-        severity = safety.severity_threshold
-        severity = severity if severity in SEVERITIES else SEVERITIES[0]
-        harm = Safety(safety.allow_harmful, safety.categories, severity)
-        yield _place("safety", expected.safety), harm.expected("safe")
-
-
-def _place(name: str, block: object) -> Path:
-    return ("checks", name) if block is None else ("expected", name)
-
-
-def _is_checked(
-    block: HallucinationConfig | SafetyConfig | None, switch: bool | None, *, by_default: bool
-) -> bool:
-    if switch is False:
-        return False
-    if block is None:
-        return bool(switch) or by_default
-    return block.check or bool(switch and not by_default)
+    hallucination, safety = expected.hallucination, expected.safety
+    for name, block in (("hallucination", hallucination), ("safety", safety)):
+        switch = getattr(checks, name)
+        is_on = by_default if block is None else block.check
+        if switch is False or not (is_on or (switch and (block is None or not by_default))):
+            continue
+        place = ("checks" if block is None else "expected", name)
+        if name == "hallucination":
+            claims = hallucination or HallucinationConfig()
+            made_up = Hallucination(claims.confidence_threshold, claims.allow)
+            yield place, made_up.expected("no hallucination")
+        else:
+            harm = safety or SafetyConfig()
+            severity = harm.severity_threshold
+            severity = severity if severity in SEVERITIES else SEVERITIES[0]
+            check = Safety(harm.allow_harmful, harm.categories, severity)
+            yield place, check.expected("safe")
 
 
 def _scored(
