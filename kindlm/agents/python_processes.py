@@ -89,10 +89,7 @@ class WorkerProcess:
 
     @classmethod
     async def start(cls, environ: Mapping[str, str], redact: Callable[[str], str]) -> Self:
-        """Start a process; raises `OSError` if that fails.
-
-        kindlm shows the output of its agents after `redact`.
-        """
+        """Start a process, whose output is shown after `redact`; raises `OSError` if that fails."""
         printed, stack = PrintedOutput(redact), AsyncExitStack()
         words = [sys.executable, "-uPc", _START, json.dumps(sys.path)]
         starting = LocalSandbox(Path.cwd(), environ).start(words, None, sys.maxsize, printed)
@@ -200,10 +197,7 @@ class PythonProcesses:
     async def lent(
         self, target: AgentTarget, variables: Mapping[str, str]
     ) -> AsyncIterator[Result[WorkerProcess]]:
-        """Lend a process in which the agent is open; the agent is left at the end.
-
-        The process is kept for another conversation if it is ready.
-        """
+        """Lend a process in which the agent is open; it is kept for another one if it is ready."""
         lent = await self._lend(target, variables)
         if isinstance(lent, Err):
             yield lent

@@ -80,10 +80,7 @@ class OutputLines:
             raise TooMuchOutput
 
     async def next(self, reading: asyncio.Future[None]) -> bytes | None:
-        """Return the next line without its line end; None at the end of the output.
-
-        `reading` is done at the end; this raises its exception.
-        """
+        """Return the next line; None when `reading` has ended. Raises what `reading` raised."""
         while not self._lines and not reading.done():
             self._arrived = asyncio.get_running_loop().create_future()
             await asyncio.wait((self._arrived, reading), return_when=asyncio.FIRST_COMPLETED)
@@ -143,10 +140,7 @@ class StartedProgram(ABC):
         """Write a line and a line end; a closed input is not an error."""
 
     async def read_line(self) -> bytes | None:
-        """Return its next line without the line end, None at the end of its output.
-
-        Raises `TooMuchOutput` if more than the limit waits.
-        """
+        """Return its next line, None at the end of its output; raises `TooMuchOutput`."""
         return await self.lines.next(self._reading)
 
     @abstractmethod

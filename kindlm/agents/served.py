@@ -51,10 +51,7 @@ _HARMLESS_HEADERS = frozenset({"accept", "accept-language", "content-type", "use
 
 
 def http_target(target: AgentTarget) -> HttpTarget:
-    """Return the server of an agent.
-
-    Raises `AgentFailure`, without the value of a header, if the URL or a header is invalid.
-    """
+    """Return the server of an agent; raises `AgentFailure` for an invalid URL or header."""
     who = Who(target.id)
     if not (is_url(target.endpoint) and target.endpoint.isprintable()):
         hint = "Write it like http://127.0.0.1:8000/chat"
@@ -299,10 +296,7 @@ _NOT_UNDERSTOOD = frozenset({400, 415, 422})
 
 
 class Served(Adapter):
-    """The base of options of agents behind a URL.
-
-    A subclass makes the bodies of requests and reads the answers.
-    """
+    """The base of options of agents behind a URL: makes bodies of requests, and reads answers."""
 
     needs_endpoint: ClassVar[bool] = True
     hint: ClassVar[str] = WHERE_THE_TEXT_IS

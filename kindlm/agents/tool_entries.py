@@ -351,10 +351,7 @@ def _listed(part: Any, place: str) -> Iterator[list[ToolUse]]:
 
 
 def _named_calls(found: Any) -> list[ToolUse] | None:
-    """Return the calls of a list of calls, or of pairs of a call and its result.
-
-    None unless each entry has a name.
-    """
+    """Return the calls, or pairs of call and result, in a list; None unless each has a name."""
     if not isinstance(found, list):
         return None
     uses = []
@@ -471,10 +468,7 @@ def failed_tool(error: Any, result: Any = None) -> dict[str, Any]:
 
 
 def tool_answer(entry: Mapping[str, Any], keys: Iterable[str] = _RESPONSES) -> Any:
-    """Return the tool result under the first of the keys.
-
-    The tool failed if there is an `error`, or if `success` is false.
-    """
+    """Return the result under the first of the keys; an `error` or no success means a failure."""
     result, error = _first(entry, keys), entry.get("error")
     result = None if result is ABSENT else result
     return failed_tool(error, result) if error or entry.get("success") is False else result

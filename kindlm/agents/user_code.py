@@ -219,10 +219,7 @@ def framework_for(function: Callable[..., Any]) -> Framework:
 
 
 async def _drained(result: Any) -> Any:
-    """Return all items of a generator, joined if all are texts; returns any other result as it is.
-
-    A generator that is not async runs in a thread.
-    """
+    """Return all items of a generator, texts joined; returns any other result as it is."""
     pieces: list[Any] = []
     if isinstance(result, AsyncIterator):
         async for piece in result:

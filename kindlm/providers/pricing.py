@@ -250,24 +250,12 @@ def _listed(provider: str | None, model: str) -> ModelInfo | None:
 
 def _names(model: ModelInfo) -> frozenset[str]:
     """Return the table's names for a model."""
-    from genai_prices.types import (
-        ClauseAnd,
-        ClauseContains,
-        ClauseEquals,
-        ClauseOr,
-        ClauseStartsWith,
-    )
-
     names = {model.id}
     clauses: list[object] = [model.match]
     for clause in clauses:  # grows as it goes
-        match clause:
-            case ClauseOr(or_=parts) | ClauseAnd(and_=parts):
-                clauses.extend(parts)
-            case (
-                ClauseEquals(equals=name)
-                | ClauseStartsWith(starts_with=name)
-                | ClauseContains(contains=name)
-            ):
-                names.add(name)
+        for key, part in vars(clause).items():
+            if key in ("equals", "starts_with", "contains"):
+                names.add(part)
+            elif isinstance(part, list):
+                clauses.extend(part)
     return frozenset(name.lower() for name in names)

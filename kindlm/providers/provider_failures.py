@@ -21,6 +21,7 @@ from kindlm.providers.quota import quotas
 from kindlm.strict_json import json_or_text
 from kindlm.transcript import Usage
 from kindlm.unreachable import rate_limit_hint, retry_after, unreachable_reason
+from kindlm.wires import error_message
 from kindlm_store import Redactor
 
 _QUOTED_CHARACTERS = 200
@@ -199,8 +200,6 @@ class Endpoint:
 
     def _reason(self, body: str) -> str:
         """Return the provider's error message, or the body."""
-        from kindlm.wires import error_message  # only failures need it
-
         return self._quoted(error_message(json_or_text(body)) or body) or "no explanation"
 
     def _quoted(self, text: str) -> str:
