@@ -18,6 +18,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from kindlm.dataclass import replace
 from kindlm.events.execution_events import AgentTraced, TracedSpan
 from kindlm.ports import CallDesk, Observation, Seen
 from kindlm.suite import AgentTarget, Command
@@ -194,7 +195,8 @@ class TracedConversation:
         """Take a span; ignore a repeated one."""
         self.arrived.set()
         if (known := self._known.get(span.id)) is not None:
-            self._is_ambiguous |= known != span
+            look = (span.name, span.start_ns, span.end_ns)
+            self._is_ambiguous |= look != (known.name, known.start_ns, known.end_ns)
             return
         self._size += span.size
         self._is_cut |= len(self._known) >= MAX_SPANS or self._size > MAX_TRACE_BYTES
@@ -314,6 +316,8 @@ class TracedConversation:
         new = [*self._of_failed, *self._unread]
         spans = [span for span in new if tops[span.id] not in self._past]
         self.observer.late_spans += len(new) - len(spans)
+        for span in new:
+            self._known[span.id] = replace(span, attributes={}, events={})  # they can be large
         self._of_failed, self._unread = [], []
         self._past = self._earlier | {self.sent}
         return spans

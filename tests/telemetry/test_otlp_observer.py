@@ -191,6 +191,10 @@ def test_a_span_comes_once_and_its_ids_are_no_way_into_another_conversation(benc
     assert (len(found.tool_uses), found.cost) == (1, None)  # the agent may report its own
     missing = bench.seen(other).missing or ""
     assert "but 1 parent of theirs did not" in missing
+    bench.arrive(one.trace, *spans)  # also after the answer
+    sent = bench.begin(one, 2)
+    bench.arrive(one.trace, around(5, sent), otlp_span(6, CHAT, parent=5))
+    assert bench.seen(one).missing is None
 
 
 def test_calls_in_traces_of_others_leave_open_conversations_undecided(bench):
