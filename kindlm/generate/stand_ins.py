@@ -73,10 +73,8 @@ class StandIns:
             PatternError: a text takes too long to search.
         """
         self._in_recording.clear()
-        self._with_stand_ins(recording)  # a later key may show that an earlier text is a secret
-        return self._with_stand_ins(recording)
-
-    def _with_stand_ins(self, recording: Recording) -> Recording:
+        # A later key may show that an earlier text is a secret.
+        self.value((recording.transcript, recording.tools))
         return replace(
             recording,
             name=self.text(recording.name),
