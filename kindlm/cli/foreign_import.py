@@ -64,12 +64,6 @@ class ForeignFile(NamedTuple):
     digest: str
 
 
-class _Place(NamedTuple):
-    project: str
-    suite: str
-    target: str
-
-
 def read_results(file: Path) -> Result[ForeignFile] | None:
     """Return the results in a file of another program; None if the format is unknown.
 
@@ -121,48 +115,47 @@ def import_results(
 
 def _place(
     db: sqlite3.Connection, results: ForeignResults, root: Path, suite: str | None
-) -> _Place:
+) -> tuple[str, str, str]:
+    """Return the project and the suite of imported tests, and the target of tests without one."""
     named = suite or results.suite
     for test in results.tests:
         known = db.execute(_KNOWN_TEST, {"test": test.name, "suite": named}).fetchone()
         if known:
-            return _Place(*known)
+            return known["project"], known["name"], known["target"]
     project = db.execute(_KNOWN_SUITE, (named,)).fetchone()
-    return _Place(project[0] if project else root.name, named or _SUITE, _TARGET)
+    return project[0] if project else root.name, named or _SUITE, _TARGET
 
 
 def _payloads(
-    results: ForeignResults, place: _Place, source: str, digest: str
+    results: ForeignResults, place: tuple[str, str, str], source: str, digest: str
 ) -> Iterator[tuple[str | None, Payload]]:
-    tests = results.tests
+    tests, (project, suite, usual) = results.tests, place
     started = RunStarted(
-        project=place.project,
+        project=project,
         mode="imported",
         planned=sum(len(test.executions) for test in tests),
         versions={"kindlm": __version__},
         imported_from=source,
     )
     yield None, started
-    suite = SuiteStarted(
-        suite=place.suite,
+    suite_started = SuiteStarted(
+        suite=suite,
         ordinal=0,
-        project=place.project,
+        project=project,
         front_end=results.format,
-        path=place.suite,
+        path=suite,
         config_hash=digest[:12],
         config="{}",
         gates=[],
         tests=[
-            PlannedTest(
-                name=test.name, target=test.target or place.target, repeat=len(test.executions)
-            )
+            PlannedTest(name=test.name, target=test.target or usual, repeat=len(test.executions))
             for test in tests
         ],
     )
-    yield None, suite
+    yield None, suite_started
     number = count(1)
     for test in tests:
-        target = test.target or place.target
+        target = test.target or usual
         # With an unknown answer, the sum of the known costs would be too low.
         priced = all(execution.output is not None for execution in test.executions)
         for repeat, execution in enumerate(test.executions, start=1):

@@ -64,27 +64,21 @@ def open_history(database: Path | None) -> Iterator[sqlite3.Connection]:
     """Open the history of the project to read its read models; end the command if that fails."""
     project = existing_history(database)
     with closing(open_tables(project.database)) as connection:
-        _warn_of_the_future(connection)
+        # Until then, `latest` means this run.
+        query = "SELECT id, started_at FROM runs WHERE started_at > ? ORDER BY started_at DESC"
+        ahead = (datetime.now(UTC) + CLOCKS_DIFFER).isoformat()
+        if (run := connection.execute(f"{query} LIMIT 1", (ahead,)).fetchone()) is not None:
+            warn(
+                f"Run {run['id']} began in the future, on {run['started_at'][:10]}: a clock was"
+                " wrong. It counts as the latest run.",
+                "Name the runs that you mean, such as: kindlm diff BEFORE AFTER",
+            )
         try:
             yield connection
         except sqlite3.DatabaseError as error:
             if (full := disk_full(project.database, error)) is not None:
                 fail([full])
             raise
-
-
-def _warn_of_the_future(connection: sqlite3.Connection) -> None:
-    """Warn about a run with a future start: until then, `latest` means this run."""
-    found = connection.execute(
-        "SELECT id, started_at FROM runs WHERE started_at > ? ORDER BY started_at DESC LIMIT 1",
-        ((datetime.now(UTC) + CLOCKS_DIFFER).isoformat(),),
-    ).fetchone()
-    if found is not None:
-        warn(
-            f"Run {found['id']} began in the future, on {found['started_at'][:10]}: a clock was"
-            " wrong. It counts as the latest run.",
-            "Name the runs that you mean, such as: kindlm diff BEFORE AFTER",
-        )
 
 
 def open_tables(path: Path) -> sqlite3.Connection:

@@ -187,7 +187,8 @@ def open_output(path: Path, *, mode: int = 0o600) -> Iterator[BinaryIO]:
     Raises:
         OSError: It cannot be written.
     """
-    if _is_written_through(path):
+    is_open = any(path.absolute().is_relative_to(folder) for folder in _NOT_REPLACED)
+    if is_open or (path.exists() and not path.is_file()):
         with path.open("wb") as out:
             yield out
         return
@@ -205,9 +206,3 @@ def open_output(path: Path, *, mode: int = 0o600) -> Iterator[BinaryIO]:
     finally:
         with suppress(OSError):
             part.unlink()
-
-
-def _is_written_through(path: Path) -> bool:
-    if any(path.absolute().is_relative_to(folder) for folder in _NOT_REPLACED):
-        return True
-    return path.exists() and not path.is_file()

@@ -104,6 +104,7 @@ def print_recorded(
 ) -> None:
     """Print the flaky tests of a run or group, and the command that shows it."""
     command = f"kindlm show {name}{_database(options)}"
+    flaky = list[str]()
     with (
         suppress(StoreError),  # reported already
         open_log(options.database) as log,
@@ -111,23 +112,18 @@ def print_recorded(
     ):
         found = find_run_or_group(reader, name)
         if isinstance(found, Ok):
-            _print_flaky(terminal, RunView(reader, found.value), command)
-    terminal.write_line(f"kindlm {what} {name}: {command}")
-
-
-def _print_flaky(terminal: pytest.TerminalReporter, view: RunView, command: str) -> None:
-    flaky = [test.name for test in view.tests() if test.flaky and test.status is Status.PASSED]
-    if not flaky:
-        return
-    tests = count(len(flaky), "test")
-    terminal.write_line(
-        f"kindlm: {tests} passed, but not in each repeat or attempt (flaky):", yellow=True
-    )
+            tests = RunView(reader, found.value).tests()
+            flaky = [each.name for each in tests if each.flaky and each.status is Status.PASSED]
+    if flaky:
+        passed = f"{count(len(flaky), 'test')} passed"
+        line = f"kindlm: {passed}, but not in each repeat or attempt (flaky):"
+        terminal.write_line(line, yellow=True)
     redact = redactor()
-    for name in flaky[:_MOST_FLAKY]:
-        terminal.write_line(f"  {visible(redact(name))}", yellow=True)
+    for test in flaky[:_MOST_FLAKY]:
+        terminal.write_line(f"  {visible(redact(test))}", yellow=True)
     if len(flaky) > _MOST_FLAKY:
         terminal.write_line(f"  and {len(flaky) - _MOST_FLAKY} more: {command}", yellow=True)
+    terminal.write_line(f"kindlm {what} {name}: {command}")
 
 
 def _database(options: SessionOptions) -> str:

@@ -73,6 +73,8 @@ def set_command(
     A complete group of shards can be a baseline, too.
     """
     from kindlm.cli.foreign_import import read_results
+    from kindlm.history.diff.power import power_of_baseline
+    from kindlm.history.diff.run_diff import DiffOptions, RunDiff
 
     read = read_results(Path(wanted)) if wanted and Path(wanted).is_file() else None
     with open_journal(database, create=isinstance(read, Ok)) as (log, db):
@@ -120,7 +122,11 @@ def set_command(
                 "Choose another one: kindlm runs",
             )
         _warn_of_gaps(db, view, names)
-        _note_power(db, view, set(chosen))
+        # Which drops can a later run with as many repeats confirm?
+        pairs = RunDiff(db, view, view, DiffOptions()).pairs
+        tests = [test for key, test in pairs.items() if key[:2] in chosen]
+        if (power := power_of_baseline(tests)) is not None:
+            note(power_text(power))
 
 
 @baseline_app.command("list")
@@ -292,17 +298,6 @@ def _warn_of_gaps(db: sqlite3.Connection, view: RunView, suites: set[str]) -> No
         if bad and (has_drift or suite.passed):
             drift = " Drift is still measured from their answers." if has_drift else ""
             warn(f"{suite.name}: {count(bad, 'test')} did not pass in this run.{drift}")
-
-
-def _note_power(db: sqlite3.Connection, view: RunView, suites: set[tuple[str, str]]) -> None:
-    from kindlm.history.diff.power import power_of_baseline
-    from kindlm.history.diff.run_diff import DiffOptions, RunDiff
-
-    pairs = RunDiff(db, view, view, DiffOptions()).pairs
-    tests = [test for key, test in pairs.items() if (key.project, key.suite) in suites]
-    shown = power_of_baseline(tests)
-    if shown is not None:
-        note(power_text(shown))
 
 
 def _named(baseline: Baseline) -> str:

@@ -95,7 +95,10 @@ def settle_runs(options: SettleOptions) -> int:
             f" and {after}."
         )
         return 0
-    settled = Settled(before, after, found, labels=labels, options=_selecting(options))
+    selecting = [word for name in options.tests for word in ("--test", name)]
+    selecting += [] if options.both is None else ["--both", str(options.both)]
+    again = "".join(f" {one_line(shlex.quote(word))}" for word in selecting)
+    settled = Settled(before, after, found, labels=labels, options=again)
     open_tests = [test.key for test in found if test.is_open]
     if not open_tests:
         return 0 if options.of_before else _show(settled, options)
@@ -174,13 +177,6 @@ def _report(rounds: Rounds, settled: Settled) -> int:
     if options.of_before:
         return 0 if done else 1
     return max(_show(settled, options), 0 if done else 1)
-
-
-def _selecting(options: SettleOptions) -> str:
-    """Return the options that select repeats, for a suggested command."""
-    tests = [word for name in options.tests for word in ("--test", name)]
-    both = [] if options.both is None else ["--both", str(options.both)]
-    return "".join(f" {one_line(shlex.quote(word))}" for word in (*tests, *both))
 
 
 def _show(settled: Settled, options: SettleOptions) -> int:
