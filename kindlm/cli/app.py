@@ -319,10 +319,7 @@ _COMMAND_ALIASES: Mapping[str, Sequence[str]] = {
     **{name: ["history", name] for name in _HISTORY},
 }
 
-_SAME_OPTIONS: Mapping[str, str] = {"watch": "test"}
-"""Commands that take the options of another command."""
-
-_OPTION_ALIASES: Mapping[str, Mapping[str, str]] = {
+_OPTION_ALIASES: Mapping[str, Mapping[str, str | None]] = {
     "test": {
         "--tag": "--tags",
         "--runs": "--repeat",
@@ -330,13 +327,11 @@ _OPTION_ALIASES: Mapping[str, Mapping[str, str]] = {
         "--format": "--reporter",
         "--version": "--label",
         "--filter-failing": "--failed",
+        "--save": None,
     },
     "replay": {"--runs": "--repeat"},
 }
-
-_IGNORED_OPTIONS: Mapping[str, frozenset[str]] = {"test": frozenset({"--save"})}
-"""Options of other tools for what kindlm always does: it records every run."""
-
+"""Options of other tools, with kindlm's names; None for what kindlm always does."""
 
 _OPTIONAL_VALUES: Mapping[str, Mapping[str, str]] = {
     "test": {"--resume": "latest"},
@@ -351,9 +346,8 @@ def normalise(arguments: Sequence[str]) -> list[str]:
     if not arguments:
         return []
     command = _COMMAND_ALIASES.get(arguments[0], arguments[:1])
-    of = _SAME_OPTIONS.get(arguments[0], command[0])
-    aliases, ignored = _OPTION_ALIASES.get(of, {}), _IGNORED_OPTIONS.get(of, frozenset())
-    values = _OPTIONAL_VALUES.get(of, {})
+    of = "test" if arguments[0] == "watch" else command[0]  # which take the same options
+    aliases, values = _OPTION_ALIASES.get(of, {}), _OPTIONAL_VALUES.get(of, {})
     normal = [*command]
     for position, argument in enumerate(arguments[1:], start=1):
         if argument == "--":
@@ -362,8 +356,8 @@ def normalise(arguments: Sequence[str]) -> list[str]:
             normal.append(f"{argument}={values[argument]}")
             continue
         name, sign, value = argument.partition("=")
-        if argument not in ignored:
-            normal.append(aliases.get(name, name) + sign + value)
+        if (ours := aliases.get(name, name)) is not None:
+            normal.append(ours + sign + value)
     return normal
 
 
