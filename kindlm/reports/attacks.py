@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,15 +63,14 @@ class Attacks:
 
 def attacks_of(view: RunView, suite: SuiteView | None = None) -> Attacks | None:
     """Return the attacks of a run, or of one suite of it; None if it has none."""
-    found, won, of = Attacks(), Counter[str](), Counter[str]()
+    found = Attacks()
     for tags, executions, successes, undecided in view.ask(queries.ATTACKS, suite):
         attempts = executions - undecided
         found.successes += successes
         found.attempts += attempts
         found.undecided += undecided
-        for name in json.loads(tags):
-            if _CLASS.fullmatch(name):
-                won[name] += successes
-                of[name] += attempts
-    found.classes = {name: (won[name], of[name]) for name in sorted(of)}
+        for name in filter(_CLASS.fullmatch, json.loads(tags)):
+            won, of = found.classes.get(name, (0, 0))
+            found.classes[name] = (won + successes, of + attempts)
+    found.classes = dict(sorted(found.classes.items()))
     return found if found.attempts or found.undecided else None
