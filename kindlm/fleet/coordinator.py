@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import re
 import sqlite3
 import threading
 import time
@@ -78,8 +77,6 @@ _ERROR = "✗ "
 
 _BY_SIGNAL = 128
 """Exit codes from here on mean that a signal ended the process, as in a shell."""
-
-_NUMBER = re.compile("[1-9][0-9]{0,5}")
 
 LEAST_RPM = 0.1
 """The least value of `--max-rpm`."""
@@ -220,10 +217,9 @@ class Coordinator:
 
     def hear(self, lease: str) -> bool:
         """Return whether a lease is the newest of its shard; note that its worker is alive."""
-        number = lease.partition(".")[0]
         with self._lock:
-            shard = self._shards.get(int(number)) if _NUMBER.fullmatch(number) else None
-            if shard is None or shard.heard is None or lease != f"{number}.{shard.number}":
+            shard = next((s for n, s in self._shards.items() if lease == f"{n}.{s.number}"), None)
+            if shard is None or shard.heard is None:
                 return False
             shard.heard = self.clock()
             return self.failure is None

@@ -14,6 +14,7 @@ An error is an `ApiError`, as the KindLM error specification defines it for APIs
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import field
 from ipaddress import ip_address
 from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
@@ -65,24 +66,17 @@ class StreamEnd:
 NO_EVENTS = StreamEnd(0, None)
 
 
+@dataclass(eq=False)
 class ApiError(Exception):
     """An error as the answer to a request: `{"error", "message", "details"}` with an HTTP status.
 
     `error` follows from the status, and is `validation_error` for statuses not in `_ERRORS`.
     """
 
-    def __init__(
-        self,
-        status: int,
-        message: str,
-        details: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
-        self.details = details or {}
-        self.headers = headers or {}
+    status: int
+    message: str
+    details: Mapping[str, Any] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """Return the body of the answer."""
