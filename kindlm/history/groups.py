@@ -113,10 +113,9 @@ def read_shard(db: sqlite3.Connection, run: Run) -> Shard | None:
     index, count = _shard_of(run)
     if run.group_id is None:
         return Shard(index, count, None)
+    alike = (other for other in runs(db, RunFilter(group=run.group_id)) if other.shard)
     others = [
-        other
-        for other in runs(db, RunFilter(group=run.group_id))
-        if other.project == run.project and (other.shard or "").endswith(f"/{count}")
+        other for other in alike if (other.project, _shard_of(other)[1]) == (run.project, count)
     ]
     group = _group(db, run.group_id, others)
     unfinished = tuple(shard.index for shard in group.unfinished)

@@ -146,23 +146,17 @@ def as_shown(attempts: Sequence[AttemptView]) -> tuple[Sequence[AttemptView], Ma
 
 def _masked(attempt: AttemptView, mask: Mask) -> AttemptView:
     execution = attempt.execution
+    warnings = tuple(map(mask.text, execution.warnings))
     return AttemptView(
         replace(
-            execution,
-            output=mask.text(execution.output),
-            error=mask.text(execution.error),
-            trace=mask.text(execution.trace),
-            warnings=tuple(map(mask.text, execution.warnings)),
+            execution, **_texts(mask, execution, "output", "error", "trace"), warnings=warnings
         ),
         tuple(
             replace(
                 assertion,
-                label=mask.text(assertion.label),
-                message=mask.text(assertion.message),
+                **_texts(mask, assertion, "label", "message", "reasoning", "trace"),
                 expected=mask.value(assertion.expected),
                 actual=mask.value(assertion.actual),
-                reasoning=mask.text(assertion.reasoning),
-                trace=mask.text(assertion.trace),
             )
             for assertion in attempt.assertions
         ),
@@ -170,14 +164,15 @@ def _masked(attempt: AttemptView, mask: Mask) -> AttemptView:
     )
 
 
+def _texts(mask: Mask, view: object, *names: str) -> dict[str, Any]:
+    return {name: mask.text(getattr(view, name)) for name in names}
+
+
 def masked_call(call: ToolCallView, mask: Mask) -> ToolCallView:
     """Return a tool call for display."""
-    return replace(
-        call,
-        arguments=mask.value(call.arguments),
-        response=mask.value(call.response),
-        problems=tuple(map(mask.text, call.problems)),
-    )
+    arguments, response = mask.value(call.arguments), mask.value(call.response)
+    problems = tuple(map(mask.text, call.problems))
+    return replace(call, arguments=arguments, response=response, problems=problems)
 
 
 def shown_note(note: str, attempts: Iterable[AttemptView]) -> str:

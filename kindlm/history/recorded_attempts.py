@@ -399,15 +399,10 @@ def held_conversation(
     if not is_scripted and failure is None and now != then:
         return f"the number of messages of the user changed ({then} → {now}); run it: kindlm test"
     replies = [event.call for event in events if isinstance(event, AgentReplied)]
-    return HeldConversation(
-        source.id,
-        transcript,
-        tuple(started.messages),
-        failure,
-        tuple(ended.finished.warnings),
-        source.last_call,
-        tuple(map(source.body, replies)) if is_scripted else (),
-    )
+    bodies = tuple(map(source.body, replies)) if is_scripted else ()
+    messages, warnings = tuple(started.messages), tuple(ended.finished.warnings)
+    calls = source.last_call
+    return HeldConversation(source.id, transcript, messages, failure, warnings, calls, bodies)
 
 
 def read_messages(db: sqlite3.Connection, column: str) -> Iterator[Message]:

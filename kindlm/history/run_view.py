@@ -286,20 +286,17 @@ class RunView:
         self, execution: ExecutionView, *, all_attempts: bool = False
     ) -> list[ToolCallView]:
         """Return the tool calls of an execution in its attempt, or in all attempts."""
-        return [
-            value_of(
-                ToolCallView,
-                row,
-                arguments=read_arguments(row["arguments"]),
-                response=read_json(row["response"]),
-                problems=tuple(
-                    self._text(problem["message"]["$ref"]) or ""
-                    for problem in json.loads(row["problems"] or "[]")
-                ),
-            )
-            for row in self.db.execute(queries.TOOL_CALLS, (execution.id,))
-            if all_attempts or row["attempt"] == execution.attempt
-        ]
+        found = []
+        for row in self.db.execute(queries.TOOL_CALLS, (execution.id,)):
+            if all_attempts or row["attempt"] == execution.attempt:
+                refs = (each["message"]["$ref"] for each in json.loads(row["problems"] or "[]"))
+                read = {
+                    "arguments": read_arguments(row["arguments"]),
+                    "response": read_json(row["response"]),
+                    "problems": tuple(self._text(ref) or "" for ref in refs),
+                }
+                found.append(value_of(ToolCallView, row, **read))
+        return found
 
     def calls(self, execution: ExecutionView) -> list[CallView]:
         """Return all calls of an execution to models and agents: every attempt, retries, judges."""

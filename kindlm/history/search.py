@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kindlm.dataclass import dataclass
-from kindlm.history.masking import Mask, mask_of
+from kindlm.history.masking import mask_of
 from kindlm.history.queries import value_of
 from kindlm.history.run_view import RunView
 from kindlm.strict_json import read_json
@@ -136,7 +136,10 @@ SELECT (SELECT id FROM event_log WHERE seq = ?),
        (SELECT count(*) FROM event_log WHERE type = 'contents.purged')
 """
 
-_NEWEST = "SELECT seq FROM event_log WHERE type = 'execution.finished' ORDER BY seq DESC LIMIT 1"
+_NEWEST = """
+SELECT coalesce((SELECT seq FROM event_log WHERE type = 'execution.finished'
+                  ORDER BY seq DESC LIMIT 1), 0)
+"""
 
 _LAST_OF_CHUNK = """
 SELECT max(seq) FROM (
@@ -204,7 +207,7 @@ def progress_of(db: sqlite3.Connection, history: Path) -> Progress:
         reached = _position_of_index(db, history)
     except sqlite3.DatabaseError:
         reached = None  # `catch_up` reports the error
-    return Progress(reached or 0, _newest(db))
+    return Progress(reached or 0, db.execute(_NEWEST).fetchone()[0])
 
 
 def catch_up(db: sqlite3.Connection, history: Path, limit: int = _CHUNK) -> Progress:
@@ -233,7 +236,7 @@ def catch_up(db: sqlite3.Connection, history: Path, limit: int = _CHUNK) -> Prog
                     state = until or 0, *_state(db, until or 0)
                     index.execute("INSERT INTO state VALUES (?, ?, ?)", state)
                     index.execute("COMMIT")
-            return Progress(until or after or 0, _newest(db))
+            return Progress(until or after or 0, db.execute(_NEWEST).fetchone()[0])
         finally:
             db.execute("ROLLBACK")
 
@@ -262,11 +265,6 @@ def _state(db: sqlite3.Connection, seq: int) -> tuple[str | None, int]:
     return event, purges
 
 
-def _newest(db: sqlite3.Connection) -> int:
-    row = db.execute(_NEWEST).fetchone()
-    return 0 if row is None else int(row[0])
-
-
 def _index_texts(db: sqlite3.Connection, index: sqlite3.Connection, after: int, until: int) -> None:
     """Index the content of the executions that finished between two positions of the log."""
     texts = db.execute(_TEXTS, {"after": after, "until": until}).fetchall()
@@ -282,10 +280,8 @@ def _index_texts(db: sqlite3.Connection, index: sqlite3.Connection, after: int, 
         ).fetchone()
         if known is not None:
             # A contentless index needs the text to remove a row.
-            index.execute(
-                f"INSERT INTO words(words, rowid, {kind}) VALUES ('delete', ?, ?)",  # noqa: S608
-                (known[0], text),
-            )
+            remove = f"INSERT INTO words(words, rowid, {kind}) VALUES ('delete', ?, ?)"  # noqa: S608
+            index.execute(remove, (known[0], text))
             index.execute("DELETE FROM texts WHERE id = ?", (known[0],))
         total = executions + (known[1] if known else 0)
         row = (number, kind, ref, execution, total)
@@ -324,9 +320,9 @@ _MATCHING = """
 SELECT t.id, t.kind, t.ref, t.execution, t.executions
   FROM words w
   JOIN texts t ON t.id = w.rowid
- WHERE words MATCH :expression AND w.rowid > :after AND (:kind IS NULL OR t.kind = :kind)
+ WHERE words MATCH ?1 AND w.rowid > ?2 AND (?3 IS NULL OR t.kind = ?3)
  ORDER BY w.rowid
- LIMIT :limit
+ LIMIT ?4
 """
 
 # Texts that were erased, or are not in this snapshot of the history, are left out.
@@ -403,14 +399,10 @@ def find_texts(
         until = time.monotonic() + _LONGEST_S
         index.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
         for expression, as_words in tries if quoted else ():
-            values = {
-                "expression": expression,
-                "kind": kind and kind.value,
-                "after": -(2**63) if after is None else after,
-                "limit": limit + 1,
-            }
+            start = -(2**63) if after is None else after
+            values = (expression, start, kind and kind.value, limit + 1)
             try:
-                matches = [tuple(row) for row in index.execute(_MATCHING, values)]
+                matches = index.execute(_MATCHING, values).fetchall()
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
                     raise TooLongError from error
@@ -424,33 +416,22 @@ def find_texts(
     return Findings((), None, as_words=False)
 
 
-def _empty_index() -> sqlite3.Connection:
-    memory = sqlite3.connect(":memory:")
-    memory.execute(f"CREATE VIRTUAL TABLE words USING {_WORDS})")
-    return memory
-
-
 def _findings(
     db: sqlite3.Connection, rows: Sequence[sqlite3.Row], expression: str
 ) -> Iterator[Finding]:
-    masks: dict[str, Mask] = {}
-    for row in rows:
-        view = RunView(db, row["run"])
-        execution = view.execution(row["execution"])
-        masks[row["execution"]] = mask_of(view.attempts(execution) if execution else ())
-    texts = [
-        masks[row["execution"]].text(_readable(Kind(row["kind"]), row["body"])) for row in rows
-    ]
+    texts = []
     # The same search in an index of only these texts marks the matches.
-    with closing(_empty_index()) as memory:
-        for number, (row, text) in enumerate(zip(rows, texts, strict=True)):
-            _add_words(memory, number, row["kind"], _MARKS.sub("\ufffd", text))
-        marked = dict(
-            memory.execute(
-                "SELECT rowid, snippet(words, -1, ?, ?, '…', ?) FROM words WHERE words MATCH ?",
-                (_OPEN, _CLOSE, _EXCERPT_WORDS, expression),
-            ).fetchall()
-        )
+    with closing(sqlite3.connect(":memory:")) as memory:
+        memory.execute(f"CREATE VIRTUAL TABLE words USING {_WORDS})")
+        for number, row in enumerate(rows):
+            view = RunView(db, row["run"])
+            execution = view.execution(row["execution"])
+            mask = mask_of(view.attempts(execution) if execution else ())
+            texts.append(mask.text(_readable(Kind(row["kind"]), row["body"])))
+            _add_words(memory, number, row["kind"], _MARKS.sub("\ufffd", texts[-1]))
+        marking = "SELECT rowid, snippet(words, -1, ?, ?, '…', ?) FROM words WHERE words MATCH ?"
+        values = (_OPEN, _CLOSE, _EXCERPT_WORDS, expression)
+        marked = dict(memory.execute(marking, values).fetchall())
     for number, (row, text) in enumerate(zip(rows, texts, strict=True)):
         excerpt = _pieces(marked[number]) if number in marked else [(text[:300], False)]
         yield value_of(Finding, row, kind=Kind(row["kind"]), excerpt=tuple(excerpt))

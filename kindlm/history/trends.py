@@ -218,11 +218,8 @@ class Trend:
         Those of rescored, replayed and cached runs were held in another run. Repeats that `kindlm
         settle` added are left out, since it picks tests by their results.
         """
-        return tuple(
-            point
-            for point in self.points
-            if point.run.mode not in _NOT_COUNTED and (point.own.n or not point.test.counts.tested)
-        )
+        own = (each for each in self.points if each.run.mode not in _NOT_COUNTED)
+        return tuple(point for point in own if point.own.n or not point.test.counts.tested)
 
     @property
     def flakiness(self) -> Flakiness:

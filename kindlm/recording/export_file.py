@@ -158,14 +158,8 @@ def header_line(run: str, parts: Iterable[Part], log: sqlite3.Connection) -> byt
         }
         if after:
             streams[name] |= {"after": after, "base": _shown_hash(log, name, after)}
-    header = {
-        "format": FORMAT,
-        "version": VERSION,
-        "kindlm": __version__,
-        "run": run,
-        "streams": streams,
-    }
-    return _json_line(header)
+    header = {"format": FORMAT, "version": VERSION, "kindlm": __version__, "run": run}
+    return _json_line({**header, "streams": streams})
 
 
 def text_lines(

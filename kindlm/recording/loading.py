@@ -106,6 +106,7 @@ def load_paths(
     for each in chain(*wrong, _project_warnings(root, environ)):
         # Folders may share a configuration, and its problems.
         diagnostics.setdefault((str(each.error.where), each.error.message), each)
+    unnamed = ((item.suite.path, name) for item in loaded if item.suite for name in item.unnamed)
     return Ok(
         Loaded(
             suites=suites,
@@ -115,12 +116,7 @@ def load_paths(
             folders=tuple(folders),
             referenced=tuple(file for item in loaded for file in item.referenced),
             ignored=() if strict else held.ignored,
-            unnamed=frozenset(
-                (item.suite.path, name)
-                for item in loaded
-                if item.suite is not None
-                for name in item.unnamed
-            ),
+            unnamed=frozenset(unnamed),
         )
     )
 
@@ -340,13 +336,10 @@ def _skipped(loaded: LoadedSuite, root: Path) -> SkippedSuite:
         error = replace(error, message=f"{error.where}: {error.message}", where=None)
     missing = dict.fromkeys(name for each in errors for name in each.details.get("missing", ()))
     if error.details.get("reason") == "missing_environment" and len(missing) > 1:
-        *names, last = missing
-        error = replace(
-            error,
-            message=f"The environment variables {', '.join(names)} and {last} are not set",
-            hint="Set them in your environment or .env file",
-            details={**error.details, "missing": list(missing)},
-        )
+        message = f"The environment variables {', '.join(missing)} are not set"
+        details = {**error.details, "missing": list(missing)}
+        hint = "Set them in your environment or .env file"
+        error = replace(error, message=message, hint=hint, details=details)
     path = pack_in(Path(loaded.name)) or suite_identity(loaded.path, root)
     return SkippedSuite(loaded.name, path, loaded.tests, error)
 

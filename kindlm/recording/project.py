@@ -106,11 +106,9 @@ def report_files(root: Path) -> Result[list[tuple[str, Path]]]:
     formats, folder = report.get("formats", []), report.get("output_dir", "reports")
     known = isinstance(formats, list) and all(isinstance(name, str) and name for name in formats)
     if not (known and isinstance(folder, str) and folder):
-        return _invalid(
-            root,
-            "report.formats must be a list of names, and report.output_dir a folder.",
-            'Such as formats = ["json", "junit"] and output_dir = "reports".',
-        )
+        message = "report.formats must be a list of names, and report.output_dir a folder."
+        hint = 'Such as formats = ["json", "junit"] and output_dir = "reports".'
+        return _invalid(root, message, hint)
     filled = _filled(folder, "report.output_dir", root)
     if isinstance(filled, Err):
         return filled
@@ -291,19 +289,12 @@ def git_state(folder: Path) -> GitState | None:
     from kindlm.events.run import GitState
 
     if named := os.environ.get("KINDLM_COMMIT"):
-        return GitState(
-            commit=named.removesuffix("-dirty"),
-            branch=os.environ.get("KINDLM_BRANCH") or None,
-            dirty=named.endswith("-dirty"),
-        )
-    commit = _git(folder, "rev-parse", "HEAD")
-    if not commit:
+        commit, branch = named.removesuffix("-dirty"), os.environ.get("KINDLM_BRANCH") or None
+        return GitState(commit=commit, branch=branch, dirty=commit != named)
+    if not (head := _git(folder, "rev-parse", "HEAD")):
         return None
-    return GitState(
-        commit=commit,
-        branch=branch_of(folder),
-        dirty=bool(_git(folder, "status", "--porcelain", "--untracked-files=no")),
-    )
+    is_dirty = bool(_git(folder, "status", "--porcelain", "--untracked-files=no"))
+    return GitState(commit=head, branch=branch_of(folder), dirty=is_dirty)
 
 
 def branch_of(folder: Path) -> str | None:

@@ -182,13 +182,9 @@ class ReplayedGateway:
             if calls := attempt.model_calls():
                 then, now = row["repeat"], execution.repeat
                 warnings = [] if then == now else [as_repeat(then, now)]
+                latencies, paid = attempt.latencies_ms(), attempt.paid_before_agent()
                 models = RecordedModels(
-                    attempt.id,
-                    calls,
-                    attempt.latencies_ms(),
-                    self._masks_times,
-                    warnings,
-                    attempt.paid_before_agent(),
+                    attempt.id, calls, latencies, self._masks_times, warnings, paid
                 )
                 self._open[execution.id] = models
                 return models

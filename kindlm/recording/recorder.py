@@ -55,21 +55,20 @@ class _Outbox:
             waiting, self.waiting = self.waiting, []
             if not waiting:
                 return
-            events, personal = zip(*waiting, strict=True)
             try:
                 if self.thread is None:
+                    events = [event for event, _ in waiting]
                     self.ticket = self.log.submit(Append(self.stream, events))
                     self.written = None
                 else:
-                    self.hidden = self.thread.submit(self._hide, events, personal, self.hidden)
+                    self.hidden = self.thread.submit(self._hide, waiting, self.hidden)
             except Exception:
                 self.waiting = waiting
                 raise
 
     def _hide(
         self,
-        events: Sequence[NewEvent],
-        personal: Sequence[PersonalData | None],
+        waiting: Sequence[tuple[NewEvent, PersonalData | None]],
         before: Future[Ticket] | None,
     ) -> Ticket:
         if before is not None:
@@ -77,7 +76,7 @@ class _Outbox:
             before.result()
         hidden = [
             event if hides is None else event.with_data(hides.hide_in(event.type, event.data))
-            for event, hides in zip(events, personal, strict=True)
+            for event, hides in waiting
         ]
         return self.log.submit(Append(self.stream, hidden))
 
@@ -176,14 +175,12 @@ class RunRecorder:
         personal = self._outbox.hiding.get(finished.execution.suite.ordinal)
         if personal is None:
             return finished
-        error, measured = finished.error, self._outbox.measured
-        return replace(
-            finished,
-            error=error and replace(error, message=personal.hide_in_excerpt(error.message)),
-            failed=tuple(
-                result
-                if result.kind in measured and result.outcome is Outcome.FAILED
-                else replace(result, message=personal.hide_in_excerpt(result.message))
-                for result in finished.failed
-            ),
+        error, measured, hide = finished.error, self._outbox.measured, personal.hide_in_excerpt
+        failed = (
+            result
+            if result.kind in measured and result.outcome is Outcome.FAILED
+            else replace(result, message=hide(result.message))
+            for result in finished.failed
         )
+        error = error and replace(error, message=hide(error.message))
+        return replace(finished, error=error, failed=tuple(failed))

@@ -266,15 +266,8 @@ def resumed(request: RunRequest, unfinished: Unfinished, *, force: bool) -> Resu
             "Restore it, or start a new run. To add a missing price, or to mix both configurations,"
             " use --force-resume.",
         )
-    return Ok(
-        replace(
-            request,
-            suites=suites,
-            group=unfinished.group,
-            changed=tuple(changed),
-            places=places,
-        )
-    )
+    request = replace(request, suites=suites, group=unfinished.group, places=places)
+    return Ok(replace(request, changed=tuple(changed)))
 
 
 def _identity(test: PlannedTest) -> tuple[str, str, bool, bool, int]:

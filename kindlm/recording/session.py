@@ -210,11 +210,7 @@ class _Session:
         return not self.stop.requested.is_set()  # a signal may come between two rounds
 
     async def _run(
-        self,
-        plan: Plan,
-        ports: Ports,
-        earlier: Earlier,
-        parts: AsyncIterator[Plan] | None = None,
+        self, plan: Plan, ports: Ports, earlier: Earlier, parts: AsyncIterator[Plan] | None = None
     ) -> bool:
         """Run a plan, except executions that ended earlier; return whether all of it is done."""
         run = LiveRun(

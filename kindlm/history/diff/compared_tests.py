@@ -43,7 +43,7 @@ _WITHOUT_CODE = (Outcome.FAILED, Outcome.INCONCLUSIVE)
 """`Failure.code` of checks without a failure code."""
 
 
-T = TypeVar("T", bound=Hashable)
+T = TypeVar("T")
 
 
 def side_of(test: PlannedSamples, other: PlannedSamples | None) -> Side:
@@ -207,13 +207,13 @@ def compare_behaviour(
     everything = (*before, *after)
     tools = other_arguments = False
     if len({sample.calls for sample in everything}) > 1:
-        tools = _replaced(*([{_tools(sample)} for sample in side] for side in sides))
+        tools = _replaced(before, after, lambda sample: {_tools(sample)})
         other_arguments = not tools and _other_arguments(before, after, arguments)
     turns = range(max(len(sample.earlier) for sample in everything))
     return BehaviourChange(
         tools=tools,
         arguments=other_arguments,
-        failures=_replaced(*([sample.failures for sample in side] for side in sides)),
+        failures=_replaced(before, after, lambda sample: sample.failures),
         checks=_other_checks(before, after, same_config),
         output=_have_no_text_in_common(*({sample.output for sample in side} for side in sides)),
         turns=tuple(
@@ -227,15 +227,16 @@ def compare_behaviour(
     )
 
 
-def _replaced(before: Sequence[AbstractSet[T]], after: Sequence[AbstractSet[T]]) -> bool:
-    """Return whether most sets of one side have an item that no set of the other side has."""
-    if before == after:
-        return False
-    return _lost(before, after) or _lost(after, before)
+def _replaced(
+    before: Sequence[T], after: Sequence[T], items_of: Callable[[T], AbstractSet[Hashable]]
+) -> bool:
+    """Return whether most of one side have an item that none of the other side has."""
+    old, new = list(map(items_of, before)), list(map(items_of, after))
+    return old != new and (_lost(old, new) or _lost(new, old))
 
 
-def _lost(side: Sequence[AbstractSet[T]], other: Sequence[AbstractSet[T]]) -> bool:
-    gone = frozenset[T]().union(*side).difference(*other)
+def _lost(side: Sequence[AbstractSet[Hashable]], other: Sequence[AbstractSet[Hashable]]) -> bool:
+    gone = frozenset[Hashable]().union(*side).difference(*other)
     return any(2 * sum(each in found for found in side) > len(side) for each in gone)
 
 
@@ -254,25 +255,17 @@ def _other_checks(before: Sequence[Sample], after: Sequence[Sample], same_config
     """
     if {sample.checks for sample in before} == {sample.checks for sample in after}:
         return False
-    old, new = (
-        [
-            frozenset((check.kind, check.label) for check in read_checks(sample.checks))
-            for sample in side
-        ]
-        for side in (before, after)
-    )
-    if set(old) == set(new):
-        return False
-    # The first of a kind, the second and so on.
-    numbered = (
-        [
-            {(kind, n) for kind, of in Counter(kind for kind, _ in made).items() for n in range(of)}
-            for made in side
-        ]
-        for side in (old, new)
-    )
+
+    def labels(sample: Sample) -> set[tuple[str, str]]:
+        return {(check.kind, check.label) for check in read_checks(sample.checks)}
+
+    def kinds(sample: Sample) -> set[tuple[str, int]]:
+        """Return the first of a kind, the second and so on."""
+        numbers = Counter(kind for kind, _ in labels(sample))
+        return {(kind, number) for kind, of in numbers.items() for number in range(of)}
+
     labels_count = not same_config or min(len(before), len(after)) > 1
-    return _replaced(*numbered) or (labels_count and _replaced(old, new))
+    return _replaced(before, after, kinds) or (labels_count and _replaced(before, after, labels))
 
 
 def _other_arguments(
@@ -298,17 +291,13 @@ def _call_replaced(
     if set(before) == set(after) or None in before or None in after:
         return False
     old, new = ([arguments(digest) for digest in side if digest] for side in (before, after))
-    keys = {key for value in (*old, *new) if isinstance(value, dict) for key in value}
     if not all(isinstance(value, dict) for value in (*old, *new)):
-        return _replaced(*([{canonical(value)} for value in side] for side in (old, new)))
+        return _replaced(old, new, lambda value: {canonical(value)})
+    keys = {key for value in (*old, *new) for key in value}
     return _replaced(
-        *(
-            [
-                {(key, canonical(value[key]) if key in value else None) for key in keys}
-                for value in side
-            ]
-            for side in (old, new)
-        )
+        old,
+        new,
+        lambda value: {(key, canonical(value[key]) if key in value else None) for key in keys},
     )
 
 

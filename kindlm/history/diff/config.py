@@ -69,14 +69,10 @@ class Suite:
 def read_suites(view: RunView) -> Iterator[Suite]:
     """Yield the suites of a run, or of the shards of a group, file by file, in order."""
     for row, parts in view.suite_rows:
-        unread = (file for part in parts for file in json.loads(part["unread"] or "[]"))
-        yield value_of(
-            Suite,
-            row,
-            parts=tuple(part["id"] for part in parts),
-            broken=row["error_code"] is not None,
-            unread=frozenset(unread),
-        )
+        ids = tuple(part["id"] for part in parts)
+        unread = frozenset(file for part in parts for file in json.loads(part["unread"] or "[]"))
+        broken = row["error_code"] is not None
+        yield value_of(Suite, row, parts=ids, broken=broken, unread=unread)
 
 
 def paired_files(before: Sequence[Suite], after: Sequence[Suite]) -> Iterator[tuple[Suite, Suite]]:
@@ -112,12 +108,9 @@ def compare_configs(
     If a text is erased or redacted, only the hashes are compared.
     """
     old, new = ({each.server: each.tools for each in side} for side in servers)
-    found = [
-        change
-        for name in old
-        if name in new
-        for change in _changes(f"mcp[{name}].tools", old[name], new[name], 0)
-    ]
+    found: list[ChangedValue] = []
+    for name in filter(new.__contains__, old):
+        found += _changes(f"mcp[{name}].tools", old[name], new[name], 0)
     if hashes[0] == hashes[1] and not found:
         return None
     are_known = before not in (None, REDACTED) and after not in (None, REDACTED)

@@ -299,20 +299,12 @@ SELECT a.kind, a.label, sum(a.outcome = 'passed'), sum(a.outcome <> 'skipped'), 
         seen = (wrong(view, execution) for view, execution in sides if execution is not None)
         found = (each[kind, label] for each in seen if (kind, label) in each)
         failure_code, message = next(found, (None, None))
-        key = keys.get((kind, label))
-        changes.append(
-            CheckChange(
-                kind,
-                mask.text(label),
-                was,
-                now,
-                failure_code=failure_code,
-                message=message,
-                score_dropped=score_name(kind, label) in evidence.dropped_scores,
-                key=key,
-                evidence=key and evidence.dropped_checks[key],
-            )
+        key, has_dropped = (
+            keys.get((kind, label)),
+            score_name(kind, label) in evidence.dropped_scores,
         )
+        facts = failure_code, message, has_dropped, key, key and evidence.dropped_checks[key]
+        changes.append(CheckChange(kind, mask.text(label), was, now, *facts))
     return tuple(changes)
 
 

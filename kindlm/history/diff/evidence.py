@@ -197,10 +197,10 @@ class _Family(Generic[Key]):
             unsure = Strength.EXPECTATIONS
         checks = self._dropped_checks(key, pair, unsure)
         sure, cleared = self._sure_or_cleared((key, None))
-        newly_failed = before.passed and not after.passed
-        breaks_limit = newly_failed and pair.broken_limits is not None
+        fails_now = before.passed and not after.passed
+        breaks_limit = fails_now and pair.broken_limits is not None
         # A test may tolerate failures, but no errors.
-        broken = breaks_limit or (newly_failed and rate.direction == 0 and after.errored > 0)
+        broken = breaks_limit or (fails_now and rate.direction == 0 and after.errored > 0)
         # The surest result counts, then the worse one.
         change, strength = Change.UNCHANGED, None
         if (
@@ -221,15 +221,9 @@ class _Family(Generic[Key]):
         if strength in (Strength.SUSPECTED, Strength.ONE_SAMPLE):
             needed = _repeats_needed(pair, rate, change, self.level)
         passed = before.passed or any(check.newly_failed for check in pair.checks.values())
-        return TestEvidence(
-            change,
-            strength,
-            needed,
-            dropped,
-            _settlement(key, pair, self.settled) if self.settled else None,
-            checks,
-            newly_failed=passed and not after.passed,
-        )
+        newly_failed = passed and not after.passed
+        settlement = _settlement(key, pair, self.settled) if self.settled else None
+        return TestEvidence(change, strength, needed, dropped, settlement, checks, newly_failed)
 
     def _sure_or_cleared(self, rate: Rate[Key]) -> tuple[bool, bool]:
         settlement = self.settled.get(rate)

@@ -220,17 +220,15 @@ class RunDiff:
 
     @cached_property
     def _suites_of_sides(self) -> tuple[list[Suite], ...]:
-        return tuple(
-            [suite for suite in read_suites(side) if self._is_asked_for(suite)]
-            for side in (self.before, self.after)
-        )
-
-    def _is_asked_for(self, suite: Suite) -> bool:
+        sides = list(read_suites(self.before)), list(read_suites(self.after))
         if self.options.suite is None:
-            return True
+            return sides
         project, name = self.options.suite
         # A suite that could not be loaded has no project.
-        return suite.name == name and suite.project in (None, project)
+        wanted = (name, project), (name, None)
+        return tuple(
+            [each for each in side if (each.name, each.project) in wanted] for side in sides
+        )
 
     @cached_property
     def _paired_suites(self) -> tuple[tuple[Sequence[Suite], Sequence[Suite]], ...]:
@@ -244,13 +242,10 @@ class RunDiff:
         return *both, *((files, []) for files in before.values())
 
     def _compare_files(self, old: Suite, new: Suite) -> SuiteConfig | None:
-        return compare_configs(
-            new.name,
-            (old.config_hash or "", new.config_hash or ""),
-            body_of(self._db, old.config_ref),
-            body_of(self._db, new.config_ref),
-            (read_servers(self._db, old.servers), read_servers(self._db, new.servers)),
-        )
+        texts = body_of(self._db, old.config_ref), body_of(self._db, new.config_ref)
+        servers = read_servers(self._db, old.servers), read_servers(self._db, new.servers)
+        hashes = old.config_hash or "", new.config_hash or ""
+        return compare_configs(new.name, hashes, *texts, servers)
 
     @cached_property
     def _added(self) -> tuple[dict[QualifiedName, AddedRepeats], ...]:
@@ -282,11 +277,9 @@ class RunDiff:
             sides = side_of(old, new) if old else None, side_of(new, old) if new else None
             if old and new:
                 files = self._files_of[key] = old.file, new.file
+                is_same = old.file.config_hash == new.file.config_hash
                 behaviour = compare_behaviour(
-                    old.samples,
-                    new.samples,
-                    self._arguments,
-                    same_config=old.file.config_hash == new.file.config_hash,
+                    old.samples, new.samples, self._arguments, same_config=is_same
                 )
                 own_old, own_new, is_same = independent_samples(old, new)
                 if is_same:

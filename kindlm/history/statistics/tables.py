@@ -80,13 +80,6 @@ def fisher_mid_p(before: Counts, after: Counts) -> float:
     return ways / (2 * comb(before.n + after.n, before.passed + after.passed))
 
 
-def passes_before(before: Counts, after: Counts) -> Iterator[float]:
-    """Yield the probability of each number of passes before, the fewest first, given all passes."""
-    everything = comb(before.n + after.n, before.passed + after.passed)
-    fewest = max(0, before.passed + after.passed - after.n)
-    return (ways / everything for ways in _deals(before, after, fewest))
-
-
 def _deals(before: Counts, after: Counts, fewest: int) -> Iterator[int]:
     """Yield the number of ways to divide the passes with `fewest` before, one more, and so on."""
     total = before.passed + after.passed
@@ -372,7 +365,9 @@ def _stratified(pairs: Sequence[Pair]) -> tuple[float, float]:
         if most > fewest:
             steps += len(chances) * (most - fewest + 1)
             if steps <= _EXACT_STEPS:
-                chances = convolved(list(passes_before(before, after)), chances)
+                ways = list(_deals(before, after, fewest))
+                everything = sum(ways)
+                chances = convolved([each / everything for each in ways], chances)
     if steps > _EXACT_STEPS:
         above, spread = observed - mean, sqrt(2 * variance)
         return erfc((above - 0.5) / spread) / 2, erfc((-above - 0.5) / spread) / 2
