@@ -322,7 +322,14 @@ class _Words:
         chosen = self.db.execute(_BASELINES, (_run_of(other),)).fetchall()
         distinct = {ids for _, run, ids in chosen if run is not None}
         if len(distinct) == 1:
-            return self._as_baseline(json.loads(distinct.pop()))
+            ids = json.loads(distinct.pop())
+            here = {run.id for run in runs(self.db, RunFilter(ids=ids))}
+            if missing := [run for run in ids if run not in here]:
+                message = f"Run {missing[0]} of the baseline is not in this history."
+                hint = "Import it, or choose another one: kindlm baseline set RUN. Or name what to"
+                hint += " compare with: a run, or previous."
+                return Err(KindlmError(ErrorCode.BASELINE_CORRUPT, message, hint))
+            return Ok(ids[0] if len(ids) == 1 else group_of(self.db, ids))
         if distinct:
             listed = ", ".join(f"{suite!r} has run {run}" for suite, run, _ in chosen if run)
             return _error(
@@ -336,16 +343,6 @@ class _Words:
             message = f"No baseline is set for {suites} ({_named(other)})."
         hint = "Choose one: kindlm baseline set RUN"
         return Err(KindlmError(ErrorCode.BASELINE_NOT_FOUND, message, hint))
-
-    def _as_baseline(self, ids: Sequence[str]) -> Result[Side]:
-        """Return the run or group of a baseline; an error if a part is not in the history."""
-        here = {run.id for run in runs(self.db, RunFilter(ids=ids))}
-        if missing := [run for run in ids if run not in here]:
-            message = f"Run {missing[0]} of the baseline is not in this history."
-            hint = "Import it, or choose another one: kindlm baseline set RUN. Or name what to"
-            hint += " compare with: a run, or previous."
-            return Err(KindlmError(ErrorCode.BASELINE_CORRUPT, message, hint))
-        return Ok(ids[0] if len(ids) == 1 else group_of(self.db, ids))
 
     def _at_revision(self, name: str, other: Side | None) -> Result[Side]:
         of = None if other is None else _run_of(other)

@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 
 from kindlm.config.diagnostics import Diagnostic
 from kindlm.dataclass import replace
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse, not_there
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
 from kindlm.history.recorded_answers import (
     CachedAnswers,
     RescoredAnswers,
@@ -23,7 +23,6 @@ from kindlm.history.recorded_attempts import (
     recorded_executions,
 )
 from kindlm.history.replayed_answers import ReplayedAnswers, ReplayedRun, as_repeat
-from kindlm.history.run_names import find_run
 from kindlm.plan import Execution, PlannedSuite
 from kindlm.ports import AnswerSource, Embedder, RecordedModelCall, TranscriptSource
 from kindlm.providers.embedders import find_embedder
@@ -96,17 +95,20 @@ def with_recorded_answers(
                 tools.append(tool)
                 continue
             run = run_of(tool.cassette)
-            if isinstance(run, Err):
+            if run is None:
+                which = (
+                    "No finished run" if tool.cassette == "latest" else f"No run {tool.cassette!r}"
+                )
                 message = f'The cassette of the tool {tool.name!r} in test "{case.name}" cannot be'
-                message += f" read: {run.error.message}"
+                message += f" read: No {which} has executed tests of the suite {suite.name!r}."
                 hint = "Record a run first, or name one that is there: kindlm runs"
                 code = ErrorCode.CONFIG_FILE_REF_ERROR
                 return Err(KindlmError(code, message, hint, where=case.where))
-            recorded = _answers_of(db, run.value, suite, case, tool)
+            recorded = _answers_of(db, run, suite, case, tool)
             if not recorded:
                 message = (
-                    f"The cassette of the tool {shown(tool.name)} is empty: the run"
-                    f" {run.value} has no result of it in the test {shown(case.name)}"
+                    f"The cassette of the tool {shown(tool.name)} is empty: the run {run} has no"
+                    f" result of it in the test {shown(case.name)}"
                 )
                 hint = "A cassette answers in the test of the same name only: record that test"
                 warn(Diagnostic(misuse(message, hint, case.where), "warning"))
@@ -124,23 +126,14 @@ def cassette_runs(planned: PlannedSuite, db: sqlite3.Connection) -> list[str]:
         if tool.cassette is not None
     )
     found = (_run_of(db, run, planned.suite) for run in wanted)
-    return [run.value for run in found if isinstance(run, Ok)]
+    return [run for run in found if run is not None]
 
 
-def _run_of(db: sqlite3.Connection, wanted: str, suite: Suite) -> Result[str]:
+def _run_of(db: sqlite3.Connection, wanted: str, suite: Suite) -> str | None:
     """Return the newest run of an id or label, or `latest`, that executed tests of the suite."""
     named = {"run": wanted, "project": suite.project, "suite": suite.name}
-    found = db.execute(_RUN, named).fetchone()
-    if found is None and wanted != "latest":
-        beginning = find_run(db, wanted)
-        if isinstance(beginning, Err):
-            return beginning
-        found = db.execute(_RUN, {**named, "run": beginning.value}).fetchone()
-    if found is not None:
-        return Ok(found[0])
-    which = "No finished run" if wanted == "latest" else f"No run {wanted!r}"
-    message = f"{which} has executed tests of the suite {suite.name!r}."
-    return Err(not_there(message, "List the recorded runs: kindlm runs"))
+    row = db.execute(_RUN, named).fetchone()
+    return row[0] if row else None
 
 
 def _answers_of(
