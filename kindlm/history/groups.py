@@ -211,16 +211,19 @@ def _agreed(values: Iterable[_T]) -> _T | None:
 # any. A run that just began may not have recorded all suites yet.
 _DIFFERENT_SUITES = """
 WITH
+  forced AS MATERIALIZED (
+    SELECT s.id
+      FROM runs r
+     CROSS JOIN event_log e ON e.stream = 'run/' || r.id
+     CROSS JOIN suites s ON s.run = r.id
+     WHERE r.id IN $ids
+       AND (e.type = 'run.started' AND e.data ->> '$.options.force_resume'
+            OR e.type = 'run.resumed'
+               AND s.name IN (SELECT value FROM json_each(e.data, '$.changed')))),
   theirs AS (
-    SELECT s.run, s.ordinal, s.path,
-           CASE WHEN s.error_code IS NULL AND NOT EXISTS (
-             SELECT 1 FROM event_log e
-              WHERE e.stream = 'run/' || s.run
-                AND (e.type = 'run.started' AND e.data ->> '$.options.force_resume'
-                     OR e.type = 'run.resumed'
-                        AND s.name IN (SELECT value FROM json_each(e.data, '$.changed'))))
-           THEN s.config_hash END AS hash
-      FROM suites s WHERE s.run IN $ids),
+    SELECT run, ordinal, path,
+           CASE WHEN error_code IS NULL AND id NOT IN forced THEN config_hash END AS hash
+      FROM suites WHERE run IN $ids),
   firsts AS (SELECT *, max(hash IS NOT NULL) FROM theirs GROUP BY ordinal, path)
 SELECT f.run, r.id, iif(t.run IS NULL, 'ran different suites',
                         'have different configurations of ' || f.path)
@@ -287,19 +290,13 @@ def _difference(db: sqlite3.Connection, shards: Sequence[Run]) -> str | None:
             return f"{named[first]} and {called} ran with different paths"
     for test, target, one, other in db.execute(*among(_SHARED, list(named))):
         return f"{named[one]} and {named[other]} both have the test {test!r} on {target}"
-    if options[first].get("failed") and len(shards) == count and not _dealt_in_turn(db, shards):
-        return "each shard selected among different failed tests (--failed)"
+    if options[first].get("failed") and len(shards) == count:
+        # Tests are dealt in turn, unless another shard had passed some before `--failed` chose.
+        indices = {run.id: _shard_of(run)[0] for run in shards}
+        dealt = [indices[run] for (run,) in db.execute(*among(_SELECTED, list(indices)))]
+        if any(index != at % count + 1 for at, index in enumerate(dealt)):
+            return "each shard selected among different failed tests (--failed)"
     return None
-
-
-def _dealt_in_turn(db: sqlite3.Connection, shards: Sequence[Run]) -> bool:
-    """Return whether the tests of all shards are dealt to them in turn.
-
-    They are not if another shard had passed tests before `--failed` chose those of this one.
-    """
-    indices = {run.id: _shard_of(run)[0] for run in shards}
-    dealt = [indices[run] for (run,) in db.execute(*among(_SELECTED, list(indices)))]
-    return all(index == at % len(shards) + 1 for at, index in enumerate(dealt))
 
 
 def _named_files(

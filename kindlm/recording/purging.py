@@ -22,7 +22,7 @@ _PART = 5_000
 
 _OLDER = "SELECT id FROM runs WHERE started_at < ? ORDER BY started_at, id"
 
-# Erasing only what matches a pattern leaves the rest of the run.
+# When runs were last purged as a whole: erasing what matches a pattern leaves the rest of a run.
 _PURGES = """
 SELECT run.value AS run, max(log.at) AS at
   FROM event_log log, json_each(log.data, '$.runs') run
@@ -73,7 +73,7 @@ def streams_to_purge(db: sqlite3.Connection, runs: Collection[str]) -> PurgedStr
     A journal stays if it also has notes on runs that are not purged.
     """
     chosen = {*runs}
-    purged = _purged(db)
+    purged = dict(db.execute(_PURGES).fetchall())
     streams = [f"run/{run}" for run in runs]
     forgotten = {f"run/{run}": at for run, at in purged.items()}
     for journal, noted in _reviews(db).items():
@@ -87,16 +87,11 @@ def streams_to_purge(db: sqlite3.Connection, runs: Collection[str]) -> PurgedStr
 
 def with_news(db: sqlite3.Connection, runs: Iterable[str]) -> list[str]:
     """Return the runs that were never purged, or have had events or reviews since."""
-    purged = _purged(db)
-    latest = {row["run"]: row["at"] for row in db.execute(_ENDS)}
+    purged = dict(db.execute(_PURGES).fetchall())
+    latest = dict(db.execute(_ENDS).fetchall())
     for noted in _reviews(db).values():
         latest |= {run: max(at, latest.get(run, "")) for run, at in noted.items()}
     return [run for run in runs if latest.get(run, "") > purged.get(run, "")]
-
-
-def _purged(db: sqlite3.Connection) -> dict[str, str]:
-    """Return when runs were last purged as a whole."""
-    return {row["run"]: row["at"] for row in db.execute(_PURGES)}
 
 
 def _reviews(db: sqlite3.Connection) -> dict[str, dict[str, str]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, closing
 from functools import cache, partial
 from pathlib import Path
@@ -21,11 +21,11 @@ from kindlm.dataclass import dataclass, replace
 from kindlm.engine.resources import LiveRun, Ports
 from kindlm.engine.runner import run_plan
 from kindlm.engine.stop import Stop, SystemClock
-from kindlm.errors import ErrorCode, KindlmError, Result, SourceLocation
+from kindlm.errors import Err, ErrorCode, KindlmError, Result, SourceLocation, broken
 from kindlm.events.run import DealtTest, RunAborted, RunExtended, RunInterrupted
 from kindlm.history.baselines import RecordedBaselines
 from kindlm.plan import Earlier, Plan, numbered, undealt
-from kindlm.ports import Agent, AgentFactory, Embedder
+from kindlm.ports import AgentFactory, Embedder
 from kindlm.providers.pricing import prices_of
 from kindlm.providers.provider_registry import make_client
 from kindlm.recording.recorder import RunRecorder
@@ -34,7 +34,7 @@ from kindlm.recording.resumption import Unfinished, lost_suite, read_earlier, re
 from kindlm.recording.serving import Served, serve_suites, unsandboxed
 from kindlm.recording.session_events import finish_run, run_resumed, session_started
 from kindlm.recording.suite_secrets import suite_secrets
-from kindlm.suite import AgentTarget, Command, Suite
+from kindlm.suite import Suite
 from kindlm.wording import count, shown, shown_path
 from kindlm_store import EventLog, Redactor, StreamLock
 
@@ -69,8 +69,6 @@ async def run_session(
             recorder.record((RunAborted if stop.aborted else RunInterrupted)(reason=reason))
             await recorder.durable()
             return
-        if stop.aborted and stop.winding_down.is_set():
-            session.warn_of_limit()
         await recorder.durable()
         await log.flush()
         if request.driven is not None and request.driven.dealt:
@@ -126,7 +124,14 @@ class _Session:
                 complete = await self._run_rounds(request.settling, served.plan, ports)
             else:
                 complete = await self._run_once(served.work, ports)
-        return complete and not served.ended
+        complete = complete and not served.ended
+        if complete and self.stop.aborted and self.stop.winding_down.is_set():
+            message = f"A limit was reached near the end of the run: {self.stop.reason}."
+            hint = (
+                "Calls in flight still complete. With a lower --concurrency, fewer are in flight."
+            )
+            self._warn("limits", ErrorCode.CONFIG_VALIDATION_ERROR, message, hint)
+        return complete
 
     async def _begin(self, served: Served, baselines: RecordedBaselines) -> None:
         """Record the start of the session; stop it if it cannot go on from there."""
@@ -261,12 +266,6 @@ class _Session:
         hint = "Await the task in the scenario, or check in the scenario itself."
         self._warn("checks", ErrorCode.ASSERTION_EVAL_ERROR, message, hint)
 
-    def warn_of_limit(self) -> None:
-        """Report that the last calls of a complete run passed a limit."""
-        message = f"A limit was reached near the end of the run: {self.stop.reason}."
-        hint = "Calls in flight still complete. With a lower --concurrency, fewer are in flight."
-        self._warn("limits", ErrorCode.CONFIG_VALIDATION_ERROR, message, hint)
-
     def _too_slow(self, pattern: str) -> None:
         message = f"The pattern {shown(pattern)} for personal data takes too long."
         hint = "Texts that it cannot search in time are not recorded. Avoid nested repetition."
@@ -373,7 +372,7 @@ async def _agents_of(request: RunRequest) -> AsyncIterator[AgentFactory]:
         or any(case.command is not None for case in suite.cases)
         for suite in request.suites
     ):
-        yield _no_agent
+        yield lambda target, _: Err(broken(f"{target} is an agent of a suite without agents"))
         return
     from kindlm.agents import make_agent
     from kindlm.agents.python_processes import PythonProcesses
@@ -383,8 +382,3 @@ async def _agents_of(request: RunRequest) -> AsyncIterator[AgentFactory]:
     redact = Redactor(suite_secrets(environ, request.suites))
     async with PythonProcesses(environ, root, redact) as processes, kept_connections():
         yield partial(make_agent, environ=environ, root=root, processes=processes)
-
-
-def _no_agent(target: AgentTarget | Command, variables: Mapping[str, str]) -> Result[Agent]:  # noqa: ARG001
-    message = f"{target} is an agent of a suite without agents"
-    raise AssertionError(message)

@@ -18,6 +18,7 @@ from enum import StrEnum
 from functools import lru_cache
 from itertools import groupby, pairwise, takewhile
 from operator import itemgetter
+from sys import intern
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
@@ -228,6 +229,7 @@ def read_checks(text: str) -> Mapping[CheckKey, bool]:
 
 
 _Row = tuple[Any, ...]
+_Rows = list[_Row]
 
 
 def read_samples(
@@ -298,12 +300,8 @@ SELECT e.id, c.call, {USERS}, c.reported_model, c.recorded_in, c.text_ref IS NOT
         _rows_by_execution(_rows(db, query, parts, scored=kinds))
         for query in (calls, checks, answers)
     ]
-    shared = ""
     for row in _rows(db, executions, parts):
-        if row[-1] != shared:
-            # Repeats with equal checks share one string.
-            shared = row[-1]
-        yield row[:2], _sample(row, shared, scored, *(found(row[2]) for found in about))
+        yield row[:2], _sample(row, scored, *(found(row[2]) for found in about))
 
 
 def _rows_by_execution(rows: Iterator[_Row]) -> Callable[[str], list[_Row]]:
@@ -331,15 +329,10 @@ def _rows(
 
 
 def _sample(
-    row: _Row,
-    checked: str,
-    scored: Sequence[str],
-    calls: list[_Row],
-    checks: list[_Row],
-    answers: list[_Row],
+    row: _Row, scored: Sequence[str], calls: _Rows, checks: _Rows, answers: _Rows
 ) -> Sample:
     identity, status, output, latency, tokens_in, tokens_out, cost, steps, error, *rest = row[2:]
-    source, is_output_gone, score, _ = rest
+    source, is_output_gone, score, checked = rest
     failures = {
         Failure(kind, label, code or outcome)
         for _, kind, label, outcome, code, _ in checks
@@ -379,7 +372,7 @@ def _sample(
         scores=scores,
         graded=frozenset(graded),
         models=tuple(sorted({model for *_, model, _, _, _ in answers if model is not None})),
-        checks=checked,
+        checks=intern(checked),  # equal in most repeats
         erased=bool(is_output_gone)
         or any(digest is None for _, _, digest, _ in calls)
         or any(has_text and digest is None for *_, has_text, digest in answers),
