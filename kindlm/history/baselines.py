@@ -1,7 +1,6 @@
 """Baselines: the recorded runs that later runs are compared with.
 
-A baseline refers to a run, or to the shards of a group. A suite may have one baseline for each
-label; the one that was set last is active.
+A suite may have one baseline for each label; the one that was set last is active.
 """
 
 from __future__ import annotations

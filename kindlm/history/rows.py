@@ -1,7 +1,4 @@
-"""The values that reports read of a run, with their texts.
-
-Most fields have the names of columns in `queries.py`.
-"""
+"""The values that reports read of a run; most fields are named as columns in `queries.py`."""
 
 from __future__ import annotations
 

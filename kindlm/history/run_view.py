@@ -1,7 +1,4 @@
-"""`RunView`: one recorded run, or a group of shards, as every report reads it.
-
-Tests, executions and assertions are read in pieces, so that reports need little memory.
-"""
+"""`RunView`: a run, or a group of shards, as reports read it: in pieces, to need little memory."""
 
 from __future__ import annotations
 

@@ -3,9 +3,6 @@
 Added repeats are in runs of the mode `settled`, whose source is the run that they add to. Each
 repeat is a separate look, in the order of their numbers. An errored repeat counts as not passed,
 unless the target did not answer again until the end of the run, and so was unreachable.
-
-A test is suspected if its pass rate or that of one of its checks fell, or if its scores regressed.
-All tests are judged together, since any of them might have fallen by chance.
 """
 
 from __future__ import annotations

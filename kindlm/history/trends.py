@@ -9,7 +9,7 @@ from statistics import fmean, stdev
 from typing import NamedTuple
 
 from kindlm.dataclass import dataclass, replace
-from kindlm.history.queries import ONE_TEST, paid_for_test
+from kindlm.history.queries import ONE_TEST, paid_for_test, value_of
 from kindlm.history.rows import TestView, test_of
 from kindlm.history.run_view import RunView
 from kindlm.history.runs import Run, RunFilter, runs
@@ -254,26 +254,24 @@ def read_trend(
     wanted = {**named, "target": test.target, "since": since, "limit": limit + 1}
     rows = db.execute(_RUNS, wanted).fetchall()
     found = {run.id: run for run in runs(db, RunFilter(ids=[row["run"] for row in rows]))}
-    points = [_point(db, row, found[row["run"]], test) for row in rows]
+    points = []
+    for row in rows:
+        key = row["suite"], test.name, test.target
+        named = dict(zip(("suite", "test", "target"), key, strict=True))
+        figures = db.execute(_FIGURES, named).fetchone()
+        paid = paid_for_test(db, *key)
+        read = {
+            "run": found[row["run"]],
+            "config_hash": row["config_hash"],
+            "test": test_of(db.execute(ONE_TEST, key).fetchone()),
+            "cost_usd": None if paid.unknown else paid.total_usd,
+            "models": tuple(model for (model,) in db.execute(_MODELS, named)),
+            "own": Counts(figures["own_passed"], figures["own_tested"]),
+            "changes": (),
+        }
+        points.append(value_of(TrendPoint, figures, **read))
     changed = [replace(new, changes=tuple(_changes(old, new))) for new, old in pairwise(points)]
     return Trend(test, tuple([*changed, *points[-1:]][:limit]), more=len(points) > limit)
-
-
-def _point(db: sqlite3.Connection, row: sqlite3.Row, run: Run, test: QualifiedName) -> TrendPoint:
-    key = {**dict(row), "test": test.name, "target": test.target}
-    figures = db.execute(_FIGURES, key).fetchone()
-    paid = paid_for_test(db, row["suite"], test.name, test.target)
-    return TrendPoint(
-        run=run,
-        config_hash=row["config_hash"],
-        test=test_of(db.execute(ONE_TEST, (row["suite"], test.name, test.target)).fetchone()),
-        judge=figures["judge"],
-        weighted=figures["weighted"],
-        cost_usd=None if paid.unknown else paid.total_usd,
-        models=tuple(found[0] for found in db.execute(_MODELS, key)),
-        own=Counts(figures["own_passed"], figures["own_tested"]),
-        passed_later=figures["passed_later"],
-    )
 
 
 def _changes(before: TrendPoint, after: TrendPoint) -> Iterator[str]:

@@ -1,7 +1,6 @@
 """Computes the status of a test from its repeats, the gates, and the verdict of a suite.
 
-`docs/reference/configuration.md` has the rules for users, under `passRate` and "gates". Only the
-last two functions read the tables; the others are pure functions over counts.
+`docs/reference/configuration.md` has the rules for users, under `passRate` and "gates".
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import re
 import shlex
 import subprocess
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -136,15 +136,6 @@ def tests_folder(root: Path) -> str:
     return _text(root, "tests") or "tests"
 
 
-def configured_tests(root: Path) -> Path | None:
-    """Return the tests folder of a project with kindlm.toml or `[tool.kindlm]`, or None."""
-    table = _configuration(root)
-    if isinstance(table, Ok) and not table.value and not (root / "kindlm.toml").is_file():
-        return None
-    folder = root / tests_folder(root)
-    return folder if folder.exists() or _text(root, "tests") is not None else None
-
-
 def default_paths(folder: Path) -> Result[tuple[Path, ...]]:
     """Return the paths to run when none are named: `kindlm.yaml`, and the folder with the tests.
 
@@ -152,29 +143,28 @@ def default_paths(folder: Path) -> Result[tuple[Path, ...]]:
     folder only runs if the project has a configuration of scenarios: without one, a folder of that
     name may hold other things.
     """
-    suite, tests = folder / _DEFAULT_FILE, tests_folder(folder)
+    suite, tests = folder / _DEFAULT_FILE, folder / tests_folder(folder)
     if suite.exists():
-        beside = configured_tests(folder)
-        return Ok((suite,) if beside is None else (suite, beside))
-    if (folder / tests).exists():
-        return Ok((folder / tests,))
+        table = _configuration(folder)
+        has_none = isinstance(table, Ok) and not table.value
+        if has_none and not (folder / "kindlm.toml").is_file():
+            return Ok((suite,))
+        is_there = tests.exists() or _text(folder, "tests") is not None
+        return Ok((suite, tests) if is_there else (suite,))
+    if tests.exists():
+        return Ok((tests,))
     hint = "Create a first suite: kindlm init"
     above = (parent / _DEFAULT_FILE for parent in folder.resolve().parents)
-    if named := next(_tests_in(folder), None):
-        hint = f"Found {named}; name it, as in: kindlm test {shlex.quote(named)}"
+    # Files that run only if they, or their folder, are named.
+    here = [file for end in ("test_*.py", "*_test.py") for file in sorted(folder.glob(end))]
+    here = [file for file in here if file.is_file() and b"kindlm" in file.read_bytes()]
+    if (yml := folder / "kindlm.yml").is_file() or here:
+        name = yml.name if yml.is_file() else here[0].name
+        hint = f"Found {name}; name it, as in: kindlm test {shlex.quote(name)}"
     elif found := next((file for file in above if file.is_file()), None):
         hint = f"Found one in a parent folder; name it: {os.path.relpath(found, folder)}"
-    return Err(not_there(f"There is no {_DEFAULT_FILE} and no folder {tests}/ here.", hint))
-
-
-def _tests_in(folder: Path) -> Iterator[str]:
-    """Yield the names of files with tests that run only if they, or their folder, are named."""
-    if (folder / "kindlm.yml").is_file():
-        yield "kindlm.yml"
-    for pattern in ("test_*.py", "*_test.py"):
-        for file in sorted(folder.glob(pattern)):
-            if file.is_file() and b"kindlm" in file.read_bytes():
-                yield file.name
+    message = f"There is no {_DEFAULT_FILE} and no folder {tests_folder(folder)}/ here."
+    return Err(not_there(message, hint))
 
 
 def paths_from(root: Path, paths: Iterable[Path]) -> list[str]:

@@ -1,7 +1,4 @@
-"""Erases the content of runs, and records that.
-
-`kindlm history purge` and the retention of a history server use it.
-"""
+"""Erases the content of runs, for `kindlm history purge` and the retention of a server."""
 
 from __future__ import annotations
 

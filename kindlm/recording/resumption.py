@@ -180,8 +180,6 @@ def read_unfinished(db: sqlite3.Connection, run: str) -> Unfinished:
         if kind in ("run.started", "run.resumed"):
             begins.append(at)
             ends.append(before)
-        if kind == "run.resumed":
-            continue
         match load_event(kind, json.loads(data), lambda _: ""):
             case RunStarted() as event:
                 began = event

@@ -1,8 +1,4 @@
-"""One recorded run: open the log, start what is served, run the plan, report the verdict.
-
-It passes providers, agents, checks and the recorder to the engine. The verdict comes from the
-tables that the log has filled meanwhile.
-"""
+"""One recorded run: open the log, start what is served, run the plan, report the verdict."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Aligns two sequences of tool calls, and returns what changed.
-
-Equal calls are paired first, in order, and between them, calls of the same tool. Calls without a
-pair were removed, added, or moved.
-"""
+"""Aligns two sequences of tool calls, and returns what changed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The power of a comparison: which drops it can confirm, given the repeats of the tests.
-
-It is computed for one test that always passed, among the other tests.
-"""
+"""Which drops a comparison can confirm for one test that always passed, among other tests."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Statistics on counts and scores, each with its formula and source.
-
-All functions are pure and use no random numbers. This module has intervals, pass@k and flakiness.
-"""
+"""Intervals, pass@k and flakiness, each with formula and source; all functions are pure."""
 
 from __future__ import annotations
 
