@@ -141,11 +141,9 @@ class BaselineChecks:
                 why = f"the run was changed after it was recorded: {changed}"
             else:
                 continue
-            return KindlmError(
-                ErrorCode.BASELINE_CORRUPT,
-                f'The baseline of suite "{suite}", run {run}, cannot be used: {why}.',
-                "Choose another run: kindlm baseline set RUN",
-            )
+            message = f'The baseline of suite "{suite}", run {run}, cannot be used: {why}.'
+            hint = "Choose another run: kindlm baseline set RUN"
+            return KindlmError(ErrorCode.BASELINE_CORRUPT, message, hint)
         return None
 
     def change(self, runs: Iterable[str]) -> KindlmError | None:
@@ -171,11 +169,9 @@ def _change_of(db: sqlite3.Connection, run: str) -> str | None:
 
 def no_baseline(suite: str, label: str | None = None) -> KindlmError:
     """Return the error that a suite has no baseline, or no baseline with a label."""
-    return KindlmError(
-        ErrorCode.BASELINE_NOT_FOUND,
-        f'Baseline not found for suite "{suite}".',
-        f"Run: kindlm baseline set{f' --label {shlex.quote(label)}' if label else ''}",
-    )
+    hint = f"Run: kindlm baseline set{f' --label {shlex.quote(label)}' if label else ''}"
+    message = f'Baseline not found for suite "{suite}".'
+    return KindlmError(ErrorCode.BASELINE_NOT_FOUND, message, hint)
 
 
 def output_of(db: sqlite3.Connection, runs: Sequence[str], test: QualifiedName) -> str | None:

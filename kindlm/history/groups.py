@@ -139,13 +139,9 @@ def find_group(db: sqlite3.Connection, name: str, shards: Sequence[Run]) -> Resu
     difference = _difference(db, [by_id[run] for run in group.runs])
     if difference is None:
         return Ok(group)
-    return Err(
-        misuse(
-            f"The shards of group {name!r} are not parts of one run: {difference}.",
-            "Name one of its runs (kindlm runs lists them), or run all shards again with another"
-            " --run-group.",
-        )
-    )
+    message = f"The shards of group {name!r} are not parts of one run: {difference}."
+    hint = "Name one of its runs (kindlm runs lists them), or run all shards again with another"
+    return Err(misuse(message, f"{hint} --run-group."))
 
 
 def group_of(db: sqlite3.Connection, ids: Sequence[str]) -> Group:

@@ -191,13 +191,8 @@ def mask_of(attempts: Iterable[AttemptView]) -> Mask:
     replacements: dict[str, str] = {}
     lost: set[tuple[str, int]] = set()
     is_whole = True
-    found = (
-        (attempt, evidence)
-        for attempt in attempts
-        for assertion in attempt.assertions
-        for evidence in assertion.evidence
-    )
-    for attempt, evidence in found:
+    checked = ((attempt, each.evidence) for attempt in attempts for each in attempt.assertions)
+    for attempt, evidence in ((attempt, each) for attempt, found in checked for each in found):
         excerpt, start, end = evidence.excerpt, evidence.start, evidence.end
         if excerpt is None:
             continue

@@ -319,11 +319,8 @@ def _server(document: Mapping[str, Any], provider: str) -> Mapping[str, Any]:
     config = document.get("config", {})
     settings = config.get("providers", {}).get(provider) or config.get("judge")
     settings = settings or document.get("llm") or {}
-    return {
-        name: value
-        for name, value in settings.items()
-        if value is not None and name not in ("apiKeyEnv", "api_key_env", "model")
-    }
+    others = settings.keys() - {"apiKeyEnv", "api_key_env", "model"}
+    return {name: settings[name] for name in others if settings[name] is not None}
 
 
 def _is_whole(reply: ModelReply) -> bool:

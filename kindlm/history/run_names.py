@@ -307,11 +307,9 @@ class _Words:
             )
             if is_before and not is_own and _is_comparable(run, group, part):
                 return self.as_side((run, group))
-        return _error(
-            f"No run{_listed(newest.suites)} finished before {_named(other)}, so there is nothing"
-            " to compare it with.",
-            "Run the tests again after a change: kindlm test. All runs: kindlm runs",
-        )
+        message = f"No run{_listed(newest.suites)} finished before {_named(other)}, so there is"
+        hint = "Run the tests again after a change: kindlm test. All runs: kindlm runs"
+        return _error(f"{message} nothing to compare it with.", hint)
 
     def _baseline(self, other: Side | None) -> Result[Side]:
         if other is None:

@@ -181,12 +181,11 @@ def read_figures(db: sqlite3.Connection, listed: Sequence[Run]) -> dict[str, Run
     """Return the figures of runs, by id, with two queries for any number of runs."""
     ids = [run.id for run in listed]
     paid = paid_for_runs(db, ids)
-    return {
-        run: RunFigures(
-            StatusCounts(*(count or 0 for count in counts)), passed, judged, tacit, paid[run]
-        )
-        for run, *counts, passed, judged, tacit in db.execute(_FIGURES, {"ids": json.dumps(ids)})
-    }
+    found = {}
+    for run, *counts, passed, judged, tacit in db.execute(_FIGURES, {"ids": json.dumps(ids)}):
+        executions = StatusCounts(*(count or 0 for count in counts))
+        found[run] = RunFigures(executions, passed, judged, tacit, paid[run])
+    return found
 
 
 def state_of(db: sqlite3.Connection, run: str, ended: str | None) -> str:

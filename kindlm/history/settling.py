@@ -49,12 +49,9 @@ class AddedRepeats:
 
     def of(self, check: CheckKey) -> tuple[Counts, ...]:
         """Return the repeats that decided a check, or errored."""
-        found = ((read_checks(text).get(check), errored) for text, errored in self.checks)
-        return tuple(
-            Counts(int(passed or 0), 1)
-            for passed, errored in found
-            if passed is not None or errored
-        )
+        found = [(read_checks(text).get(check), errored) for text, errored in self.checks]
+        decided = (passed for passed, errored in found if passed is not None or errored)
+        return tuple(Counts(int(passed or 0), 1) for passed in decided)
 
 
 def read_added(

@@ -83,12 +83,8 @@ def with_recorded_answers(
     cases: list[Case] = []
     for item in planned.cases:
         case = item.case
-        calls_tools = (
-            item.selected
-            and not case.skip
-            and case.command is None
-            and any(target in suite.models for target in item.targets)
-        )
+        has_model = any(target in suite.models for target in item.targets)
+        calls_tools = item.selected and not case.skip and case.command is None and has_model
         tools: list[SimulatedTool] = []
         for tool in case.tools:
             if tool.cassette is None or not calls_tools:
@@ -119,12 +115,8 @@ def with_recorded_answers(
 
 def cassette_runs(planned: PlannedSuite, db: sqlite3.Connection) -> list[str]:
     """Return the runs that cassettes of the selected tests of a suite name."""
-    wanted = dict.fromkeys(
-        tool.cassette
-        for item in planned.cases
-        for tool in (item.case.tools if item.selected else ())
-        if tool.cassette is not None
-    )
+    tools = [tool for item in planned.cases if item.selected for tool in item.case.tools]
+    wanted = dict.fromkeys(tool.cassette for tool in tools if tool.cassette is not None)
     found = (_run_of(db, run, planned.suite) for run in wanted)
     return [run for run in found if run is not None]
 

@@ -146,13 +146,9 @@ def _called(suite: Suite, derived: Derived) -> tuple[Service, ...]:
     if derived.mode == "replayed":
         urls += (agent.endpoint for agent in suite.all_agents() if agent.gateway)
     if derived.asks_judges:
-        judges = {
-            judge.provider
-            for case in suite.cases
-            for expectation in case.expectations
-            if (judge := suite.judge(expectation.check.judge_model)) is not None
-        }
-        urls += (suite.providers[name].base_url or "" for name in judges)
+        checks = (each.check for case in suite.cases for each in case.expectations)
+        judges = (suite.judge(check.judge_model) for check in checks)
+        urls += (suite.providers[judge.provider].base_url or "" for judge in judges if judge)
     return tuple(service for service in suite.services if _is_in(service, urls))
 
 

@@ -113,11 +113,8 @@ def compare_arguments(before: Any, after: Any) -> tuple[ChangedValue, ...]:
     Arrays of different lengths are one difference.
     """
     changed = [ChangedValue(*found) for found in mismatches(before, after)]
-    changed += [
-        ChangedValue(found.path, ABSENT, found.expected)
-        for found in mismatches(after, before)
-        if found.actual is ABSENT
-    ]
+    new = (found for found in mismatches(after, before) if found.actual is ABSENT)
+    changed += [ChangedValue(found.path, ABSENT, found.expected) for found in new]
     return tuple(changed[:_MOST_ARGUMENTS])
 
 

@@ -161,16 +161,13 @@ def pair_checks(
     old, new = _count_checks(before.samples), _count_checks(after.samples)
     if after.samples and all(sample.status is Status.ERRORED for sample in after.samples):
         new = dict.fromkeys(old, Counts(0, len(after.samples))) | new
-    return {
-        check: CheckPair(
-            counts,
-            new[check],
-            newly_failed=_meets_pass_rate(counts, before)
-            and not _meets_pass_rate(new[check], after),
-        )
-        for check, counts in old.items()
-        if check in new and not is_other(check)
-    }
+    pairs = {}
+    for check, counts in old.items():
+        if check in new and not is_other(check):
+            failed = not _meets_pass_rate(new[check], after)
+            newly_failed = failed and _meets_pass_rate(counts, before)
+            pairs[check] = CheckPair(counts, new[check], newly_failed=newly_failed)
+    return pairs
 
 
 def _count_checks(samples: Sequence[Sample]) -> dict[CheckKey, Counts]:

@@ -333,17 +333,13 @@ def _sample(
 ) -> Sample:
     identity, status, output, latency, tokens_in, tokens_out, cost, steps, error, *rest = row[2:]
     source, is_output_gone, score, checked = rest
-    failures = {
-        Failure(kind, label, code or outcome)
-        for _, kind, label, outcome, code, _ in checks
-        if outcome in ("failed", "inconclusive")
-    }
-    scores = _mean_scores(checks, scored)
-    graded = {
-        (kind, label)
-        for _, kind, label, outcome, _, score in checks
-        if (kind, label) in scores and (kind in SCORED or score not in (None, outcome == "passed"))
-    }
+    scores, failures, graded = _mean_scores(checks, scored), set[Failure](), set[Scored]()
+    for _, kind, label, outcome, code, given in checks:
+        if outcome in ("failed", "inconclusive"):
+            failures.add(Failure(kind, label, code or outcome))
+        grades = kind in SCORED or given not in (None, outcome == "passed")
+        if grades and (kind, label) in scores:
+            graded.add((kind, label))
     if score is not None:
         scores[_OF_CHECKS] = score
         graded.add(_OF_CHECKS)
