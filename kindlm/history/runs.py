@@ -87,11 +87,6 @@ class RunFilter:
     since: str | None = _where("r.started_at >= :since")
     until: str | None = _where("r.started_at <= :until")
     group: str | None = _where("r.group_id = :group")
-    # The id of a run: a suite has the same name as one of it.
-    like: str | None = _where("""
-        EXISTS (SELECT 1 FROM suites mine
-                  JOIN suites theirs ON theirs.run = :like AND theirs.name = mine.name
-                 WHERE mine.run = r.id)""")
     completed: bool = _where("r.ended = 'finished' AND r.mode = 'live'")
     # The id of a run: a loaded suite is also one of it. A suite that was not loaded has no project.
     tested_like: str | None = _where("""

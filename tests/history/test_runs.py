@@ -95,7 +95,7 @@ def test_runs_are_listed_newest_first(db: Any) -> None:
         (RunFilter(labelled="rel"), []),
         (RunFilter(ids=["abc11111", "nope"]), ["abc11111"]),
         (RunFilter(ids=[]), []),
-        (RunFilter(like="abc11111", status="passed"), ["abd22222", "abc11111"]),
+        (RunFilter(tested_like="abc11111", status="passed"), ["abd22222", "abc11111"]),
         (RunFilter(tested_like="xyz33333", completed=True), ["xyz33333"]),
         (RunFilter(status="not ended"), []),
         (RunFilter(branch="nope"), []),

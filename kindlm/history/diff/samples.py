@@ -239,17 +239,14 @@ def read_samples(
 
     `grading` are the kinds of assertions that grade in the runs of either side.
     """
-    tests = groupby(_samples(db, file.parts, attempts, (*SCORED, *grading)), key=itemgetter(0))
-    ran = next(tests, None)
     # Each shard defines all tests of the suite.
-    for name, target, ordinal, pass_rate, *limits in _rows(db, _PLANNED, file.parts[:1]):
-        # A run that was resumed with another configuration may have tests that are not defined.
-        while ran is not None and ran[0] < (name, target):
-            ran = next(tests, None)
-        samples = []
-        if ran is not None and ran[0] == (name, target):
-            samples = [sample for _, sample in ran[1]]
-            ran = next(tests, None)
+    planned = list(_rows(db, _PLANNED, file.parts[:1]))
+    defined = {row[:2] for row in planned}
+    # A run that was resumed with another configuration may have tests that are not defined.
+    ran = _samples(db, file.parts, attempts, (*SCORED, *grading))
+    samples_of = _taken_in_order(sample for sample in ran if sample[0] in defined)
+    for name, target, ordinal, pass_rate, *limits in planned:
+        samples = [sample for _, sample in samples_of((name, target))]
         limited = None if limits == [None, None] else ScoreLimits(*limits)
         yield PlannedSamples(file, name, target, ordinal, pass_rate, samples, limited)
 
@@ -296,28 +293,26 @@ SELECT e.id, c.call, {USERS}, c.reported_model, c.recorded_in, c.text_ref IS NOT
  WHERE {ended} ORDER BY {order}, c.call
 """  # noqa: S608 (constants of this package)
     kinds = json.dumps(scored)
-    about = [
-        _rows_by_execution(_rows(db, query, parts, scored=kinds))
-        for query in (calls, checks, answers)
-    ]
+    queries = calls, checks, answers
+    about = [_taken_in_order(_rows(db, query, parts, scored=kinds)) for query in queries]
     for row in _rows(db, executions, parts):
         yield row[:2], _sample(row, scored, *(found(row[2]) for found in about))
 
 
-def _rows_by_execution(rows: Iterator[_Row]) -> Callable[[str], list[_Row]]:
-    """Return a function that returns the rows of an execution; call it in the order of rows."""
+def _taken_in_order(rows: Iterable[_Row]) -> Callable[[Any], _Rows]:
+    """Return a function that returns the rows with a first value; call it in their order."""
     groups = groupby(rows, key=itemgetter(0))
     following = next(groups, None)
 
-    def found(execution: str) -> list[_Row]:
+    def taken(key: Any) -> _Rows:
         nonlocal following
-        if following is None or following[0] != execution:
+        if following is None or following[0] != key:
             return []
         own = list(following[1])
         following = next(groups, None)
         return own
 
-    return found
+    return taken
 
 
 def _rows(
@@ -397,12 +392,8 @@ def independent_samples(
     return replace(before, samples=old), replace(after, samples=new), True
 
 
-def _first_judgements(samples: Sequence[Sample]) -> list[Any]:
-    found = {
-        sample.conversation: (sample.status, sample.failures, sample.scores)
-        for sample in reversed(samples)
-    }
-    return sorted(found.items(), key=lambda item: item[0])
+def _first_judgements(samples: Sequence[Sample]) -> dict[str, Any]:
+    return {each.conversation: (each.status, each.failures, each.scores) for each in samples[::-1]}
 
 
 def turns_of(calls: Iterable[tuple[int, int]]) -> dict[int, int]:

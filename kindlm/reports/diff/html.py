@@ -23,7 +23,7 @@ def read_diff_form(
 
     These are runs of the same suites as the run `like`, or all runs.
     """
-    choices = list(runs(db, RunFilter(like=like, limit=_OFFERED)))
+    choices = list(runs(db, RunFilter(tested_like=like, limit=_OFFERED)))
     return {"before": before, "after": after, "choices": choices}
 
 
