@@ -323,7 +323,7 @@ class _Words:
             ids = json.loads(distinct.pop())
             here = {run.id for run in runs(self.db, RunFilter(ids=ids))}
             if missing := [run for run in ids if run not in here]:
-                message = f"Run {missing[0]} of the baseline is not in this history."
+                message = f"The baseline, run {missing[0]}, is not in this history."
                 hint = "Import it, or choose another one: kindlm baseline set RUN. Or name what to"
                 hint += " compare with: a run, or previous."
                 return Err(KindlmError(ErrorCode.BASELINE_CORRUPT, message, hint))
