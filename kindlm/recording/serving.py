@@ -15,7 +15,7 @@ from kindlm.config.diagnostics import Diagnostic
 from kindlm.config.interpolation import bind_services, bind_suite
 from kindlm.dataclass import dataclass, replace
 from kindlm.engine.services import start_services
-from kindlm.engine.stop import Stop
+from kindlm.engine.stop import Stop, cut_off
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.runs import sources_of
 from kindlm.plan import Plan, PlannedSuite, make_plan, plan_repeats
@@ -259,9 +259,7 @@ async def _unless_stopped(work: Coroutine[Any, Any, T], stop: Stop) -> T | None:
         await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
         return None if not task.done() else task.result()
     finally:
-        task.cancel()
-        stopping.cancel()
-        await asyncio.gather(task, stopping, return_exceptions=True)
+        await cut_off((task, stopping))
 
 
 def unsandboxed(suites: Iterable[Suite], environ: Mapping[str, str]) -> Iterator[Diagnostic]:

@@ -9,14 +9,13 @@ common beginning and the common end, all of them count as replaced.
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from enum import StrEnum
 from functools import cache, partial
-from itertools import groupby
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from kindlm.dataclass import dataclass
@@ -251,16 +250,16 @@ def _sequences(diff: RunDiff, test: TestDiff) -> tuple[ToolSequence, ...]:
     if all(side is None or side.counts.n < 2 for side in (test.before, test.after)):
         return ()
     query = f"""
-SELECT e.id, t.tool
+SELECT (SELECT json_group_array(tool)
+          FROM (SELECT tool FROM tool_calls t
+                 WHERE t.execution = e.source AND t.attempt = e.source_attempt
+                 ORDER BY t.position)) AS tools,
+       count(*)
   FROM {diff.counted_attempts.executions} e
-  LEFT JOIN tool_calls t ON t.execution = e.source AND t.attempt = e.source_attempt
-{_REPEATS} ORDER BY e.repeat, e.id, t.position
+{_REPEATS} GROUP BY tools
 """  # noqa: S608 (constants of this package)
     old, new = (
-        Counter(
-            tuple(tool for _, tool in calls if tool is not None)
-            for _, calls in groupby(rows, key=itemgetter(0))
-        )
+        Counter({tuple(json.loads(tools)): times for tools, times in rows})
         for rows in _of_repeats(diff.before, test, query)
     )
     if max(len(old), len(new)) < 2:
@@ -299,10 +298,8 @@ SELECT a.kind, a.label, sum(a.outcome = 'passed'), sum(a.outcome <> 'skipped'), 
         seen = (wrong(view, execution) for view, execution in sides if execution is not None)
         found = (each[kind, label] for each in seen if (kind, label) in each)
         failure_code, message = next(found, (None, None))
-        key, has_dropped = (
-            keys.get((kind, label)),
-            score_name(kind, label) in evidence.dropped_scores,
-        )
+        key = keys.get((kind, label))
+        has_dropped = score_name(kind, label) in evidence.dropped_scores
         facts = failure_code, message, has_dropped, key, key and evidence.dropped_checks[key]
         changes.append(CheckChange(kind, mask.text(label), was, now, *facts))
     return tuple(changes)
@@ -313,10 +310,8 @@ def _wrong_checks(
 ) -> dict[tuple[str, str], _Wrong]:
     """Return the checks that an execution did not pass, with masked messages."""
     shown = [attempt for side in usual for attempt in side]
-    read = next((side for side in usual if side and side[-1].execution.id == identity), None)
-    if read is None:
-        execution = view.execution(identity)
-        read = view.attempts(execution) if execution else []
+    execution = view.execution(identity)
+    read = view.attempts(execution) if execution else []
     mask = mask_of([*shown, *read])
     return {
         (check.kind, check.label): (check.failure_code, mask.text(check.message) or None)
