@@ -240,7 +240,8 @@ def _warnings(
     if suite is None:
         return
     if short := short_secrets(environ, suite):
-        message = f"The value of {' or '.join(short)} is too short to be kept out of records"
+        names = " or ".join(short)
+        message = f"The value of {names} is too short to be kept out of records and output"
         hint = "kindlm finds secrets by their values; a value of fewer than 8 characters would"
         hint += " match ordinary words. Use a longer one"
         yield Diagnostic(misuse(message, hint, where, "short_secret"), "warning")
