@@ -112,10 +112,8 @@ class _AgentOfPackage:
             return
         try:
             await self._agent.__aexit__(*exception)
-        except ConversationSpoilt:
-            raise
         except (*packages.CRASHES, asyncio.CancelledError) as error:
-            if packages.is_cancelled(error):
+            if isinstance(error, ConversationSpoilt) or packages.is_cancelled(error):
                 raise
             what = "cannot close a conversation"
             raise ConversationSpoilt(packages.failed(self._plugin, what, error)) from error

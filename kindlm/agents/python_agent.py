@@ -319,20 +319,18 @@ def _at(raised: BaseException, folders: Sequence[Path]) -> str:
     """Return the last line of user code, or of a tool whose error is the cause: ` (bot.py:12)`."""
     if raised.__cause__ is not None and (cause := _at(raised.__cause__, folders)):
         return cause
-    own = [
-        frame
+    places = [
+        (Path(frame.filename), frame.lineno)
         for frame in traceback.extract_tb(raised.__traceback__)
         if any(Path(frame.filename).is_relative_to(folder) for folder in folders)
         and "site-packages" not in Path(frame.filename).parts
         and not _is_of_kindlm(frame.filename)
     ]
     if isinstance(raised, SyntaxError) and raised.filename and raised.lineno:
-        place, line = Path(raised.filename), raised.lineno
-    elif own:
-        place, line = Path(own[-1].filename), own[-1].lineno or 0
-    else:
+        places.append((Path(raised.filename), raised.lineno))
+    if not places:
         return ""
-    here = Path.cwd()
+    (place, line), here = places[-1], Path.cwd()
     return f" ({place.relative_to(here) if place.is_relative_to(here) else place}:{line})"
 
 

@@ -96,18 +96,13 @@ class ScriptedClient:
 
     async def complete(self, request: ModelRequest) -> Result[ModelReply]:
         started = time.perf_counter()
-        turn = characters = 0
-        user = ""
-        for message in request.messages:
-            characters += len(message.text)
-            if message.role is Role.USER:
-                user = message.text
-            elif message.role is Role.ASSISTANT and not message.prefill:
-                turn += 1
+        characters = sum(len(message.text) for message in request.messages)
+        users = ["", *(message.text for message in request.messages if message.role is Role.USER)]
+        turn = sum(it.role is Role.ASSISTANT and not it.prefill for it in request.messages)
         reply = self._replies[min(turn, len(self._replies) - 1)]
         raw = json.dumps(reply, ensure_ascii=False)
         if "{{" in raw:
-            reply = filled(reply, lambda text: _PLACEHOLDER.sub(lambda _: user, text))
+            reply = filled(reply, lambda text: _PLACEHOLDER.sub(lambda _: users[-1], text))
             raw = json.dumps(reply, ensure_ascii=False)
         if delay_ms := reply.get("delayMs", 0):
             try:
