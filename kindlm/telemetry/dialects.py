@@ -144,9 +144,6 @@ A name with a dot at its end is the beginning of attributes that hold a part of 
 _EVENTS = {"said": "gen_ai.choice", "asked": "gen_ai.tool.message", "tools": ""}
 """Events of spans that hold messages, in older conventions."""
 
-FRAMEWORKS = frozenset({"strands-agents"})
-"""Frameworks that write their own name in place of the provider of a model."""
-
 _CAPTURE: Mapping[tuple[str, ...], str] = {
     ("kindlm.",): "export the run with --contents",
     ("openinference.",): "unset OPENINFERENCE_HIDE_INPUTS and OPENINFERENCE_HIDE_OUTPUTS",

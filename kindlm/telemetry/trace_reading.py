@@ -167,11 +167,9 @@ def _may_be_same_chat(one: Span, other: Span) -> bool:
 
 
 def _may_be_same_tool(one: Span, other: Span) -> bool:
-    return (
-        dialects.fact(one, "tool") == dialects.fact(other, "tool")
-        and _agree(dialects.call_id(one), dialects.call_id(other))
-        and _agree(dialects.arguments(one), dialects.arguments(other))
-    )
+    is_named_alike = dialects.fact(one, "tool") == dialects.fact(other, "tool")
+    facts = (dialects.call_id, dialects.arguments)
+    return is_named_alike and all(_agree(read(one), read(other)) for read in facts)
 
 
 def _agree(one: Any, other: Any) -> bool:
@@ -181,7 +179,7 @@ def _agree(one: Any, other: Any) -> bool:
 def _model_call(group: Group) -> TracedCall:
     provider = _first(group, dialects.text_fact, "provider")
     return TracedCall(
-        None if provider in dialects.FRAMEWORKS else provider,
+        None if provider == "strands-agents" else provider,  # which names itself as the provider
         _first(group, dialects.text_fact, "model"),
         Usage(
             _first(group, dialects.tokens, "input tokens"),

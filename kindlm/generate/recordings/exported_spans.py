@@ -45,25 +45,17 @@ def _langfuse_traces(values: list[Any]) -> Iterator[tuple[_Object | None, list[_
     """Yield traces with their observations, and observations without a trace."""
     for value in values:
         listed = value.get("data") if isinstance(value, dict) else value
-        for each in objects(listed) if isinstance(listed, list) else objects([value]):
-            within = each.get("observations")
-            if isinstance(within, list):
-                nested = each.get("trace")
-                yield (
-                    nested if isinstance(nested, dict) else each,
-                    [*filter(_is_observation, within)],
-                )
+        for each in objects(listed if isinstance(listed, list) else [value]):
+            if isinstance(each.get("observations"), list):
+                within = [it for it in objects(each["observations"]) if _is_observation(it)]
+                yield object_or_empty(each.get("trace")) or each, within
             elif _is_observation(each):
                 yield None, [each]
 
 
-def _is_observation(value: Any) -> bool:
-    return (
-        isinstance(value, dict)
-        and isinstance(value.get("type"), str)
-        and value["type"].isupper()
-        and _get(value, "traceId") is not None
-    )
+def _is_observation(value: _Object) -> bool:
+    kind = value.get("type")
+    return isinstance(kind, str) and kind.isupper() and _get(value, "traceId") is not None
 
 
 _LANGFUSE = {"GENERATION": Kind.CHAT, "TOOL": Kind.TOOL}
@@ -124,10 +116,8 @@ def _langsmith_span(run: _Object) -> Span:
     # "20261123T155404Z<root>.….<run>".
     above = [part.rpartition("Z")[2] for part in str(run.get("dotted_order") or "").split(".")]
     extra, given, said = object_or_empty(run.get("extra")), run.get("inputs"), run.get("outputs")
-    metadata, parameters = (
-        object_or_empty(extra.get("metadata")),
-        object_or_empty(extra.get("invocation_params")),
-    )
+    metadata = object_or_empty(extra.get("metadata"))
+    parameters = object_or_empty(extra.get("invocation_params"))
     threads = (metadata.get(key) for key in ("thread_id", "session_id", "conversation_id"))
     kind = _LANGSMITH.get(run["run_type"], Kind.AGENT)
     if kind is Kind.CHAT:
