@@ -168,7 +168,8 @@ class _Body:
         packed = gzip.compress(b"".join(lines), 6, mtime=0)
         if sum(map(len, lines)) > LONGEST_UNPACKED or len(packed) > self.most:
             *_, (stream, _, version) = self.parts.values()
-            raise NotSentError(f"event {version:,} of {stream} is too large with its content")
+            what = "is too large with its content, which --texts or upload.includeArtifacts sends"
+            raise NotSentError(f"event {version:,} of {stream} {what}")
         return packed
 
 
