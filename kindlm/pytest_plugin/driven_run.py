@@ -28,7 +28,7 @@ from kindlm.engine.stop import Stop, leaving_nothing
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.history.verdict import StatusCounts, test_status
 from kindlm.outcome import Status
-from kindlm.plan import Plan
+from kindlm.plan import Plan, PlannedSuite
 from kindlm.ports import Stage
 from kindlm.recording.history_file import open_log
 from kindlm.recording.request import Driven, RunRequest
@@ -262,10 +262,17 @@ class DrivenRun:
 
     async def _parts(self, plan: Plan, lost: Mapping[str, KindlmError]) -> AsyncIterator[Plan]:
         """Yield the tests of a plan in the order in which pytest runs them."""
-        parts = _by_name(plan)
+        parts = dict[tuple[str, str], PlannedSuite]()
+        for suite in plan.suites:
+            before = suite.before  # executions keep their numbers
+            for entry in suite.cases:
+                if entry.selected:
+                    own = replace(suite, cases=(entry,), before=before)
+                    parts[suite.suite.path, entry.case.name] = own
+                before += entry.executions
         while (test := await self._queue.get()) is not None:
-            part = parts.pop((test.path, test.name), None)
-            if part is None:
+            planned = parts.pop((test.path, test.name), None)
+            if planned is None:
                 again = (
                     "it ran already in this session, and its result is recorded: kindlm show "
                     f"{self.run}; to repeat it, write @scenario(repeats=…)"
@@ -273,10 +280,10 @@ class DrivenRun:
                 test.ended(Ran(error=lost.get(test.path), reason=again))
                 continue
             self._running.clear()
-            (suite,) = part.suites
-            (entry,) = suite.cases
+            (entry,) = planned.cases
             changed = replace(entry, case=test.changed(entry.case))
-            yield Plan((replace(suite, cases=(changed,)),))
+            part = Plan((replace(planned, cases=(changed,)),))
+            yield part
             test.ended(Ran(tuple(self._running), len(part), reason=self._stop.reason))
         if parts and not self._dealt:
             self._stop.wind_down(self._why_ended)
@@ -290,16 +297,3 @@ class DrivenRun:
 def failure_text(failure: BaseException) -> str:
     """Return why a run could not be recorded: the message of the exception, else its type."""
     return str(failure) or type(failure).__name__
-
-
-def _by_name(plan: Plan) -> dict[tuple[str, str], Plan]:
-    """Return a plan for each selected test; its executions keep their numbers."""
-    parts: dict[tuple[str, str], Plan] = {}
-    for suite in plan.suites:
-        before = suite.before
-        for case in suite.cases:
-            if case.selected:
-                own = replace(suite, cases=(case,), before=before)
-                parts[suite.suite.path, case.case.name] = Plan((own,))
-            before += case.executions
-    return parts

@@ -132,7 +132,14 @@ def compare_with_baseline(
                 compared.append(
                     {
                         "suite": name,
-                        "baseline": baseline and _baseline_json(baseline),
+                        "baseline": baseline
+                        and {
+                            "run": baseline.run,
+                            "group": baseline.group_id,
+                            "runs": baseline.runs,
+                            "label": baseline.label or None,
+                            **fields_of(baseline, "setAt setBy"),
+                        },
                         "error": problem
                         and {
                             "code": problem.code.name,
@@ -224,16 +231,6 @@ def _write_suite(
     page.line(tally or "no tests", indent=2)
     if diff.evidence.run_regressed:
         page.line(("The run as a whole passes less often, for certain.", "red"), indent=2)
-
-
-def _baseline_json(baseline: Baseline) -> dict[str, Any]:
-    return {
-        "run": baseline.run,
-        "group": baseline.group_id,
-        "runs": baseline.runs,
-        "label": baseline.label or None,
-        **fields_of(baseline, "setAt setBy"),
-    }
 
 
 def _test_json(test: ComparedTest) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import json
 import sqlite3
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -68,6 +68,7 @@ def purge_command(
         refuse("The command does not say what to erase.", hint)
     with open_journal(db) as (log, reader):
         runs = _runs(reader, run or [], older_than)
+        chosen = {*(runs or ())}
         try:
             matches = None if matching is None else _matcher(matching)
             if runs is None:
@@ -84,7 +85,15 @@ def purge_command(
                 remove_copies(log.path)  # an earlier purge may have ended before that
                 note(f"There is nothing to erase{_shared(found)}.")
                 return
-            _warn_of_baselines(reader, {*(runs or ())})
+            baselines = [
+                f"{r} of {suite}" for r, suite in reader.execute(_BASELINES) if r in chosen
+            ]
+            if baselines:
+                warn(
+                    f"Some of these runs are baselines: {listed(baselines, _NAMED)}.",
+                    "Later runs cannot be compared with erased texts. Choose other baselines:"
+                    " kindlm baseline set",
+                )
             of = "" if runs is None else f" of {count(len(runs), 'run')}"
             if runs is not None and len(runs) == 1:
                 of = f" of run {runs[0]}"
@@ -163,16 +172,6 @@ def _report(log: EventLog, found: Erasable, erased: Erased, size: int) -> None:
             "Close that program, then purge again, or run any command that writes.",
         )
     note("Backups, exports and other copies of the history still hold these texts.")
-
-
-def _warn_of_baselines(db: sqlite3.Connection, runs: Collection[str]) -> None:
-    baselines = [f"{run} of {suite}" for run, suite in db.execute(_BASELINES) if run in runs]
-    if baselines:
-        warn(
-            f"Some of these runs are baselines: {listed(baselines, _NAMED)}.",
-            "Later runs cannot be compared with erased texts. Choose other baselines:"
-            " kindlm baseline set",
-        )
 
 
 def _warn_of_names(

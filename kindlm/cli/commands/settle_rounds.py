@@ -172,10 +172,7 @@ def _added(rate: CheckPair) -> int:
 
 
 class RepeatsOfBefore:
-    """Adds repeats to BEFORE with the suites in a folder, for half of the cost limit.
-
-    `project` is the name of the current project.
-    """
+    """Adds repeats to BEFORE with the suites in a folder, for half of the cost limit."""
 
     def __init__(
         self, db: sqlite3.Connection, pair: SettledPair, options: SettleOptions, project: str

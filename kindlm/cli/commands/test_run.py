@@ -40,10 +40,7 @@ from kindlm_store import LockHeldError, holder
 
 
 def run_tests(options: TestOptions) -> int:
-    """Run tests with the options and return the exit code.
-
-    User errors end the command through `fail`.
-    """
+    """Run tests with the options and return the exit code."""
     reporters = parse_reporters(options.reporters, options.output)
     _check_options(options)
     project = project_here(options.database)

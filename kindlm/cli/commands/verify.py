@@ -63,7 +63,11 @@ def verify_command(
         )
     try:
         with closing(open_reader(path)) as connection:
-            stream = None if run is None else _stream(connection, run)
+            stream = None if run is None else f"run/{run}"
+            query = "SELECT 1 FROM streams WHERE name = ?"
+            # The id of a run works even if the tables are damaged.
+            if run is not None and not connection.execute(query, (stream,)).fetchone():
+                stream = f"run/{named_run(connection, run)}"
             found = verify_file(
                 path,
                 stream,
@@ -91,14 +95,6 @@ def verify_command(
         )
     if not (found.ok and sound):
         raise typer.Exit(1)
-
-
-def _stream(connection: sqlite3.Connection, wanted: str) -> str:
-    """Return the stream of a run. The id of the run works even if the tables are damaged."""
-    exact = f"run/{wanted}"
-    if connection.execute("SELECT 1 FROM streams WHERE name = ?", (exact,)).fetchone():
-        return exact
-    return f"run/{named_run(connection, wanted)}"
 
 
 def _report_streams(
