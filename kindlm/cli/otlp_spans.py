@@ -325,7 +325,7 @@ class _Attempt:
                 self.model = self.model or sent
                 tools = self.started.tools
                 if isinstance(tools, list):
-                    tools = [{"type": "function"} | each for each in tools]
+                    tools = [{"type": "function"} | it for it in tools if isinstance(it, dict)]
                     attributes["gen_ai.tool.definitions"] = self.content.json(tools)
         self.calls[sent.call] = opened = _Open(
             self._id(f"call/{sent.call}"),
