@@ -152,8 +152,9 @@ class DaskFleet(Fleet):
         if (git := git_state(root)) is not None:
             self._environ["KINDLM_COMMIT"] = git.commit + ("-dirty" if git.dirty else "")
             self._environ["KINDLM_BRANCH"] = git.branch or ""
-        # As the result of a task, the scheduler can make the bundle again if a worker is lost.
-        self._files = client.submit(_kept, bundle, key=f"kindlm-{new_job_id()}", retries=0)
+        # As the result of a task, the bundle is sent once to each worker, and made again if a
+        # worker is lost.
+        self._files = client.submit(bytes, bundle, key=f"kindlm-{new_job_id()}", retries=0)
         self._waiting: deque[_Job] = deque()
         self._running: set[_Job] = set()
         self._lock = threading.Lock()
@@ -358,11 +359,6 @@ def _seen_from(host: str) -> str:
 
 
 # The rest runs on workers.
-
-
-def _kept(data: bytes) -> bytes:
-    """Return the bundle; Dask sends the result of a task only once to each worker."""
-    return data
 
 
 def examine(needed: Sequence[str], url: str) -> str:
