@@ -17,26 +17,13 @@ def rebuild_command(db: Path | None = DATABASE) -> None:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     console = make_console()
-    events = 0
-    bar = Progress(
-        TextColumn("rebuilding"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
-
-    def advance(done: int, total: int) -> None:
-        nonlocal events
-        events = done
-        bar.update(task, completed=done, total=total)
-
+    columns = TextColumn("rebuilding"), BarColumn(), MofNCompleteColumn()
+    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    task = bar.add_task("rebuild", total=None)
     database = existing_history(db).database
     try:
         with EventLog.open(database, projections=PROJECTIONS, repair=True) as log, bar:
-            task = bar.add_task("rebuild", total=None)
-            log.rebuild(progress=advance)
+            log.rebuild(progress=lambda done, total: bar.update(task, completed=done, total=total))
             problems = log.projection_errors()
     except ProjectionError as error:
         problems = {error.projection: str(error)}
@@ -47,4 +34,4 @@ def rebuild_command(db: Path | None = DATABASE) -> None:
             "No event is lost. Update kindlm and run it again: kindlm history rebuild",
             code=ErrorCode.UNKNOWN_ERROR,
         )
-    note(f"All tables were computed again from {events:,} events.")
+    note(f"All tables were computed again from {bar.tasks[0].completed:,.0f} events.")
