@@ -137,7 +137,7 @@ def _sharing_files(base: type[K]) -> Mapping[str, type[K]]:
 
 @cache
 def _defined_in(module: str, base: type[K]) -> list[type[K]]:
-    return [
+    classes = [
         found
         for found in vars(import_module(module)).values()
         if inspect.isclass(found)
@@ -145,6 +145,9 @@ def _defined_in(module: str, base: type[K]) -> list[type[K]]:
         and found.__module__ == module
         and not found.__name__.startswith("_")
     ]
+    if not classes:
+        raise TypeError(f"{module} defines no subclass of kindlm.plugins.{base.__name__}")
+    return classes
 
 
 def _other_names(kind: type[Any]) -> Mapping[str, str]:

@@ -66,7 +66,7 @@ CHECKS: Final = (
         lambda case: (
             case["area"] in ("assert.contains", "assert.notContains") and not case["input"]["arg"]
         ),
-        {"passed": ..., "error": "needs a text"},
+        {"passed": ..., "error": "the text of a check is empty"},
     ),
     Departure(
         "the check is undecided if the agent reports no tokens",
