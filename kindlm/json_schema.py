@@ -22,15 +22,6 @@ if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
     from jsonschema.protocols import Validator
 
-__all__ = [
-    "SchemaIssue",
-    "UndecidableSchemaError",
-    "has_no_rule",
-    "load_jsonschema",
-    "meta_schema_issue",
-    "schema_issues",
-]
-
 T = TypeVar("T")
 
 _MAX_ISSUES = 50

@@ -15,8 +15,8 @@ from jsonschema.protocols import Validator
 from referencing.exceptions import Unresolvable
 
 from kindlm.config.json_schemas import schema_fault
-from kindlm.json_schema import UndecidableSchemaError, schema_issues
-from kindlm.json_schema_keywords import Budget, one_budget
+from kindlm.json_schema import schema_issues
+from kindlm.json_schema_keywords import Budget, UndecidableSchemaError, one_budget
 
 DRAFTS: list[type[Validator]] = [
     jsonschema.Draft3Validator,

@@ -232,12 +232,14 @@ class ExpectSection(Section):
         """Yield this section and all sections within it, with their places."""
         yield (), self
         for name, key, _, is_list in _inner(type(self)):
-            value = getattr(self, name)
-            if is_list:
-                for index, item in enumerate(value):
-                    yield from (((key, index, *place), part) for place, part in item.parts())
-            elif value is not None:
-                yield from (((key, *place), part) for place, part in value.parts())
+            if (value := getattr(self, name)) is not None:
+                for at, item in entries(value, many=is_list):
+                    yield from (((key, *at, *place), part) for place, part in item.parts())
+
+
+def entries(value: Any, *, many: bool) -> Iterator[tuple[Place, Any]]:
+    """Yield the entries of a list with their places in it, or a single value as it is."""
+    return (((at,), each) for at, each in enumerate(value)) if many else iter([((), value)])
 
 
 @cache

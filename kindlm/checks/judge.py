@@ -305,10 +305,8 @@ class Decision(AskingCheck):
         raise NotImplementedError
 
     async def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
-        judging, read = (
-            Judging(context, texts_of(transcript)),
-            answered(next(iter(self.prompt.form))),
-        )
+        judging = Judging(context, texts_of(transcript))
+        read = answered(next(iter(self.prompt.form)))
         is_so, reasoning = await judging.ask(self.prompt, lambda: self.data(transcript), read)
         if is_so:
             return passed(reasoning=reasoning)

@@ -136,22 +136,25 @@ class Output(ExpectSection):
             yield Made(fits, self.schema_file, ("schemaFile",))
         if self.schema_ is not None:
             yield Made(Schema(self.schema_), "schema", ("schema",))
-        if self.equals is not None:
-            yield Made(Equals(self.equals), self.equals, ("equals",))
-        if self.starts_with is not None:
-            yield Made(StartsWith(self.starts_with), self.starts_with, ("startsWith",))
+        for key, check, text in (
+            ("equals", Equals, self.equals),
+            ("startsWith", StartsWith, self.starts_with),
+        ):
+            if text is not None:
+                yield Made(check(text), text, (key,))
         if self.contains_any is not None:
             label = " | ".join(self.contains_any)
             yield Made(ContainsAny(tuple(self.contains_any)), label, ("containsAny",))
-        for index, pattern in enumerate(self.regex or ()):
-            yield Made(Matches(pattern), pattern, ("regex", index))
-        for index, text in enumerate(self.contains):
-            if text:
-                yield Made(Contains(text), text, ("contains", index))
-        for index, text in enumerate(self.not_contains):
-            yield Made(NotContains(text), text, ("notContains", index))
-        for index, pattern in enumerate(self.not_regex or ()):
-            yield Made(NotMatches(pattern), pattern, ("notRegex", index))
+        several: tuple[tuple[str, Callable[[str], Check], Iterable[str]], ...] = (
+            ("regex", Matches, self.regex or ()),
+            ("contains", Contains, self.contains),
+            ("notContains", NotContains, self.not_contains),
+            ("notRegex", NotMatches, self.not_regex or ()),
+        )
+        for key, of_text, texts in several:
+            for index, text in enumerate(texts):
+                if text or key != "contains":
+                    yield Made(of_text(text), text, (key, index))
         if self.max_length is not None:
             yield Made(MaxLength(self.max_length), f"≤ {self.max_length}", ("maxLength",))
 
@@ -364,7 +367,7 @@ class MaxLength(Check):
 
 @dataclass(frozen=True, slots=True)
 class Matches(Check):
-    """The pattern matches somewhere in the output; `flags` are letters such as `i`.
+    """The pattern matches somewhere in the output.
 
     The check is undecided if the pattern is invalid, or takes more than a second.
     """
@@ -373,7 +376,6 @@ class Matches(Check):
     demands = Demands.TASK
 
     pattern: str
-    flags: str = ""
 
     def is_slow(self, transcript: Transcript) -> bool:
         return True
@@ -390,8 +392,7 @@ class Matches(Check):
 
     def finds(self, text: str) -> bool:
         """Return whether the pattern matches; raise `PatternError` if it cannot be used."""
-        deadline = time.monotonic() + _PATTERN_S
-        return searches(_with(self.flags, self.pattern), text, deadline)
+        return searches(self.pattern, text, time.monotonic() + _PATTERN_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,18 +409,16 @@ class NotMatches(Check):
     )
 
     pattern: str
-    flags: str = ""
 
     def is_slow(self, transcript: Transcript) -> bool:
         return True
 
     def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
-        text, how = transcript.text, ""
-        pattern, deadline = _with(self.flags, self.pattern), time.monotonic() + _PATTERN_S
+        text, how, deadline = transcript.text, "", time.monotonic() + _PATTERN_S
         try:
-            found = first_match(pattern, text, deadline)
+            found = first_match(self.pattern, text, deadline)
             if found is None and (form := normal_form(text)) is not None:
-                found, how = first_match(pattern, form.text, deadline), _HIDDEN
+                found, how = first_match(self.pattern, form.text, deadline), _HIDDEN
                 found = None if found is None else form.written(*found)
         except PatternError as error:
             return _unusable(self.pattern, error)
@@ -429,10 +428,6 @@ class NotMatches(Check):
         message = f"Expected the output not to match {shown(self.pattern)}, found it {where}.{how}"
         evidence = [Evidence("output", *found)]
         return failed("PATTERN_MATCHED", message, expected=self.pattern, evidence=evidence)
-
-
-def _with(flags: str, pattern: str) -> str:
-    return f"(?{flags}){pattern}" if flags else pattern
 
 
 def _unusable(pattern: str, error: PatternError) -> CheckResult:
@@ -448,8 +443,7 @@ class Regex(Matches):
     demands = Demands.TASK
 
     def finds(self, text: str) -> bool:
-        deadline = time.monotonic() + _PATTERN_S
-        return searches(self.pattern, text, deadline, Dialect.OUTPUT)
+        return searches(self.pattern, text, time.monotonic() + _PATTERN_S, Dialect.OUTPUT)
 
 
 def count_unmatched(patterns: Iterable[str], text: str) -> int:

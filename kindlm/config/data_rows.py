@@ -114,7 +114,6 @@ def _csv_rows(text: str) -> Iterator[_Read]:
     csv.field_size_limit(max(csv.field_size_limit(), len(text)))
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     columns: list[str] = []
-    line = 1
     while True:
         line = reader.line_num + 1
         try:

@@ -128,11 +128,8 @@ def read_agent(path: Path, written: Raw, reporter: Reporter) -> tuple[Raw, Adapt
     adapter = written.get(key)
     kind, in_package = _kind(Adapter, adapter)
     if kind is None and not in_package and isinstance(adapter, str) and adapter:
-        own_adapters = all_own(Adapter)
-        known, more = (
-            (*own_adapters, *installed(Adapter.group)),
-            provided(Adapter.group, own_adapters),
-        )
+        known = (*all_own(Adapter), *installed(Adapter.group))
+        more = provided(Adapter.group, all_own(Adapter))
         hint = hint_for(adapter, known, "Known adapters", more)
         message, code = f'Unknown adapter "{adapter}"', ErrorCode.PROVIDER_NOT_FOUND
         at, reason = (*path, key), "unknown_adapter"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, create_model
 from pydantic.alias_generators import to_snake
 
-from kindlm.checks.base import ExpectSection, Place, sections
+from kindlm.checks.base import ExpectSection, Place, entries, sections
 from kindlm.checks.user_code import CheckOfPackage
 from kindlm.dataclass import replace
 from kindlm.document import Path, Raw, expectations, texts
@@ -52,10 +52,8 @@ class Expect(Open):
             for check, label, inner in part.checks(schema):
                 yield (*place, *inner), check.expected(label)
         for name, checks in self.added.items():
-            placed = enumerate(checks) if isinstance(checks, list) else [(None, checks)]
-            for number, options in placed:
-                at: Place = (name,) if number is None else (name, number)
-                yield at, Expectation(name, name, CheckOfPackage(name, options))
+            for at, options in entries(checks, many=isinstance(checks, list)):
+                yield (name, *at), Expectation(name, name, CheckOfPackage(name, options))
 
     @property
     def expects_anything(self) -> bool:
@@ -70,10 +68,8 @@ class Expect(Open):
             if _FIELDS[section] not in fields:
                 continue
             name, value = section.key.name, getattr(self, _FIELDS[section])
-            placed = enumerate(value) if section.key.many else [(None, value)]
-            for number, item in placed:
-                at: Place = (name,) if number is None else (name, number)
-                yield from (((*at, *inner), part) for inner, part in item.parts())
+            for at, item in entries(value, many=section.key.many):
+                yield from (((name, *at, *inner), part) for inner, part in item.parts())
 
 
 def _field(section: type[ExpectSection]) -> tuple[str, Any]:
@@ -126,12 +122,10 @@ def _sections_in(
 ) -> Iterator[tuple[Path, type[ExpectSection], Raw]]:
     for key, section, many in parts:
         value = written.get(key)
-        found = enumerate(value if isinstance(value, list) else ()) if many else [(None, value)]
-        for number, item in found:
-            place = (*path, key) if number is None else (*path, key, number)
+        for at, item in entries(value, many=many) if isinstance(value, list | dict) else ():
             if isinstance(item, dict):
-                yield place, section, item
-                yield from _sections_in(item, section.inner(), place)
+                yield (*path, key, *at), section, item
+                yield from _sections_in(item, section.inner(), (*path, key, *at))
 
 
 _OF_NAMES = ("tool", "before", "after")

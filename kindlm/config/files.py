@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from kindlm.checks.base import Refers
-from kindlm.config.data_rows import Row, RowFile, read_rows
+from kindlm.config.data_rows import RowFile, read_rows
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.expect import sections_of
 from kindlm.config.interpolation import MARK
@@ -117,12 +117,6 @@ class ReferencedFiles:
         data = self._load(name, MAX_ROW_BYTES)
         text = data if isinstance(data, Err) else _decode(name, data.value)
         return text if isinstance(text, Err) else Ok(read_rows(name, text.value))
-
-    def rows_of(self, test: Raw) -> tuple[Row, ...]:
-        """Return the rows of a test; none if its file cannot be read."""
-        name = test.get("varsFrom")
-        found = self.rows(name) if isinstance(name, str) and name else None
-        return found.value.rows if isinstance(found, Ok) else ()
 
     def _load(self, name: str, limit: int) -> Result[bytes]:
         path = safe_path(self._folder, name)

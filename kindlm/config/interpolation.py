@@ -24,7 +24,6 @@ from kindlm.suite import (
     Case,
     ProviderSettings,
     Service,
-    SimulatedTool,
     Suite,
 )
 from kindlm.values import filled
@@ -231,8 +230,11 @@ def _bind_provider(provider: ProviderSettings, values: _Values) -> ProviderSetti
 def _bind_case(case: Case, values: _Values) -> Case:
     sent = ("prompt", "follow_ups", "contexts", "command")
     bound = _filled(case, values.at(f'test "{case.name}"').bind, *sent)
-    if case.tools and values.canary is not None:
-        bound = replace(bound, tools=tuple(_with_canary(tool, values) for tool in case.tools))
+    if case.tools and (canary := values.canary) is not None:
+        # Nothing else is filled in in tools.
+        mark, texts = f"{{{{{CANARY}}}}}", ("description", "default", "answers")
+        tools = [_filled(it, lambda text: text.replace(mark, canary), *texts) for it in case.tools]
+        bound = replace(bound, tools=tuple(tools))
     if case.agent is not None:
         bound = replace(bound, agent=_bind_agent(case.agent, values))
     expected = [(it, it.check.filled(values.bind, values.insert)) for it in case.expectations]
@@ -241,15 +243,6 @@ def _bind_case(case: Case, values: _Values) -> Case:
         bound = replace(bound, expectations=filled_in)
     # A suite of many rows is not copied for nothing.
     return case if bound == case else replace(bound, written=case)
-
-
-def _with_canary(tool: SimulatedTool, values: _Values) -> SimulatedTool:
-    """Return a tool with the canary in its description and results, and nothing else filled in."""
-
-    def planted(text: str) -> str:
-        return text.replace(f"{{{{{CANARY}}}}}", values(CANARY))
-
-    return _filled(tool, planted, "description", "default", "answers")
 
 
 def _bind_agent(agent: AgentTarget, values: _Values) -> AgentTarget:

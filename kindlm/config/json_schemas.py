@@ -12,13 +12,8 @@ from typing import Any
 from kindlm.config.diagnostics import Reporter
 from kindlm.document import Path
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.json_schema import (
-    UndecidableSchemaError,
-    has_no_rule,
-    load_jsonschema,
-    meta_schema_issue,
-)
-from kindlm.json_schema_keywords import one_budget
+from kindlm.json_schema import has_no_rule, load_jsonschema, meta_schema_issue
+from kindlm.json_schema_keywords import UndecidableSchemaError, one_budget
 from kindlm.patterns import excess_of
 from kindlm.strict_json import parse_json
 from kindlm.suggestions import suggest

@@ -13,7 +13,8 @@ from kindlm.config.files import ReferencedFiles, report_schema
 from kindlm.config.json_schemas import schema_fault, warn_of_misspelt
 from kindlm.document import Path, Raw, expectations, items, section, texts, walk
 from kindlm.errors import Ok, checked
-from kindlm.json_schema import UndecidableSchemaError, schema_issues
+from kindlm.json_schema import schema_issues
+from kindlm.json_schema_keywords import UndecidableSchemaError
 from kindlm.section import Count, Extension, Maybe, Section, Text, Words, as_value
 from kindlm.suggestions import hint_for
 from kindlm.suite import TOOL_PLACEHOLDER, Fault, ServerTools, SimulatedTool, ToolAnswer

@@ -267,14 +267,13 @@ class Checks:
 
     def matches(self, pattern: str | re.Pattern[str]) -> Self:
         """A regular expression matches in the answer, or in one of several, as by `re.search`."""
-        text, flags = _pattern("matches", pattern)
-        return self._check(self._scope.of_text(Matches(text, flags)), _short(text))
+        text, label = _pattern("matches", pattern)
+        return self._check(self._scope.of_text(Matches(text)), label)
 
     def not_matches(self, pattern: str | re.Pattern[str]) -> Self:
         """A regular expression does not match in the answer, nor in any of several answers."""
-        text, flags = _pattern("not_matches", pattern)
-        check = self._scope.of_text(NotMatches(text, flags), of_all=True)
-        return self._check(check, _short(text))
+        text, label = _pattern("not_matches", pattern)
+        return self._check(self._scope.of_text(NotMatches(text), of_all=True), label)
 
     def json_schema(self, schema: Mapping[str, Any] | type[Any]) -> Self:
         """The answer is JSON that fits a JSON Schema, or a pydantic model with its validators.
@@ -405,6 +404,7 @@ _FLAGS = {"a": re.ASCII, "i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL, 
 
 
 def _pattern(name: str, pattern: object) -> tuple[str, str]:
+    """Return a pattern with its flags, as `(?i)refund`, and its label."""
     text = pattern.pattern if isinstance(pattern, re.Pattern) else pattern
     if not isinstance(text, str):
         raise TypeError(f"{name} takes a pattern, not {pattern!r}")
@@ -413,7 +413,8 @@ def _pattern(name: str, pattern: object) -> tuple[str, str]:
     if "\b" in text:
         raise ValueError(f'the pattern of {name} has a backspace: write r"\\bword\\b"')
     flags = pattern.flags if isinstance(pattern, re.Pattern) else 0
-    return text, "".join(letter for letter, flag in _FLAGS.items() if flags & flag)
+    letters = "".join(letter for letter, flag in _FLAGS.items() if flags & flag)
+    return f"(?{letters}){text}" if letters else text, _short(text)
 
 
 def _call(

@@ -285,19 +285,17 @@ def load_configuration(root: Path, environ: Mapping[str, str]) -> LoadedConfigur
     A project with both gets a warning. Never raises for a mistake of the user.
     """
     file, pyproject = root / "kindlm.toml", root / "pyproject.toml"
-    if file.is_file():
-        found = _load(file, environ)
-        second = _load(pyproject, environ) if pyproject.is_file() else None
-        if second is None or second.file is None:
-            return found
-        message = f"[tool.kindlm] of {pyproject.name} is ignored: there is a kindlm.toml"
-        where = SourceLocation(str(pyproject))
-        error = misuse(message, "Keep one of the two.", where, "two_configurations")
-        ignored = Diagnostic(error, "warning", "tool.kindlm")
-        return replace(found, diagnostics=(*found.diagnostics, ignored))
-    if not pyproject.is_file():
-        return LoadedConfiguration(ProjectConfiguration(), None, None)
-    return _load(pyproject, environ)
+    found = _load(file, environ) if file.is_file() else None
+    second = _load(pyproject, environ) if pyproject.is_file() else None
+    if found is None:
+        return second or LoadedConfiguration(ProjectConfiguration(), None, None)
+    if second is None or second.file is None:
+        return found
+    message = f"[tool.kindlm] of {pyproject.name} is ignored: there is a kindlm.toml"
+    where = SourceLocation(str(pyproject))
+    error = misuse(message, "Keep one of the two.", where, "two_configurations")
+    ignored = Diagnostic(error, "warning", "tool.kindlm")
+    return replace(found, diagnostics=(*found.diagnostics, ignored))
 
 
 def _load(file: Path, environ: Mapping[str, str]) -> LoadedConfiguration:

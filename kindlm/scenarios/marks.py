@@ -38,27 +38,20 @@ def marks_named(name: str, marks: Iterable[Any]) -> list[Any]:
 
 def is_skipped(marks: Sequence[Any]) -> bool:
     """Return whether marks skip a test: skip, skipif, or xfail with `run=False`."""
-    if marks_named("skip", marks):
-        return True
-    if any(_holds(mark) for mark in marks_named("skipif", marks)):
-        return True
     never = (mark for mark in marks_named("xfail", marks) if not mark.kwargs.get("run", True))
-    return any(_holds(mark) for mark in never)
+    perhaps = (*marks_named("skipif", marks), *never)
+    return bool(marks_named("skip", marks)) or any(map(_holds, perhaps))
 
 
 def open_condition(marks: Sequence[Any]) -> str | None:
     """Return a condition of skipif that is a text, which only pytest can evaluate."""
-    for mark in marks_named("skipif", marks):
-        for condition in _conditions(mark):
-            if isinstance(condition, str):
-                return condition
-    return None
+    conditions = (each for mark in marks_named("skipif", marks) for each in _conditions(mark))
+    return next((each for each in conditions if isinstance(each, str)), None)
 
 
 def _holds(mark: Any) -> bool:
-    if not (conditions := _conditions(mark)):
-        return True
-    return any(not isinstance(each, str) and bool(each) for each in conditions)
+    conditions = _conditions(mark)
+    return not conditions or any(not isinstance(each, str) and bool(each) for each in conditions)
 
 
 def _conditions(mark: Any) -> tuple[Any, ...]:

@@ -85,10 +85,8 @@ class Conversed:
 
     def __bool__(self) -> bool:
         """Raise: a conversation says nothing about how it ended."""
-        message = (
-            "a conversation is neither true nor false: require .goal_reached, or t.check(talk)"
-        )
-        raise TypeError(message)
+        way = "require .goal_reached, or t.check(talk)"
+        raise TypeError(f"a conversation is neither true nor false: {way}")
 
     @property
     def goal_reached(self) -> bool:
@@ -184,15 +182,10 @@ class SimulatedUser:
         With `may_end`, a reached goal ends the conversation. With `is_over`, the user may send no
         more messages, and the model only decides whether the goal is reached.
         """
-        persona = self.persona
+        persona, names = self.persona, ("role", "name", "tone", "backstory")
+        context = None if persona.context is None else dict(persona.context)
         data = {
-            "person": {
-                "role": persona.role,
-                "name": persona.name,
-                "tone": persona.tone,
-                "backstory": persona.backstory,
-                "context": None if persona.context is None else dict(persona.context),
-            },
+            "person": {name: getattr(persona, name) for name in names} | {"context": context},
             "goal": self.goal,
             "conversation": [
                 {"role": role, "text": text}

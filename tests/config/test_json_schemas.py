@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from kindlm.config.json_schemas import schema_fault
-from kindlm.json_schema import UndecidableSchemaError, schema_issues
+from kindlm.json_schema import schema_issues
+from kindlm.json_schema_keywords import UndecidableSchemaError
 
 META = "https://json-schema.org/draft"
 

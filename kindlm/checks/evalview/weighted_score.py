@@ -26,7 +26,8 @@ from kindlm.checks.judging import (
 from kindlm.checks.output import count_unmatched, occurs
 from kindlm.checks.output_schema import find_json
 from kindlm.dataclass import dataclass, replace
-from kindlm.json_schema import UndecidableSchemaError, schema_issues
+from kindlm.json_schema import schema_issues
+from kindlm.json_schema_keywords import UndecidableSchemaError
 from kindlm.outcome import CheckResult, Demands
 from kindlm.ports import CheckContext
 from kindlm.transcript import Transcript

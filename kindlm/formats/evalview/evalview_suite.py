@@ -18,7 +18,7 @@ from kindlm.config.interpolation import MARK
 from kindlm.dataclass import dataclass
 from kindlm.document import Path
 from kindlm.errors import SourceLocation
-from kindlm.formats.evalview.case_schema import AdapterConfig, CaseConfig
+from kindlm.formats.evalview.case_schema import AdapterConfig, CaseConfig, ToolDefinitionConfig
 from kindlm.formats.evalview.expectations import compile_expectations
 from kindlm.formats.evalview.project_config import JudgeConfig, ProjectConfig
 from kindlm.outcome import ScoreLimits
@@ -350,11 +350,9 @@ def compile_tools(case: CaseConfig) -> tuple[SimulatedTool, ...]:
             for mock in mocks
             if mock.tool == name
         )
-        tool, description, schema = defined.get(name), None, None
-        if tool is not None:
-            description = tool.description
-            schema = tool.input_schema if tool.parameters is None else tool.parameters
-        tools.append(SimulatedTool(name, description, schema, answers))
+        tool = defined.get(name, ToolDefinitionConfig.model_construct(name=name))
+        schema = tool.input_schema if tool.parameters is None else tool.parameters
+        tools.append(SimulatedTool(name, tool.description, schema, answers))
     return tuple(tools)
 
 
