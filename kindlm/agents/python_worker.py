@@ -20,12 +20,12 @@ from typing import BinaryIO, TypeAlias
 
 from pydantic import TypeAdapter
 
-from kindlm.agents.agent_failures import AgentFailure, Who
+from kindlm.agents.agent_failures import Who
 from kindlm.agents.http_request import ascii_json
 from kindlm.agents.python_agent import PythonAgent, python_agent
 from kindlm.dataclass import dataclass, replace
-from kindlm.errors import Err, Ok, Result
-from kindlm.ports import AgentReply, AgentRequest, ConversationSpoilt
+from kindlm.errors import Err, Ok, Raised, Result
+from kindlm.ports import AgentReply, AgentRequest
 from kindlm.suite import AgentTarget
 
 
@@ -129,7 +129,20 @@ class _Host:
 
     async def answer(self, payload: bytes) -> bytes:
         """Carry out a call, and return the line of the answer."""
-        answer = await self._do(payload)
+        answer: Answer = Ok(None)
+        try:
+            match unpack_call(payload):
+                case Opening(target, root):
+                    self._who = Who(target.id)
+                    made = python_agent(target, Path(root))
+                    self._agent = await self._conversation.enter_async_context(made)
+                case AgentRequest() as request:
+                    assert self._agent is not None
+                    answer = await self._agent.send(request)
+                case None:
+                    await self.leave()
+        except Raised as raised:
+            answer = Err(raised.error)
         try:
             return pack_answer(answer)
         except (TypeError, ValueError, RecursionError) as error:
@@ -137,23 +150,3 @@ class _Host:
 
     async def leave(self) -> None:
         await self._conversation.aclose()
-
-    async def _do(self, payload: bytes) -> Answer:
-        match unpack_call(payload):
-            case Opening(target, root):
-                self._who = Who(target.id)
-                try:
-                    made = python_agent(target, Path(root))
-                except AgentFailure as failed:
-                    return Err(failed.error)
-                self._agent = await self._conversation.enter_async_context(made)
-            case AgentRequest() as request:
-                assert self._agent is not None
-                result = await self._agent.send(request)
-                return result if isinstance(result, Err) else Ok(result.value)
-            case None:
-                try:
-                    await self.leave()
-                except ConversationSpoilt as spoilt:
-                    return Err(spoilt.error)
-        return Ok(None)
