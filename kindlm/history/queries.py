@@ -98,14 +98,9 @@ SELECT s.project, e.suite AS suite_id, s.name AS suite, coalesce(p.file, s.path)
 
 EXECUTIONS = _executions("e", "e.*")
 
-RETRIED_ATTEMPTS = (
-    _executions(
-        "r",
-        "e.id AS source, r.attempt AS source_attempt, r.*, e.*",
-        "JOIN retried_attempts r ON r.execution = e.id",
-    )
-    + " WHERE r.execution = ? ORDER BY r.attempt"
-)
+_OWN_SOURCE = "e.id AS source, r.attempt AS source_attempt, r.*, e.*"
+RETRIED_ATTEMPTS = _executions("r", _OWN_SOURCE, "JOIN retried_attempts r ON r.execution = e.id")
+RETRIED_ATTEMPTS += " WHERE r.execution = ? ORDER BY r.attempt"
 
 OF_TEST = " WHERE e.suite = ? AND e.test = ? AND e.target = ? ORDER BY e.repeat"
 

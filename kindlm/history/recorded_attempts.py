@@ -174,24 +174,16 @@ class RecordedAttempt:
         """
         asked = self._requests[call].data
         # Messages to an agent have no fingerprint; each is answered before the next.
-        failed = [
-            number
-            for number, request in self._requests.items()
-            if number < call
-            and request.data.get("fingerprint") == asked.get("fingerprint")
-            and number in self._outcomes
-            and self._outcomes[number].type in _FAILED_TYPES
-        ]
+        earlier = [(number, each.data) for number, each in self._requests.items() if number < call]
+        equal = [n for n, data in earlier if data.get("fingerprint") == asked.get("fingerprint")]
+        ended = (n for n in equal if n in self._outcomes)
+        failed = [n for n in ended if self._outcomes[n].type in _FAILED_TYPES]
         tries, is_first = failed[::-1][: asked.get("attempt", 1) - 1], asked.get("after") == 0
         if not tries and not is_first:
             return PaidBefore()
-        of_agent = (
-            number
-            for number, request in self._requests.items()
-            if min(tries, default=call) < number < call
-            and request.data.get("purpose") == Purpose.AGENT
-        )
-        return self._paid((*tries, *of_agent), earlier=is_first)
+        first = min(tries, default=call)
+        agents = (n for n, data in earlier if n > first and data.get("purpose") == Purpose.AGENT)
+        return self._paid((*tries, *agents), earlier=is_first)
 
     def paid_before_agent(self) -> list[tuple[PaidBefore, list[PaidBefore]]]:
         """Return what was paid before each answer of an agent, whose code a replay runs again.

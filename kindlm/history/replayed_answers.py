@@ -227,12 +227,9 @@ class ReplayedAnswers(RecordedAnswers):
 
     def _differences(self, asked: Asked) -> list[str] | None:
         """Return how a request differs from the closest recorded one; None if there is none."""
-        calls = [
-            call
-            for calls in self._run.calls.values()
-            for call in calls
-            if call.purpose == asked.purpose and call.place.test == self._place.test
-        ]
+        known = (each for calls in self._run.calls.values() for each in calls)
+        of_test = (each for each in known if each.place.test == self._place.test)
+        calls = [each for each in of_test if each.purpose == asked.purpose]
         found: list[tuple[bool, int, list[str]]] = []
         turn = [message.role for message in asked.request.messages].count(Role.ASSISTANT)
         for call in sorted(calls, key=self._distance)[:_NEAREST]:
@@ -291,16 +288,10 @@ class ReplayedAgent:
         """Return how many messages of the case the conversation begins with."""
         case = self._execution.case
         written = case.written or case
-        texts = zip(
-            (case.prompt.user, *case.follow_ups),
-            (written.prompt.user, *written.follow_ups),
-            (user for user, _ in held.exchanges),
-            strict=False,
-        )
-        same = (
-            is_as_recorded(Message(Role.USER, text, written=template), then)
-            for text, template, then in texts
-        )
+        texts = (case.prompt.user, *case.follow_ups), (written.prompt.user, *written.follow_ups)
+        now = (Message(Role.USER, text, written=own) for text, own in zip(*texts, strict=False))
+        then = (user for user, _ in held.exchanges)
+        same = (is_as_recorded(*both) for both in zip(now, then, strict=False))
         return sum(takewhile(bool, same))
 
     async def __aenter__(self) -> Self:

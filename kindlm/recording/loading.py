@@ -301,8 +301,7 @@ def _distinct(loaded: Iterable[LoadedSuite]) -> list[LoadedSuite]:
     distinct: list[LoadedSuite] = []
     for item in loaded:
         suite = item.suite
-        cases = () if suite is None else suite.cases
-        keys = [(suite.project, suite.name, case.name) for case in cases if suite is not None]
+        keys = [(suite.project, suite.name, case.name) for case in suite.cases] if suite else []
         taken = next((key for key in keys if key in owners), None)
         if taken is None:
             owners.update(dict.fromkeys(keys, item.path))

@@ -166,12 +166,10 @@ class TestDetails:
 def read_details(diff: RunDiff, test: TestDiff) -> TestDetails:
     """Return the changes inside a test."""
     attempts = diff.counted_attempts
-    usual = [
-        view.attempts(execution)
-        if side and side.usual and (execution := view.execution(side.usual))
-        else []
-        for view, side in ((diff.before, test.before), (diff.after, test.after))
-    ]
+    usual = []
+    for view, side in ((diff.before, test.before), (diff.after, test.after)):
+        execution = view.execution(side.usual) if side and side.usual else None
+        usual.append(view.attempts(execution) if execution else [])
     mask = mask_of(attempt for side in usual for attempt in side)
     old, old_texts = _calls_and_texts(diff.before, usual[0], attempts, mask)
     new, new_texts = _calls_and_texts(diff.after, usual[1], attempts, mask)

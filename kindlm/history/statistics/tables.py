@@ -105,15 +105,12 @@ def even_chances(n: int) -> tuple[float, ...]:
 def convolved(chances: Sequence[float], others: Sequence[float]) -> list[float]:
     """Return the probability of each sum of two independent numbers, given those of 0, 1, ...
 
-    The order of additions does not depend on which sequence is the shorter one.
+    It is fast if `others` are few.
     """
     found = [0.0] * (len(chances) + len(others) - 1)
-    shorter, longer = list(enumerate(chances)), others
-    if len(others) < len(chances):
-        shorter, longer = list(enumerate(others))[::-1], chances
-    for number, chance in shorter:
-        part = slice(number, number + len(longer))
-        found[part] = map(add, found[part], map(mul, longer, repeat(chance)))
+    for number, chance in enumerate(others):
+        part = slice(number, number + len(chances))
+        found[part] = map(add, found[part], map(mul, chances, repeat(chance)))
     return found
 
 
@@ -367,7 +364,7 @@ def _stratified(pairs: Sequence[Pair]) -> tuple[float, float]:
             if steps <= _EXACT_STEPS:
                 ways = list(_deals(before, after, fewest))
                 everything = sum(ways)
-                chances = convolved([each / everything for each in ways], chances)
+                chances = convolved(chances, [each / everything for each in ways])
     if steps > _EXACT_STEPS:
         above, spread = observed - mean, sqrt(2 * variance)
         return erfc((above - 0.5) / spread) / 2, erfc((-above - 0.5) / spread) / 2
