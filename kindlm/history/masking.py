@@ -191,19 +191,18 @@ def mask_of(attempts: Iterable[AttemptView]) -> Mask:
     replacements: dict[str, str] = {}
     lost: set[tuple[str, int]] = set()
     is_whole = True
-    checked = ((attempt, each.evidence) for attempt in attempts for each in attempt.assertions)
-    for attempt, evidence in ((attempt, each) for attempt, found in checked for each in found):
-        excerpt, start, end = evidence.excerpt, evidence.start, evidence.end
-        if excerpt is None:
-            continue
-        text = source_text(evidence.source, attempt)
-        if text is None:
-            lost.add((excerpt, end - start))
-            # For an answer in an earlier turn, only the excerpt was recorded.
-            is_whole = is_whole and evidence.source.startswith("turn[")
-            continue
-        for form in _forms(text[start:end]):
-            replacements[form] = _stretched(excerpt, len(form))
+    for attempt in attempts:
+        for evidence in (one for each in attempt.assertions for one in each.evidence):
+            excerpt, start, end = evidence.excerpt, evidence.start, evidence.end
+            if excerpt is None:
+                continue
+            if (text := source_text(evidence.source, attempt)) is None:
+                lost.add((excerpt, end - start))
+                # For an answer in an earlier turn, only the excerpt was recorded.
+                is_whole = is_whole and evidence.source.startswith("turn[")
+                continue
+            for form in _forms(text[start:end]):
+                replacements[form] = _stretched(excerpt, len(form))
     return Mask(replacements, lost, is_whole=is_whole)
 
 
