@@ -86,7 +86,7 @@ def test_a_baseline_that_cannot_be_compared_with_is_told_in_every_report(
     history.log.append("journal/b", [new_event(chosen)])
     view = history.view("after")
 
-    told = "Run gone of the baseline is not in this history."
+    told = "The baseline, run gone, is not in this history."
     text = write(view, "markdown")
     assert told in text
     assert "UNCHANGED" not in text
