@@ -18,7 +18,6 @@ from kindlm.testing.scripted_talk import (
     Refusal,
     TalkRequest,
     Turns,
-    WireFormat,
     halves,
     server_sent,
     shape,
@@ -45,81 +44,124 @@ _ERROR_MESSAGES = {
 }
 
 
-def _key_of(headers: Mapping[str, str]) -> str | None:
-    scheme, _, bearer = headers.get("authorization", "").partition(" ")
-    key = headers.get("x-api-key") or (bearer if scheme.lower() == "bearer" else "")
-    return key.strip() or None
+class Messages:
+    """Implements `WireFormat`."""
 
+    def key_of(self, headers: Mapping[str, str]) -> str | None:
+        scheme, _, bearer = headers.get("authorization", "").partition(" ")
+        key = headers.get("x-api-key") or (bearer if scheme.lower() == "bearer" else "")
+        return key.strip() or None
 
-def _auth_refusal(key: str | None) -> Refusal:
-    message = "x-api-key header is required" if key is None else "invalid x-api-key"
-    return Refusal(401, "authentication_error", message)
+    def auth_refusal(self, key: str | None) -> Refusal:
+        message = "x-api-key header is required" if key is None else "invalid x-api-key"
+        return Refusal(401, "authentication_error", message)
 
+    def unknown_model(self, name: str) -> Refusal:
+        return Refusal(404, "not_found_error", f"model: {name}")
 
-def _unknown_model(name: str) -> Refusal:
-    return Refusal(404, "not_found_error", f"model: {name}")
+    def status_refusal(self, status: int, _model: str) -> Refusal:
+        default = "invalid_request_error" if status < 500 else "api_error"
+        message = _ERROR_MESSAGES.get(status, f"The request failed with status {status}.")
+        return Refusal(status, _ERROR_TYPES.get(status, default), message)
 
+    def invalid(self, error: ScriptError) -> Refusal:
+        return _refusal(str(error).removeprefix("request."))
 
-def _status_refusal(status: int, _model: str) -> Refusal:
-    default = "invalid_request_error" if status < 500 else "api_error"
-    message = _ERROR_MESSAGES.get(status, f"The request failed with status {status}.")
-    return Refusal(status, _ERROR_TYPES.get(status, default), message)
+    def error_body(self, refusal: Refusal, request_id: str) -> dict[str, Any]:
+        error = {"type": refusal.kind, "message": refusal.message}
+        return {"type": "error", "error": error, "request_id": request_id}
 
+    def headers(self, request_id: str) -> tuple[tuple[str, str], ...]:
+        return (
+            ("request-id", request_id),
+            ("anthropic-organization-id", "00000000-0000-0000-0000-000000000000"),
+            ("anthropic-ratelimit-requests-limit", "10000"),
+            ("anthropic-ratelimit-requests-remaining", "9999"),
+            ("anthropic-ratelimit-requests-reset", f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"),
+        )
 
-def _error_body(refusal: Refusal, request_id: str) -> dict[str, Any]:
-    error = {"type": refusal.kind, "message": refusal.message}
-    return {"type": "error", "error": error, "request_id": request_id}
+    def read(self, request: HttpRequest, body: Node, model: ModelSpec | None) -> TalkRequest:
+        if "anthropic-version" not in request.headers:
+            raise _refusal("anthropic-version: header is required")
+        messages = body.entry("messages").items()
+        if not messages:
+            body.entry("messages").fail("expected at least one message")
+        tools = [tool.entry("name").text() for tool in body.members("tools")]
+        choice = body.optional("tool_choice", lambda node: node, Node({"type": "auto"}, ""))
+        kind = choice.entry("type").choice("auto", "any", "tool", "none")
+        turns = _turns(messages)
+        last = messages[-1]
+        prefilled = last.entry("role").value == "assistant"
+        if model is not None and model.reasoning:
+            for name in ("temperature", "top_p", "top_k"):
+                if body.value.get(name) not in (None, 1):
+                    raise _refusal(f"`{name}` is deprecated for this model.")
+            if prefilled:
+                raise _refusal("This model does not support assistant message prefill.")
+        return TalkRequest(
+            raw_body=request.body,
+            model=body.entry("model").text(),
+            system=body.optional("system", text_of, ""),
+            turns=turns,
+            offered=() if kind == "none" else tuple(tools),
+            structured=choice.entry("name").text() if kind == "tool" else None,
+            prefill=text_of(last.entry("content")) if prefilled else "",
+            parallel=not choice.optional("disable_parallel_tool_use", Node.flag, default=False),
+            max_tokens=body.entry("max_tokens").integer(),
+            stop=body.optional("stop_sequences", Node.texts, ()),
+            stream=body.optional("stream", Node.flag, default=False),
+        )
 
-
-def _headers(request_id: str) -> tuple[tuple[str, str], ...]:
-    return (
-        ("request-id", request_id),
-        ("anthropic-organization-id", "00000000-0000-0000-0000-000000000000"),
-        ("anthropic-ratelimit-requests-limit", "10000"),
-        ("anthropic-ratelimit-requests-remaining", "9999"),
-        ("anthropic-ratelimit-requests-reset", f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"),
-    )
-
-
-def _read(request: HttpRequest, body: Node, model: ModelSpec | None) -> TalkRequest:
-    if "anthropic-version" not in request.headers:
-        raise _refusal("anthropic-version: header is required")
-    messages = body.entry("messages").items()
-    if not messages:
-        body.entry("messages").fail("expected at least one message")
-    tools = [tool.entry("name").text() for tool in body.members("tools")]
-    choice = body.optional("tool_choice", lambda node: node, Node({"type": "auto"}, ""))
-    kind = choice.entry("type").choice("auto", "any", "tool", "none")
-    turns = _turns(messages)
-    last = messages[-1]
-    prefilled = last.entry("role").value == "assistant"
-    if model is not None and model.reasoning:
-        for name in ("temperature", "top_p", "top_k"):
-            if body.value.get(name) not in (None, 1):
-                raise _refusal(f"`{name}` is deprecated for this model.")
-        if prefilled:
-            raise _refusal("This model does not support assistant message prefill.")
-    return TalkRequest(
-        raw_body=request.body,
-        model=body.entry("model").text(),
-        system=body.optional("system", text_of, ""),
-        turns=turns,
-        offered=() if kind == "none" else tuple(tools),
-        structured=choice.entry("name").text() if kind == "tool" else None,
-        prefill=text_of(last.entry("content")) if prefilled else "",
-        parallel=not choice.optional("disable_parallel_tool_use", Node.flag, default=False),
-        max_tokens=body.entry("max_tokens").integer(),
-        stop=body.optional("stop_sequences", Node.texts, ()),
-        stream=body.optional("stream", Node.flag, default=False),
-    )
+    def write(self, conversation: TalkRequest, reply: Reply) -> tuple[bytes, ...]:
+        """Return the message, or the events of its stream."""
+        if conversation.max_tokens == 0:  # the API only reads the prompt
+            reply = Reply(finish="length")
+        if conversation.structured is not None and reply.structured is not None:
+            call = CallOut(conversation.structured, reply.structured)
+            reply = replace(reply, structured=None, calls=(*reply.calls, call))
+        text, reply = shape(reply, conversation)
+        content: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
+        content += [
+            {
+                "type": "tool_use",
+                "id": f"toolu_{conversation.fingerprint[:20]}{position:04}",
+                "name": call.name,
+                "input": call.arguments,
+            }
+            for position, call in enumerate(reply.calls)
+        ]
+        stop_reason = "tool_use" if reply.calls else "end_turn"
+        if reply.stopped_at is not None:
+            stop_reason = "stop_sequence"
+        elif reply.finish is not None:
+            stop_reason = {"stop": "end_turn", "length": "max_tokens"}[reply.finish]
+        message: dict[str, Any] = {
+            "id": f"msg_{conversation.fingerprint[:24]}",
+            "type": "message",
+            "role": "assistant",
+            "model": conversation.model,
+            "content": content,
+            "stop_reason": stop_reason,
+            "stop_sequence": reply.stopped_at,
+            "stop_details": None,
+        }
+        if (usage := usage_of(conversation, reply, text)) is not None:
+            message["usage"] = {
+                "input_tokens": usage.input_tokens,
+                "cache_creation_input_tokens": 0,
+                "cache_read_input_tokens": 0,
+                "cache_creation": {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 0},
+                "output_tokens": usage.output_tokens,
+                "output_tokens_details": {"thinking_tokens": 0},
+                "service_tier": "standard",
+            }
+        if conversation.stream:
+            return tuple(map(server_sent, _events(message)))
+        return (json.dumps(message).encode("ascii"),)
 
 
 def _refusal(message: str) -> Refusal:
     return Refusal(400, "invalid_request_error", message)
-
-
-def _invalid(error: ScriptError) -> Refusal:
-    return _refusal(str(error).removeprefix("request."))
 
 
 def _turns(messages: list[Node]) -> Turns:
@@ -143,54 +185,6 @@ def _turns(messages: list[Node]) -> Turns:
             turns.add_user(text)
     turns.check()
     return turns
-
-
-def _write(conversation: TalkRequest, reply: Reply) -> tuple[bytes, ...]:
-    """Return the message, or the events of its stream."""
-    if conversation.max_tokens == 0:  # the API only reads the prompt
-        reply = Reply(finish="length")
-    if conversation.structured is not None and reply.structured is not None:
-        call = CallOut(conversation.structured, reply.structured)
-        reply = replace(reply, structured=None, calls=(*reply.calls, call))
-    text, reply = shape(reply, conversation)
-    content: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
-    content += [
-        {
-            "type": "tool_use",
-            "id": f"toolu_{conversation.fingerprint[:20]}{position:04}",
-            "name": call.name,
-            "input": call.arguments,
-        }
-        for position, call in enumerate(reply.calls)
-    ]
-    stop_reason = "tool_use" if reply.calls else "end_turn"
-    if reply.stopped_at is not None:
-        stop_reason = "stop_sequence"
-    elif reply.finish is not None:
-        stop_reason = {"stop": "end_turn", "length": "max_tokens"}[reply.finish]
-    message: dict[str, Any] = {
-        "id": f"msg_{conversation.fingerprint[:24]}",
-        "type": "message",
-        "role": "assistant",
-        "model": conversation.model,
-        "content": content,
-        "stop_reason": stop_reason,
-        "stop_sequence": reply.stopped_at,
-        "stop_details": None,
-    }
-    if (usage := usage_of(conversation, reply, text)) is not None:
-        message["usage"] = {
-            "input_tokens": usage.input_tokens,
-            "cache_creation_input_tokens": 0,
-            "cache_read_input_tokens": 0,
-            "cache_creation": {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 0},
-            "output_tokens": usage.output_tokens,
-            "output_tokens_details": {"thinking_tokens": 0},
-            "service_tier": "standard",
-        }
-    if conversation.stream:
-        return tuple(map(server_sent, _events(message)))
-    return (json.dumps(message).encode("ascii"),)
 
 
 def _events(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -219,16 +213,3 @@ def _block_events(index: int, block: dict[str, Any]) -> Iterator[dict[str, Any]]
     for delta in deltas:
         yield {"type": "content_block_delta", "index": index, "delta": delta}
     yield {"type": "content_block_stop", "index": index}
-
-
-MESSAGES = WireFormat(
-    _key_of,
-    _auth_refusal,
-    _unknown_model,
-    _status_refusal,
-    _invalid,
-    _error_body,
-    _headers,
-    _read,
-    _write,
-)

@@ -23,7 +23,6 @@ from kindlm.testing.scripted_talk import (
     Refusal,
     TalkRequest,
     Turns,
-    WireFormat,
     estimate_tokens,
     shape,
     text_of,
@@ -39,51 +38,137 @@ CREATED = 1_750_000_000
 """A fixed time, so that the same request gets the same bytes."""
 
 
-def _key_of(headers: Mapping[str, str]) -> str | None:
-    scheme, _, key = headers.get("authorization", "").partition(" ")
-    return key.strip() or None if scheme.lower() == "bearer" else None
+class Chat:
+    """Implements `WireFormat`: Chat Completions."""
 
+    def key_of(self, headers: Mapping[str, str]) -> str | None:
+        scheme, _, key = headers.get("authorization", "").partition(" ")
+        return key.strip() or None if scheme.lower() == "bearer" else None
 
-def _auth_refusal(key: str | None) -> Refusal:
-    if key is None:
-        message = (
-            "You didn't provide an API key. You need to provide your API key in an Authorization "
-            "header using Bearer auth (i.e. Authorization: Bearer YOUR_KEY)."
+    def auth_refusal(self, key: str | None) -> Refusal:
+        if key is None:
+            message = (
+                "You didn't provide an API key. You need to provide your API key in an "
+                "Authorization header using Bearer auth (i.e. Authorization: Bearer YOUR_KEY)."
+            )
+        else:
+            # Like the real API, this shows the ends of a wrong key.
+            shown = f"{key[:3]}***{key[-2:]}" if len(key) > 12 else "***"
+            message = f"Incorrect API key provided: {shown}."
+        return Refusal(401, "invalid_request_error", message, None, "invalid_api_key")
+
+    def unknown_model(self, name: str) -> Refusal:
+        message = f"The model `{name}` does not exist or you do not have access to it."
+        return Refusal(404, "invalid_request_error", message, None, "model_not_found")
+
+    def status_refusal(self, status: int, model: str) -> Refusal:
+        if status == 429:
+            message = (
+                f"Rate limit reached for {model} on requests per min (RPM). Please try again later."
+            )
+            return Refusal(429, "requests", message, None, "rate_limit_exceeded")
+        if status == 401:
+            return self.auth_refusal("")
+        if status >= 500:
+            message = "The server had an error while processing your request. Sorry about that!"
+            return Refusal(status, "server_error", message)
+        return Refusal(status, "invalid_request_error", f"The request failed with status {status}.")
+
+    def invalid(self, error: ScriptError) -> Refusal:
+        place, _, problem = str(error).partition(": ")
+        return refusal_of(problem, place.removeprefix("request."))
+
+    def error_body(self, refusal: Refusal, _request_id: str) -> dict[str, Any]:
+        error = {
+            "message": refusal.message,
+            "type": refusal.kind,
+            "param": refusal.param,
+            "code": refusal.code,
+        }
+        return {"error": error}
+
+    def headers(self, request_id: str) -> tuple[tuple[str, str], ...]:
+        return (
+            ("x-request-id", request_id),
+            ("openai-version", "2020-10-01"),
+            ("openai-processing-ms", "1"),
+            ("x-ratelimit-limit-requests", "10000"),
+            ("x-ratelimit-remaining-requests", "9999"),
+            ("x-ratelimit-reset-requests", "6ms"),
         )
-    else:
-        # Like the real API, this shows the ends of a wrong key.
-        shown = f"{key[:3]}***{key[-2:]}" if len(key) > 12 else "***"
-        message = f"Incorrect API key provided: {shown}."
-    return Refusal(401, "invalid_request_error", message, None, "invalid_api_key")
 
-
-def _unknown_model(name: str) -> Refusal:
-    message = f"The model `{name}` does not exist or you do not have access to it."
-    return Refusal(404, "invalid_request_error", message, None, "model_not_found")
-
-
-def _status_refusal(status: int, model: str) -> Refusal:
-    if status == 429:
-        message = (
-            f"Rate limit reached for {model} on requests per min (RPM). Please try again later."
+    def read(self, request: HttpRequest, body: Node, model: ModelSpec | None) -> TalkRequest:
+        if model is not None and model.reasoning:
+            refuse_unsupported(body, _NOT_FOR_REASONING)
+            if (temperature := body.value.get("temperature")) not in (None, 1):
+                message = (
+                    f"Unsupported value: 'temperature' does not support {temperature} with this "
+                    "model. Only the default (1) value is supported."
+                )
+                raise refusal_of(message, "temperature", "unsupported_value")
+        system, turns = _messages(body)
+        tools = [tool.entry("function").entry("name").text() for tool in body.members("tools")]
+        count = partial(Node.integer, minimum=1)
+        limit = body.optional("max_completion_tokens", count)
+        options = body.optional(
+            "stream_options", lambda node: node.optional("include_usage", Node.flag)
         )
-        return Refusal(429, "requests", message, None, "rate_limit_exceeded")
-    if status == 401:
-        return _auth_refusal("")
-    if status >= 500:
-        message = "The server had an error while processing your request. Sorry about that!"
-        return Refusal(status, "server_error", message)
-    return Refusal(status, "invalid_request_error", f"The request failed with status {status}.")
+        return TalkRequest(
+            raw_body=request.body,
+            model=body.entry("model").text(),
+            system=system,
+            turns=turns,
+            offered=offered(body, tools),
+            structured=body.optional("response_format", _structured),
+            parallel=body.optional("parallel_tool_calls", Node.flag, default=True),
+            max_tokens=body.optional("max_tokens", count) if limit is None else limit,
+            stop=body.optional("stop", Node.texts, ()),
+            stream=body.optional("stream", Node.flag, default=False),
+            stream_usage=bool(options),
+        )
+
+    def write(self, conversation: TalkRequest, reply: Reply) -> tuple[bytes, ...]:
+        """Return the completion, or the events of its stream."""
+        text, reply = shape(reply, conversation)
+        message: dict[str, Any] = {
+            "role": "assistant",
+            "content": text,
+            "refusal": None,
+            "annotations": [],
+        }
+        if reply.calls:
+            message["tool_calls"] = [
+                {
+                    "id": f"call_{conversation.fingerprint[:20]}{position:04}",
+                    "type": "function",
+                    "function": {"name": call.name, "arguments": call.arguments_text},
+                }
+                for position, call in enumerate(reply.calls)
+            ]
+        usage = _usage(conversation, reply, text)
+        finish_reason = reply.finish or ("tool_calls" if reply.calls else "stop")
+        envelope = {
+            "id": f"chatcmpl-{conversation.fingerprint[:29]}",
+            "created": CREATED,
+            "model": conversation.model,
+            "service_tier": "default",
+            "system_fingerprint": f"fp_{conversation.fingerprint[:10]}",
+        }
+        if conversation.stream:
+            chunks = [*_chunks(message, finish_reason)]
+            if conversation.stream_usage and usage:
+                chunks.append({"choices": [], **usage})
+            envelope["object"] = "chat.completion.chunk"
+            events = [json.dumps(envelope | chunk).encode("ascii") for chunk in chunks]
+            return tuple(b"data: " + event + b"\n\n" for event in (*events, b"[DONE]"))
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish_reason}
+        completion = {**envelope, "object": "chat.completion", "choices": [choice], **usage}
+        return (json.dumps(completion).encode("ascii"),)
 
 
 def refusal_of(message: str, param: str | None = None, code: str | None = None) -> Refusal:
     """Return the error for an invalid request."""
     return Refusal(400, "invalid_request_error", message, param, code)
-
-
-def _invalid(error: ScriptError) -> Refusal:
-    place, _, problem = str(error).partition(": ")
-    return refusal_of(problem, place.removeprefix("request."))
 
 
 def refuse_unsupported(body: Node, names: Iterable[str]) -> None:
@@ -92,58 +177,6 @@ def refuse_unsupported(body: Node, names: Iterable[str]) -> None:
         if body.value.get(name) is not None:
             message = f"Unsupported parameter: '{name}' is not supported with this model."
             raise refusal_of(message, name, "unsupported_parameter")
-
-
-def _error_body(refusal: Refusal, _request_id: str) -> dict[str, Any]:
-    error = {
-        "message": refusal.message,
-        "type": refusal.kind,
-        "param": refusal.param,
-        "code": refusal.code,
-    }
-    return {"error": error}
-
-
-def _headers(request_id: str) -> tuple[tuple[str, str], ...]:
-    return (
-        ("x-request-id", request_id),
-        ("openai-version", "2020-10-01"),
-        ("openai-processing-ms", "1"),
-        ("x-ratelimit-limit-requests", "10000"),
-        ("x-ratelimit-remaining-requests", "9999"),
-        ("x-ratelimit-reset-requests", "6ms"),
-    )
-
-
-def _read(request: HttpRequest, body: Node, model: ModelSpec | None) -> TalkRequest:
-    if model is not None and model.reasoning:
-        refuse_unsupported(body, _NOT_FOR_REASONING)
-        if (temperature := body.value.get("temperature")) not in (None, 1):
-            message = (
-                f"Unsupported value: 'temperature' does not support {temperature} with this "
-                "model. Only the default (1) value is supported."
-            )
-            raise refusal_of(message, "temperature", "unsupported_value")
-    system, turns = _messages(body)
-    tools = [tool.entry("function").entry("name").text() for tool in body.members("tools")]
-    count = partial(Node.integer, minimum=1)
-    limit = body.optional("max_completion_tokens", count)
-    options = body.optional(
-        "stream_options", lambda node: node.optional("include_usage", Node.flag)
-    )
-    return TalkRequest(
-        raw_body=request.body,
-        model=body.entry("model").text(),
-        system=system,
-        turns=turns,
-        offered=offered(body, tools),
-        structured=body.optional("response_format", _structured),
-        parallel=body.optional("parallel_tool_calls", Node.flag, default=True),
-        max_tokens=body.optional("max_tokens", count) if limit is None else limit,
-        stop=body.optional("stop", Node.texts, ()),
-        stream=body.optional("stream", Node.flag, default=False),
-        stream_usage=bool(options),
-    )
 
 
 def offered(body: Node, tools: Iterable[str]) -> tuple[str, ...]:
@@ -190,45 +223,6 @@ def _messages(request: Node) -> tuple[str, Turns]:
     return "\n".join(system), turns
 
 
-def _write(conversation: TalkRequest, reply: Reply) -> tuple[bytes, ...]:
-    """Return the completion, or the events of its stream."""
-    text, reply = shape(reply, conversation)
-    message: dict[str, Any] = {
-        "role": "assistant",
-        "content": text,
-        "refusal": None,
-        "annotations": [],
-    }
-    if reply.calls:
-        message["tool_calls"] = [
-            {
-                "id": f"call_{conversation.fingerprint[:20]}{position:04}",
-                "type": "function",
-                "function": {"name": call.name, "arguments": call.arguments_text},
-            }
-            for position, call in enumerate(reply.calls)
-        ]
-    usage = _usage(conversation, reply, text)
-    finish_reason = reply.finish or ("tool_calls" if reply.calls else "stop")
-    envelope = {
-        "id": f"chatcmpl-{conversation.fingerprint[:29]}",
-        "created": CREATED,
-        "model": conversation.model,
-        "service_tier": "default",
-        "system_fingerprint": f"fp_{conversation.fingerprint[:10]}",
-    }
-    if conversation.stream:
-        chunks = [*_chunks(message, finish_reason)]
-        if conversation.stream_usage and usage:
-            chunks.append({"choices": [], **usage})
-        envelope["object"] = "chat.completion.chunk"
-        events = [json.dumps(envelope | chunk).encode("ascii") for chunk in chunks]
-        return tuple(b"data: " + event + b"\n\n" for event in (*events, b"[DONE]"))
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish_reason}
-    completion = {**envelope, "object": "chat.completion", "choices": [choice], **usage}
-    return (json.dumps(completion).encode("ascii"),)
-
-
 def _usage(conversation: TalkRequest, reply: Reply, text: str | None) -> dict[str, Any]:
     usage = usage_of(conversation, reply, text)
     if usage is None:
@@ -265,18 +259,6 @@ def _delta(delta: dict[str, Any], finish_reason: str | None = None) -> dict[str,
     choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
     return {"choices": [choice]}
 
-
-CHAT = WireFormat(
-    _key_of,
-    _auth_refusal,
-    _unknown_model,
-    _status_refusal,
-    _invalid,
-    _error_body,
-    _headers,
-    _read,
-    _write,
-)
 
 _WORD = re.compile(r"\w+")
 

@@ -13,12 +13,12 @@ from urllib.parse import quote
 
 from kindlm.dataclass import dataclass, replace
 from kindlm.strict_json import json_or_text
-from kindlm.testing.anthropic_wire import MESSAGES
+from kindlm.testing.anthropic_wire import Messages
 from kindlm.testing.http1 import HttpAnswer, HttpRequest
 from kindlm.testing.node import Node, ScriptError
-from kindlm.testing.openai_wire import CHAT, embeddings
+from kindlm.testing.openai_wire import Chat, embeddings
 from kindlm.testing.player import play
-from kindlm.testing.responses_wire import responses_wire
+from kindlm.testing.responses_wire import Responses
 from kindlm.testing.script import CallOut, Encoding, Fault, FaultRule, OddText, Reply, Script
 from kindlm.testing.scripted_talk import (
     DRIFT_QUESTION,
@@ -117,10 +117,10 @@ class App:
         self._extra_faults = tuple(extra_faults)
         self.use_script(script)
         self._wires: dict[str, WireFormat] = {
-            "/v1/chat/completions": CHAT,
-            "/v1/responses": responses_wire(),
-            "/v1/messages": MESSAGES,
-            EMBEDDINGS_PATH: CHAT,
+            "/v1/chat/completions": Chat(),
+            "/v1/responses": Responses(),
+            "/v1/messages": Messages(),
+            EMBEDDINGS_PATH: Chat(),
         }
 
     def use_script(self, script: Script) -> None:

@@ -11,13 +11,12 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from kindlm.dataclass import replace
 from kindlm.strict_json import json_or_text
 from kindlm.testing.http1 import HttpRequest
 from kindlm.testing.node import Node
 from kindlm.testing.openai_wire import (
-    CHAT,
     CREATED,
+    Chat,
     has_schema,
     offered,
     refusal_of,
@@ -27,7 +26,6 @@ from kindlm.testing.script import ModelSpec, Reply
 from kindlm.testing.scripted_talk import (
     TalkRequest,
     Turns,
-    WireFormat,
     halves,
     server_sent,
     shape,
@@ -61,21 +59,14 @@ _ECHOED: dict[str, Any] = {
 _MOST_REMEMBERED = 10_000
 
 
-def responses_wire() -> WireFormat:
-    """Return the format for one server."""
-    responses = _Responses()
-    return replace(CHAT, read=responses.read, write=responses.write)
-
-
-class _Responses:
-    """Reads requests and writes responses; remembers the items of both by response id."""
+class Responses(Chat):
+    """Implements `WireFormat`; remembers the items of requests and responses by response id."""
 
     def __init__(self) -> None:
         self._stored: dict[str, list[Any]] = {}
         self._items: dict[str, Any] = {}
 
     def read(self, request: HttpRequest, body: Node, model: ModelSpec | None) -> TalkRequest:
-        """Return the conversation of a request; see `WireFormat.read`."""
         sampling = ("temperature", "top_p") if model is not None and model.reasoning else ()
         refuse_unsupported(body, (name for name in sampling if body.value.get(name) != 1))
         refuse_unsupported(body, filter(body.value.get, _NOT_IGNORED))
@@ -118,7 +109,6 @@ class _Responses:
         return self._items[item_id]
 
     def write(self, conversation: TalkRequest, reply: Reply) -> tuple[bytes, ...]:
-        """Return the response, or the events of its stream."""
         text, reply = shape(reply, conversation)
         request = json.loads(conversation.raw_body)
         output = _output(conversation, reply, text)

@@ -9,13 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from kindlm.dataclass import dataclass, replace
 from kindlm.strict_json import json_or_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from kindlm.testing.http1 import HttpRequest
     from kindlm.testing.node import Node, ScriptError
@@ -120,32 +120,35 @@ class Refusal(Exception):  # noqa: N818 - it names what the API does
         self.param, self.code = param, code
 
 
-@dataclass(frozen=True, slots=True)
-class WireFormat:
-    """The format of one API, as functions.
+class WireFormat(Protocol):
+    """The format of one API."""
 
-    Attributes:
-        key_of: returns the key in the headers of a request, if any.
-        auth_refusal: returns the error for a missing (None) or wrong key.
-        unknown_model: returns the error for the name of an unknown model.
-        status_refusal: returns the error of the real API for a status, given a model.
-        invalid: returns the error for a request in which a `Node` found a mistake.
-        error_body: returns an error in the form of the API, given the id of the request.
-        headers: returns the headers of any answer, given the id of the request.
-        read: reads a request from its headers and its body; raises `Refusal` or `ScriptError` if it
-            is invalid.
-        write: returns the parts of an answer's body: one, or the events of a stream.
-    """
+    def key_of(self, headers: Mapping[str, str]) -> str | None:
+        """Return the key in the headers of a request, if any."""
 
-    key_of: Callable[[Mapping[str, str]], str | None]
-    auth_refusal: Callable[[str | None], Refusal]
-    unknown_model: Callable[[str], Refusal]
-    status_refusal: Callable[[int, str], Refusal]
-    invalid: Callable[[ScriptError], Refusal]
-    error_body: Callable[[Refusal, str], dict[str, Any]]
-    headers: Callable[[str], tuple[tuple[str, str], ...]]
-    read: Callable[[HttpRequest, Node, ModelSpec | None], TalkRequest]
-    write: Callable[[TalkRequest, Reply], tuple[bytes, ...]]
+    def auth_refusal(self, key: str | None) -> Refusal:
+        """Return the error for a missing (None) or wrong key."""
+
+    def unknown_model(self, name: str) -> Refusal:
+        """Return the error for the name of an unknown model."""
+
+    def status_refusal(self, status: int, model: str) -> Refusal:
+        """Return the error of the real API for a status."""
+
+    def invalid(self, error: ScriptError) -> Refusal:
+        """Return the error for a request in which a `Node` found a mistake."""
+
+    def error_body(self, refusal: Refusal, request_id: str) -> dict[str, Any]:
+        """Return an error in the form of the API."""
+
+    def headers(self, request_id: str) -> tuple[tuple[str, str], ...]:
+        """Return the headers of any answer."""
+
+    def read(self, request: HttpRequest, body: Node, model: ModelSpec | None) -> TalkRequest:
+        """Read a request; raises `Refusal` or `ScriptError` if it is invalid."""
+
+    def write(self, conversation: TalkRequest, reply: Reply) -> tuple[bytes, ...]:
+        """Return the parts of an answer's body: one, or the events of a stream."""
 
 
 class Turns(list[Turn]):
