@@ -10,7 +10,7 @@ import asyncio
 import re
 import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 from urllib.parse import unquote, urlsplit
@@ -144,107 +144,6 @@ class HttpReply:
         return self.kind == EVENT_STREAM or is_sse(self.text)
 
 
-class HttpConversation:
-    """Sends requests to one agent, as `async with`; each conversation has its own cookies.
-
-    `accept` is the `Accept` header unless the user's headers have one.
-    """
-
-    def __init__(self, target: HttpTarget, accept: str | None = None) -> None:
-        self._target = target
-        import httpx
-
-        self._cookies = httpx.Cookies()
-        self._stack = AsyncExitStack()
-        self._transport: httpx.AsyncBaseTransport | None = None
-        configured = {name.lower(): value for name, value in target.headers.items()}
-        defaults = {**_DEFAULT_HEADERS, "user-agent": f"python-httpx/{httpx.__version__}"}
-        if accept is not None:
-            defaults["accept"] = accept
-        self._headers = defaults | configured
-
-    async def __aenter__(self) -> Self:
-        """Join the shared connections; the first message opens one."""
-        from kindlm.http_client import open_transport  # runs without agents do not need it
-
-        shared = await self._stack.enter_async_context(kept_connections())
-        self._transport = shared.transport = shared.transport or open_transport()
-        return self
-
-    async def __aexit__(self, *exception: object) -> None:
-        await self._stack.aclose()
-
-    async def post(self, body: Any, request: AgentRequest, url: str | None = None) -> HttpReply:
-        """Post JSON with the headers of a message to the endpoint, or to `url`; see `ask`."""
-        url, content = url or self._target.endpoint, ascii_json(body)
-        return await self.ask("POST", url, content, request.timeout_s, request.headers)
-
-    async def ask(
-        self,
-        method: str,
-        url: str,
-        content: bytes | None,
-        timeout_s: float,
-        headers: Mapping[str, str] = MappingProxyType({}),
-    ) -> HttpReply:
-        """Send a request, and return the answer.
-
-        Raises:
-            AgentFailure: the status is not 2xx, the answer is an HTML page or larger than
-                `MAX_BODY_BYTES`, or the whole exchange took longer than `timeout_s`.
-        """
-        from kindlm.http_client import UNREACHABLE
-
-        who = self._target.who
-        has_begun = False
-        exchange = self._response(method, url, content, {**self._headers, **headers})
-        started = time.perf_counter()
-        try:
-            async with asyncio.timeout(timeout_s), exchange as response:
-                # An agent that has begun to answer may have called tools: kindlm does not retry.
-                has_begun = 200 <= response.status_code < 300
-                answer = await _read(response, who)
-        except TimeoutError as error:
-            raise AgentFailure(who.timed_out(timeout_s, retryable=not has_begun)) from error
-        except UNREACHABLE as error:
-            at = self._target.endpoint
-            failure = who.unreachable(at, error, retryable=not has_begun, has_begun=has_begun)
-            raise AgentFailure(failure) from error
-        latency_ms = (time.perf_counter() - started) * 1000
-        if not 200 <= answer.status < 300:
-            raise AgentFailure(who.refused(answer.status, answer.headers, answer.text))
-        is_markup = answer.kind in _PAGES and answer.text.lstrip("\ufeff \t\r\n").startswith("<")
-        if is_markup or is_page(answer.text):
-            raise AgentFailure(who.sent_page(answer.text, answer.status))
-        return replace(answer, latency_ms=latency_ms)
-
-    @asynccontextmanager
-    async def _response(
-        self, method: str, to: str, content: bytes | None, headers: dict[str, str]
-    ) -> AsyncIterator[httpx.Response]:
-        """Send a request; yields the response, with its body unread.
-
-        Redirects are not followed: another server must not get the user's message and credentials.
-        """
-        import httpx
-
-        transport, url = self._transport, httpx.URL(to)
-        assert transport is not None, "use it as `async with`"
-        request = httpx.Request(
-            method, url, content=content, headers=headers, cookies=self._cookies
-        )
-        if url.username or url.password:
-            next(httpx.BasicAuth(url.username, url.password).auth_flow(request))
-        response = await transport.handle_async_request(request)
-        response.request = request
-        try:
-            if "set-cookie" in response.headers:
-                self._cookies.extract_cookies(response)
-            yield response
-        finally:
-            await response.aclose()
-
-
 async def _read(response: httpx.Response, who: Who) -> HttpReply:
     """Read an answer to its end.
 
@@ -337,14 +236,91 @@ class Served(Adapter):
         return False
 
 
-class ServedAgent(HttpConversation):
-    """Implements `ports.Agent` for agents behind a URL."""
+class ServedAgent:
+    """Implements `ports.Agent` for agents behind a URL; each conversation has its own cookies."""
 
     def __init__(self, server: HttpTarget, options: Served) -> None:
-        super().__init__(server, options.accepts())
+        import httpx
+
         self._who = server.who
+        self._endpoint = server.endpoint
         self._options = options
         self._carried: Any = None
+        self._cookies = httpx.Cookies()
+        self._stack = AsyncExitStack()
+        self._transport: httpx.AsyncBaseTransport | None = None
+        defaults = {**_DEFAULT_HEADERS, "user-agent": f"python-httpx/{httpx.__version__}"}
+        if (accept := options.accepts()) is not None:
+            defaults["accept"] = accept
+        self._headers = defaults | {name.lower(): it for name, it in server.headers.items()}
+
+    async def __aenter__(self) -> Self:
+        """Join the shared connections; the first message opens one."""
+        from kindlm.http_client import open_transport  # runs without agents do not need it
+
+        shared = await self._stack.enter_async_context(kept_connections())
+        self._transport = shared.transport = shared.transport or open_transport()
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self._stack.aclose()
+
+    async def post(self, body: Any, request: AgentRequest, url: str | None = None) -> HttpReply:
+        """Post JSON with the headers of a message to the endpoint, or to `url`; see `ask`."""
+        url, content = url or self._endpoint, ascii_json(body)
+        return await self.ask("POST", url, content, request.timeout_s, request.headers)
+
+    async def ask(
+        self,
+        method: str,
+        to: str,
+        content: bytes | None,
+        timeout_s: float,
+        headers: Mapping[str, str] = MappingProxyType({}),
+    ) -> HttpReply:
+        """Send a request, and return the answer.
+
+        Redirects are not followed: another server must not get the user's message and credentials.
+
+        Raises:
+            AgentFailure: the status is not 2xx, the answer is an HTML page or larger than
+                `MAX_BODY_BYTES`, or the whole exchange took longer than `timeout_s`.
+        """
+        import httpx
+
+        from kindlm.http_client import UNREACHABLE
+
+        who, transport, url = self._who, self._transport, httpx.URL(to)
+        assert transport is not None, "use it as `async with`"
+        sent = {**self._headers, **headers}
+        request = httpx.Request(method, url, content=content, headers=sent, cookies=self._cookies)
+        if url.username or url.password:
+            next(httpx.BasicAuth(url.username, url.password).auth_flow(request))
+        has_begun = False
+        started = time.perf_counter()
+        try:
+            async with asyncio.timeout(timeout_s):
+                response = await transport.handle_async_request(request)
+                async with aclosing(response):
+                    response.request = request
+                    if "set-cookie" in response.headers:
+                        self._cookies.extract_cookies(response)
+                    # An agent that has begun to answer may have called tools: no second try.
+                    has_begun = 200 <= response.status_code < 300
+                    answer = await _read(response, who)
+        except TimeoutError as error:
+            raise AgentFailure(who.timed_out(timeout_s, retryable=not has_begun)) from error
+        except UNREACHABLE as error:
+            retryable, at = not has_begun, self._endpoint
+            failure = who.unreachable(at, error, retryable=retryable, has_begun=has_begun)
+            raise AgentFailure(failure) from error
+        latency_ms = (time.perf_counter() - started) * 1000
+        if not 200 <= answer.status < 300:
+            raise AgentFailure(who.refused(answer.status, answer.headers, answer.text))
+        is_markup = answer.kind in _PAGES and answer.text.lstrip("\ufeff \t\r\n").startswith("<")
+        if is_markup or is_page(answer.text):
+            raise AgentFailure(who.sent_page(answer.text, answer.status))
+        return replace(answer, latency_ms=latency_ms)
 
     async def answer_to(self, request: AgentRequest) -> HttpReply:
         """Send the message, and return the response; raises `AgentFailure` without one."""
