@@ -25,8 +25,7 @@ import sys, threading, time
 from contextlib import contextmanager
 from pathlib import Path
 from kindlm.__main__ import main
-from kindlm.cli.commands import test_run
-from kindlm.cli.run_recording import end_now
+from kindlm.cli.run_recording import Requested, end_now
 
 @contextmanager
 def beside(steering):
@@ -41,7 +40,8 @@ def beside(steering):
     thread.join()
     print("beside has ended")
 
-test_run._pushing = lambda *_: beside
+record = Requested.record
+Requested.record = lambda self, run, _: record(self, run, beside)
 sys.argv = ["kindlm", "test", "kindlm.yaml", "test_it.py", "--die-with-parent"]
 main()
 """
