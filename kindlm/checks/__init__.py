@@ -122,10 +122,8 @@ class CheckRunner:
 
 
 def _result_of_error(error: Exception) -> CheckResult:
-    if isinstance(error, UndecidedError):
-        return undecided(str(error), error.code)
-    if isinstance(error, UndecidableSchemaError):
-        return undecided(str(error))
+    if isinstance(error, UndecidedError | UndecidableSchemaError):
+        return undecided(str(error), getattr(error, "code", UndecidedError.code))
     message = f"The check crashed: {type(error).__name__}: {shown(str(error))}"
     return undecided(message, trace="".join(traceback.format_exception(error)))
 
@@ -141,15 +139,13 @@ def _lacks_a_secret(reads: Reads, seen: Transcript) -> bool:
 
     The mark in its place could reverse the verdict: an answer with a key would look harmless.
     """
-    if reads is Reads.NUMBERS_AND_NAMES:
-        return False
-    for step in seen.steps[-1:] if reads is Reads.TEXT else seen.steps:
-        if step.recorded and (
-            (reads is not Reads.CALLS and text_lacks_a_secret(step))
-            or (reads is not Reads.TEXT and calls_lack_a_secret(step))
-        ):
-            return True
-    return False
+    steps = seen.steps[-1:] if reads is Reads.TEXT else seen.steps
+    return reads is not Reads.NUMBERS_AND_NAMES and any(
+        (reads is not Reads.CALLS and text_lacks_a_secret(step))
+        or (reads is not Reads.TEXT and calls_lack_a_secret(step))
+        for step in steps
+        if step.recorded
+    )
 
 
 def _placed(expectation: Expectation, transcript: Transcript, found: CheckResult) -> CheckResult:

@@ -62,6 +62,8 @@ def warn(
     tests = enumerate(config.tests)
     found += [(("tests", index, "passRate"), every) for index, it in tests if it.pass_rate == 0]
     for place, part in _written(config):
+        for at, message, hint in part.unused():
+            reporter.warning((*place, *at), message, hint, reason="unused")
         reasons = part.never_fails(config.defaults.execution_timeout_ms)
         found += [((*place, *inner), reason) for inner, reason in reasons]
     for path, why in found:
@@ -99,10 +101,6 @@ def _warn_of_tests(config: KindlmConfig, reporter: Reporter) -> None:
                     message += f", and this test runs on {who}"
                     reporter.warning((*path, alias), message, f"Remove `{alias}`", reason="unused")
         _warn_of_system_text(path, test, config, reporter)
-        for place, expect in expect_sections(path, test):
-            for inner, part in expect.written():
-                for at, message, hint in part.unused():
-                    reporter.warning((*place, *inner, *at), message, hint, reason="unused")
         if runs_on_models(test, config):
             _warn_of_tools(path, test, reporter)
 

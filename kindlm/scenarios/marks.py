@@ -233,7 +233,8 @@ def read_conftests(file: Path, root: Path) -> Result[Conftests]:
     automatic: list[str] = []
     agents: list[Path] = []
     folder, root = file.resolve().parent, root.resolve()
-    for each in [folder, *folder.parents] if folder.is_relative_to(root) else [folder]:
+    above = [each for each in (folder, *folder.parents) if each.is_relative_to(root)]
+    for each in above or [folder]:
         conftest = each / "conftest.py"
         try:
             fixtures = list(_fixtures(ast.parse(conftest.read_bytes())))
@@ -248,8 +249,6 @@ def read_conftests(file: Path, root: Path) -> Result[Conftests]:
         )
         if any(name == AGENT_FIXTURE for name, _ in fixtures):
             agents.append(conftest)
-        if each == root:
-            break
     return Ok(Conftests(next(iter(automatic), None), tuple(agents)))
 
 

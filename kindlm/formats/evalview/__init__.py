@@ -115,14 +115,9 @@ _ELSEWHERE = {
 
 def _find(folder: FilePath, root: FilePath) -> FilePath | None:
     """Return the nearest configuration in or above a folder, up to the root."""
-    above = (folder, *folder.parents) if folder.is_relative_to(root) else (folder,)
-    for place in above:
-        for name in _NAMES:
-            if (file := place / _FOLDER / name).is_file():
-                return file
-        if place == root:
-            break
-    return None
+    above = [each for each in (folder, *folder.parents) if each.is_relative_to(root)] or [folder]
+    files = (place / _FOLDER / name for place in above for name in _NAMES)
+    return next((file for file in files if file.is_file()), None)
 
 
 def _read(path: FilePath) -> tuple[Document, Reporter]:
@@ -238,21 +233,15 @@ def _distinct(files: Sequence[_File]) -> Iterator[_File]:
     taken: dict[str, SourceLocation] = {}
     for file in files:
         found: list[Diagnostic] = []
-        own: dict[str, SourceLocation] = {}
         for case in file.cases:
             name, place = case.config.name, case.where(("name",))
-            first = own.get(name) or taken.get(name)
-            if first is not None:
+            if (first := taken.setdefault(name, place)) is not place:
                 message = f'The name "{name}" occurs twice: first at {first}'
                 hint = "kindlm identifies results by case name within a folder: rename one"
                 error = misuse(message, hint, place, "duplicate_test")
                 found.append(Diagnostic(error, "error", "name"))
-            own.setdefault(name, place)
-        if found:
-            yield replace(file, cases=(), diagnostics=(*file.diagnostics, *found))
-        else:
-            taken |= own
-            yield file
+        cases = () if found else file.cases
+        yield replace(file, cases=cases, diagnostics=(*file.diagnostics, *found))
 
 
 # Variables: `${NAME}`, and `{{serve.NAME.port}}` of programs to start
