@@ -556,4 +556,4 @@ def test_a_run_reports_all_variables_that_a_file_lacks(
     (tmp_path / "tests" / "case.yaml").write_text(text + "description: ${NOT_SET_3}\n", "utf-8")
     assert run(["test", "--no-progress", "-q", "tests", "--reporter", "json=report.json"]) == 1
     told = Path("report.json").read_text("utf-8")
-    assert "NOT_SET_1, NOT_SET_2 and NOT_SET_3 are not set" in told
+    assert "NOT_SET_1, NOT_SET_2, NOT_SET_3 are not set" in told
