@@ -51,13 +51,7 @@ class ExecutionStarted(Payload):
     tags: Sequence[str] = ()
     messages: Sequence[Message]
     tools: Annotated[AuthoredJson | None, Meaning("tool definitions as JSON")] = None
-    source: Annotated[
-        str | None,
-        Meaning(
-            "the attempt (execution.attempt) whose recorded conversation is checked again"
-            " without new messages"
-        ),
-    ] = None
+    source: Annotated[str | None, Meaning("attempt whose conversation is checked again")] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,9 +65,7 @@ class AssertionEvaluated(Payload):
     result: Annotated[CheckResult, Form.FLAT]
     duration_ms: float = 0.0
     line: Annotated[int | None, Meaning("line of the check in its file")] = None
-    turn: Annotated[int | None, Meaning("it checked the conversation up to this user message")] = (
-        None
-    )
+    turn: Annotated[int | None, Meaning("the last user message that it checked")] = None
     advisory: Annotated[bool, Meaning("it does not affect the result")] = False
     demands: Annotated[
         Demands | None,
@@ -123,17 +115,11 @@ class ExecutionFinished(Payload):
     output_tokens: Annotated[int | None, Key("gen_ai.usage.output_tokens")] = None
     cost_usd: float | None = None
     cost_source: CostSource = CostSource.UNKNOWN
-    cost_then_usd: Annotated[
-        float | None, Meaning("original cost of answers that were recorded in another run")
-    ] = None
+    cost_then_usd: Annotated[float | None, Meaning("original cost of recorded answers")] = None
     finish_reason: Annotated[FinishReason | None, Key("gen_ai.response.finish_reason")] = None
     warnings: Sequence[Note] = ()
-    score: Annotated[
-        float | None, Meaning("weighted mean of the decided checks of a scenario, 0 to 1")
-    ] = None
-    retried: Annotated[bool, Meaning("it did not pass and runs again; a later attempt decides")] = (
-        False
-    )
+    score: Annotated[float | None, Meaning("weighted mean of decided checks, 0 to 1")] = None
+    retried: Annotated[bool, Meaning("it did not pass; a later attempt decides")] = False
 
     @property
     def failure(self) -> KindlmError | None:
@@ -226,9 +212,7 @@ class CallFailed(Payload):
     cost_then_usd: Annotated[
         float | None, Meaning("cost of the call of an earlier run that failed so, with its tries")
     ] = None
-    unknown_then: Annotated[int | None, Meaning("number of these calls whose cost is unknown")] = (
-        None
-    )
+    unknown_then: Annotated[int | None, Meaning("number of these calls of unknown cost")] = None
 
     @classmethod
     def of(
@@ -305,12 +289,8 @@ class ProviderRequested(Payload):
         ),
     ] = None
     messages: Sequence[Message] = ()
-    path: Annotated[
-        str | None, Meaning("for a call by an agent: the provider and the path of the request")
-    ] = None
-    body: Annotated[
-        Authored | None, Meaning("for a call by an agent: the request as JSON, without `items`")
-    ] = None
+    path: Annotated[str | None, Meaning("for a call by an agent: provider and path")] = None
+    body: Annotated[Authored | None, Meaning("for a call by an agent: without `items`")] = None
     items: Annotated[
         Sequence[Authored],
         Meaning(
@@ -444,9 +424,7 @@ class AgentReplied(CallAnswered):
             " or its form has a place for them; null in events of earlier versions"
         ),
     ] = None
-    unseen: Annotated[
-        Authored | None, Meaning("why tool calls may be missing although kindlm observes the agent")
-    ] = None
+    unseen: Annotated[Authored | None, Meaning("why observers may have missed calls")] = None
     models_of: Annotated[
         str | None,
         Meaning(

@@ -43,15 +43,11 @@ class RunOptions:
     failed: bool = False
     fail_fast: bool = False
     shard: str | None = None
-    force_resume: Annotated[
-        bool, Meaning("whether the group of this shard goes on with a changed configuration")
-    ] = False
+    force_resume: Annotated[bool, Meaning("its group goes on with a changed configuration")] = False
     max_cost_usd: float | None = None
     max_rpm: float | None = None
     cache: bool = False
-    compat: Annotated[str | None, Meaning("the program whose rules decide on its test cases")] = (
-        None
-    )
+    compat: Annotated[str | None, Meaning("the program whose rules decide on its tests")] = None
     runner: Annotated[
         Literal["pytest"] | None, Meaning("what selected and started the tests, if not kindlm")
     ] = None
@@ -83,9 +79,7 @@ class RunResumed(Payload):
     type: ClassVar[str] = "run.resumed"
     by: Annotated[str, Meaning("host and process id")]
     planned: Annotated[int, Meaning("number of executions in the plan from now on")]
-    changed: Annotated[
-        Sequence[str], Meaning("suites whose configuration changed since the run began")
-    ] = ()
+    changed: Annotated[Sequence[str], Meaning("suites whose configuration changed since then")] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,9 +97,7 @@ class RunExtended(Payload):
 
     type: ClassVar[str] = "run.extended"
     planned: Annotated[int, Meaning("number of executions in the plan from now on")]
-    tests: Annotated[
-        Sequence[DealtTest], Meaning("tests that are selected from now on, in this order")
-    ] = ()
+    tests: Annotated[Sequence[DealtTest], Meaning("selected from now on, in this order")] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,13 +151,9 @@ class PlannedTest:
     repeat: int = 1
     pass_rate: float = 1.0
     line: int | None = None
-    file: Annotated[str | None, Meaning("the file of `line`, if not the `path` of the suite")] = (
-        None
-    )
+    file: Annotated[str | None, Meaning("of `line`, if not the `path` of the suite")] = None
     score_limits: ScoreLimits | None = None
-    confidence: Annotated[
-        float | None, Meaning("confidence of the intervals over its repeats; 0.95 if absent")
-    ] = None
+    confidence: Annotated[float | None, Meaning("of its intervals; 0.95 if absent")] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,9 +172,7 @@ class SuiteStarted(Payload):
     baseline_run: str | None = None
     tags: Sequence[str] = ()
     tests: Sequence[PlannedTest]
-    unread: Annotated[
-        Sequence[str], Meaning("its files that could not be loaded, with unknown tests")
-    ] = ()
+    unread: Annotated[Sequence[str], Meaning("its files that could not be loaded")] = ()
     servers: Annotated[Sequence[ListedTools], Meaning("its MCP servers, with their tools")] = ()
 
 
