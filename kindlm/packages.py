@@ -16,6 +16,7 @@ from dataclasses import fields, is_dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from operator import attrgetter
 from traceback import walk_tb
 from typing import Any, TypeVar
 
@@ -331,20 +332,15 @@ async def answered(
 
 def _impossible(reply: ModelReply | AgentReply) -> str | None:
     """Return which number of a reply is out of range: a negative cost would reduce the sum."""
-    recorded = reply.recorded
-    numbers: list[tuple[str, float | None, float]] = [
-        ("latency_ms", reply.latency_ms, MAX_TIMEOUT_S * 1000),
-        ("usage.input_tokens", reply.usage.input_tokens, MAX_COUNTED),
-        ("usage.output_tokens", reply.usage.output_tokens, MAX_COUNTED),
-        ("reported_cost_usd", reply.reported_cost_usd, MAX_COUNTED),
-        ("recorded.cost.usd", None if recorded is None else recorded.cost.usd, MAX_COUNTED),
-    ]
-    if isinstance(reply, ModelReply):
-        for index, quota in enumerate(reply.quotas):
-            limits = {"left": quota.left, "limit": quota.limit, "reset_s": quota.reset_s}
-            numbers += [
-                (f"quotas.{index}.{name}", number, _MOST_QUOTA) for name, number in limits.items()
-            ]
+    limits = {"latency_ms": MAX_TIMEOUT_S * 1000}
+    for name in ("usage.input_tokens", "usage.output_tokens", "reported_cost_usd"):
+        limits[name] = MAX_COUNTED
+    if reply.recorded is not None:
+        limits["recorded.cost.usd"] = MAX_COUNTED
+    numbers = [(name, attrgetter(name)(reply), most) for name, most in limits.items()]
+    for index, quota in enumerate(reply.quotas if isinstance(reply, ModelReply) else ()):
+        parts = {"left": quota.left, "limit": quota.limit, "reset_s": quota.reset_s}
+        numbers += [(f"quotas.{index}.{name}", part, _MOST_QUOTA) for name, part in parts.items()]
     for name, value, most in numbers:
         if value is not None and not 0 <= value <= most:
             where = f"{type(reply).__name__}.{name}"

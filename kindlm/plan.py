@@ -254,24 +254,18 @@ def _plan_case(
     wanted: Collection[tuple[str, bool]],
     in_shard: Callable[[], bool],
 ) -> PlannedCase:
-    targets: tuple[str, ...] = ()
-    matches = selection.keywords or (lambda _names: True)
-    if _is_selected(suite, case, selection, wanted):
-        names = [*_names(suite, case), *map(str.lower, (*suite.tags, *case.tags))]
-        targets = tuple(
-            target
-            for target in case.targets
-            if (not selection.models or target in selection.models)
-            and (selection.only is None or name_of(suite, case, target) in selection.only)
-            and matches([*names, target.lower()])
-            and in_shard()
-        )
-    return PlannedCase(
-        case=case,
-        targets=targets,
-        # A skipped case has one execution for each target.
-        repeat=1 if case.skip else selection.repeat or case.repeat,
+    names = [*_names(suite, case), *map(str.lower, (*suite.tags, *case.tags))]
+    is_selected = _is_selected(suite, case, selection, wanted)
+    targets = tuple(
+        target
+        for target in (case.targets if is_selected else ())
+        if (not selection.models or target in selection.models)
+        and (selection.only is None or name_of(suite, case, target) in selection.only)
+        and (selection.keywords is None or selection.keywords([*names, target.lower()]))
+        and in_shard()
     )
+    # A skipped case has one execution for each target.
+    return PlannedCase(case, targets, 1 if case.skip else selection.repeat or case.repeat)
 
 
 def fits_nothing(suites: Iterable[Suite], test: str) -> bool:

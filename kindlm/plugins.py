@@ -119,6 +119,11 @@ __all__ = [
 ]
 
 
+def _result(outcome: Outcome, failure_code: str | None = None, **more: Any) -> CheckResult:
+    """Return a result, which gets the kind and the label of its check later."""
+    return CheckResult("", "", outcome, failure_code=failure_code, **more)
+
+
 class Check(Section):
     """A check: a subclass has fields for its options, and decides whether a transcript passes.
 
@@ -148,7 +153,7 @@ class Check(Section):
 
     def passed(self, *, score: float = 1.0, actual: Any = None, message: str = "") -> CheckResult:
         """Return the result of a check that passes."""
-        return CheckResult("", "", Outcome.PASSED, score=score, actual=actual, message=message)
+        return _result(Outcome.PASSED, score=score, actual=actual, message=message)
 
     def failed(
         self,
@@ -164,28 +169,14 @@ class Check(Section):
 
         Reports show it before the message. The failure code is `CUSTOM_CHECK_FAILED`.
         """
-        return CheckResult(
-            "",
-            "",
-            Outcome.FAILED,
-            score=score,
-            expected=expected,
-            actual=actual,
-            failure_code="CUSTOM_CHECK_FAILED",
-            message=f"{code}: {message}",
-            evidence=evidence,
-        )
+        found = {"score": score, "expected": expected, "actual": actual, "evidence": evidence}
+        message = f"{code}: {message}"
+        return _result(Outcome.FAILED, "CUSTOM_CHECK_FAILED", message=message, **found)
 
     def undecided(self, message: str, *, actual: Any = None) -> CheckResult:
         """Return the result of a check that can neither pass nor fail; the execution errors."""
-        return CheckResult(
-            "",
-            "",
-            Outcome.INCONCLUSIVE,
-            actual=actual,
-            failure_code="ASSERTION_EVAL_ERROR",
-            message=message,
-        )
+        code = "ASSERTION_EVAL_ERROR"
+        return _result(Outcome.INCONCLUSIVE, code, actual=actual, message=message)
 
 
 @dataclass(frozen=True, slots=True)

@@ -265,6 +265,7 @@ class Steering:
     @contextmanager
     def of(self, stop: Stop) -> Iterator[None]:
         """Let others steer the run of the running event loop while the context lasts."""
+        # Before the requests are read: a thread makes its request, and then looks for the loop.
         self._loop, self._stop = asyncio.get_running_loop(), stop
         self._apply()
         try:
@@ -278,9 +279,7 @@ class Steering:
         self._apply()
 
     def _pass_on(self) -> None:
-        # Read after setting the request: `of` sets the loop first and reads the request then.
-        loop = self._loop
-        if loop is not None:
+        if (loop := self._loop) is not None:
             with suppress(RuntimeError):  # the loop has just been closed
                 loop.call_soon_threadsafe(self._apply)
 

@@ -267,8 +267,7 @@ class Merge:
     def _take_stream(self, stream: _Stream, locks: ExitStack) -> Taken:
         """Append the missing events of a stream; compare the others, and take their missing texts.
 
-        Raises:
-            RefusedError: The stream cannot be merged.
+        Any error in the source is a `RefusedError`.
         """
         name, begin = stream.name, self._begin(stream.name)
         refused = partial(RefusedError, str(name))
@@ -312,10 +311,6 @@ class Merge:
         """Compare the events that both logs have, and not only the hash of the last one.
 
         `is_sealed` is whether the stream is sealed here after these events.
-
-        Raises:
-            ValueError: An event was changed.
-            RefusedError: The stream continued differently in the two logs.
         """
         name, last_hash = stream.name, hash_at(self.connection, stream.name, part.known)
         with translated(self.source_path):
@@ -327,11 +322,11 @@ class Merge:
             for version, (one, other) in enumerate(zip_longest(here, in_source), after + 1):
                 self._at = version
                 if one is None or other is None or one[1:] != other[1:]:
-                    if is_apart:
-                        reason = f"it diverged: from event {version:,} on, the events differ"
-                        raise RefusedError(name, "apart", reason)
-                    message = f"event {version:,} differs from the one here with the same hash"
-                    raise ValueError(message)
+                    if not is_apart:
+                        what = "differs from the one here with the same hash"
+                        raise ValueError(f"event {version:,} {what}")
+                    reason = f"it diverged: from event {version:,} on, the events differ"
+                    raise RefusedError(name, "apart", reason)
             self._take_texts(refs_in(event.json for event in in_source), part)
         self._at = None
         if part.known == stream.version and stream.head != last_hash:
@@ -340,12 +335,7 @@ class Merge:
             raise ValueError("only one of the logs has the stream sealed")
 
     def _append(self, stream: _Stream, part: Taken) -> None:
-        """Append the missing events, with their texts, piece by piece.
-
-        Raises:
-            ValueError: An event or a text is invalid.
-            sqlite3.IntegrityError: An event is recorded in another stream.
-        """
+        """Append the missing events, with their texts, piece by piece."""
         appender = Appender(self.connection)
         state = appender.stream(stream.name)
         number, position = appender.number(state), last_position(self.connection)
@@ -373,18 +363,13 @@ class Merge:
         """Check a new event, note its claims, and apply its erasure."""
         self.accept(event)
         if claim := self.claims.get(event.type):
-            self._claimed += [
-                (event.stream, about, str(head)) for about, head in claim(event).items()
-            ]
+            noted = claim(event).items()
+            self._claimed += [(event.stream, about, str(head)) for about, head in noted]
         if erasure := self.erasures.get(event.type):
             part.erased += len(empty_rows(self.connection, erasure(event).refs or ()))
 
     def _take_texts(self, refs: Sequence[str], part: Taken) -> None:
-        """Store missing texts, and fill withheld ones; erased texts stay erased.
-
-        Raises:
-            ValueError: A text does not match its reference, or has no row in the source.
-        """
+        """Store missing texts, and fill withheld ones; erased texts stay erased."""
         for start in range(0, len(refs), _PIECE):
             piece = refs[start : start + _PIECE]
             here = {ref: salt for ref, salt, _, _ in stored_texts(self.connection, piece)}
@@ -443,11 +428,7 @@ class Merge:
 
 
 def _checked(ref: str, salt: Any, body: Any) -> tuple[Any, ...]:
-    """Return the row of a text: reference, salt, digest and body; withheld without a body.
-
-    Raises:
-        ValueError: The text does not match its reference.
-    """
+    """Return the row of a text: reference, salt, digest and body; withheld without a body."""
     if body is None:
         # `Merge._erase` empties those that were erased in the source.
         return ref, WITHHELD, None, None
@@ -460,11 +441,7 @@ def _checked(ref: str, salt: Any, body: Any) -> tuple[Any, ...]:
 
 
 def _refs_of_sound(event: RecordedEvent, version: int) -> list[str]:
-    """Return the texts that an event refers to.
-
-    Raises:
-        ValueError: An append would not have stored this event.
-    """
+    """Return the texts that an event refers to, if an append would have stored the event."""
     values = (event.raw_id, event.schema, event.at, event.json, event.raw_hash)
     if (
         tuple(map(type, values)) != (bytes, int, str, str, bytes)
