@@ -105,7 +105,7 @@ def changed_tables(database: Path, runs: Iterable[str]) -> list[str]:
 
 def _changed(stored: sqlite3.Connection, run: str) -> Iterator[str]:
     # Most commands only ask for `read_model_problem`.
-    from kindlm_store.recomputing import first_difference, recomputed
+    from kindlm_store.verification import first_difference, recomputed
 
     try:
         with recomputed(stored, PROJECTIONS, f"run/{run}", _JOURNALS) as computed:

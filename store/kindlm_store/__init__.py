@@ -1,7 +1,7 @@
 """An append-only, hash-chained event store on SQLite.
 
-Programs that only record do not load `erasing`, `merging`, `recomputing`, `salvage` and
-`verification`: import these modules by name.
+Programs that only record do not load `erasing`, `merging`, `salvage` and `verification`: import
+these modules by name.
 """
 
 from kindlm_store.database import open_reader, unreadable_wal

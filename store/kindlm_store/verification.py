@@ -1,5 +1,8 @@
 """Checks a log against its own hashes; the store's README says what that proves.
 
+`recomputed` folds the events of a stream again, in a temporary log, and `first_difference` compares
+tables with the result: hashes cover events, but not tables.
+
 Values are compared by type and byte by byte: a blob with the same bytes in a text column is a
 change, too. Rows are read from the tables, never from an index, which may have other values.
 """
@@ -8,11 +11,13 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
+from itertools import zip_longest
+from json import dumps
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +25,10 @@ from kindlm_store.append import WITHHELD, ref_of
 from kindlm_store.canonical import GENESIS, hash_text
 from kindlm_store.database import open_reader, translated
 from kindlm_store.erasing import Erasures, erased_by_log, refs_in
-from kindlm_store.reading import RecordedEvent, events_of_types, stored_texts
+from kindlm_store.projecting import Projection, Projector, quoted
+from kindlm_store.reading import RecordedEvent, events_of_types, last_position, stored_texts
+from kindlm_store.salvage import scratch_log
+from kindlm_store.store_errors import ProjectionError
 
 Claims = Mapping[str, Callable[[RecordedEvent], Mapping[str, str]]]
 """Event type → function that returns the heads, by stream, that an event of this type noted."""
@@ -298,3 +306,81 @@ def _as_text(stored: object) -> str:
     if isinstance(stored, bytes):
         return stored.decode(errors="backslashreplace")
     return repr(stored)
+
+
+_EVENTS_TO_FOLD = """
+SELECT * FROM events
+ WHERE seq IN (SELECT seq FROM events WHERE stream = (SELECT id FROM streams WHERE name = ?)
+               UNION
+               SELECT seq FROM events
+                WHERE type IN (SELECT id FROM event_types
+                                WHERE name IN (SELECT value FROM json_each(?))))
+"""
+
+
+@contextmanager
+def recomputed(
+    connection: sqlite3.Connection,
+    projections: Sequence[Projection],
+    stream: str,
+    beside: Collection[str],
+) -> Iterator[sqlite3.Connection]:
+    """Fold projections from some events into a temporary database.
+
+    Args:
+        connection: A connection to the log; a transaction makes it read one snapshot.
+        projections: The projections to fold.
+        stream: The stream whose events are folded.
+        beside: Types of events that are folded from all streams.
+
+    Raises:
+        ProjectionError: The events cannot be folded.
+    """
+    with closing(scratch_log()) as apart:
+        apart.execute("BEGIN")
+        for table, query, asked in (
+            ("streams", "SELECT * FROM streams", ()),
+            ("event_types", "SELECT * FROM event_types", ()),
+            ("events", _EVENTS_TO_FOLD, (stream, dumps([*beside]))),
+        ):
+            rows = connection.execute(query, asked)
+            rows.row_factory = None
+            places = ",".join("?" * len(rows.description))
+            apart.executemany(f"INSERT INTO {table} VALUES ({places})", rows)  # noqa: S608
+        for projection in projections:
+            for sql in projection.tables.values():
+                apart.execute(sql)
+        projector = Projector(apart, projections)
+        for failed, (_, problem) in projector.advance(projections, 0, last_position(apart)).items():
+            raise ProjectionError(failed, problem)
+        apart.execute("COMMIT")
+        yield apart
+
+
+def first_difference(
+    stored: sqlite3.Connection,
+    computed: sqlite3.Connection,
+    table: str,
+    where: str,
+    parameters: Mapping[str, Any],
+) -> str | None:
+    """Return the key of the first row of a table that differs; None if all rows are equal.
+
+    `where`, in SQL, selects the rows to compare.
+    """
+    # The key first. The last value of a column's row is its place in the key, or 0.
+    described = computed.execute(f"PRAGMA table_info({quoted(table)})").fetchall()
+    width = sum(place > 0 for *_, place in described)
+    names = [quoted(name) for _, name, *_ in sorted(described, key=lambda c: c[5] or 999)]
+    columns, key = ", ".join(names), ", ".join(names[:width])
+    query = f"SELECT {columns} FROM {quoted(table)} WHERE {where} ORDER BY {key}"  # noqa: S608
+    cursors = [database.cursor() for database in (stored, computed)]
+    for cursor in cursors:
+        cursor.row_factory = None
+    rows = zip_longest(*(cursor.execute(query, parameters) for cursor in cursors))
+    for has, should in rows:
+        if has != should:
+            # If only one database has the row, the smaller key is that of the row.
+            keys = [tuple(map(str, row[:width])) for row in (has, should) if row is not None]
+            return ", ".join(min(keys))
+    return None
