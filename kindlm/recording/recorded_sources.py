@@ -92,9 +92,7 @@ def with_recorded_answers(
                 continue
             run = run_of(tool.cassette)
             if run is None:
-                which = (
-                    "No finished run" if tool.cassette == "latest" else f"No run {tool.cassette!r}"
-                )
+                which = "finished run" if tool.cassette == "latest" else f"run {tool.cassette!r}"
                 message = f'The cassette of the tool {tool.name!r} in test "{case.name}" cannot be'
                 message += f" read: No {which} has executed tests of the suite {suite.name!r}."
                 hint = "Record a run first, or name one that is there: kindlm runs"

@@ -239,7 +239,7 @@ def _with_tools(case: Case, listed: Mapping[str, ListedTools]) -> Result[Case]:
             if name not in tools or name in found:
                 message = f"The MCP server {server!r} has no tool {name!r}"
                 hint = hint_for(name, list(tools), "Its tools")
-                if name in found:
+                if name in tools:
                     message = f"Another MCP server than {server!r} has the tool {name!r}, too"
                     hint = "Name the tools of each server with `only`: models see only names"
                 message += f', in the test "{case.name}"'

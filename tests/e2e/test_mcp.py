@@ -150,6 +150,18 @@ def test_some_tools_of_a_server_and_simulated_ones(shop, server, mcp, said):
         assert server.requests == ()
 
 
+def test_a_tool_that_only_another_server_has_is_missing(shop, server):
+    source = (shop.root / "server.py").read_text(encoding="utf-8")
+    (shop.root / "stock.py").write_text(source.replace("lookup_order", "count"), encoding="utf-8")
+    tools = [{"server": "shop", "only": ["lookup_order"]}]
+    tools += [{"server": "stock", "only": ["lookup_order"]}]
+    stock = {**SHOP, "id": "stock", "command": "python stock.py"}
+    test = shop.test(tools=[{"mcp": each} for each in tools])
+    shop.suite(server.url, agents=[SHOP, stock], tests=[test])
+    said = " ".join(shop.run("test").stdout.split())
+    assert "The MCP server 'stock' has no tool 'lookup_order'" in said
+
+
 def test_a_server_that_does_not_start_runs_no_test_of_the_suite(shop, server):
     (shop.root / "server.py").write_text("raise SystemExit('no database')", encoding="utf-8")
     done = shop.run("test")
