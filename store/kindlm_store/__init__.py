@@ -7,7 +7,7 @@ these modules by name.
 from kindlm_store.database import open_reader, unreadable_wal
 from kindlm_store.locks import StreamLock, holder, is_held
 from kindlm_store.log import EventLog
-from kindlm_store.new_event import Append, HeadOf, NewEvent, Text, utc_now, uuid7
+from kindlm_store.new_event import Append, HeadOf, NewEvent, Text, utc_now
 from kindlm_store.projecting import Fold, Projection, behind_the_log, on, projection_errors
 from kindlm_store.reading import Head, RecordedEvent
 from kindlm_store.redaction import REDACTED, Redactor
@@ -67,5 +67,4 @@ __all__ = [
     "schema_problems",
     "unreadable_wal",
     "utc_now",
-    "uuid7",
 ]

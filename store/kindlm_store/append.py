@@ -202,11 +202,7 @@ class Appender:
         return outcomes
 
     def _check_append(self, append: Append, ends: dict[str, tuple[int, bool]]) -> None:
-        """Check an append, and put the end of its stream into `ends`.
-
-        Raises:
-            ConflictError: The append does not fit.
-        """
+        """Put the end of a stream after an append into `ends`; raise ConflictError for a misfit."""
         gaps = [gap for event in append.events for gap in event.gaps]
         heads = [gap.stream for gap in gaps if isinstance(gap, HeadOf)]
         for name in (append.stream, *heads):

@@ -221,9 +221,6 @@ class Merge:
 
         Yield a stack of locks. They are released after the commit, so that a process that resumes a
         run sees all of it.
-
-        Raises:
-            RefusedError: A claim does not hold, or a table cannot be computed.
         """
         # A refused stream may have left claims.
         self._claimed.clear()

@@ -67,7 +67,7 @@ class _Clock:
         os.register_at_fork(after_in_child=self._random.seed)
 
     def stamp(self) -> tuple[bytes, str]:
-        """Return the id of a new event, a UUID of version 7, and the time (UTC, ISO 8601)."""
+        """Return the id of a new event, a UUID of version 7 (RFC 9562), and the time (UTC)."""
         now = self._time_ns()
         second, fraction = divmod(now // 1_000, 1_000_000)
         known, prefix = self._prefix
@@ -84,11 +84,6 @@ class _Clock:
 
 
 stamp = _Clock().stamp
-
-
-def uuid7() -> UUID:
-    """Return a UUID of version 7 (RFC 9562): ordered by time, strictly within a process."""
-    return UUID(bytes=stamp()[0])
 
 
 def utc_now() -> str:

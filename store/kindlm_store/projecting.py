@@ -326,11 +326,7 @@ class Projector:
         return min(int(end), until)
 
     def _fold(self, projections: Sequence[Projection], after: int, until: int) -> dict[str, str]:
-        """Fold one batch: all projections together, and each alone if that fails.
-
-        Returns:
-            The errors of projections that failed, by name.
-        """
+        """Fold one batch: all projections together, and each alone if that fails; return errors."""
         if not projections:
             return {}
         db = self._connection

@@ -11,6 +11,7 @@ from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from hypothesis import given
@@ -28,7 +29,6 @@ from kindlm_store import (
     Text,
     on,
     open_reader,
-    uuid7,
 )
 from kindlm_store.erasing import Erasure, erase, find_erasable
 from kindlm_store.merging import Merge, RefusedError, Taken
@@ -455,7 +455,7 @@ def test_erased_wins_over_present_and_present_over_withheld(
             with opened(files[-1][0]) as log:
                 for text in purged:
                     found = find_erasable(log, matches=lambda body, gone=text: body == gone)
-                    erase(log, found, lambda refs: Append(f"journal/{uuid7()}", [erased(refs)]))
+                    erase(log, found, lambda refs: Append(f"journal/{uuid4()}", [erased(refs)]))
         gone = frozenset[str]().union(*(purged for _, purged in copies))
         here = frozenset(WHOLE) - gone if any(has_texts for has_texts, _ in copies) else frozenset()
         results = []
