@@ -50,13 +50,13 @@ def find_project(database: Path | None = None) -> Result[Project]:
     table = _configuration(root)
     if isinstance(table, Err):
         return table
-    path, configured = "", _section(table.value, "store").get("path")
-    if isinstance(configured, str):
-        filled = _filled(configured, "store.path", root)
-        if isinstance(filled, Err):
-            return filled
-        path = filled.value
-    return Ok(Project(root, (root / (path or ".kindlm/kindlm.db")).resolve()))
+    configured = _section(table.value, "store").get("path")
+    if not isinstance(configured, str) or not configured:
+        return Ok(Project(root, (root / ".kindlm/kindlm.db").resolve()))
+    filled = _filled(configured, "store.path", root)
+    if isinstance(filled, Err):
+        return filled
+    return Ok(Project(root, (root / filled.value).resolve()))
 
 
 def run_environment(folders: list[Path], environ: Mapping[str, str]) -> dict[str, str]:

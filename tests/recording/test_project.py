@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kindlm.errors import Err, Ok
+from kindlm.errors import Err
 from kindlm.events.run import GitState
 from kindlm.recording.project import (
-    find_project,
     git_state,
     project_name,
     remote_name,
@@ -35,19 +34,6 @@ def test_a_file_that_is_nested_too_deeply_is_an_error(tmp_path: Path, name: str,
 
     assert isinstance(found, Err)
     assert found.error.message == f"{name} cannot be read: it is nested too deeply."
-
-
-def test_an_empty_path_of_the_store_is_the_default(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "kindlm.toml").write_text('[store]\npath = "${env.HISTORY}"')
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HISTORY", "")
-
-    found = find_project()
-
-    assert isinstance(found, Ok)
-    assert found.value.database == tmp_path / ".kindlm" / "kindlm.db"
 
 
 @pytest.mark.parametrize(
