@@ -86,6 +86,7 @@ def test_two_tests_of_one_name_are_an_error(
     shown = " ".join(capsys.readouterr().err.split())
     assert f"The scenario {name} is lost: " in shown
     assert f"test_it.py:{line}" in shown
+    assert project.rows("SELECT line FROM suites") == [(line,)]
 
 
 def test_two_sides_of_a_condition_may_have_one_name(project: Project) -> None:
