@@ -78,20 +78,21 @@ def holds(value: object) -> bool | None:
     """Return whether a value is true; None for a verdict, or several, without a decision.
 
     Raises:
-        TypeError: the value is always true, such as a generator that never ran.
+        TypeError: the value is always true, such as a generator or a tuple with False.
     """
-    items = value if isinstance(value, tuple | list) else ()
     if isinstance(value, _ALWAYS_TRUE) or inspect.isroutine(value):
         if inspect.iscoroutine(value):
             value.close()  # or Python warns of it, too
         raise TypeError(f"a {type(value).__name__} is always true: none of it ran")
-    if any(isinstance(each, Awaitable) for each in items):
-        raise TypeError(f"a {type(value).__name__} is always true: await what it holds")
     if isinstance(value, Verdict):
         return value.passed
+    held = list(value.values()) if isinstance(value, Mapping) else value
+    items = held if isinstance(held, tuple | list) else ()
     if items and all(isinstance(each, Verdict) for each in items):
         decisions = [each.passed for each in items]
         return False if False in decisions else None if None in decisions else True
+    if any(each is False or isinstance(each, Awaitable | Verdict) for each in items):
+        raise TypeError(f"a {type(value).__name__} is always true: check or await what it holds")
     return bool(value)
 
 

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import linecache
 import math
+import warnings
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeAlias, overload
@@ -35,7 +36,6 @@ from kindlm.scenarios.under_test import (
     Place,
     Reply,
     SyncAgentUnderTest,
-    TrackedCoroutines,
 )
 from kindlm.scenarios.users import Conversed, Lines, SimulatedUser, SimulationError, Stop
 from kindlm.suite import Expectation
@@ -48,17 +48,11 @@ Checked: TypeAlias = Reply | Conversed | ConversationChecks
 class _Checking:
     """The base of trials: checks, requirements and scores."""
 
-    def __init__(
-        self,
-        stage: Stage,
-        conversation: AgentUnderTest,
-        place: Place,
-        thread: FunctionThread | None = None,
-    ) -> None:
+    def __init__(self, stage: Stage, place: Place, thread: FunctionThread | None = None) -> None:
         self._stage = stage
         self._recorder = CheckRecorder(stage, thread)
         self._wait = None if thread is None else thread.wait_for
-        self._conversation = conversation
+        self._conversation = AgentUnderTest(stage, place)
         self._place = place
         self._converses = False
         self.error: KindlmError | None = None
@@ -70,6 +64,8 @@ class _Checking:
 
     def mistake(self) -> KindlmError | None:
         """Return the error of a test that uses the trial wrongly, so that a check was lost."""
+        if (error := self._conversation.unawaited()) is not None:
+            return error
         if (at := self._recorder.refused) is not None:
             message = f"The check in line {at.line} was made in another thread: it is not recorded."
             hint = "Let the thread return what it found, and check that in the scenario itself."
@@ -310,9 +306,8 @@ class Trial(_Checking):
     """The argument of an `async` scenario: the agent, and checks of its answers."""
 
     def __init__(self, stage: Stage, place: Place) -> None:
-        self._coroutines = TrackedCoroutines()
-        self.agent = AgentUnderTest(stage, place, self._coroutines)
-        super().__init__(stage, self.agent, place)
+        super().__init__(stage, place)
+        self.agent = self._conversation
 
     def converse(
         self,
@@ -344,16 +339,11 @@ class Trial(_Checking):
         """
         user = SimulatedUser(persona, goal, turns, script, stop)
         talk = self._converse(user, self._stage.ask, self.agent.send)
-        return self._coroutines.track("t.converse(…)", self._place(), talk)
+        return self.agent.track("t.converse(…)", talk)
 
     def mistake(self) -> KindlmError | None:
         """Return the error of a test that uses the trial wrongly; closes unawaited coroutines."""
-        if (unawaited := self._coroutines.first_unawaited()) is not None:
-            what, where = unawaited
-            message = f"The scenario never awaited {what}, so it had no effect."
-            hint = f"Write `await {what}` in line {where.line}."
-            return KindlmError(ErrorCode.ASSERTION_EVAL_ERROR, message, hint, where)
-        return self._lost_task() or super().mistake()
+        return super().mistake() or self._lost_task()
 
     def _lost_task(self) -> KindlmError | None:
         """Return the error of a task that still runs and has this trial; cancels the task."""
@@ -375,9 +365,8 @@ class SyncTrial(_Checking):
 
     def __init__(self, stage: Stage, place: Place) -> None:
         self._thread = FunctionThread()
-        conversation = AgentUnderTest(stage, place, TrackedCoroutines())
-        super().__init__(stage, conversation, place, self._thread)
-        self.agent = SyncAgentUnderTest(conversation, self._thread)
+        super().__init__(stage, place, self._thread)
+        self.agent = SyncAgentUnderTest(self._conversation, self._thread)
 
     def converse(
         self,
@@ -403,3 +392,21 @@ class SyncTrial(_Checking):
     def end(self) -> None:
         """Cut the trial off: the next use of it ends the function."""
         self._thread.end()
+
+
+_warn = warnings._warn_unawaited_coroutine  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+def _remember(coroutine: Any) -> None:
+    """Let the trial that a function of the test has remember that it was never awaited.
+
+    Python calls this when it frees the coroutine, and would only warn.
+    """
+    for value in coroutine.cr_frame.f_locals.values():
+        if isinstance(value, _Checking):
+            _ = value._conversation.track(f"{coroutine.__name__}(…)", coroutine)  # noqa: SLF001
+            return
+    _warn(coroutine)
+
+
+warnings._warn_unawaited_coroutine = _remember  # type: ignore[attr-defined]  # noqa: SLF001

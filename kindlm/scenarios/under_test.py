@@ -10,7 +10,7 @@ from dataclasses import field
 from typing import Any, TypeAlias, TypeVar
 
 from kindlm.dataclass import dataclass, replace
-from kindlm.errors import Err, SourceLocation
+from kindlm.errors import Err, ErrorCode, KindlmError, SourceLocation
 from kindlm.ports import Stage
 from kindlm.scenarios.function_thread import FunctionThread
 from kindlm.transcript import Message as SaidMessage
@@ -20,6 +20,8 @@ from kindlm_store import REDACTED
 
 Place: TypeAlias = Callable[[], SourceLocation]
 """Returns the current line of the test."""
+
+T = TypeVar("T")
 
 
 class AgentError(Exception):
@@ -47,40 +49,6 @@ class Message:
 
     text: str
     persona: Persona
-
-
-T = TypeVar("T")
-
-
-@dataclass(slots=True)
-class TrackedCoroutines:
-    """The coroutines that methods of a trial returned, each with its call and its place.
-
-    Python only warns of a coroutine that is never awaited. A test would pass although its message
-    was never sent.
-    """
-
-    _coroutines: list[tuple[str, SourceLocation, Coroutine[Any, Any, Any]]] = field(
-        default_factory=list
-    )
-
-    def track(
-        self, what: str, where: SourceLocation, work: Coroutine[Any, Any, T]
-    ) -> Coroutine[Any, Any, T]:
-        """Remember a coroutine, and return it."""
-        self._coroutines.append((what, where, work))
-        return work
-
-    def first_unawaited(self) -> tuple[str, SourceLocation] | None:
-        """Return the call and place of the first unawaited coroutine; closes all of them."""
-        waiting = [
-            (what, where, work)
-            for what, where, work in self._coroutines
-            if inspect.getcoroutinestate(work) == inspect.CORO_CREATED
-        ]
-        for _, _, work in waiting:
-            work.close()
-        return waiting[0][:2] if waiting else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,10 +144,11 @@ def reply_of(answer: Step, raw: str | None, turn: int) -> Reply:
 class AgentUnderTest:
     """The agent that a scenario talks to, in the conversation of one trial."""
 
-    def __init__(self, stage: Stage, place: Place, coroutines: TrackedCoroutines) -> None:
+    def __init__(self, stage: Stage, place: Place) -> None:
         self._stage = stage
         self._place = place
-        self._coroutines = coroutines
+        self._coroutines: list[tuple[str, SourceLocation, Coroutine[Any, Any, Any]]] = []
+        """The tracked coroutines, each with its call and its place."""
         self.exchanges: list[tuple[str, str]] = []
         """The user's messages so far, each with the text of the agent's answer."""
         self.replies: list[Reply] = []
@@ -204,7 +173,26 @@ class AgentUnderTest:
             AgentError: the agent gave no answer, also when it was asked again; the trial is then
                 errored.
         """
-        return self._coroutines.track("t.agent.send(…)", self._place(), self._send(message))
+        return self.track("t.agent.send(…)", self._send(message))
+
+    def track(self, call: str, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+        """Remember a coroutine that the test has to await, and return it.
+
+        Python only warns of one that is never awaited: a test would pass without its effect.
+        """
+        self._coroutines.append((call, self._place(), work))
+        return work
+
+    def unawaited(self) -> KindlmError | None:
+        """Return the error of the first coroutine that was never awaited; closes all of them."""
+        error = None
+        for call, where, work in reversed(self._coroutines):
+            if inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
+                work.close()
+                message = f"The scenario never awaited {call}, so it had no effect."
+                hint = f"Write `await {call}` in line {where.line}."
+                error = KindlmError(ErrorCode.ASSERTION_EVAL_ERROR, message, hint, where)
+        return error
 
     async def _send(self, message: str | Message) -> Reply:
         text = message.text if isinstance(message, Message) else message

@@ -264,6 +264,8 @@ UNASKED = {
     "t.require(reply)": "No check follows",
     't.require("it is polite", reply.mentions("please"))': "must be a text, not False",
     't.require([t.judge(reply, "polite?")])': "await what it holds",
+    't.require((reply.mentions("please"), "polite"))': "a tuple is always true",
+    't.require({"polite": reply.mentions("please")})': "a dict is always true",
     't.require(filter(None, [0]), "one of them")': "a filter is always true",
     't.require(await t.converse(Persona(role="x"), goal="g", turns=(1, 1), script=["hi"]))': (
         "goal_reached"

@@ -224,6 +224,41 @@ async def test_it(t: Trial) -> None:
     assert f"Write `await {named}` in line 5." in told
 
 
+@pytest.mark.parametrize("kind", ["async def", "def"])
+@pytest.mark.parametrize("call", ["look(t, reply)", "lost = within()"])
+@pytest.mark.filterwarnings("ignore:coroutine 'test_other")
+def test_a_function_with_checks_that_is_never_awaited_is_an_error(
+    project: Project, capsys: pytest.CaptureFixture[str], call: str, kind: str
+) -> None:
+    tests = f"""
+async def look(t, reply):
+    t.check(reply).not_contains("hi")
+
+@scenario("x")
+async def test_it(t: Trial) -> None:
+    reply = await t.agent.send("hi")
+    t.check(reply).contains("hi")
+    async def within():
+        t.check(reply).not_contains("hi")
+    {call}
+
+@scenario("y")
+async def test_other(t: Trial) -> None:
+    reply = await t.agent.send("hi")
+    t.check(reply).contains("hi")
+    async def of_others():
+        pass
+    of_others()
+"""
+    if kind == "def":
+        tests = tests.replace("async def test", "def test").replace("await ", "")
+        tests = tests.replace("Trial", "SyncTrial")
+    project.test(tests=tests)
+    assert project.statuses() == {"test_it": "errored", "test_other": "passed"}
+    told = " ".join(capsys.readouterr().out.split())
+    assert f"never awaited {'look' if 'look' in call else 'within'}(…)" in told
+
+
 @pytest.mark.parametrize(
     ("after", "status"),
     [("", "errored"), ("    task.cancel()", "passed"), ("    await task", "failed")],
