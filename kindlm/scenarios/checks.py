@@ -196,7 +196,10 @@ class CheckRecorder:
         self._do(lambda: self._stage.record_score(name, value, where))
 
     def _do(self, work: Callable[[], V]) -> V:
-        return work() if self._thread is None else self._thread.do(work)
+        async def done() -> V:
+            return work()
+
+        return work() if self._thread is None else self._thread.wait_for(done())
 
     def _count(self, expectation: Expectation) -> None:
         self.checked += 1
@@ -442,9 +445,8 @@ def _limit(argument: str, value: float) -> float:
     return value
 
 
-def _not_empty(text: str) -> str:
-    """Return the text of a check; raises for an empty text, which every answer contains."""
-    return required_text("the text of a check", text)
+_not_empty = partial(required_text, "the text of a check")
+"""Returns the text of a check; raises for an empty text, which every answer contains."""
 
 
 def _not_blank(text: str) -> str:

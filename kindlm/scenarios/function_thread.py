@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from kindlm.guard import guard
@@ -33,14 +33,6 @@ class FunctionThread:
         self._thread_of_loop = threading.get_ident()
         self._running: set[asyncio.Task[Any]] = set()
         self._is_over = False
-
-    def do(self, work: Callable[[], T]) -> T:
-        """Run a function in the loop, and return its result; see `wait_for`."""
-
-        async def done() -> T:
-            return work()
-
-        return self.wait_for(done())
 
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the loop, block until it is done, and return its result.

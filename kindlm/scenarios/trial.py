@@ -6,9 +6,13 @@ import asyncio
 import inspect
 import linecache
 import math
+import sys
+import threading
+import traceback
 import warnings
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from types import FrameType
 from typing import Any, TypeAlias, overload
 
 from kindlm.checks.base import Check
@@ -73,8 +77,16 @@ class _Checking:
             message = f"No check follows t.check(…) or t.require(…) in line {at.line}."
             hint = "Write one: t.check(reply).contains(…)"
         else:
-            return None
+            return self._lost_thread()
         return KindlmError(ErrorCode.ASSERTION_EVAL_ERROR, message, hint, at)
+
+    def _lost_thread(self) -> KindlmError | None:
+        """Return the error of a thread that still runs and has this trial."""
+        for thread, top in sys._current_frames().items():  # noqa: SLF001
+            for frame, _ in traceback.walk_stack(top) if thread != threading.get_ident() else ():
+                if any(value is self for value in frame.f_locals.values()):
+                    return _lost(frame, "in a thread", "Join the thread: its checks would be lost.")
+        return None
 
     def check(self, what: Checked, *, weight: float = 1.0) -> Checks:
         """Return checks of an answer, or of a conversation that `t.converse` returned.
@@ -342,21 +354,16 @@ class Trial(_Checking):
         return self.agent.track("t.converse(…)", talk)
 
     def mistake(self) -> KindlmError | None:
-        """Return the error of a test that uses the trial wrongly; closes unawaited coroutines."""
-        return super().mistake() or self._lost_task()
-
-    def _lost_task(self) -> KindlmError | None:
-        """Return the error of a task that still runs and has this trial; cancels the task."""
+        """Return the error of a test that uses the trial wrongly; cancels a task that has it."""
+        if (error := super().mistake()) is not None:
+            return error
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             frame = getattr(task.get_coro(), "cr_frame", None)
             if frame is None or task.cancelling():
                 continue
             if any(value is self for value in frame.f_locals.values()):
                 task.cancel()
-                at = SourceLocation(frame.f_code.co_filename, frame.f_lineno)
-                message = f"The scenario ended while {frame.f_code.co_name} still ran as a task."
-                hint = "Await the task: its checks would be lost."
-                return KindlmError(ErrorCode.ASSERTION_EVAL_ERROR, message, hint, at)
+                return _lost(frame, "as a task", "Await the task: its checks would be lost.")
         return None
 
 
@@ -392,6 +399,12 @@ class SyncTrial(_Checking):
     def end(self) -> None:
         """Cut the trial off: the next use of it ends the function."""
         self._thread.end()
+
+
+def _lost(frame: FrameType, how: str, hint: str) -> KindlmError:
+    at = SourceLocation(frame.f_code.co_filename, frame.f_lineno)
+    message = f"The scenario ended while {frame.f_code.co_name} still ran {how}."
+    return KindlmError(ErrorCode.ASSERTION_EVAL_ERROR, message, hint, at)
 
 
 _warn = warnings._warn_unawaited_coroutine  # type: ignore[attr-defined]  # noqa: SLF001

@@ -176,10 +176,7 @@ class AgentUnderTest:
         return self.track("t.agent.send(…)", self._send(message))
 
     def track(self, call: str, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
-        """Remember a coroutine that the test has to await, and return it.
-
-        Python only warns of one that is never awaited: a test would pass without its effect.
-        """
+        """Remember a coroutine, which has no effect if it is never awaited, and return it."""
         self._coroutines.append((call, self._place(), work))
         return work
 

@@ -27,9 +27,12 @@ def test_what_was_asked_for_before_the_end_is_not_done_after_it() -> None:
         loop.call_soon_threadsafe = telling  # type: ignore[method-assign]
         of_function = FunctionThread()
 
+        async def work() -> None:
+            done.append("late")
+
         def function() -> None:
             with pytest.raises(TrialOver):
-                of_function.do(lambda: done.append("late"))
+                of_function.wait_for(work())
 
         thread = asyncio.create_task(asyncio.to_thread(function))
         await asyncio.sleep(0)

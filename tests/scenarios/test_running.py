@@ -287,6 +287,36 @@ async def test_it(t: Trial) -> None:
     assert ("ended while look still ran as a task" in told) == (status == "errored")
 
 
+@pytest.mark.parametrize("kind", ["async def", "def"])
+@pytest.mark.parametrize("after", ["", "    go_on.set(); thread.join()"])
+def test_a_thread_with_the_trial_that_nobody_joins_is_an_error(
+    project: Project, capsys: pytest.CaptureFixture[str], after: str, kind: str
+) -> None:
+    tests = f"""
+import threading
+
+@scenario("x")
+async def test_it(t: Trial) -> None:
+    reply = await t.agent.send("hi")
+    t.check(reply).contains("hi")
+    begun, go_on = threading.Event(), threading.Event()
+    def look():
+        begun.set()
+        if go_on.wait() and reply is None:
+            t.check(reply).not_contains("hi")
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    begun.wait()
+{after}
+"""
+    if kind == "def":
+        tests = tests.replace("async def", "def").replace("await ", "").replace("Tri", "SyncTri")
+    project.test(tests=tests)
+    assert project.statuses() == {"test_it": "passed" if after else "errored"}
+    told = " ".join(capsys.readouterr().out.split())
+    assert ("ended while look still ran in a thread" in told) == (not after)
+
+
 def test_a_function_that_leaves_its_work_to_others_is_an_error(project: Project) -> None:
     project.test(
         tests="""
