@@ -56,11 +56,11 @@ def side_of(test: PlannedSamples, other: PlannedSamples | None) -> Side:
     counts = StatusCounts(*map(ended.count, (Status.PASSED, Status.FAILED, Status.ERRORED)))
     limited = None if test.score_limits is None else _limited(test, test.score_limits)
     stands, alike = usual(samples)
-    means: dict[str, float] = {}
-    for name in ("drift", "latency", "tokens", "cost"):
+    # For one repeat without a division, since tokens are integers.
+    means = dict(samples[0].measured) if len(samples) == 1 else {}
+    for name in ("drift", "latency", "tokens", "cost") if len(samples) > 1 else ():
         if known := [each.measured[name] for each in samples if name in each.measured]:
-            # One number stays as it is, since tokens are integers.
-            means[name] = sum(known) / len(known) if len(known) > 1 else known[0]
+            means[name] = sum(known) / len(known)
     graded = {scored for each in (other.samples if other else ()) for scored in each.graded}
     named, models, codes, elsewhere = dict[Scored, float](), set[str](), set[str](), 0
     for sample in samples:
