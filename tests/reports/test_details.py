@@ -30,7 +30,7 @@ def line_with(text: str, *parts: str) -> str:
 def test_every_try_is_reported_with_what_became_of_it(run: Any, write: Any) -> None:
     text = write(run, "terminal", verbose=True, width=200)
     line_with(text, "PROVIDER_RATE_LIMIT, HTTP 429", "Tried again after 800 ms.")
-    line_with(text, "passed, responses 1", "latency 120 ms")
+    line_with(text, "passed · responses 1", "latency 120 ms")
 
 
 def test_every_assertion_has_its_time(run: Any, write: Any) -> None:

@@ -110,7 +110,7 @@ def write_head(db: sqlite3.Connection, execution: ExecutionView, page: Page) -> 
     facts += [f"{name} {text}" for name, text in execution_facts(db, execution)]
     if execution.source != execution.id:
         facts.append(f"conversation of {execution.source}")
-    page.line((", ".join(facts), "dim"), indent=2)
+    page.line((" · ".join(facts), "dim"), indent=2)
     for warning in execution.warnings:
         page.line(("Warning: ", "yellow"), visible(bounded(warning, 500)), indent=2, hang=2)
 
