@@ -411,15 +411,18 @@ _warn = warnings._warn_unawaited_coroutine  # type: ignore[attr-defined]  # noqa
 
 
 def _remember(coroutine: Any) -> None:
-    """Let the trial that a function of the test has remember that it was never awaited.
+    """Let a trial remember a function of the test that has it or an answer, and never ran.
 
-    Python calls this when it frees the coroutine, and would only warn.
+    Python calls this when it frees a coroutine that was never awaited, and would only warn.
     """
-    for value in coroutine.cr_frame.f_locals.values():
-        if isinstance(value, _Checking):
-            _ = value._conversation.track(f"{coroutine.__name__}(…)", coroutine)  # noqa: SLF001
-            return
-    _warn(coroutine)
+    held = list(coroutine.cr_frame.f_locals.values())
+    if any(isinstance(each, Reply) for each in held):
+        stack = traceback.walk_stack(sys._getframe(1))  # noqa: SLF001
+        held += [each for frame, _ in stack for each in frame.f_locals.values()]
+    if (trial := next((each for each in held if isinstance(each, _Checking)), None)) is None:
+        _warn(coroutine)
+    else:
+        _ = trial._conversation.track(f"{coroutine.__name__}(…)", coroutine)  # noqa: SLF001
 
 
 warnings._warn_unawaited_coroutine = _remember  # type: ignore[attr-defined]  # noqa: SLF001

@@ -112,8 +112,7 @@ class Reply:
 
     def _refuse_redacted(self, text: str, name: str) -> None:
         if self._is_recorded and REDACTED in text:
-            # With a placeholder in place of the secret, a check of the test could turn out
-            # differently.
+            # With a placeholder in place of the secret, a check could turn out differently.
             lacks = "a secret was removed from this answer when it was recorded"
             raise LookupError(f"{lacks}{_unavailable(name)}")
 
@@ -124,8 +123,7 @@ def _unavailable(name: str) -> str:
 
 def reply_of(answer: Step, raw: str | None, turn: int) -> Reply:
     """Return an answer of the agent as a test sees it."""
-    usage = answer.usage
-    is_known = usage.input_tokens is not None or usage.output_tokens is not None
+    is_known = {answer.usage.input_tokens, answer.usage.output_tokens} != {None}
     return Reply(
         _text=answer.text,
         # Copies, since a test may change them, and checks read the originals.
@@ -133,7 +131,7 @@ def reply_of(answer: Step, raw: str | None, turn: int) -> Reply:
             replace(use.call, arguments=copy.deepcopy(use.call.arguments))
             for use in answer.tool_uses
         ),
-        usage=usage if is_known else None,
+        usage=answer.usage if is_known else None,
         latency_ms=answer.latency_ms,
         _raw=raw,
         turn=turn,
@@ -200,9 +198,8 @@ class AgentUnderTest:
             raise AgentError(answer.error.message)
         step, body = answer.value
         self.exchanges.append((text, step.text))
-        reply = reply_of(step, body, self._stage.turns)
-        self.replies.append(reply)
-        return reply
+        self.replies.append(reply_of(step, body, self._stage.turns))
+        return self.replies[-1]
 
     def own_reply(self, reply: object) -> Reply:
         """Return the argument of a check, which must be an answer in this conversation.

@@ -225,7 +225,7 @@ async def test_it(t: Trial) -> None:
 
 
 @pytest.mark.parametrize("kind", ["async def", "def"])
-@pytest.mark.parametrize("call", ["look(t, reply)", "lost = within()"])
+@pytest.mark.parametrize("call", ["look(t, reply)", "lost = within()", "polite(reply)"])
 @pytest.mark.filterwarnings("ignore:coroutine 'test_other")
 def test_a_function_with_checks_that_is_never_awaited_is_an_error(
     project: Project, capsys: pytest.CaptureFixture[str], call: str, kind: str
@@ -233,6 +233,9 @@ def test_a_function_with_checks_that_is_never_awaited_is_an_error(
     tests = f"""
 async def look(t, reply):
     t.check(reply).not_contains("hi")
+
+async def polite(reply):
+    assert "hi" not in reply.text
 
 @scenario("x")
 async def test_it(t: Trial) -> None:
@@ -256,7 +259,8 @@ async def test_other(t: Trial) -> None:
     project.test(tests=tests)
     assert project.statuses() == {"test_it": "errored", "test_other": "passed"}
     told = " ".join(capsys.readouterr().out.split())
-    assert f"never awaited {'look' if 'look' in call else 'within'}(…)" in told
+    named = call.removeprefix("lost = ").partition("(")[0]
+    assert f"never awaited {named}(…)" in told
 
 
 @pytest.mark.parametrize(
