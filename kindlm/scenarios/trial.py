@@ -407,7 +407,8 @@ def _lost(frame: FrameType, how: str, hint: str) -> KindlmError:
     return KindlmError(ErrorCode.ASSERTION_EVAL_ERROR, message, hint, at)
 
 
-_warn = warnings._warn_unawaited_coroutine  # type: ignore[attr-defined]  # noqa: SLF001
+# Without this function of CPython, there would be nothing to replace below.
+_warn = getattr(warnings, "_warn_unawaited_coroutine", print)
 
 
 def _remember(coroutine: Any) -> None:
