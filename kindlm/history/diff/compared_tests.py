@@ -253,16 +253,23 @@ def _other_checks(before: Sequence[Sample], after: Sequence[Sample], same_config
     if {sample.checks for sample in before} == {sample.checks for sample in after}:
         return False
 
-    def labels(sample: Sample) -> set[tuple[str, str]]:
-        return {(check.kind, check.label) for check in read_checks(sample.checks)}
+    old, new = (
+        [
+            frozenset((check.kind, check.label) for check in read_checks(sample.checks))
+            for sample in side
+        ]
+        for side in (before, after)
+    )
+    if set(old) == set(new):
+        return False
 
-    def kinds(sample: Sample) -> set[tuple[str, int]]:
+    def kinds(labels: frozenset[tuple[str, str]]) -> set[tuple[str, int]]:
         """Return the first of a kind, the second and so on."""
-        numbers = Counter(kind for kind, _ in labels(sample))
+        numbers = Counter(kind for kind, _ in labels)
         return {(kind, number) for kind, of in numbers.items() for number in range(of)}
 
     labels_count = not same_config or min(len(before), len(after)) > 1
-    return _replaced(before, after, kinds) or (labels_count and _replaced(before, after, labels))
+    return _replaced(old, new, kinds) or (labels_count and _replaced(old, new, frozenset))
 
 
 def _other_arguments(
