@@ -24,7 +24,7 @@ from kindlm.outcome import CheckResult, Demands, Outcome, Status
 from kindlm.reports.facts import json_shown, place, values_of
 from kindlm.reports.figures import score_of_limit
 from kindlm.reports.untrusted import bounded, one_line, visible
-from kindlm.wording import count, first_of
+from kindlm.wording import count
 
 _SAID = 240
 _CALLED = 300
@@ -400,4 +400,7 @@ def _call(tool: str, arguments: Any) -> str:
 
 
 def _named(texts: Iterable[str]) -> str:
-    return first_of((one_line(text, 100) for text in dict.fromkeys(texts)), _NAMED)
+    """Return the first distinct texts, and the number of the others: `a, b, c, … 2 more`."""
+    found = [one_line(text, 100) for text in dict.fromkeys(texts)]
+    others = [f"… {len(found) - _NAMED:,} more"] if len(found) > _NAMED else []
+    return ", ".join([*found[:_NAMED], *others])

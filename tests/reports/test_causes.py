@@ -104,6 +104,11 @@ def test_checks_of_all_tools_that_are_undecided_for_one_reason_are_one_cause(
     assert [line for _, line in cause.places] == [4, 5]
 
 
+def test_the_first_tests_of_a_cause_are_named(causes: Any, make: Any) -> None:
+    (cause,) = causes(*({"assertions": (wrong_amount(make, 60),)} for _ in range(5)))
+    assert cause.where == "test 0, test 1, test 2, … 2 more · gpt"
+
+
 def test_other_values_in_the_same_arguments_are_one_cause(causes: Any, make: Any) -> None:
     (cause, other) = causes(
         {"assertions": (wrong_amount(make, 60),), "output": "Done."},
