@@ -158,9 +158,10 @@ tests: [ { name: greets, prompt: hello, expect: { output: { contains: [hi] } } }
 
 def test_a_dry_run_names_the_keys_that_a_run_would_lack(kindlm: Any, here: Path) -> None:
     (here / "kindlm.yaml").write_text(SUITE, encoding="utf-8")
-    planned = kindlm("test", "--dry-run")
+    (here / "other.yaml").write_text(SUITE.replace("support", "sales"), encoding="utf-8")
+    planned = kindlm("test", "--dry-run", "kindlm.yaml", "other.yaml")
     assert planned.code == 0
-    assert "SHOP_KEY is not set" in " ".join(planned.err.split())
+    assert " ".join(planned.err.split()).count("SHOP_KEY is not set") == 1
 
     (here / ".env").write_text("SHOP_KEY=sk-0123456789abcdef", encoding="utf-8")
     assert "SHOP_KEY" not in kindlm("test", "--dry-run").err

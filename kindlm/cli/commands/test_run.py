@@ -204,11 +204,15 @@ def _show_plan(requested: Requested) -> int:
     from kindlm.providers.provider_registry import check_settings
 
     write_plan(plan, sys.stdout, requested.report_options())
-    for provider in [each for suite in request.suites for each in suite.providers.values()]:
-        has_port = "{{" in (provider.base_url or "")  # of a program that only a run starts
-        access = check_settings(provider, request.environ)
-        if isinstance(access, Err) and not has_port:
-            warn(access.error.message, access.error.hint)
+    lacking = {
+        access.error.message: access.error.hint
+        for suite in request.suites
+        for provider in suite.providers.values()
+        if "{{" not in (provider.base_url or "")  # a port of a program that only a run starts
+        and isinstance(access := check_settings(provider, request.environ), Err)
+    }
+    for message, hint in lacking.items():
+        warn(message, hint)
     if options.workers is not None and options.workers.isdecimal():
         from kindlm.fleet.coordinator import shard_count
 
