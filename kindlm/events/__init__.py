@@ -1,7 +1,7 @@
 """The event vocabulary: one dataclass for each type of event.
 
 Writers and readers use the same dataclass. Type strings are stored, so they are never renamed. A
-payload that changes its shape gets a higher `SCHEMA`; stored events stay as they are.
+payload that changes its shape gets a higher `schema`; stored events stay as they are.
 
 Content (prompts, replies, arguments, reasons, configurations) is `Authored`: the event holds the
 text, and the store keeps each text once, by reference, so that it can be erased. Ids, names,
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kindlm.events import execution_events, run
-from kindlm.events.codec import EventError, Payload, TextOf, read
+from kindlm.events.codec import EventError, OfAttempt, Payload, TextOf, read
 from kindlm_store import EventLog, RecordedEvent
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def require_known_form(recorded: RecordedEvent) -> None:
         return
     if recorded.schema > event.SCHEMA:
         raise ValueError(f"{recorded.type} is in a newer form than this kindlm knows: update it")
-    if event.OF_ATTEMPT and not _ATTEMPT.fullmatch(recorded.subject or ""):
+    if issubclass(event, OfAttempt) and not _ATTEMPT.fullmatch(recorded.subject or ""):
         raise ValueError(f"{recorded.type} has an impossible subject: {recorded.subject!r}")
     data = recorded.data
     for key, number in _numbers(data):

@@ -44,10 +44,21 @@ class Payload:
 
     __slots__ = ()
 
-    SCHEMA: ClassVar[int] = 1
-    OF_ATTEMPT: ClassVar[bool] = False
-    """Whether the event is about one attempt of an execution; its subject is then like `17.1`."""
     type: ClassVar[str]
+    SCHEMA: ClassVar[int] = 1
+
+    def __init_subclass__(cls, type: str | None = None, schema: int | None = None) -> None:  # noqa: A002
+        # A dataclass with slots is a copy of its class, which has both already.
+        if type is not None:
+            cls.type = type
+        if schema is not None:
+            cls.SCHEMA = schema
+
+
+class OfAttempt(Payload):
+    """An event about one attempt of an execution; its subject is like `17.1`."""
+
+    __slots__ = ()
 
 
 class EventError(ValueError):

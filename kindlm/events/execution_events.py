@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import ErrorCode, KindlmError
-from kindlm.events.codec import Payload
+from kindlm.events.codec import OfAttempt, Payload
 from kindlm.outcome import CheckResult, Demands, Outcome, Status
 from kindlm.stored_form import Authored, AuthoredJson, Form, Key, Meaning, Name, Note
 from kindlm.suite import Expectation
@@ -35,14 +35,12 @@ from kindlm_store.new_event import scrub
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutionStarted(Payload):
+class ExecutionStarted(OfAttempt, type="execution.started"):
     """An attempt of an execution (test × target × repeat) began.
 
     Holds the first messages. Later requests name the call that they continue.
     """
 
-    OF_ATTEMPT: ClassVar[bool] = True
-    type: ClassVar[str] = "execution.started"
     suite: Annotated[int, Meaning("ordinal of the suite in the run")]
     test: str
     target: str
@@ -55,12 +53,9 @@ class ExecutionStarted(Payload):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AssertionEvaluated(Payload):
+class AssertionEvaluated(OfAttempt, type="assertion.evaluated", schema=2):
     """One assertion was evaluated."""
 
-    SCHEMA: ClassVar[int] = 2
-    OF_ATTEMPT: ClassVar[bool] = True
-    type: ClassVar[str] = "assertion.evaluated"
     index: Annotated[int, Meaning("position among the assertions of the execution, from 0")]
     result: Annotated[CheckResult, Form.FLAT]
     duration_ms: float = 0.0
@@ -96,12 +91,9 @@ class AssertionEvaluated(Payload):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutionFinished(Payload):
+class ExecutionFinished(OfAttempt, type="execution.finished", schema=2):
     """An attempt of an execution ended. The execution runs again only with `retried`."""
 
-    SCHEMA: ClassVar[int] = 2
-    OF_ATTEMPT: ClassVar[bool] = True
-    type: ClassVar[str] = "execution.finished"
     status: Status
     error_code: str | None = None
     error_number: int | None = None
@@ -138,11 +130,8 @@ It is only evidence: if a text of the event is hidden, withheld or erased, so is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallAnswered(Payload):
+class CallAnswered(OfAttempt, schema=2):
     """The common fields of answers of models and agents; this class itself is never recorded."""
-
-    SCHEMA: ClassVar[int] = 2
-    OF_ATTEMPT: ClassVar[bool] = True
 
     call: int
     text: Authored
@@ -191,10 +180,8 @@ class CallAnswered(Payload):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallFailed(Payload):
+class CallFailed(OfAttempt):
     """The common fields of failed calls to models and agents; this class is never recorded."""
-
-    OF_ATTEMPT: ClassVar[bool] = True
 
     call: int
     error_code: str
@@ -263,14 +250,12 @@ class CallFailed(Payload):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProviderRequested(Payload):
+class ProviderRequested(OfAttempt, type="provider.requested"):
     """A model call began: to run or to judge a test, for an embedding, or for a user's message.
 
     The whole request is the conversation up to the answer to call `after`, and then `messages`.
     """
 
-    OF_ATTEMPT: ClassVar[bool] = True
-    type: ClassVar[str] = "provider.requested"
     purpose: Annotated[str, Meaning("test, agent, judge, simulate, drift, generate")]
     provider: Annotated[str, Key("gen_ai.provider.name")]
     model: Annotated[str, Key("gen_ai.request.model")]
@@ -304,10 +289,9 @@ class ProviderRequested(Payload):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProviderResponded(CallAnswered):
+class ProviderResponded(CallAnswered, type="provider.responded"):
     """A model answered a call."""
 
-    type: ClassVar[str] = "provider.responded"
     tool_calls: Sequence[ToolCall] = ()
     finish_reason: Annotated[FinishReason | None, Key("gen_ai.response.finish_reason")] = None
     content_type: Annotated[str | None, Meaning("for a call by an agent")] = None
@@ -319,14 +303,12 @@ class ProviderResponded(CallAnswered):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProviderFailed(CallFailed):
+class ProviderFailed(CallFailed, type="provider.failed"):
     """A model call failed. `retry_in_ms` is set if the engine tries again.
 
     Tokens and cost are there if an answer reported them that could not be used. If `cost_source` is
     `unknown`, the call cost more, or may have done.
     """
-
-    type: ClassVar[str] = "provider.failed"
 
 
 PaceReason = Literal["refused", "quota", "recovered"]
@@ -334,13 +316,12 @@ PaceReason = Literal["refused", "quota", "recovered"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProviderPaced(Payload):
+class ProviderPaced(Payload, type="provider.paced"):
     """The pace towards a provider or an agent changed.
 
     `calls_per_minute` is null if only the number of calls in flight is limited.
     """
 
-    type: ClassVar[str] = "provider.paced"
     callee: Annotated[Name, Meaning("the name of the provider, or the id of the agent")]
     reason: PaceReason
     calls_per_minute: float | None = None
@@ -349,11 +330,9 @@ class ProviderPaced(Payload):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentSent(Payload):
+class AgentSent(OfAttempt, type="agent.sent"):
     """A message was sent to an agent under test."""
 
-    OF_ATTEMPT: ClassVar[bool] = True
-    type: ClassVar[str] = "agent.sent"
     agent: str
     adapter: str
     call: Annotated[int, Meaning("number of the call in its execution, from 1, retries included")]
@@ -382,15 +361,13 @@ class TracedSpan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentTraced(Payload):
+class AgentTraced(OfAttempt, type="agent.traced"):
     """Spans of an agent under test arrived, for the message of call `call`.
 
     They are in tree order: parents before children. `agent.replied` has the tool calls and tokens
     that kindlm read from them.
     """
 
-    OF_ATTEMPT: ClassVar[bool] = True
-    type: ClassVar[str] = "agent.traced"
     call: int
     spans: Sequence[TracedSpan]
     more: Annotated[int, Meaning("number of spans that were not recorded")] = 0
@@ -409,10 +386,9 @@ class AgentToolUse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentReplied(CallAnswered):
+class AgentReplied(CallAnswered, type="agent.replied"):
     """An agent under test answered a call."""
 
-    type: ClassVar[str] = "agent.replied"
     tool_calls: Sequence[AgentToolUse] = ()
     reported: Annotated[
         AuthoredJson, Meaning("numbers in the agent's answer, by name, as JSON")
@@ -447,22 +423,18 @@ class AgentReplied(CallAnswered):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentFailed(CallFailed):
+class AgentFailed(CallFailed, type="agent.failed"):
     """A call to an agent failed. `retry_in_ms` is set if the engine tries again.
 
     Tokens and cost are there if the agent reported them beside its error, or before it in a stream.
     What kindlm saw of its model calls is not among them.
     """
 
-    type: ClassVar[str] = "agent.failed"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCalled(Payload):
+class ToolCalled(OfAttempt, type="tool.called"):
     """The model under test called a tool."""
 
-    OF_ATTEMPT: ClassVar[bool] = True
-    type: ClassVar[str] = "tool.called"
     index: Annotated[int, Meaning("position among the tool calls of the execution, from 0")]
     call: Annotated[int, Meaning("the model call that asked for it")]
     name: Annotated[Name, Key("gen_ai.tool.name")]
@@ -471,11 +443,9 @@ class ToolCalled(Payload):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolSimulated(Payload):
+class ToolSimulated(OfAttempt, type="tool.simulated"):
     """A simulated tool or a tool of an MCP server returned its result."""
 
-    OF_ATTEMPT: ClassVar[bool] = True
-    type: ClassVar[str] = "tool.simulated"
     index: int
     call_id: Annotated[Name, Key("gen_ai.tool.call.id")]
     rule: Annotated[

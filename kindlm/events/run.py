@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from kindlm.dataclass import dataclass
-from kindlm.events.codec import Payload
+from kindlm.events.codec import OfAttempt, Payload
 from kindlm.outcome import Gate, GateResult, ScoreLimits
 from kindlm.stored_form import Authored, Form, Meaning, Note
 from kindlm.suite import ListedTools
@@ -54,10 +54,9 @@ class RunOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunStarted(Payload):
+class RunStarted(Payload, type="run.started"):
     """A run began. This is the first event of its stream."""
 
-    type: ClassVar[str] = "run.started"
     project: str
     mode: Literal["live", "rescored", "replayed", "settled", "generation", "imported"] = "live"
     planned: Annotated[int, Meaning("number of executions in the plan")]
@@ -73,10 +72,9 @@ class RunStarted(Payload):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunResumed(Payload):
+class RunResumed(Payload, type="run.resumed"):
     """An interrupted run continues in a new process."""
 
-    type: ClassVar[str] = "run.resumed"
     by: Annotated[str, Meaning("host and process id")]
     planned: Annotated[int, Meaning("number of executions in the plan from now on")]
     changed: Annotated[Sequence[str], Meaning("suites whose configuration changed since then")] = ()
@@ -92,29 +90,24 @@ class DealtTest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunExtended(Payload):
+class RunExtended(Payload, type="run.extended"):
     """The plan grew: results need more repeats, or this shard got further tests."""
 
-    type: ClassVar[str] = "run.extended"
     planned: Annotated[int, Meaning("number of executions in the plan from now on")]
     tests: Annotated[Sequence[DealtTest], Meaning("selected from now on, in this order")] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunInterrupted(Payload):
+class RunInterrupted(Payload, type="run.interrupted", schema=2):
     """A run was stopped before its plan was complete; it can be resumed."""
 
-    SCHEMA: ClassVar[int] = 2
-    type: ClassVar[str] = "run.interrupted"
     reason: Note
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunAborted(Payload):
+class RunAborted(Payload, type="run.aborted", schema=2):
     """A run could not continue (budget used up, fatal error); it can be resumed."""
 
-    SCHEMA: ClassVar[int] = 2
-    type: ClassVar[str] = "run.aborted"
     reason: Note
 
 
@@ -127,10 +120,9 @@ class GateVerdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunFinished(Payload):
+class RunFinished(Payload, type="run.finished"):
     """The plan is complete; this event holds the verdict, and seals the stream."""
 
-    type: ClassVar[str] = "run.finished"
     passed: bool
     exit_code: int
     gates: Sequence[GateVerdict]
@@ -157,10 +149,9 @@ class PlannedTest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SuiteStarted(Payload):
+class SuiteStarted(Payload, type="suite.started"):
     """A suite of the run began. Holds its resolved configuration."""
 
-    type: ClassVar[str] = "suite.started"
     suite: str
     ordinal: Annotated[int, Meaning("position of the suite in the run, from 0")]
     project: str
@@ -177,10 +168,9 @@ class SuiteStarted(Payload):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SuiteSkipped(Payload):
+class SuiteSkipped(Payload, type="suite.skipped"):
     """A suite could not be loaded. kindlm called nothing for it; other suites ran."""
 
-    type: ClassVar[str] = "suite.skipped"
     suite: str
     ordinal: int
     path: str
@@ -194,23 +184,21 @@ class SuiteSkipped(Payload):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunLabelled(Payload):
+class RunLabelled(Payload, type="run.labelled"):
     """A run got a label, or lost it (`label` is null). Journal."""
 
-    type: ClassVar[str] = "run.labelled"
     run: str
     label: str | None = None
     by: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReviewRecorded(Payload):
+class ReviewRecorded(Payload, type="review.recorded"):
     """A person reviewed an execution. The last review of a person counts. Journal.
 
     For a conversation that later runs check again, this is the execution that held it.
     """
 
-    type: ClassVar[str] = "review.recorded"
     run: str
     execution: Annotated[int, Meaning("its number in the run, from 1")]
     passed: bool
@@ -219,19 +207,17 @@ class ReviewRecorded(Payload):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunSealed(Payload):
+class RunSealed(Payload, type="run.sealed"):
     """A run's stream was sealed; `head` is its last hash. Journal."""
 
-    type: ClassVar[str] = "run.sealed"
     run: str
     head: str | HeadOf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BaselineSet(Payload):
+class BaselineSet(Payload, type="baseline.set"):
     """A run, or a group of shards, was made the baseline of a suite. Journal."""
 
-    type: ClassVar[str] = "baseline.set"
     project: str
     suite: str
     run: Annotated[str, Meaning("the run; of a group, that of the first shard")]
@@ -241,10 +227,9 @@ class BaselineSet(Payload):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BaselineRemoved(Payload):
+class BaselineRemoved(Payload, type="baseline.removed"):
     """A baseline of a suite was removed. The run stays. Journal."""
 
-    type: ClassVar[str] = "baseline.removed"
     project: str
     suite: str
     label: str | None = None
@@ -252,14 +237,13 @@ class BaselineRemoved(Payload):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ContentsPurged(Payload):
+class ContentsPurged(Payload, type="contents.purged"):
     """Texts were erased permanently. Journal.
 
     The pattern is not recorded, since it may contain what was erased. A purge of many texts is
     several events.
     """
 
-    type: ClassVar[str] = "contents.purged"
     texts: Annotated[int, Meaning("number of erased texts")]
     refs: Annotated[
         Sequence[str] | None, Meaning("their references; null in events of earlier versions")
@@ -270,32 +254,28 @@ class ContentsPurged(Payload):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamsPulled(Payload):
+class StreamsPulled(Payload, type="streams.pulled"):
     """Events came from a history server. Journal.
 
     They may refer to any text of this history, so their content is not pushed by settings.
     """
 
-    type: ClassVar[str] = "streams.pulled"
     streams: Annotated[
         Mapping[str, int], Meaning("`run/ID` or `journal/ID`, and its last event that came")
     ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentProfiled(Payload):
+class AgentProfiled(OfAttempt, type="agent.profiled"):
     """A model described an agent's purpose, from its description and its answers."""
 
-    OF_ATTEMPT: ClassVar[bool] = True
-    type: ClassVar[str] = "agent.profiled"
     profile: Annotated[Authored, Meaning("purpose, tools, constraints and tone, as JSON")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScenarioGenerated(Payload):
+class ScenarioGenerated(Payload, type="scenario.generated"):
     """A generated test was compiled, collected and written to a file."""
 
-    type: ClassVar[str] = "scenario.generated"
     file: Annotated[str, Meaning("its path, in the form of suite paths")]
     category: str
     title: Authored
