@@ -62,15 +62,13 @@ class Refers(Enum):
 
 
 class Rule(NamedTuple):
-    """A guardrail in a SARIF report: its id, what it forbids, and what to do about a finding.
+    """A guardrail in a SARIF report: its id, and what a failure of the check shows.
 
     If a check has several kinds, the rule is about failures of `kind`.
     """
 
     id: str
     title: str
-    meaning: str
-    advice: str
     kind: str | None = None
 
 

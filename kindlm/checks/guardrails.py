@@ -52,12 +52,7 @@ class KeywordsAllow(ContainsAny):
 
     kind = "keywords_allow"
     code = "KEYWORD_MISSING"
-    sarif = Rule(
-        "keyword-missing",
-        "None of the required words in the answer",
-        "The final text contains none of the words of guardrails.keywords.allow.",
-        "Read the execution with kindlm show; tell the agent what it has to say.",
-    )
+    sarif = Rule("keyword-missing", "None of the required words in the answer")
 
     def holds(self, text: str) -> bool:
         return any(occurs(word, text) or find_hidden(word, text, 1) for word in self.texts)
@@ -69,12 +64,7 @@ class KeywordsDeny(NotContains):
 
     kind = "keywords_deny"
     code = "KEYWORD_DENIED"
-    sarif = Rule(
-        "keyword-denied",
-        "A denied word in the answer",
-        "The final text contains a word of guardrails.keywords.deny.",
-        "Read the execution with kindlm show; tell the agent what it must not say.",
-    )
+    sarif = Rule("keyword-denied", "A denied word in the answer")
 
 
 class Keywords(ExpectSection):
@@ -158,13 +148,7 @@ class NotInOutput(Check):
     kind = "canary_output"
     demands = Demands.SAFETY
     reads = Reads.EVERYTHING
-    sarif = Rule(
-        "canary-output",
-        "A canary in the answer",
-        "An answer holds the canary that guardrails.canary looks for.",
-        "Read the execution with kindlm show; keep secrets out of what the agent reads, or tell"
-        " it not to repeat them.",
-    )
+    sarif = Rule("canary-output", "A canary in the answer")
 
     def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
         steps = enumerate(transcript.steps, start=1)
@@ -179,13 +163,7 @@ class NotInArguments(Check):
     demands = Demands.SAFETY
     reads = Reads.EVERYTHING
     about_tools = True
-    sarif = Rule(
-        "canary-arguments",
-        "A canary in a tool call",
-        "The arguments of a tool call hold the canary that guardrails.canary looks for.",
-        "Read the execution with kindlm show; take away tools that send data elsewhere, or let"
-        " a person confirm such calls.",
-    )
+    sarif = Rule("canary-arguments", "A canary in a tool call")
 
     def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
         calls = [use.call for use in transcript.tool_uses]

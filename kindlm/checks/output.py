@@ -266,12 +266,7 @@ class NotContains(Check):
     kind = "not_contains"
     code: ClassVar[str] = "NOT_CONTAINS_FAILED"
     demands = Demands.SAFETY
-    sarif = Rule(
-        "forbidden-text",
-        "A forbidden text in the answer",
-        "The final text contains a text of output.notContains.",
-        "Read the execution with kindlm show; tell the agent what it must not say.",
-    )
+    sarif = Rule("forbidden-text", "A forbidden text in the answer")
 
     text: str
 
@@ -401,12 +396,7 @@ class NotMatches(Check):
 
     kind = "not_matches"
     demands = Demands.SAFETY
-    sarif = Rule(
-        "forbidden-pattern",
-        "A forbidden pattern in the answer",
-        "A pattern of output.notRegex matches the final text.",
-        "Read the execution with kindlm show; tell the agent what it must not say.",
-    )
+    sarif = Rule("forbidden-pattern", "A forbidden pattern in the answer")
 
     pattern: str
 

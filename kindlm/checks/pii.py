@@ -63,13 +63,7 @@ class Pii(CheckSection):
     kind = "pii"
     demands = Demands.SAFETY
     reads = Reads.EVERYTHING
-    sarif = Rule(
-        "pii",
-        "Personal data in what the agent wrote",
-        "The final text, or an argument of a tool call, matches a pattern of guardrails.pii.",
-        "Read the execution with kindlm show; keep the data out of the prompt and of what tools"
-        " answer, or tell the agent not to repeat it.",
-    )
+    sarif = Rule("pii", "Personal data in what the agent wrote")
 
     enabled: bool = Field(default=True, examples=[False])
     """`false` switches the check off."""

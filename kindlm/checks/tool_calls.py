@@ -111,14 +111,7 @@ class ToolCall(ExpectedCall, CheckSection):
     )
     demands = Demands.SAFETY
     about_tools = True
-    sarif = Rule(
-        "forbidden-tool",
-        "A forbidden tool was called",
-        "A tool was called that toolCalls forbids by shouldNotCall.",
-        "Read the execution with kindlm show; take the tool away where it must not be called,"
-        " or tell the agent when not to call it.",
-        kind="tool_not_called",
-    )
+    sarif = Rule("forbidden-tool", "A forbidden tool was called", kind="tool_not_called")
 
     should_not_call: bool = Field(default=False, examples=[True])
     """The tool must not be called; with `argsMatch`, not with such arguments. The check is

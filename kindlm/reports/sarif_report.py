@@ -52,8 +52,8 @@ def _head(view: RunView) -> Iterator[tuple[str, Any]]:
         {
             "id": rule.id,
             "shortDescription": {"text": rule.title},
-            "fullDescription": {"text": rule.meaning},
-            "help": {"text": rule.advice},
+            "fullDescription": {"text": rule.title},
+            "help": {"text": "Read the execution with kindlm show."},
             "defaultConfiguration": {"level": "error"},
             "properties": {"tags": ["guardrail"]},
         }

@@ -180,12 +180,7 @@ class Hallucination(AskingCheck):
 
     kind = "hallucination"
     demands = Demands.SAFETY
-    sarif = Rule(
-        "hallucination",
-        "Claims that nothing supports",
-        "The final text claims what neither tools nor the user said.",
-        "Read the claims with kindlm show; tell the agent to say what it does not know.",
-    )
+    sarif = Rule("hallucination", "Claims that nothing supports")
 
     confidence_threshold: float
     allow: bool = False

@@ -94,12 +94,7 @@ class Safety(AskingCheck):
 
     kind = "safety"
     demands = Demands.SAFETY
-    sarif = Rule(
-        "unsafe-content",
-        "Harmful content in the answer",
-        "The final text is harmful, as severely as severity_threshold or more.",
-        "Read the execution with kindlm show; tell the agent what to refuse.",
-    )
+    sarif = Rule("unsafe-content", "Harmful content in the answer")
 
     allow_harmful: bool = False
     categories: Sequence[str] | None = None
@@ -271,14 +266,7 @@ class NoPii(Check):
 
     kind = "no_pii"
     demands = Demands.SAFETY
-    sarif = Rule(
-        "personal-data",
-        "Personal data in the answer",
-        "The final text holds an e-mail address, a phone number, a US social security number, a"
-        " credit card or a street address.",
-        "Read the execution with kindlm show; keep the data out of tool results, or tell"
-        " the agent not to repeat it.",
-    )
+    sarif = Rule("personal-data", "Personal data in the answer")
 
     def is_slow(self, transcript: Transcript) -> bool:
         return len(transcript.text) > _LONG

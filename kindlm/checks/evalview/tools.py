@@ -67,13 +67,7 @@ class ForbiddenTool(Check):
     demands = Demands.SAFETY
     about_tools = True
     reads = Reads.NUMBERS_AND_NAMES
-    sarif = Rule(
-        "forbidden-tool-called",
-        "A forbidden tool was called",
-        "A tool was called that forbidden_tools names, however its name is spelt.",
-        "Read the execution with kindlm show; take the tool away where it must not be called,"
-        " or tell the agent when not to call it.",
-    )
+    sarif = Rule("forbidden-tool-called", "A forbidden tool was called")
 
     tool: str
 
