@@ -77,28 +77,30 @@ def test_files_that_are_not_there_yet_matter(tmp_path: Path) -> None:
     assert all(map(files.matters, changed(before, files.stamps())))
 
 
-AGENT = ("agent/main.py", "agent/tools/lookup.py", "agent/notes.txt", "other/main.py", "conf.json")
+AGENT = ("agent/main.py", "agent/tools/lookup.js", "agent/notes.txt", "other/main.py", "conf.json")
+ITS = {"agent/main.py", "agent/tools/lookup.js"}
 
 
 @pytest.mark.parametrize(
     ("command", "expected"),
     [
-        ("python agent/main.py", {"agent/main.py", "agent/tools/lookup.py"}),
-        (["sh", "-c", "exec python agent/main.py"], {"agent/main.py", "agent/tools/lookup.py"}),
-        ("run --config=conf.json", {"conf.json"}),
-        ("python -m agent.main", {"agent/main.py", "agent/tools/lookup.py", "other/main.py"}),
-        ("uvicorn agent.main:app", {"agent/main.py", "agent/tools/lookup.py", "other/main.py"}),
-        ("python -m http.server", set()),
-        ("true", set()),
+        ("python agent/main.py", ITS),
+        (["sh", "-c", "exec python agent/main.py"], ITS),
+        ("python agent/main.py --config=conf.json", {*ITS, "conf.json"}),
+        ("python -m agent.main --config=conf.json", {*ITS, "conf.json", "other/main.py"}),
+        ("npm start", {*ITS, "other/main.py"}),
     ],
 )
 @pytest.mark.parametrize("served", [True, False])
-def test_the_program_that_a_command_names_matters_with_its_kind(
+def test_the_code_matters_beside_what_a_command_names_or_where_it_runs(
     tmp_path: Path, command: str | list[str], expected: set[str], served: bool
 ) -> None:
     write(tmp_path, *AGENT)
     if served:
-        path = suite(tmp_path / "kindlm.yaml", serve=[{"name": "shop", "command": command}])
+        test = {**COMMAND, "command": "python other/main.py"}
+        serve = [{"name": "shop", "command": command}]
+        path, expected = tmp_path / "kindlm.yaml", {*expected, "other/main.py"}
+        suite(path, serve=serve, tests=[test])
     else:
         path = suite(tmp_path / "kindlm.yaml", tests=[{**COMMAND, "command": command}])
     assert mattering(tmp_path, path) == {"kindlm.yaml", *expected}
@@ -107,8 +109,8 @@ def test_the_program_that_a_command_names_matters_with_its_kind(
 @pytest.mark.parametrize(
     ("endpoint", "path", "expected"),
     [
-        ("main:reply", "agent", {"agent/main.py", "agent/tools/lookup.py"}),
-        ("agent.main:reply", ".", {"agent/main.py", "agent/tools/lookup.py", "other/main.py"}),
+        ("main:reply", "agent", ITS),
+        ("agent.main:reply", ".", {*ITS, "other/main.py"}),
         ("elsewhere:reply", ".", set()),
     ],
 )
@@ -131,7 +133,8 @@ def test_so_does_that_of_the_agent_of_scenarios(tmp_path: Path) -> None:
     file = tmp_path / "asks.yaml"
     file.write_text("name: asks\nturns: [says: Hi]\nassertions: [contains: Hi]\n", "utf-8")
     assert mattering(tmp_path, file) == {
-        *("kindlm.toml", "asks.yaml", "agent/main.py", "agent/tools/lookup.py")
+        *("kindlm.toml", "asks.yaml"),
+        *ITS,
     }
 
 
