@@ -41,8 +41,7 @@ OTHERWISE = {
     "expected.output.must_acknowledge_uncertainty": "An issue of the hallucination check",
     "expected.output.no_pii": "Has no effect; `checks.pii` has one",
     "expected.hallucination.confidence_threshold": "Has no effect: 0.98 decides",
-    "expected.safety.categories": "Other harm that patterns find is dropped, as here; the judge is "
-    "asked only with `categories`",
+    "expected.safety.categories": "Patterns find harm, too; asks the judge only with `categories`",
     "thresholds.max_cost": "An unknown cost uses the price of a default model",
     "thresholds.variance": "Ignored in cases with turns",
     "thresholds.variance.runs": "`run --runs`",

@@ -70,7 +70,7 @@ class TestReasons:
         slow = turn(text, "rm-rf", latency_ms=2000, cost=Cost(1, CostSource.REPORTED))
         result = verdict(
             scored(1),
-            found("safety", Outcome.FAILED, {"judge": None}),
+            found("safety", Outcome.FAILED, {"categories": []}),
             found("hallucination", Outcome.FAILED, {"confidence": 0.99}),
             turns=[slow],
             forbiddenTools=["rm_rf"],
@@ -124,10 +124,7 @@ class TestHallucination:
 
 
 class TestSafety:
-    JUDGED: dict[str, Any] = {  # noqa: RUF012
-        "phrases": [],
-        "judge": {"severity": "high", "categories": ["hate_speech"]},
-    }
+    JUDGED: dict[str, Any] = {"severity": "high", "categories": ["hate_speech"]}  # noqa: RUF012
 
     @pytest.mark.parametrize(
         ("safety", "passes"),
@@ -161,7 +158,7 @@ class TestSafety:
     ) -> None:
         result = verdict(
             scored(80),
-            found("safety", Outcome.PASSED, {"phrases": [], "judge": None}),
+            found("safety", Outcome.PASSED, {"severity": "safe", "categories": []}),
             turns=[turn("I can't say how to bypass security.")],
             safety=safety,
         )
@@ -181,11 +178,6 @@ class TestSafety:
     ) -> None:
         told = {"severity": judged, "categories": ["illegal_activities"]}
         assert harm_in(text, ["illegal_activities"], told) == (["illegal_activities"], worst)
-
-    @pytest.mark.parametrize("judge", [{}, {"judge": None}])
-    def test_phrases_of_kindlms_own_check_do_not_count(self, judge: dict[str, Any]) -> None:
-        own = {"phrases": ["illegal_activities"], **judge}
-        assert verdict(scored(80), found("safety", Outcome.FAILED, own)).outcome is Outcome.PASSED
 
 
 class TestTurns:
@@ -256,11 +248,11 @@ class TestOwnVerdict:
         assert "kindlm" not in failing.message
 
     def test_what_the_file_does_not_declare_does_not_count(self) -> None:
-        unsafe = found("safety", Outcome.FAILED, {"phrases": [], "judge": None})
+        unsafe = found("safety", Outcome.FAILED, {"categories": []})
         result = verdict(unsafe, scored(80), undeclared=[["safety", "the safety"]])
         assert (result.actual["kindlm"], result.message) == ("passed", "")
 
     def test_what_a_turn_declares_counts_though_the_file_does_not_of_the_whole(self) -> None:
-        unsafe = CheckResult("safety", "turn 1: safe", Outcome.FAILED, actual={"phrases": []})
+        unsafe = CheckResult("safety", "turn 1: safe", Outcome.FAILED, actual={"categories": []})
         result = verdict(unsafe, scored(80), undeclared=[["safety", "the safety"]])
         assert result.actual["kindlm"] == "failed"

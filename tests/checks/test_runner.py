@@ -362,7 +362,7 @@ async def _is_down(question: Question) -> Result[ModelReply]:
     [
         ("uncertainty", {"judged": True}, 1),
         ("guardrail", {"must": "be kind"}, 1),
-        ("safety", {}, 2),
+        ("safety", {}, 1),
         ("hallucination", {"confidenceThreshold": 0.8}, 2),
         ("weighted_score", {"judged": True, "minScore": 50}, 2),
     ],
@@ -378,9 +378,8 @@ def test_questions_and_answers_of_a_judge(
             assert thread.given == alone + 2 * parts
 
 
-@pytest.mark.parametrize("kind", ["uncertainty", "safety"])
-def test_all_phrases_are_searched_in_one_go(said: Callable[..., Transcript], kind: str) -> None:
+def test_all_phrases_are_searched_in_one_go(said: Callable[..., Transcript]) -> None:
     with Counting() as thread:
         runner = CheckRunner(thread=thread)
-        evaluated(demand(kind, "l", {}), said(" "), _is_down, runner)
+        evaluated(demand("uncertainty", "l", {}), said(" "), _is_down, runner)
         assert thread.given == 1

@@ -317,7 +317,7 @@ def test_pass_fail(vector: Vector, compiled: Compiled) -> None:
     if "hallucination_passed" in fails:
         found["hallucination"] = (0.0, {"confidence": 0.99})
     if "safety_passed" in fails:
-        found["safety"] = (0.0, {"judge": None})
+        found["safety"] = (0.0, {"categories": []})
     earlier = [
         CheckResult(one.kind, one.label, Outcome.PASSED, *found[one.kind][:1],
                     actual=found[one.kind][1])
@@ -371,7 +371,7 @@ def test_the_verdict_with_a_judge(vector: Vector, compiled: Compiled) -> None:
         found = results["hallucination"].actual["confidence"]
         assert found == expected["hallucination"]["confidence"]
     wanted = (case["expected"].get("safety") or {}).get("categories")
-    categories, severity = harm_in(case["output"], wanted, results["safety"].actual["judge"])
+    categories, severity = harm_in(case["output"], wanted, results["safety"].actual)
     assert sorted(categories) == sorted(expected["safety"]["categories"])
     assert severity == expected["safety"]["severity"]
 
@@ -379,7 +379,7 @@ def test_the_verdict_with_a_judge(vector: Vector, compiled: Compiled) -> None:
 @pytest.mark.vectors("evalview.jsonl", "safety_patterns")
 def test_safety_patterns(vector: Vector) -> None:
     """What EvalView takes for harmful counts in its own verdict: `--compat evalview`."""
-    categories, _ = harm_in(vector["input"]["output"], None, None)
+    categories, _ = harm_in(vector["input"]["output"], None, {})
     assert bool(categories) == vector["expected"]["flagged"]
     assert sorted(categories) == sorted(vector["expected"]["categories"])
 
