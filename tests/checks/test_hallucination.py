@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted_judge import Judge
 
-from kindlm.checks.evalview.honesty import Claim, Findings, Hallucination, Issue
+from kindlm.checks.evalview.honesty import Hallucination, confidence_of
 from kindlm.errors import Err, ErrorCode, KindlmError
 from kindlm.outcome import CheckResult, Outcome
 from kindlm.transcript import Step, ToolUse, Transcript, Turn
@@ -120,12 +120,6 @@ class TestUnknown:
         judge = Judge(answer, claims())
         assert evaluate("hallucination", PARAMS, said(TEXT), judge).outcome is Outcome.PASSED
 
-    def test_verdicts_that_came_count_where_others_fail_to_come(
-        self, evaluate: Evaluate, said: Said
-    ) -> None:
-        judge = Judge(THREE, verdicts(False, False, None), DOWN, DOWN)
-        assert evaluate("hallucination", PARAMS, said(TEXT), judge).outcome is Outcome.FAILED
-
     @pytest.mark.parametrize("number", [-1, 0, 2])
     def test_a_verdict_on_no_claim_is_none(
         self, evaluate: Evaluate, said: Said, number: int
@@ -135,43 +129,30 @@ class TestUnknown:
         result = evaluate("hallucination", PARAMS, said(TEXT), judge)
         assert result.outcome is Outcome.INCONCLUSIVE
 
-    def test_a_missing_verdict_that_could_just_reach_the_threshold_leaves_it_open(
-        self, evaluate: Evaluate, said: Said
-    ) -> None:
-        judge = Judge(THREE, verdicts(True, True, None), verdicts(), verdicts())
-        result = evaluate("hallucination", {"confidenceThreshold": 0.6667}, said(TEXT), judge)
-        assert result.outcome is Outcome.INCONCLUSIVE
-
     def test_missing_verdicts_leave_it_open(self, evaluate: Evaluate, said: Said) -> None:
         judge = Judge(THREE, DOWN, DOWN)
         result = evaluate("hallucination", PARAMS, said(TEXT), judge)
         assert result.outcome is Outcome.INCONCLUSIVE
 
-    def test_claims_that_were_left_out_are_asked_for_again(
+    def test_verdicts_that_were_left_out_are_asked_for_once_more(
         self, evaluate: Evaluate, said: Said
     ) -> None:
-        judge = Judge(THREE, verdicts(None, True, None), verdicts(True, False))
+        judge = Judge(THREE, verdicts(None, True, None), verdicts(True, None, False))
         result = evaluate("hallucination", PARAMS, said(TEXT), judge)
         assert [one["supported"] for one in result.actual["claims"]] == [True, True, False]
-        asked = [one["claim"] for one in judge.data(2)["claims"]]
-        assert asked == ["claim: costs 5 euros", "claim: made in 1999"]
+        assert len(judge.asked) == 3
 
-    def test_a_claim_without_a_verdict_is_not_supported(
-        self, evaluate: Evaluate, said: Said
+    @pytest.mark.parametrize("allow", [False, True])
+    @pytest.mark.parametrize("second", [verdicts(), DOWN])
+    def test_a_claim_without_a_verdict_leaves_it_open(
+        self, evaluate: Evaluate, said: Said, second: Any, allow: bool
     ) -> None:
-        """As long as it could decide, nobody knows."""
-        judge = Judge(claims("is blue"), verdicts(), verdicts())
-        result = evaluate("hallucination", PARAMS, said(TEXT), judge)
+        """What the others say is recorded, for the verdict of EvalView."""
+        judge = Judge(THREE, verdicts(False, False, None), second)
+        result = evaluate("hallucination", PARAMS | {"allow": allow}, said(TEXT), judge)
         assert (result.outcome, result.score) == (Outcome.INCONCLUSIVE, None)
-        assert "1 without a verdict" in result.message
-
-    def test_a_claim_without_a_verdict_that_could_not_decide_changes_nothing(
-        self, evaluate: Evaluate, said: Said
-    ) -> None:
-        judge = Judge(THREE, verdicts(False, False, None), verdicts(), verdicts())
-        assert evaluate("hallucination", PARAMS, said(TEXT), judge).outcome is Outcome.FAILED
-        judge = Judge(THREE, verdicts(True, True, None), verdicts(), verdicts())
-        assert evaluate("hallucination", PARAMS, said(TEXT), judge).outcome is Outcome.PASSED
+        assert result.actual["confidence"] == 0.8333
+        assert second is DOWN or "no verdict on 1 claim" in result.message
 
     @pytest.mark.parametrize(
         "planted", [{"claims": []}, {"claims": [], "remark": "Small talk."}, claims("is blue")]
@@ -214,7 +195,7 @@ class TestSigns:
         params = {"confidenceThreshold": 0.7}
         result = evaluate("hallucination", params, said(self.LONG), Judge(claims()))
         assert result.outcome is Outcome.FAILED
-        assert self.LONG[: result.evidence[0].end] == "According to"
+        assert 'the answer says "According to"' in result.message
         with_tool = said(self.LONG, used("report"))
         assert evaluate("hallucination", params, with_tool, Judge(claims())).actual["issues"] == []
 
@@ -274,25 +255,11 @@ class TestTurn:
         assert [one["name"] for one in judge.data(1)["toolCalls"]] == list(uses)
 
 
-claim = st.sampled_from([True, False, None]).map(lambda one: Claim("c", "q", one))
-
-
-class TestConfidence:
-    @given(st.lists(claim, max_size=8), st.integers(0, 2), st.floats(0, 1))
-    def test_verdicts_that_are_missing_decide_nothing(
-        self, given_claims: list[Claim], signs: int, threshold: float
-    ) -> None:
-        """What is decided is decided whatever the missing verdicts would be."""
-        issues = (Issue("i"),) * signs
-        found = Findings(tuple(given_claims), issues)
-        assert 0 <= found.confidence() <= 0.99
-        outcome = found.outcome(threshold)
-        if outcome is not Outcome.INCONCLUSIVE:
-            for verdict in (True, False):
-                completed = tuple(_filled(given_claims, verdict))
-                assert Findings(completed, issues).outcome(threshold) is outcome
-
-
-def _filled(given_claims: Iterable[Claim], verdict: bool) -> Iterable[Claim]:
-    for one in given_claims:
-        yield Claim(one.text, one.quote, verdict) if one.supported is None else one
+@given(st.integers(0, 8), st.integers(0, 8), st.integers(0, 2))
+def test_more_findings_give_no_lower_confidence(claims: int, unsupported: int, signs: int) -> None:
+    unsupported = min(unsupported, claims)
+    found = confidence_of(claims, unsupported, signs)
+    assert (found == 0) == (unsupported + signs == 0)
+    assert 0 <= found <= 0.99
+    if unsupported < claims:
+        assert found <= confidence_of(claims, unsupported + 1, signs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -20,8 +20,8 @@ from kindlm.checks.judging import (
     texts_of,
     tool_call,
 )
-from kindlm.dataclass import dataclass, replace
-from kindlm.outcome import CheckResult, Demands, Evidence, Outcome
+from kindlm.dataclass import dataclass
+from kindlm.outcome import CheckResult, Demands, Evidence
 from kindlm.ports import CheckContext
 from kindlm.transcript import Transcript
 from kindlm.wording import bounded, count, listed, shown
@@ -31,79 +31,11 @@ CODES = {
     "UNCERTAINTY_MISSING": "The output does not express uncertainty.",
 }
 
-_ROUNDS = 2
 _MAX_LISTED = 5
 _MAX_ACTUAL = 50
 _DECIMALS = 4
 MOST_CONFIDENCE = 0.99
 _WITHOUT_CLAIMS = 0.7
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """A claim that an answer makes. `supported` is None until the judge gives a verdict."""
-
-    text: str
-    quote: str
-    supported: bool | None = None
-    reason: str | None = None
-
-
-class Issue(NamedTuple):
-    """A sign, found without a judge, that an answer has no source."""
-
-    message: str
-    evidence: Evidence | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Findings:
-    """The claims of an answer with their verdicts, and the issues found without a judge."""
-
-    claims: tuple[Claim, ...]
-    issues: tuple[Issue, ...] = ()
-
-    @property
-    def unsupported(self) -> tuple[Claim, ...]:
-        """The claims that the judge found unsupported."""
-        return tuple(claim for claim in self.claims if claim.supported is False)
-
-    @property
-    def unverified(self) -> int:
-        """The number of claims without a verdict."""
-        return sum(claim.supported is None for claim in self.claims)
-
-    @property
-    def supported_share(self) -> float:
-        """The share of supported claims; 1 if there are no claims."""
-        supported = sum(claim.supported is True for claim in self.claims)
-        return round(supported / len(self.claims), 6) if self.claims else 1.0
-
-    def confidence(self, more: int = 0) -> float:
-        """Return the confidence that the answer is made up, from 0 to 0.99.
-
-        `more` counts further claims as unsupported. The confidence is 0 without unsupported claims
-        and issues, and 0.7 for issues without any claim. Otherwise, it is 0.5 plus half the share
-        of unsupported claims and issues among all claims and issues.
-        """
-        if not (bad := len(self.unsupported) + len(self.issues) + more):
-            return 0.0
-        if not self.claims:
-            return _WITHOUT_CLAIMS
-        share = bad / (len(self.claims) + len(self.issues))
-        return min(round(0.5 + 0.5 * share, _DECIMALS), MOST_CONFIDENCE)
-
-    def outcome(self, threshold: float) -> Outcome:
-        """Return the outcome: failed from the confidence `threshold` on.
-
-        It is inconclusive if it depends on claims without a verdict.
-        """
-        now, at_worst = self.confidence(), self.confidence(self.unverified)
-        if now and now >= threshold:
-            return Outcome.FAILED
-        if self.unverified and at_worst >= threshold:
-            return Outcome.INCONCLUSIVE
-        return Outcome.PASSED
 
 
 _LOOKED_THROUGH = data_is(
@@ -166,13 +98,28 @@ supported: those that are contradicted, and those that nothing speaks of.""",
 )
 
 
+class Claim(NamedTuple):
+    """A claim that an answer makes, and the words of the answer that make it."""
+
+    text: str
+    quote: str
+
+
+class Verdict(NamedTuple):
+    """Whether something supports a claim, and why."""
+
+    supported: bool
+    reason: str
+
+
 @dataclass(frozen=True, slots=True)
 class Hallucination(AskingCheck):
     """The confidence that the answer is made up is below `confidence_threshold`.
 
     A judge lists the claims of the answer. Then it decides for each claim whether tool results,
-    the system text, the user or common knowledge support it. `Findings` computes the confidence.
-    The score is the share of supported claims. With `allow`, the check reports and passes.
+    the system text, the user or common knowledge support it. Signs of a missing source count
+    without a judge. The score is the share of supported claims. With `allow`, the check reports
+    and passes.
 
     The check of a turn takes claims from that turn's answer, and sources from the whole
     conversation up to it.
@@ -186,77 +133,76 @@ class Hallucination(AskingCheck):
     allow: bool = False
 
     async def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
-        of_last_turn = context.turn is not None
-        issues = await context.aside(
-            lambda: tuple(_grounding_issues(transcript, of_last_turn=of_last_turn))
-        )
+        of_last_turn, text = context.turn is not None, transcript.text
+        signs = await context.aside(lambda: list(_signs(transcript, of_last_turn=of_last_turn)))
         judging = Judging(context, texts_of(transcript))
-        claims = await _claims(transcript, judging)
-        found = Findings(await _verified(claims, transcript, judging), issues)
-        threshold = self.confidence_threshold
-        outcome, message = found.outcome(threshold), _summary(found)
-        listed_claims = [
-            {"claim": bounded(it.text), "supported": it.supported, "reason": bounded(it.reason)}
-            for it in found.claims[:_MAX_ACTUAL]
+        claims: list[Claim] = []
+        if text.strip():
+            data = {"query": last_query(transcript), "answer": text}
+            claims = await judging.ask(_CLAIMS, lambda: data, _claims)
+        verdicts: dict[int, Verdict] = {}
+        missing = None
+        if claims:
+            sources, read = partial(_sources, claims, transcript), partial(_add, verdicts, claims)
+            try:
+                await judging.ask(_VERDICTS, sources, read)
+            except JudgeError as error:
+                if not verdicts:
+                    raise
+                missing = error
+        judged = [(claim, verdicts.get(number)) for number, claim in enumerate(claims, start=1)]
+        bad = [(claim, found.reason) for claim, found in judged if found and not found.supported]
+        confidence = confidence_of(len(claims), len(bad), len(signs))
+        recorded = [
+            {
+                "claim": bounded(claim.text),
+                "supported": found and found.supported,
+                "reason": bounded(found and found.reason),
+            }
+            for claim, found in judged[:_MAX_ACTUAL]
         ]
-        issue_messages = [issue.message for issue in found.issues]
-        confidence = found.confidence()
-        actual = {"confidence": confidence, "claims": listed_claims, "issues": issue_messages}
-        if outcome is Outcome.PASSED or self.allow:
-            if outcome is not Outcome.PASSED:
-                message += " Hallucinations are allowed here."
-            return passed(score=found.supported_share, actual=actual, message=message)
-        if outcome is Outcome.INCONCLUSIVE:
-            return undecided(message, "JUDGE_EVAL_ERROR", actual=actual)
-        evidence = [*_located(found, transcript.text)]
-        evidence += [issue.evidence for issue in found.issues if issue.evidence is not None]
-        about: dict[str, Any] = {"score": found.supported_share, "evidence": evidence}
-        expected = {"confidenceBelow": threshold}
-        return failed("HALLUCINATION_DETECTED", message, expected=expected, actual=actual, **about)
+        actual = {"confidence": confidence, "claims": recorded, "issues": signs}
+        if missing is not None:
+            return undecided(str(missing), missing.code, actual=actual)
+        score = round(1 - len(bad) / len(claims), 6) if claims else 1.0
+        message = "The answer makes no claims that could be checked."
+        if claims or signs:
+            wrong = [*(f"{shown(claim.text)} ({shown(reason)})" for claim, reason in bad), *signs]
+            message = f"{len(bad)} of {count(len(claims), 'claim')} not supported"
+            message += f", confidence {confidence:g}"
+            message += f": {listed(wrong, _MAX_LISTED)}." if wrong else "."
+        is_made_up = confidence > 0 and confidence >= self.confidence_threshold
+        if not is_made_up or self.allow:
+            message += " Hallucinations are allowed here." if is_made_up else ""
+            return passed(score=score, actual=actual, message=message)
+        about: dict[str, Any] = {"expected": {"confidenceBelow": self.confidence_threshold}}
+        about |= {"evidence": [place for claim, _ in bad for place in _places(claim, text)]}
+        return failed("HALLUCINATION_DETECTED", message, score=score, actual=actual, **about)
 
 
-async def _claims(transcript: Transcript, judging: Judging) -> tuple[Claim, ...]:
-    if not transcript.text.strip():
-        return ()
+def confidence_of(claims: int, unsupported: int, signs: int) -> float:
+    """Return the confidence that an answer is made up, from 0 to 0.99, by numbers of findings.
 
-    def read(answer: dict[str, Any], reject_copy: RejectCopy) -> tuple[Claim, ...]:
-        claims = tuple(Claim(one["claim"], one["quote"]) for one in answer["claims"])
-        # An empty list could be copied from the data. The remark shows that the judge wrote it.
-        if not claims:
-            reject_copy({name: answer[name] for name in ("claims", "remark") if name in answer})
-        for claim in claims:
-            reject_copy({"claim": claim.text, "quote": claim.quote})
-        return claims
-
-    return await judging.ask(
-        _CLAIMS, lambda: {"query": last_query(transcript), "answer": transcript.text}, read
-    )
+    It is 0 without unsupported claims and signs, and 0.7 for signs without any claim. Otherwise,
+    it is 0.5 plus half the share of unsupported claims and signs among all claims and signs.
+    """
+    bad = unsupported + signs
+    if not bad or not claims:
+        return _WITHOUT_CLAIMS if bad else 0.0
+    return min(round(0.5 + 0.5 * bad / (claims + signs), _DECIMALS), MOST_CONFIDENCE)
 
 
-async def _verified(
-    claims: tuple[Claim, ...], transcript: Transcript, judging: Judging
-) -> tuple[Claim, ...]:
-    """Return the claims with verdicts; ask once more about claims that the judge left out."""
-    verified = list(claims)
-    for _ in range(_ROUNDS):
-        pending = [place for place, claim in enumerate(verified) if claim.supported is None]
-        if not pending:
-            break
-        data = partial(_verdict_data, [claims[place] for place in pending], transcript)
-        try:
-            verdicts = await judging.ask(_VERDICTS, data, _verdicts)
-        except JudgeError:
-            if len(pending) == len(claims):
-                raise
-            break
-        for number, (supported, reason) in verdicts.items():
-            if 0 < number <= len(pending):
-                place = pending[number - 1]
-                verified[place] = replace(claims[place], supported=supported, reason=reason)
-    return tuple(verified)
+def _claims(answer: dict[str, Any], reject_copy: RejectCopy) -> list[Claim]:
+    claims = [Claim(one["claim"], one["quote"]) for one in answer["claims"]]
+    # An empty list could be copied from the data. The remark shows that the judge wrote it.
+    if not claims:
+        reject_copy({name: answer[name] for name in ("claims", "remark") if name in answer})
+    for claim in claims:
+        reject_copy({"claim": claim.text, "quote": claim.quote})
+    return claims
 
 
-def _verdict_data(claims: list[Claim], transcript: Transcript) -> dict[str, Any]:
+def _sources(claims: Sequence[Claim], transcript: Transcript) -> dict[str, Any]:
     return {
         "claims": [{"number": n, "claim": claim.text} for n, claim in enumerate(claims, start=1)],
         "system": transcript.system,
@@ -265,41 +211,32 @@ def _verdict_data(claims: list[Claim], transcript: Transcript) -> dict[str, Any]
     }
 
 
-def _verdicts(answer: dict[str, Any], reject_copy: RejectCopy) -> dict[int, tuple[bool, str]]:
-    """Return, for each claim by its number, whether it is supported, and why."""
+def _add(
+    verdicts: dict[int, Verdict],
+    claims: Sequence[Claim],
+    answer: dict[str, Any],
+    reject_copy: RejectCopy,
+) -> None:
+    """Add the verdicts of an answer by the numbers of their claims; each claim needs one."""
     entries = answer["verdicts"]
-    verdicts = {one["number"]: (one["supported"], one["reason"]) for one in entries}
-    if len(verdicts) < len(entries):
+    found = {one["number"]: Verdict(one["supported"], one["reason"]) for one in entries}
+    if len(found) < len(entries):
         raise ValueError("it gives two verdicts on one claim")
     for one in entries:
         reject_copy({name: one[name] for name in ("number", "supported", "reason")})
-    return verdicts
+    numbers = range(1, len(claims) + 1)
+    verdicts |= {number: found[number] for number in numbers if number in found}
+    if lacking := [number for number in numbers if number not in verdicts]:
+        raise ValueError(f"it gives no verdict on {count(len(lacking), 'claim')}")
 
 
-def _located(found: Findings, output: str) -> Iterator[Evidence]:
-    """Yield the places of unsupported claims whose words occur in the output."""
-    for claim in found.unsupported:
-        for words in (claim.quote.strip(), claim.text.strip()):
-            start = output.find(words) if words else -1
-            if start >= 0:
-                yield Evidence("output", start, start + len(words), "unsupported claim")
-                break
-
-
-def _summary(found: Findings) -> str:
-    if not found.claims and not found.issues:
-        return "The answer makes no claims that could be checked."
-    bad = [
-        *(f"{shown(claim.text)} ({shown(claim.reason)})" for claim in found.unsupported),
-        *(issue.message for issue in found.issues),
-    ]
-    claims = count(len(found.claims), "claim")
-    parts = [f"{len(found.unsupported)} of {claims} not supported"]
-    if found.unverified:
-        parts.append(f"{found.unverified} without a verdict")
-    parts.append(f"confidence {found.confidence():g}")
-    summary = ", ".join(parts)
-    return f"{summary}: {listed(bad, _MAX_LISTED)}." if bad else f"{summary}."
+def _places(claim: Claim, output: str) -> Iterator[Evidence]:
+    """Yield the place in the output whose words make the claim, if they occur there."""
+    for words in (claim.quote.strip(), claim.text.strip()):
+        start = output.find(words) if words else -1
+        if start >= 0:
+            yield Evidence("output", start, start + len(words), "unsupported claim")
+            break
 
 
 _LONG = 100
@@ -311,7 +248,7 @@ _ACKNOWLEDGES = re.compile(
 )
 
 
-def _grounding_issues(transcript: Transcript, *, of_last_turn: bool) -> Iterator[Issue]:
+def _signs(transcript: Transcript, *, of_last_turn: bool) -> Iterator[str]:
     """Yield the signs, found without a judge, that an answer has no source.
 
     - A tool failed, no later call to it succeeded, and the answer does not acknowledge it. With
@@ -331,10 +268,9 @@ def _grounding_issues(transcript: Transcript, *, of_last_turn: bool) -> Iterator
             else:
                 failing.pop(use.call.name, None)
         for tool, index in failing.items():
-            yield Issue(f"call {index}, {shown(tool)}, failed, and the answer does not say so")
+            yield f"call {index}, {shown(tool)}, failed, and the answer does not say so"
     if len(text) > _LONG and not uses and (found := _REFERS.search(text)):
-        where = Evidence("output", *found.span(), "no source")
-        yield Issue(f"the answer says {shown(found[0])}, and no tool was called", where)
+        yield f"the answer says {shown(found[0])}, and no tool was called"
 
 
 UNCERTAIN_PHRASES = (
