@@ -86,7 +86,7 @@ def regression_threshold(root: Path) -> Result[float | None]:
     if isinstance(table, Err):
         return table
     diff = _section(table.value, "diff")
-    value = diff.get("regression_threshold", diff.get("regressionThreshold"))
+    value = diff.get("regression_threshold")
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if value is None or (is_number and 0 <= value <= 1):
         return Ok(value)

@@ -97,7 +97,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
 def browsing(served: History) -> Iterator[Browsing]:
     """One server for all tests that leave it running, in a project with a threshold of its own."""
     project = served.path.parent
-    (project / "kindlm.toml").write_text("[diff]\nregressionThreshold = 0.5\n", encoding="utf-8")
+    (project / "kindlm.toml").write_text("[diff]\nregression_threshold = 0.5\n", encoding="utf-8")
     running = _browse(served.path)
     yield running
     # It ends on request, and nothing of it stays.
