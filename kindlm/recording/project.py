@@ -43,20 +43,15 @@ def find_project(database: Path | None = None) -> Result[Project]:
     configuration, else `.kindlm/kindlm.db`.
     """
     root = _root()
-    if database is not None:
-        return Ok(Project(root, database.resolve()))
-    if named := os.environ.get("KINDLM_DB"):
-        return Ok(Project(root, Path(named).resolve()))
-    table = _configuration(root)
-    if isinstance(table, Err):
-        return table
-    configured = _section(table.value, "store").get("path")
-    if not isinstance(configured, str) or not configured:
-        return Ok(Project(root, (root / ".kindlm/kindlm.db").resolve()))
-    filled = _filled(configured, "store.path", root)
-    if isinstance(filled, Err):
-        return filled
-    return Ok(Project(root, (root / filled.value).resolve()))
+    given = database or os.environ.get("KINDLM_DB")
+    if given:
+        return Ok(Project(root, Path(given).resolve()))
+    configured = _setting(root, "store", "path")
+    if isinstance(configured, Err):
+        return configured
+    is_path = isinstance(configured.value, str) and configured.value
+    path = configured.value if is_path else ".kindlm/kindlm.db"
+    return Ok(Project(root, (root / path).resolve()))
 
 
 def run_environment(folders: list[Path], environ: Mapping[str, str]) -> dict[str, str]:
@@ -82,13 +77,11 @@ def run_environment(folders: list[Path], environ: Mapping[str, str]) -> dict[str
 
 def regression_threshold(root: Path) -> Result[float | None]:
     """Return `diff.regression_threshold` of the project's configuration; None if it has none."""
-    table = _configuration(root)
-    if isinstance(table, Err):
-        return table
-    diff = _section(table.value, "diff")
-    value = diff.get("regression_threshold")
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if value is None or (is_number and 0 <= value <= 1):
+    found = _setting(root, "diff", "regression_threshold")
+    if isinstance(found, Err) or found.value is None:
+        return found
+    value = found.value
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1:
         return Ok(value)
     message = f"diff.regression_threshold is {value!r}: it must be a number from 0 to 1."
     return _invalid(root, message, "It is how far a mean score may fall: 0.05 by default.")
@@ -99,21 +92,16 @@ def report_files(root: Path) -> Result[list[tuple[str, Path]]]:
 
     The files are `report`, with the ending of its format, in the folder `output_dir`.
     """
-    table = _configuration(root)
-    if isinstance(table, Err):
-        return table
-    report = _section(table.value, "report")
-    formats, folder = report.get("formats", []), report.get("output_dir", "reports")
-    known = isinstance(formats, list) and all(isinstance(name, str) and name for name in formats)
-    if not (known and isinstance(folder, str) and folder):
+    formats, folder = (_setting(root, "report", key) for key in ("formats", "output_dir"))
+    if isinstance(formats, Err) or isinstance(folder, Err):
+        return formats if isinstance(formats, Err) else folder
+    names, into = formats.value or [], "reports" if folder.value is None else folder.value
+    known = isinstance(names, list) and all(isinstance(name, str) and name for name in names)
+    if not (known and isinstance(into, str) and into):
         message = "report.formats must be a list of names, and report.output_dir a folder."
         hint = 'Such as formats = ["json", "junit"] and output_dir = "reports".'
         return _invalid(root, message, hint)
-    filled = _filled(folder, "report.output_dir", root)
-    if isinstance(filled, Err):
-        return filled
-    into = root / filled.value
-    return Ok([(name, into / f"report.{_ENDINGS.get(name, name)}") for name in formats])
+    return Ok([(name, root / into / f"report.{_ENDINGS.get(name, name)}") for name in names])
 
 
 def exit_codes() -> str | None:
@@ -131,11 +119,6 @@ def project_name(root: Path) -> str:
     return named or remote_name(root) or root.resolve().name or "project"
 
 
-def tests_folder(root: Path) -> str:
-    """Return `tests` of the project's configuration, by default the folder of that name."""
-    return _text(root, "tests") or "tests"
-
-
 def default_paths(folder: Path) -> Result[tuple[Path, ...]]:
     """Return the paths to run when none are named: `kindlm.yaml`, and the folder with the tests.
 
@@ -143,27 +126,24 @@ def default_paths(folder: Path) -> Result[tuple[Path, ...]]:
     folder only runs if the project has a configuration of scenarios: without one, a folder of that
     name may hold other things.
     """
-    suite, tests = folder / _DEFAULT_FILE, folder / tests_folder(folder)
+    named = _text(folder, "tests")
+    suite, tests = folder / _DEFAULT_FILE, folder / (named or "tests")
     if suite.exists():
-        table = _configuration(folder)
-        has_none = isinstance(table, Ok) and not table.value
-        if has_none and not (folder / "kindlm.toml").is_file():
-            return Ok((suite,))
-        is_there = tests.exists() or _text(folder, "tests") is not None
-        return Ok((suite, tests) if is_there else (suite,))
+        is_configured = (folder / "kindlm.toml").is_file() or _is_in_pyproject(folder)
+        runs_both = is_configured and (tests.exists() or named is not None)
+        return Ok((suite, tests) if runs_both else (suite,))
     if tests.exists():
         return Ok((tests,))
     hint = "Create a first suite: kindlm init"
-    above = (parent / _DEFAULT_FILE for parent in folder.resolve().parents)
     # Files that run only if they, or their folder, are named.
-    here = [file for end in ("test_*.py", "*_test.py") for file in sorted(folder.glob(end))]
-    here = [file for file in here if file.is_file() and b"kindlm" in file.read_bytes()]
-    if (yml := folder / "kindlm.yml").is_file() or here:
-        name = yml.name if yml.is_file() else here[0].name
-        hint = f"Found {name}; name it, as in: kindlm test {shlex.quote(name)}"
-    elif found := next((file for file in above if file.is_file()), None):
-        hint = f"Found one in a parent folder; name it: {os.path.relpath(found, folder)}"
-    message = f"There is no {_DEFAULT_FILE} and no folder {tests_folder(folder)}/ here."
+    python = (file for end in ("test_*.py", "*_test.py") for file in sorted(folder.glob(end)))
+    above = (parent / _DEFAULT_FILE for parent in folder.resolve().parents)
+    for file in (folder / "kindlm.yml", *python, *above):
+        if file.is_file() and (file.suffix != ".py" or b"kindlm" in file.read_bytes()):
+            name = os.path.relpath(file, folder)
+            hint = f"Found {name}; name it, as in: kindlm test {shlex.quote(name)}"
+            break
+    message = f"There is no {_DEFAULT_FILE} and no folder {named or 'tests'}/ here."
     return Err(not_there(message, hint))
 
 
@@ -191,72 +171,60 @@ def _root() -> Path:
 
 def _is_in_pyproject(folder: Path) -> bool:
     """Return whether a pyproject.toml has a kindlm table, or is broken after its start."""
-    table = _tool_table(folder)
+    table = _table(folder / "pyproject.toml")
     return isinstance(table, Err) or bool(table.value)
 
 
-def _configuration(root: Path) -> Result[dict[str, Any]]:
-    path = root / "kindlm.toml"
-    if not path.is_file():
-        return _tool_table(root)
+def _table(path: Path) -> Result[Any]:
+    """Return the content of a kindlm.toml, or `[tool.kindlm]` of a pyproject.toml."""
+    is_own, text = path.name == "kindlm.toml", ""
     try:
-        return Ok(tomllib.loads(path.read_text("utf-8")))
+        text = path.read_text("utf-8", errors="strict" if is_own else "replace")
+        table = tomllib.loads(text)
     except (OSError, ValueError, RecursionError) as error:
-        return _unreadable(path, error)
+        if not is_own and not names_kindlm(text):
+            return Ok(None)  # not kindlm's concern
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        message = f"{path.name} cannot be read: {reason}."
+        hint = "Fix the file: it must be valid TOML, https://toml.io"
+        where = SourceLocation(str(path))
+        return Err(KindlmError(ErrorCode.CONFIG_PARSE_ERROR, message, hint, where=where))
+    return Ok(table if is_own else _at(table, "tool", "kindlm"))
 
 
-def _tool_table(folder: Path) -> Result[dict[str, Any]]:
-    """Return `[tool.kindlm]` of a folder's pyproject.toml; without it the file is not kindlm's."""
-    path = folder / "pyproject.toml"
-    try:
-        text = path.read_text("utf-8", errors="replace")
-    except OSError:
-        return Ok({})
-    try:
-        return Ok(_section(_section(tomllib.loads(text), "tool"), "kindlm"))
-    except (ValueError, RecursionError) as error:
-        return _unreadable(path, error) if names_kindlm(text) else Ok({})
+def _at(table: Any, *keys: str) -> Any:
+    for key in keys:
+        table = table.get(key) if isinstance(table, dict) else None
+    return table
 
 
-def _section(table: dict[str, Any], name: str) -> dict[str, Any]:
-    section = table.get(name, {})
-    return section if isinstance(section, dict) else {}
+def _setting(root: Path, *keys: str) -> Result[Any]:
+    """Return a value of the project's configuration, with the values of its variables."""
+    own = root / "kindlm.toml"
+    table = _table(own if own.is_file() else root / "pyproject.toml")
+    if isinstance(table, Err):
+        return table
+    value, place = _at(table.value, *keys), ".".join(keys)
+    if not isinstance(value, str):
+        return Ok(value)
+    if "\0" in value:
+        return _invalid(root, f"{place} has a NUL character.", "Remove it")
+    environ = run_environment([root], os.environ)
+    if unset := unset_in(value, environ):
+        message = f"The environment variable {unset[0]} is not set; {place} needs it."
+        return _invalid(root, message, f"Set {unset[0]} in your environment or .env file")
+    return Ok(put_in(value, environ))
 
 
 def _text(root: Path, key: str) -> str | None:
     """Return a text of the configuration; loading the tests reports its errors."""
-    table = _configuration(root)
-    written = table.value.get(key) if isinstance(table, Ok) else None
-    if not isinstance(written, str):
-        return None
-    found = _filled(written, key, root)
-    return found.value if isinstance(found, Ok) else None
-
-
-def _filled(text: str, place: str, root: Path) -> Result[str]:
-    if "\0" in text:
-        return _invalid(root, f"{place} has a NUL character.", "Remove it")
-    environ = run_environment([root], os.environ)
-    if not (unset := unset_in(text, environ)):
-        return Ok(put_in(text, environ))
-    message = f"The environment variable {unset[0]} is not set; {place} needs it."
-    return _invalid(root, message, f"Set {unset[0]} in your environment or .env file")
+    found = _setting(root, key)
+    return found.value if isinstance(found, Ok) and isinstance(found.value, str) else None
 
 
 def _invalid(root: Path, message: str, hint: str) -> Err:
-    where = SourceLocation(str(configuration_file(root)))
-    return Err(misuse(message, hint, where=where))
+    return Err(misuse(message, hint, where=SourceLocation(str(configuration_file(root)))))
 
-
-def _unreadable(path: Path, error: Exception) -> Err:
-    reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-    message = f"{path.name} cannot be read: {reason}."
-    hint = "Fix the file: it must be valid TOML, https://toml.io"
-    where = SourceLocation(str(path))
-    return Err(KindlmError(ErrorCode.CONFIG_PARSE_ERROR, message, hint, where=where))
-
-
-_SCHEME_AND_HOST = re.compile(r"[\w+.-]+://[^/]*")
 
 _CI = {
     "GITHUB_ACTIONS": "github",
@@ -294,9 +262,7 @@ def branch_of(folder: Path) -> str | None:
     requests, whose branch may have any name in a fork.
     """
     checked_out = _git(folder, "symbolic-ref", "--short", "-q", "HEAD")
-    return checked_out or (
-        os.environ.get("CI_COMMIT_BRANCH") if os.environ.get("GITLAB_CI") else None
-    )
+    return checked_out or os.environ.get("CI_COMMIT_BRANCH")
 
 
 def ci_service(environ: Mapping[str, str]) -> str | None:
@@ -313,15 +279,16 @@ def commit_of(folder: Path, revision: str) -> str | None:
 def remote_name(folder: Path) -> str | None:
     """Return the name of the repository that a folder's repository was cloned from, or None."""
     url = _git(folder, "config", "--get", "remote.origin.url") or ""
-    path = re.split(r"[?#]", _SCHEME_AND_HOST.sub("", url))[0] if "://" in url else url
-    return re.split(r"[/:]", path.rstrip("/"))[-1].removesuffix(".git") or None
+    if "://" in url:
+        # A host is no name, and a query may hold a token.
+        url = re.split(r"[?#]", url.partition("://")[2].partition("/")[2])[0]
+    return re.split(r"[/:]", url.rstrip("/"))[-1].removesuffix(".git") or None
 
 
 def folder_in_repository(folder: Path) -> str:
     """Return a folder's path inside its repository, with slashes; empty at its top or outside."""
     top = _top_of(folder)
-    path = "." if top is None else folder.resolve().relative_to(top).as_posix()
-    return "" if path == "." else path
+    return "" if top is None else "/".join(folder.resolve().relative_to(top).parts)
 
 
 def _top_of(folder: Path) -> Path | None:
