@@ -42,6 +42,38 @@ def around_difference(one: str, other: str) -> tuple[str, str]:
     )
 
 
+_NOTHING = object()
+_canonical = json.JSONEncoder(sort_keys=True).encode
+
+
+def differences(then: Any, now: Any, path: str = "") -> Iterator[str]:
+    """Yield how two JSON values differ: `messages[0].content: "old" → "new"`.
+
+    Texts are cut to the surroundings of the first different character.
+    """
+    if isinstance(then, dict) and isinstance(now, dict):
+        for key in {**then, **now}:
+            at = f"{path}.{key}" if path else key
+            yield from differences(then.get(key, _NOTHING), now.get(key, _NOTHING), at)
+    elif isinstance(then, list) and isinstance(now, list):
+        for number, (old, new) in enumerate(zip_longest(then, now, fillvalue=_NOTHING)):
+            yield from differences(old, new, f"{path}[{number}]")
+    elif isinstance(then, str) and isinstance(now, str):
+        if then != now:
+            old_text, new_text = around_difference(then, now)
+            yield f"{_at(path)}: {shown(old_text)} → {shown(new_text)}"
+    elif then is _NOTHING or now is _NOTHING or _canonical(then) != _canonical(now):
+        yield f"{_at(path)}: {_value(then)} → {_value(now)}"
+
+
+def _at(path: str) -> str:
+    return shown(path)[1:-1] or "the body"
+
+
+def _value(value: Any) -> str:
+    return "nothing" if value is _NOTHING else shown(value)
+
+
 _PLAIN_NAME = re.compile(r"[\w./:-]{1,80}", re.ASCII)
 
 

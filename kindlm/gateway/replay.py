@@ -15,10 +15,10 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
-from itertools import islice, zip_longest
+from itertools import islice
 from typing import Any
 
 from kindlm.dataclass import dataclass, replace
@@ -28,7 +28,7 @@ from kindlm.ports import RecordedModelCall
 from kindlm.strict_json import read_arguments
 from kindlm.transcript import Cost, PaidBefore, Usage
 from kindlm.wires.reading import read_answer
-from kindlm.wording import around_difference, count, listed, shown
+from kindlm.wording import count, differences, listed
 from kindlm_store.new_event import scrub
 
 _MAX_LISTED = 3
@@ -383,34 +383,3 @@ def _text_alone(content: Any) -> Any:
     """Return the text of a content with a single text part; providers take either form."""
     is_text = isinstance(content, list) and len(content) == 1 and isinstance(content[0], str)
     return content[0] if is_text else content
-
-
-_NOTHING = object()
-
-
-def differences(then: Any, now: Any, path: str = "") -> Iterator[str]:
-    """Yield how two normal forms differ: `messages[0].content: "old" → "new"`.
-
-    Texts are cut to the surroundings of the first different character.
-    """
-    if isinstance(then, dict) and isinstance(now, dict):
-        for key in sorted({*then, *now}):
-            at = f"{path}.{key}" if path else key
-            yield from differences(then.get(key, _NOTHING), now.get(key, _NOTHING), at)
-    elif isinstance(then, list) and isinstance(now, list):
-        for number, (old, new) in enumerate(zip_longest(then, now, fillvalue=_NOTHING)):
-            yield from differences(old, new, f"{path}[{number}]")
-    elif isinstance(then, str) and isinstance(now, str):
-        if then != now:
-            old_text, new_text = around_difference(then, now)
-            yield f"{_at(path)}: {shown(old_text)} → {shown(new_text)}"
-    elif then is _NOTHING or now is _NOTHING or _canonical(then) != _canonical(now):
-        yield f"{_at(path)}: {_value(then)} → {_value(now)}"
-
-
-def _at(path: str) -> str:
-    return shown(path)[1:-1] or "the body"
-
-
-def _value(value: Any) -> str:
-    return "nothing" if value is _NOTHING else shown(value)

@@ -49,20 +49,13 @@ SELECT type, data FROM event_log
  ORDER BY version
 """
 
-_EXECUTIONS = """
-SELECT e.id, e.attempt, e.status, e.repeat, e.source, e.source_attempt
+_REPEATS = """
+SELECT e.repeat, e.id, e.attempt, e.status IS NOT NULL AS has_ended, e.source, e.source_attempt
   FROM suites s
   JOIN executions e ON e.suite = s.id
  WHERE s.run = ? AND s.project = ? AND s.name = ? AND e.test = ? AND e.target = ?
-   AND s.error_code IS NULL
+   AND s.error_code IS NULL AND e.status IS NOT 'skipped'
  ORDER BY abs(e.repeat - ?), e.repeat
-"""
-
-_BEHIND_GATEWAY = """
-SELECT DISTINCT e.target
-  FROM executions e
-  JOIN provider_calls c ON c.execution = e.source AND c.attempt = e.source_attempt
- WHERE e.run = ? AND c.purpose = 'agent'
 """
 
 # Several files may have suites of one name.
@@ -86,8 +79,17 @@ SELECT total(cost_usd) + total(then_usd), coalesce(sum(is_unknown + unknown_then
                 OR attempt = :attempt AND call IN (SELECT value FROM json_each(:calls))))
 """
 
-_TALK = (ExecutionStarted, ProviderRequested, ProviderResponded, ToolSimulated, AgentSent)
-_TALK_TYPES = frozenset(event.type for event in (*_TALK, AgentReplied))
+_TALK_TYPES = frozenset(
+    kind.type
+    for kind in (
+        ExecutionStarted,
+        ProviderRequested,
+        ProviderResponded,
+        ToolSimulated,
+        AgentSent,
+        AgentReplied,
+    )
+)
 _REQUEST_TYPES = frozenset((ProviderRequested.type, AgentSent.type))
 _FAILED_TYPES = frozenset((ProviderFailed.type, AgentFailed.type))
 _ERROR_TYPES = _FAILED_TYPES | {ExecutionFinished.type}
@@ -114,6 +116,7 @@ class RecordedAttempt:
     """One attempt at an execution, with all its calls, including those to judges.
 
     Texts are read when an event is requested, which raises `PurgedError` if one of them is gone.
+    Without its run in this history, an attempt has no events.
     """
 
     def __init__(self, db: sqlite3.Connection, execution: str, attempt: int) -> None:
@@ -133,11 +136,10 @@ class RecordedAttempt:
             elif name in _REQUEST_TYPES:
                 self._requests[call] = event
             elif call:
-                self._outcomes.setdefault(call, event)
+                self._outcomes[call] = event
             asked = self._requests.get(call)
-            if name in _TALK_TYPES and (
-                asked is None or asked.data.get("purpose", Purpose.TEST) == Purpose.TEST
-            ):
+            purpose = asked and asked.data.get("purpose", Purpose.TEST)
+            if name in _TALK_TYPES and purpose in (None, Purpose.TEST):
                 self._talk.append(event)
 
     @property
@@ -147,15 +149,13 @@ class RecordedAttempt:
 
     @property
     def started(self) -> ExecutionStarted | None:
-        """The event of its start, without tools; None if its run is not in this history."""
-        event = self._load(self._talk[0]) if self._talk else None
-        return event if isinstance(event, ExecutionStarted) else None
+        """The event of its start, without tools."""
+        return self._load(self._talk[0]) if self._talk else None
 
     @property
     def finished(self) -> ExecutionFinished | None:
         """The event of its end, without output; None if it has not ended."""
-        event = self._load(self._finished) if self._finished else None
-        return event if isinstance(event, ExecutionFinished) else None
+        return self._load(self._finished) if self._finished else None
 
     def talk(self) -> Iterator[Payload]:
         """Yield the events of the conversation with the target under test."""
@@ -163,8 +163,7 @@ class RecordedAttempt:
 
     def outcome(self, call: int) -> CallAnswered | CallFailed | None:
         """Return the outcome of a call, without the body; None if the call did not end."""
-        event = self._load(self._outcomes[call]) if call in self._outcomes else None
-        return event if isinstance(event, CallAnswered | CallFailed) else None
+        return self._load(self._outcomes[call]) if call in self._outcomes else None
 
     def paid_before(self, call: int) -> PaidBefore:
         """Return what was paid before the answer of a call, for the same request.
@@ -194,15 +193,15 @@ class RecordedAttempt:
         found = list[tuple[PaidBefore, list[PaidBefore]]]()
         sent = [n for n, request in self._requests.items() if request.type == AgentSent.type]
         for number, end in pairwise((*sent, self.last_call + 1)):
-            outcome = self._outcomes[number].data if number in self._outcomes else {}
-            then = PaidBefore(outcome.get("failed_then_usd", 0.0), outcome.get("unknown_then", 0))
+            outcome = self._outcomes.get(number)
             if self._requests[number].data.get("attempt", 1) == 1:
                 found.append((self._paid((), earlier=not found), []))
             before, tries = found[-1]
-            if outcome.get("retry_in_ms") is None:
-                found[-1] = before + then, tries
-            else:
+            if _is_tried_again(outcome):
                 tries.append(self._paid(range(number, end)))
+            elif outcome is not None:
+                usd, unknown = outcome.data.get("failed_then_usd"), outcome.data.get("unknown_then")
+                found[-1] = before + PaidBefore(usd or 0.0, unknown or 0), tries
         return found
 
     def _paid(self, calls: Iterable[int], *, earlier: bool = False) -> PaidBefore:
@@ -231,11 +230,10 @@ class RecordedAttempt:
 
     def request(self, call: int) -> ProviderRequested:
         """Return the request of a call to a model, with the conversation that it continues."""
-        asked = self._request(call)
+        asked: ProviderRequested = self._load(self._requests[call])
         messages, after = tuple(asked.messages), asked.after
         while after:
-            before, answer = self._request(after), self.outcome(after)
-            assert isinstance(answer, ProviderResponded)
+            before, answer = self._load(self._requests[after]), self._load(self._outcomes[after])
             reply = Message(Role.ASSISTANT, answer.text, tool_calls=tuple(answer.tool_calls))
             messages, after = (*before.messages, reply, *messages), before.after
         if asked.after is not None and (started := self.started) is not None:
@@ -247,47 +245,42 @@ class RecordedAttempt:
     def model_calls(self) -> list[RecordedModelCall]:
         """Return the model calls that an agent made, in order, whose requests are there."""
         found = list[RecordedModelCall]()
-        items: dict[int, tuple[str, ...]] = {}
+        items: dict[int, tuple[str, ...]] = {0: ()}
         is_tried_again = False
         for number, stored in self._requests.items():
+            outcome = self._outcomes.get(number)
             if stored.type == AgentSent.type:
-                sent = self._outcomes.get(number)
-                is_tried_again = sent is not None and sent.data.get("retry_in_ms") is not None
+                is_tried_again = _is_tried_again(outcome)
             if stored.data.get("purpose") != Purpose.AGENT:
                 continue
-            request, base = stored.data, stored.data.get("base")
-            texts = [self._text_at(ref) for ref in request.get("items", ())]
-            body, path = self._text_at(request.get("body")), request.get("path")
-            if (
-                None in texts
-                or (body is None and "body" in request)
-                or (base or 0) not in (0, *items)
-            ):
-                continue
-            items[number] = (*items.get(base or 0, ()), *map(str, texts))
-            outcome = self._outcomes.get(number)
-            if outcome is None or path is None:
-                continue
-            answer, has_failed = outcome.data, outcome.type == ProviderFailed.type
-            body_then = self._text_at(answer.get(RAW_BODY))
-            recorded_in = answer.get("recorded_in")
-            # A failed try of an agent is charged as a whole.
-            charged = None if is_tried_again else _charged(answer, has_failed=has_failed)
-            found.append(
-                RecordedModelCall(
-                    id=recorded_in or f"{self.id}/{number}",
-                    path=path,
-                    body=body,
-                    items=items[number],
-                    content_type=answer.get("content_type") or "",
-                    answer=None if body_then == REDACTED else body_then,
-                    cost_usd=answer.get("cost_then_usd" if recorded_in else "cost_usd"),
-                    latency_ms=answer["latency_ms"],
-                    failure=self._text_at(answer["message"]) or _GONE if has_failed else None,
-                    charged=charged if has_failed else None,
-                    failed=() if has_failed or charged is None else (charged,),
+            with suppress(PurgedError):
+                asked: ProviderRequested = self._load(stored)
+                base = items.get(asked.base or 0)
+                if base is None:
+                    continue  # it is purged
+                items[number] = (*base, *asked.items)
+                if outcome is None or asked.path is None:
+                    continue
+                answer, has_failed = outcome.data, outcome.type == ProviderFailed.type
+                body_then = self._text_at(answer.get(RAW_BODY))
+                recorded_in = answer.get("recorded_in")
+                # A failed try of an agent is charged as a whole.
+                charged = None if is_tried_again else _charged(answer, has_failed=has_failed)
+                found.append(
+                    RecordedModelCall(
+                        id=recorded_in or f"{self.id}/{number}",
+                        path=asked.path,
+                        body=asked.body,
+                        items=items[number],
+                        content_type=answer.get("content_type") or "",
+                        answer=None if body_then == REDACTED else body_then,
+                        cost_usd=answer.get("cost_then_usd" if recorded_in else "cost_usd"),
+                        latency_ms=answer["latency_ms"],
+                        failure=self._text_at(answer["message"]) or _GONE if has_failed else None,
+                        charged=charged if has_failed else None,
+                        failed=() if has_failed or charged is None else (charged,),
+                    )
                 )
-            )
         return found
 
     def latencies_ms(self) -> list[float]:
@@ -301,21 +294,14 @@ class RecordedAttempt:
         last_tries: list[int] = []
         for call, stored in self._requests.items():
             if stored.type == AgentSent.type:
-                sent = self._load(stored)
-                assert isinstance(sent, AgentSent)
+                sent: AgentSent = self._load(stored)
                 messages += sent.messages if sent.attempt == 1 else ()
-                outcome = self._outcomes.get(call)
-                if outcome is not None and outcome.data.get("retry_in_ms") is None:
+                if (outcome := self._outcomes.get(call)) and not _is_tried_again(outcome):
                     last_tries.append(call)
         users = (message.text for message in messages if message.role is Role.USER)
         return list(zip(users, last_tries, strict=False))
 
-    def _request(self, call: int) -> ProviderRequested:
-        event = self._load(self._requests[call])
-        assert isinstance(event, ProviderRequested)
-        return event
-
-    def _load(self, stored: _Stored) -> Payload:
+    def _load(self, stored: _Stored) -> Any:
         seen = {key: value for key, value in stored.data.items() if key not in _UNSEEN}
         # A failure counts even if its text was erased.
         gone = _GONE if stored.type in _ERROR_TYPES else None
@@ -323,6 +309,10 @@ class RecordedAttempt:
 
     def _text_at(self, stored: Mapping[str, str] | None) -> str | None:
         return None if stored is None else body_of(self._db, stored["$ref"])
+
+
+def _is_tried_again(outcome: _Stored | None) -> bool:
+    return outcome is not None and outcome.data.get("retry_in_ms") is not None
 
 
 def _charged(outcome: Mapping[str, Any], *, has_failed: bool) -> tuple[Usage, Cost] | None:
@@ -346,20 +336,23 @@ def transcript_of(events: Iterable[Payload]) -> Transcript:
     return conversation.transcript
 
 
-def recorded_executions(
+class RecordedRepeat(NamedTuple):
+    """A repeat of a test and target that began; `source` is the attempt of its conversation."""
+
+    number: int
+    execution: str
+    attempt: int
+    has_ended: bool
+    source: RecordedAttempt
+
+
+def recorded_repeats(
     db: sqlite3.Connection, run: str, execution: Execution
-) -> list[sqlite3.Row]:
-    """Return the repeats of a test and target in a run, the nearest numbers first.
-
-    `source` and `source_attempt` are the attempt that held the conversation.
-    """
-    wanted = run, *execution.test, execution.repeat
-    return db.execute(_EXECUTIONS, wanted).fetchall()
-
-
-def targets_behind_gateway(db: sqlite3.Connection, run: str) -> set[str]:
-    """Return the targets whose model calls the gateway recorded in a run."""
-    return {row[0] for row in db.execute(_BEHIND_GATEWAY, (run,))}
+) -> Iterator[RecordedRepeat]:
+    """Yield the repeats of a test and target in a run, the nearest numbers first."""
+    rows = db.execute(_REPEATS, (run, *execution.test, execution.repeat)).fetchall()
+    for number, name, attempt, has_ended, *source in rows:
+        yield RecordedRepeat(number, name, attempt, has_ended, RecordedAttempt(db, *source))
 
 
 def held_conversation(
@@ -369,31 +362,30 @@ def held_conversation(
 
     It has an error if texts of it were purged, or the run that held it is not in this history.
     """
-    rows = recorded_executions(db, run, execution)
-    row = next((row for row in rows if row["repeat"] == execution.repeat), None)
-    if row is None or row["status"] in (None, "skipped"):
+    repeat = next(recorded_repeats(db, run, execution), None)
+    if repeat is None or repeat.number != execution.repeat or not repeat.has_ended:
         return f"run {run} has no conversation of it; run it: kindlm test"
-    ended = RecordedAttempt(db, row["id"], row["attempt"])
-    source = RecordedAttempt(db, row["source"], row["source_attempt"])
-    nothing = HeldConversation(source.id, Transcript(), (), calls=source.last_call)
-    hint = "Run the test again: kindlm test. Or merge a history that has it: kindlm history merge"
+    source, case, why = repeat.source, execution.case, ""
+    calls = source.last_call
     try:
         events, started = list(source.talk()), source.started
     except PurgedError:
-        message = f"Texts of the conversation {source.id} were purged or withheld."
-        return replace(nothing, error=not_there(message, hint))
-    if started is None or ended.finished is None:
-        message = f"The run that held the conversation {source.id} is not in this history."
-        return replace(nothing, error=not_there(message, hint))
-    transcript, failure = transcript_of(events), ended.finished.failure
-    is_scripted = execution.case.script is not None
-    now, then = 1 + len(execution.case.follow_ups), len(transcript.turns)
-    if not is_scripted and failure is None and now != then:
+        events, started = [], None
+        why = f"Texts of the conversation {source.id} were purged or withheld."
+    ended = RecordedAttempt(db, repeat.execution, repeat.attempt).finished
+    if started is None or ended is None:
+        why = why or f"The run that held the conversation {source.id} is not in this history."
+        hint = "Run the test again: kindlm test."
+        hint += " Or merge a history that has it: kindlm history merge"
+        error = not_there(why, hint)
+        return HeldConversation(source.id, Transcript(), (), error=error, calls=calls)
+    transcript, failure = transcript_of(events), ended.failure
+    now, then = 1 + len(case.follow_ups), len(transcript.turns)
+    if case.script is None and failure is None and now != then:
         return f"the number of messages of the user changed ({then} → {now}); run it: kindlm test"
     replies = [event.call for event in events if isinstance(event, AgentReplied)]
-    bodies = tuple(map(source.body, replies)) if is_scripted else ()
-    messages, warnings = tuple(started.messages), tuple(ended.finished.warnings)
-    calls = source.last_call
+    bodies = () if case.script is None else tuple(map(source.body, replies))
+    messages, warnings = tuple(started.messages), tuple(ended.warnings)
     return HeldConversation(source.id, transcript, messages, failure, warnings, calls, bodies)
 
 

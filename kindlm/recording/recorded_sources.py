@@ -15,14 +15,11 @@ from kindlm.history.recorded_answers import (
     CachedAnswers,
     RescoredAnswers,
     earlier_runs,
+    read_calls,
     runs_related_to,
 )
-from kindlm.history.recorded_attempts import (
-    RecordedAttempt,
-    held_conversation,
-    recorded_executions,
-)
-from kindlm.history.replayed_answers import ReplayedAnswers, ReplayedRun, as_repeat
+from kindlm.history.recorded_attempts import held_conversation, recorded_repeats
+from kindlm.history.replayed_answers import ReplayedAnswers, as_repeat
 from kindlm.plan import Execution, PlannedSuite
 from kindlm.ports import AnswerSource, Embedder, RecordedModelCall, TranscriptSource
 from kindlm.providers.embedders import find_embedder
@@ -160,10 +157,9 @@ class ReplayedGateway:
         """Return the answers of the nearest repeat; None if none were recorded."""
         from kindlm.gateway.replay import RecordedModels  # only replays of agents need this import
 
-        for row in recorded_executions(self._db, self._run, execution):
-            attempt = RecordedAttempt(self._db, row["source"], row["source_attempt"])
+        for then, *_, attempt in recorded_repeats(self._db, self._run, execution):
             if calls := attempt.model_calls():
-                then, now = row["repeat"], execution.repeat
+                now = execution.repeat
                 warnings = [] if then == now else [as_repeat(then, now)]
                 latencies, paid = attempt.latencies_ms(), attempt.paid_before_agent()
                 models = RecordedModels(
@@ -194,9 +190,8 @@ def recorded_sources(
         cached = partial(CachedAnswers, db, earlier, lambda of: options_of(of).wants_echo)
         return None, cached if request.options.cache else None
     if derived.mode == "replayed":
-        models = gateway.models if gateway is not None else None
-        replayed = ReplayedRun(db, derived.run, asks_judges=derived.asks_judges, models=models)
-        return None, partial(ReplayedAnswers, replayed)
+        calls, models = read_calls(db, [derived.run]), None if gateway is None else gateway.models
+        return None, partial(ReplayedAnswers, db, derived.run, calls, derived.asks_judges, models)
     rescored = partial(RescoredAnswers, db, runs_related_to(db, derived.run))
     return partial(held_conversation, db, derived.run), rescored
 

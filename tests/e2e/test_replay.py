@@ -110,10 +110,10 @@ def test_expectations_tools_and_tests_around_a_request_may_change(
 
 
 CHANGED_REQUESTS: list[tuple[dict[str, Any], str]] = [
-    ({"prompts": {"ask": {"user": "Tell me of <{{order}}>."}}}, "message 1, by the user, is"),
+    ({"prompts": {"ask": {"user": "Tell me of <{{order}}>."}}}, 'messages[0].user: "Where is'),
     (
         {"prompts": {"ask": {"system": "Be kind", "user": "Where is order <{{order}}>?"}}},
-        "message 1 is the system text, it was by the user",
+        'messages[0].system: nothing → "Be kind"',
     ),
     (
         {
@@ -126,11 +126,11 @@ CHANGED_REQUESTS: list[tuple[dict[str, Any], str]] = [
                 }
             ]
         },
-        "temperature is 0.9, it was 0.2",
+        "temperature: 0.2 → 0.9",
     ),
     (
         {"models": [{"id": "gpt", "provider": "openai", "model": "gpt-5"}]},
-        'the model is "gpt-5", it was "gpt-4o"',
+        'model: "gpt-4o" → "gpt-5"',
     ),
     (
         {
@@ -143,7 +143,7 @@ CHANGED_REQUESTS: list[tuple[dict[str, Any], str]] = [
                 }
             ]
         },
-        "its stop sequences or",
+        "its stop sequences, its response schema or",
     ),
 ]
 """What is changed in a suite, and what then differs from the request that was recorded."""
@@ -183,7 +183,7 @@ def test_another_answer_of_a_tool_leads_to_a_request_that_was_never_recorded(
         report = replayed(workspace)
         assert len(server.requests) == since
     message = error_of(report, "delivered")
-    assert "the result of the tool" in message
+    assert "messages[2].tool: " in message
     assert "lost" in message
     assert "delivered" in message
     assert "no similar request was recorded for this test" in error_of(report, "new")
@@ -316,11 +316,11 @@ def test_agents_are_answered_for_by_the_messages_that_they_were_sent(workspace: 
     assert report["run"]["status"] == "passed"
     assert executions(report, "talks")[0]["output"] == "delivered: And now?"
     write_agent(workspace, "I am {{env.WHO}}.", "Thank you.", "And now?")
-    assert "message 2 of the user is" in error_of(replayed(workspace), "talks")
+    assert 'message 2 of the user: "Thanks."' in error_of(replayed(workspace), "talks")
     write_agent(workspace, "I am {{env.WHO}}.", "Thanks.", "And now?", "Bye.")
     assert "the user sent 3 messages then" in error_of(replayed(workspace), "talks")
     write_agent(workspace, "I am {{env.WHO}}, and tired.")
-    assert "message 1 of the user is" in error_of(replayed(workspace), "talks")
+    assert 'message 1 of the user: "I am Ann."' in error_of(replayed(workspace), "talks")
     assert (workspace.root / "heard").read_text() == heard
 
 

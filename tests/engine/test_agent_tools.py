@@ -11,7 +11,6 @@ import pytest
 
 from kindlm.errors import Err, ErrorCode, Ok
 from kindlm.history.recorded_attempts import RecordedAttempt, transcript_of
-from kindlm.history.replayed_answers import agent_reply
 from kindlm.outcome import Status
 from kindlm.ports import AgentReply
 from kindlm.suite import AgentTarget, Fault, SimulatedTool, ToolAnswer
@@ -199,7 +198,7 @@ class TestSimulatedTools:
         talk(asks(weather("Oslo"), own=1, reports=(CODE,)), tools=(unmatched,))
         bench.log.flush().result()
         recorded = RecordedAttempt(bench.log.reader(), "r-1", 1)
-        again = agent_reply(recorded, recorded.outcome(1))
+        again = recorded.outcome(1).step()
         assert [use.rule for use in again.tool_uses] == ["agent", "no response"]
         assert [problem.kind for problem in again.tool_uses[1].problems] == ["unmatched"]
 

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kindlm.gateway.replay import RecordedModels, differences, fingerprint, normal_form
+from kindlm.gateway.replay import RecordedModels, fingerprint, normal_form
 from kindlm.ports import RecordedModelCall
+from kindlm.wording import differences
 
 CHAT = "openai/chat/completions"
 RESPONSES = "openai/responses"
