@@ -19,7 +19,6 @@ from kindlm.cli.run_recording import Requested, record_run, show_diagnostics
 from kindlm.dataclass import replace
 from kindlm.errors import Err, Ok, Result, not_there
 from kindlm.events.run import RunOptions
-from kindlm.history.recorded_attempts import targets_behind_gateway
 from kindlm.history.replayed_answers import is_as_recorded
 from kindlm.history.run_names import find_run
 from kindlm.history.run_view import RunView
@@ -304,7 +303,6 @@ def replay(wanted: str | None, options: ReplayOptions) -> int:
     with open_history(options.database) as db:
         run = or_fail(finished_run(db, wanted, None))
         source = or_fail(read_source(db, run))
-        behind_gateway = targets_behind_gateway(db, run)
     options = _as_judged(options, source)
     names_files = bool(options.paths)
     if not names_files:
@@ -329,19 +327,11 @@ def replay(wanted: str | None, options: ReplayOptions) -> int:
     if options.warnings:
         called = "judges are asked what is new to them" if asks_judges else "no provider is called"
         note(f"Everything is answered as in run {run}; {called}.")
-        agents = sorted(
-            {
-                agent.id
-                for each in plan
-                if each.target in behind_gateway
-                and (agent := each.case.agent or each.suite.suite.agents.get(each.target))
-                and agent.gateway
-            }
-        )
-        if agents:
+        agents = (each.case.agent or each.suite.suite.agents.get(each.target) for each in plan)
+        if names := sorted({agent.id for agent in agents if agent and agent.gateway}):
             note(
-                "These agents run now, with all their tools, and only their models answer as"
-                f" recorded: {', '.join(agents)}."
+                f"If run {run} has their model calls, these agents run now, with all their tools,"
+                f" and only their models answer as recorded: {', '.join(names)}."
             )
     derived = Derived("replayed", run, asks_judges, masks_times=options.masks_times)
     request = replace(request, derived=derived)
