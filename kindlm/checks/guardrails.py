@@ -29,7 +29,7 @@ from kindlm.checks.base import (
     passed,
     undecided,
 )
-from kindlm.checks.output import EMPTY, ContainsAny, NotContains, find_hidden, occurs
+from kindlm.checks.output import EMPTY, ContainsAny, NotContains, occurrences
 from kindlm.checks.pii import Pii, values_in
 from kindlm.dataclass import dataclass
 from kindlm.normal_form import INVISIBLE, TAGS
@@ -46,19 +46,17 @@ CODES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
 class KeywordsAllow(ContainsAny):
-    """The output or its normal form contains at least one of the words. Case does not matter."""
+    """The output or its normal form contains at least one of the words; see `occurrences`."""
 
     kind = "keywords_allow"
     code = "KEYWORD_MISSING"
     sarif = Rule("keyword-missing", "None of the required words in the answer")
 
     def holds(self, text: str) -> bool:
-        return any(occurs(word, text) or find_hidden(word, text, 1) for word in self.texts)
+        return any(occurrences(word, text)[0] for word in self.wanted)
 
 
-@dataclass(frozen=True, slots=True)
 class KeywordsDeny(NotContains):
     """The output contains the word nowhere, not even inside another word; see `NotContains`."""
 
@@ -79,7 +77,7 @@ class Keywords(ExpectSection):
         for index, word in enumerate(self.deny):
             yield Made(KeywordsDeny(word), word, ("deny", index))
         if self.allow and all(self.allow):
-            yield Made(KeywordsAllow(tuple(self.allow)), ", ".join(self.allow), ("allow",))
+            yield Made(KeywordsAllow(self.allow), ", ".join(self.allow), ("allow",))
 
     def never_fails(self, timeout_ms: float) -> Iterator[tuple[Place, str]]:
         for index, word in enumerate(self.allow):

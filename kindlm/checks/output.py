@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from string import printable
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
@@ -24,9 +25,10 @@ from kindlm.checks.base import (
     Place,
     Refers,
     Rule,
+    UndecidedError,
+    entries,
     failed,
     passed,
-    undecided,
 )
 from kindlm.checks.drift import SimilarTo
 from kindlm.checks.output_schema import Schema
@@ -38,7 +40,7 @@ from kindlm.ports import CheckContext
 from kindlm.section import WHOLE, Extension, Maybe, Pattern, Solid, Text
 from kindlm.transcript import Transcript
 from kindlm.values import refuse
-from kindlm.wording import bounded, count, excerpt, first_of, shown
+from kindlm.wording import bounded, count, excerpt, shown
 
 CODES = {
     "EQUALS_FAILED": "The output is not equal to the text.",
@@ -54,7 +56,6 @@ CODES = {
 _MAX_EVIDENCE = 20
 _CONTEXT = 30
 _PATTERN_S = 1.0
-_MAX_NAMED = 5
 
 _HIDDEN = (
     " It is written there with characters that Unicode treats as the same, with other hyphens or"
@@ -66,7 +67,6 @@ _Range: TypeAlias = tuple[int, int]
 """Start and end of a range of characters."""
 
 _BETWEEN_WORDS = re.compile(r"(?<=\S)\s+(?=\S)")
-_OTHER_SPACES = " It is written there with other white space."
 
 
 class Output(ExpectSection):
@@ -136,25 +136,21 @@ class Output(ExpectSection):
             yield Made(fits, self.schema_file, ("schemaFile",))
         if self.schema_ is not None:
             yield Made(Schema(self.schema_), "schema", ("schema",))
-        for key, check, text in (
+        made: tuple[tuple[str, type[_Demand | _Ban], Any], ...] = (
             ("equals", Equals, self.equals),
             ("startsWith", StartsWith, self.starts_with),
-        ):
-            if text is not None:
-                yield Made(check(text), text, (key,))
-        if self.contains_any is not None:
-            label = " | ".join(self.contains_any)
-            yield Made(ContainsAny(tuple(self.contains_any)), label, ("containsAny",))
-        several: tuple[tuple[str, Callable[[str], Check], Iterable[str]], ...] = (
-            ("regex", Matches, self.regex or ()),
+            ("containsAny", ContainsAny, self.contains_any),
+            ("regex", Matches, self.regex),
             ("contains", Contains, self.contains),
             ("notContains", NotContains, self.not_contains),
-            ("notRegex", NotMatches, self.not_regex or ()),
+            ("notRegex", NotMatches, self.not_regex),
         )
-        for key, of_text, texts in several:
-            for index, text in enumerate(texts):
-                if text or key != "contains":
-                    yield Made(of_text(text), text, (key, index))
+        for key, check, wanted in made:
+            many = isinstance(wanted, list) and check is not ContainsAny
+            for at, text in () if wanted is None else entries(wanted, many=many):
+                if text or check is not Contains:
+                    label = text if isinstance(text, str) else " | ".join(text)
+                    yield Made(check(text), label, (key, *at))
         if self.max_length is not None:
             yield Made(MaxLength(self.max_length), f"≤ {self.max_length}", ("maxLength",))
 
@@ -176,7 +172,8 @@ def matches_anything(pattern: str) -> bool:
     """Return whether a pattern presumably matches any text; False for negative lookaround."""
     texts = ("", "\ue000\n\ue000", f"{pattern}\n{printable}")
     is_plain = "(?!" not in pattern and "(?<!" not in pattern
-    return is_plain and all(map(Matches(pattern).finds, texts))
+    end = time.monotonic() + _PATTERN_S
+    return is_plain and all(searches(pattern, text, end) for text in texts)
 
 
 EMPTY = "every text contains the empty text"
@@ -184,161 +181,95 @@ EMPTY = "every text contains the empty text"
 
 
 @dataclass(frozen=True, slots=True)
-class Equals(Check):
-    """The output equals `text`, apart from white space around both."""
+class _Demand(Check):
+    """The output is as `wanted` demands, which `how` says in words."""
 
-    kind = "equals"
     demands = Demands.TASK
+    code: ClassVar[str]
+    how: ClassVar[str]
 
-    text: str
-
-    def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
-        wanted, text = self.text.strip(), transcript.text.strip()
-        if text == wanted:
-            return passed()
-        message = f"Expected the output {shown(wanted)}, got {shown(text)}."
-        if text.lower() == wanted.lower():
-            message = f"{message} Only the case differs."
-        return failed("EQUALS_FAILED", message, expected=bounded(wanted), actual=bounded(text))
-
-
-@dataclass(frozen=True, slots=True)
-class StartsWith(Check):
-    """The output begins with `text`. Case and leading white space do not matter."""
-
-    kind = "starts_with"
-    demands = Demands.TASK
-
-    text: str
-
-    def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
-        wanted, text = self.text.lstrip(), transcript.text.lstrip()
-        if text.lower().startswith(wanted.lower()):
-            return passed()
-        message = f"Expected the output to start with {shown(wanted)}, got {shown(text)}."
-        return failed("STARTS_WITH_FAILED", message, expected=wanted, actual=excerpt(text))
-
-
-@dataclass(frozen=True, slots=True)
-class ContainsAny(Check):
-    """The output contains at least one of `texts`. Case does not matter."""
-
-    kind = "contains_any"
-    code: ClassVar[str] = "CONTAINS_FAILED"
-    demands = Demands.TASK
-
-    texts: tuple[str, ...]
+    wanted: Any
 
     def holds(self, text: str) -> bool:
-        """Return whether a text is as expected."""
-        return any(occurs(wanted, text) for wanted in self.texts)
+        """Return whether a text is as demanded."""
+        raise NotImplementedError
 
     def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
         text = transcript.text
         if self.holds(text):
             return passed()
-        some, expected = first_of(map(shown, self.texts), _MAX_NAMED), bounded(list(self.texts))
-        message = f"Expected the output to contain one of {some}, got {shown(text)}."
-        return failed(self.code, message, expected=expected, actual=excerpt(text))
+        wanted = bounded(self.wanted)
+        message = f"Expected the output {self.how} {shown(wanted)}, got {shown(text)}."
+        return failed(self.code, message, expected=wanted, actual=excerpt(text))
 
 
-@dataclass(frozen=True, slots=True)
-class Contains(Check):
-    """The output contains `text`. Case does not matter."""
+class Equals(_Demand):
+    """The output equals a text, apart from white space around both."""
+
+    kind = "equals"
+    code = "EQUALS_FAILED"
+    how = "to be"
+
+    def holds(self, text: str) -> bool:
+        return bool(text.strip() == self.wanted.strip())
+
+
+class StartsWith(_Demand):
+    """The output begins with a text. Case and leading white space do not matter."""
+
+    kind = "starts_with"
+    code = "STARTS_WITH_FAILED"
+    how = "to start with"
+
+    def holds(self, text: str) -> bool:
+        return text.lstrip().lower().startswith(self.wanted.lstrip().lower())
+
+
+class Contains(_Demand):
+    """The output contains a text. Case does not matter."""
 
     kind = "contains"
-    demands = Demands.TASK
+    code = "CONTAINS_FAILED"
+    how = "to contain"
 
-    text: str
-
-    def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
-        wanted, text = self.text, transcript.text
-        if occurs(wanted, text):
-            return passed()
-        message = f"Expected the output to contain {shown(wanted)}, got {shown(text)}."
-        return failed("CONTAINS_FAILED", message, expected=wanted, actual=excerpt(text))
+    def holds(self, text: str) -> bool:
+        return self.wanted.lower() in text.lower()
 
 
-@dataclass(frozen=True, slots=True)
-class NotContains(Check):
-    """Neither the output nor its normal form contains `text`. Case and spacing do not matter."""
+class ContainsAny(_Demand):
+    """The output contains at least one of a list of texts. Case does not matter."""
 
-    kind = "not_contains"
-    code: ClassVar[str] = "NOT_CONTAINS_FAILED"
-    demands = Demands.SAFETY
-    sarif = Rule("forbidden-text", "A forbidden text in the answer")
+    kind = "contains_any"
+    code = "CONTAINS_FAILED"
+    how = "to contain one of"
 
-    text: str
-
-    def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
-        found, how = occurrences(self.text, transcript.text)
-        if not found:
-            return passed()
-        where = _where(found[0].start, found[0].end, transcript.text)
-        message = f"Expected the output not to contain {shown(self.text)}, found it {where}.{how}"
-        return failed(self.code, message, expected=self.text, evidence=found)
+    def holds(self, text: str) -> bool:
+        return any(Contains(wanted).holds(text) for wanted in self.wanted)
 
 
-def _where(start: int, end: int, text: str) -> str:
-    first, last = max(start - _CONTEXT, 0), end + _CONTEXT
-    before, behind = "…" if first else "", "…" if last < len(text) else ""
-    return f"at character {start}: {shown(before + text[first:last] + behind)}"
+class Matches(_Demand):
+    """A pattern matches somewhere in the output.
 
-
-def occurs(needle: str, text: str) -> bool:
-    """Return whether `text` contains `needle` in any case."""
-    return needle.lower() in text.lower()
-
-
-def occurrences(unwanted: str, text: str) -> tuple[list[Evidence], str]:
-    """Return where a text contains `unwanted`, and a sentence if it is written differently.
-
-    That is in the normal form of the text, or with other white space between words. White space
-    around `unwanted` must be identical.
+    The check is undecided if the pattern is invalid, or takes more than a second.
     """
-    several_words = _BETWEEN_WORDS.search(unwanted) is not None
-    for find in (_find, _find_spaced) if several_words else (_find,):
-        how = "" if find is _find else _OTHER_SPACES
-        if not (ranges := find(unwanted, text, _MAX_EVIDENCE)):
-            how = _HIDDEN
-            ranges = find_hidden(unwanted, text, _MAX_EVIDENCE, find)
-        if ranges:
-            return [Evidence("output", *found) for found in ranges], how
-    return [], ""
+
+    kind = "matches"
+    code = "PATTERN_NOT_MATCHED"
+    how = "to match"
+    dialect: ClassVar[Dialect] = Dialect.SCHEMA
+
+    def is_slow(self, transcript: Transcript) -> bool:
+        return True
+
+    def holds(self, text: str) -> bool:
+        return _first(self.wanted, text, self.dialect) is not None
 
 
-def _find_spaced(needle: str, text: str, limit: int) -> list[_Range]:
-    """Return at most `limit` ranges of `text` with the words of `needle` in any white space."""
-    words = map(re.escape, _BETWEEN_WORDS.split(needle))
-    spaced = re.compile(r"\s+".join(words), re.IGNORECASE)
-    return [match.span() for match in islice(spaced.finditer(text), limit)]
+class Regex(Matches):
+    """Like `Matches`, but case does not matter, and `.` matches line breaks."""
 
-
-def _find(needle: str, text: str, limit: int) -> list[_Range]:
-    """Return at most `limit` character ranges of `text` where `needle` occurs in any case."""
-    lowered, wanted = text.lower(), needle.lower()
-    found: list[_Range] = []
-    start = lowered.find(wanted)
-    while start >= 0 and len(found) < limit:
-        found.append((start, start + len(wanted)))
-        start = lowered.find(wanted, start + max(len(wanted), 1))
-    if not found or not wanted or len(lowered) == len(text):
-        return found
-    # A few characters become two in lower case, so ranges are converted to those of the text.
-    origin = [index for index, char in enumerate(text) for _ in char.lower()]
-    return [(origin[start], origin[end - 1] + 1) for start, end in found]
-
-
-def find_hidden(
-    needle: str, text: str, limit: int, find: Callable[[str, str, int], list[_Range]] = _find
-) -> list[_Range]:
-    """Return where the normal form of `needle` occurs in that of `text`, as ranges of `text`."""
-    form, wanted = normal_form(text), normal_form(needle)
-    if not (form or wanted) or not needle:
-        return []
-    sought = needle if wanted is None else wanted.text
-    found = find(sought, text if form is None else form.text, limit)
-    return found if form is None else [form.written(*place) for place in found]
+    kind = "regex"
+    dialect = Dialect.OUTPUT
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,88 +292,101 @@ class MaxLength(Check):
 
 
 @dataclass(frozen=True, slots=True)
-class Matches(Check):
-    """The pattern matches somewhere in the output.
+class _Ban(Check):
+    """Neither the output nor its normal form has what `unwanted` forbids."""
 
-    The check is undecided if the pattern is invalid, or takes more than a second.
-    """
+    demands = Demands.SAFETY
+    code: ClassVar[str]
+    how: ClassVar[str]
 
-    kind = "matches"
-    demands = Demands.TASK
+    unwanted: str
 
-    pattern: str
-
-    def is_slow(self, transcript: Transcript) -> bool:
-        return True
+    def places(self, text: str) -> tuple[Sequence[_Range], str]:
+        """Return where a text breaks the ban, and a sentence if only its normal form does."""
+        raise NotImplementedError
 
     def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
-        text = transcript.text
-        try:
-            if self.finds(text):
-                return passed()
-        except PatternError as error:
-            return _unusable(self.pattern, error)
-        message = f"Expected the output to match {shown(self.pattern)}, got {shown(text)}."
-        return failed("PATTERN_NOT_MATCHED", message, expected=self.pattern, actual=excerpt(text))
+        text, unwanted = transcript.text, self.unwanted
+        found, note = self.places(text)
+        if not found:
+            return passed()
+        start, end = found[0]
+        first, last = max(start - _CONTEXT, 0), end + _CONTEXT
+        around = f"{'…' if first else ''}{text[first:last]}{'…' if last < len(text) else ''}"
+        message = f"Expected the output not {self.how} {shown(unwanted)}, found it at character"
+        message += f" {start}: {shown(around)}.{note}"
+        evidence = [Evidence("output", *place) for place in found]
+        return failed(self.code, message, expected=unwanted, evidence=evidence)
 
-    def finds(self, text: str) -> bool:
-        """Return whether the pattern matches; raise `PatternError` if it cannot be used."""
-        return searches(self.pattern, text, time.monotonic() + _PATTERN_S)
+
+class NotContains(_Ban):
+    """The output does not contain a text. Case and spacing do not matter; see `occurrences`."""
+
+    kind = "not_contains"
+    code = "NOT_CONTAINS_FAILED"
+    how = "to contain"
+    sarif = Rule("forbidden-text", "A forbidden text in the answer")
+
+    def places(self, text: str) -> tuple[Sequence[_Range], str]:
+        return occurrences(self.unwanted, text)
 
 
-@dataclass(frozen=True, slots=True)
-class NotMatches(Check):
-    """The pattern matches neither in the output nor in its normal form; see also `Matches`."""
+class NotMatches(_Ban):
+    """A pattern does not match; see also `Matches`."""
 
     kind = "not_matches"
-    demands = Demands.SAFETY
+    code = "PATTERN_MATCHED"
+    how = "to match"
     sarif = Rule("forbidden-pattern", "A forbidden pattern in the answer")
-
-    pattern: str
 
     def is_slow(self, transcript: Transcript) -> bool:
         return True
 
-    def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
-        text, how, deadline = transcript.text, "", time.monotonic() + _PATTERN_S
-        try:
-            found = first_match(self.pattern, text, deadline)
-            if found is None and (form := normal_form(text)) is not None:
-                found, how = first_match(self.pattern, form.text, deadline), _HIDDEN
-                found = None if found is None else form.written(*found)
-        except PatternError as error:
-            return _unusable(self.pattern, error)
-        if found is None:
-            return passed()
-        where = _where(*found, text)
-        message = f"Expected the output not to match {shown(self.pattern)}, found it {where}.{how}"
-        evidence = [Evidence("output", *found)]
-        return failed("PATTERN_MATCHED", message, expected=self.pattern, evidence=evidence)
+    def places(self, text: str) -> tuple[Sequence[_Range], str]:
+        if (found := _first(self.unwanted, text)) is not None:
+            return [found], ""
+        form = normal_form(text)
+        found = None if form is None else _first(self.unwanted, form.text)
+        return ([], "") if form is None or found is None else ([form.written(*found)], _HIDDEN)
 
 
-def _unusable(pattern: str, error: PatternError) -> CheckResult:
-    message = f"The pattern {shown(pattern)} cannot be used: {error}."
-    return undecided(message, "INVALID_PATTERN")
+def occurrences(unwanted: str, text: str) -> tuple[Sequence[_Range], str]:
+    """Return where a text contains `unwanted`, and a sentence if only its normal form does.
+
+    Words may have other white space between them. White space around `unwanted` must be identical.
+    """
+    if found := _find(unwanted, text):
+        return found, ""
+    form, normal = normal_form(text), normal_form(unwanted)
+    if form is None:
+        return ([] if normal is None else _find(normal.text, text)), _HIDDEN
+    found = _find(unwanted if normal is None else normal.text, form.text)
+    return [form.written(*place) for place in found], _HIDDEN
 
 
-@dataclass(frozen=True, slots=True)
-class Regex(Matches):
-    """Like `Matches`, but case does not matter, and `.` matches line breaks."""
-
-    kind = "regex"
-    demands = Demands.TASK
-
-    def finds(self, text: str) -> bool:
-        return searches(self.pattern, text, time.monotonic() + _PATTERN_S, Dialect.OUTPUT)
+def _find(needle: str, text: str) -> list[_Range]:
+    words = map(re.escape, _BETWEEN_WORDS.split(needle))
+    pattern = re.compile(r"\s+".join(words), re.IGNORECASE)
+    return [match.span() for match in islice(pattern.finditer(text), _MAX_EVIDENCE)]
 
 
-def count_unmatched(patterns: Iterable[str], text: str) -> int:
+class _UnusablePatternError(UndecidedError):
+    code = "INVALID_PATTERN"
+
+
+def _first(pattern: str, text: str, dialect: Dialect = Dialect.SCHEMA) -> _Range | None:
+    """Return where a pattern first matches in a text."""
+    try:
+        return first_match(pattern, text, time.monotonic() + _PATTERN_S, dialect)
+    except PatternError as error:
+        message = f"The pattern {shown(pattern)} cannot be used: {error}."
+        raise _UnusablePatternError(message) from None
+
+
+def count_unmatched(patterns: Sequence[str], text: str) -> int:
     """Return how many patterns do not match as in `Regex`, or cannot be used."""
-
-    def unmatched(pattern: str) -> bool:
-        try:
-            return not Regex(pattern).finds(text)
-        except PatternError:
-            return True
-
-    return sum(map(unmatched, patterns))
+    matched = 0
+    for pattern in patterns:
+        with suppress(UndecidedError):
+            matched += Regex(pattern).holds(text)
+    return len(patterns) - matched

@@ -256,7 +256,7 @@ class Checks:
         Raises:
             TypeError, ValueError: there are no texts, or one of them is blank.
         """
-        if isinstance(texts, str) or not (wanted := tuple(map(_not_blank, texts))):
+        if isinstance(texts, str) or not (wanted := list(map(_not_blank, texts))):
             raise TypeError(f"contains_any takes a list of texts, not {texts!r}")
         return self._check(self._scope.of_text(ContainsAny(wanted)), _short(" | ".join(wanted)))
 

@@ -18,6 +18,7 @@ Said = Callable[..., Transcript]
     [
         ("SECRET", "this is a secret", True),
         ("not my problem", "That is NOT MY PROBLEM.", True),
+        ("not my problem", "Not\u00a0my problem!", True),
         ("cat", "concatenate", True),
         ("straße", "STRASSE", False),
         ("secret", "", False),
@@ -64,7 +65,6 @@ def test_one_allowed_word_is_enough(
     ("word", "output", "place"),
     [
         ("secret", "the se\u200bcret", (4, 11)),
-        ("not my problem", "not\u00a0my problem!", (0, 14)),
         ("caf\u00e9", "Cafe\u0301 bar", (0, 5)),
         ("cafe\u0301", "at the caf\u00e9", (7, 11)),
         ("top secret", "TOP\u2003\uff33ECRET", (0, 10)),

@@ -130,7 +130,7 @@ def test_expectations_in_the_vocabulary_of_the_checks(suite: Suite) -> None:
         ("max_length", "≤ 90", MaxLength(90)),
         ("pii", "pii", pii),
         ("keywords_deny", "damn", KeywordsDeny("damn")),
-        ("keywords_allow", "sorry, thanks", KeywordsAllow(("sorry", "thanks"))),
+        ("keywords_allow", "sorry, thanks", KeywordsAllow(["sorry", "thanks"])),
         ("tool_called", "lookup", called),
         ("tool_called", "lookup #2", ToolCall.model_construct(tool="lookup")),
         (
@@ -243,7 +243,7 @@ def test_long_labels_are_cut_and_stay_unique(load: Any, minimal: str) -> None:
     suite = load(minimal.replace("[hello]", f"[{long}a, {long}b]")).suite
     labels = [item.label for item in suite.cases[0].expectations]
     assert labels == ["x" * 199 + "…", "x" * 199 + "… #2"]
-    assert [item.check.text[-1] for item in suite.cases[0].expectations] == ["a", "b"]
+    assert [item.check.wanted[-1] for item in suite.cases[0].expectations] == ["a", "b"]
 
 
 def test_switched_off_checks_are_absent(load: Any, minimal: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from pydantic.alias_generators import to_camel
@@ -62,6 +62,11 @@ def check_of(kind: str, params: Mapping[str, Any]) -> Any:
         return _tool_call(kind, values)
     scale = values.pop("scale", None) if kind == "judge" else None
     (check,) = [each for each in all_checks() if kind in each.kinds()]
+    if is_dataclass(check) and [field.name for field in fields(check)] in (
+        ["wanted"],
+        ["unwanted"],
+    ):
+        return check(*values.values())
     made = _made(check, values)
     return made if scale is None else made.on_scale(scale)
 

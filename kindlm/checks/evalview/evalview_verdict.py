@@ -14,7 +14,7 @@ from kindlm.checks.base import AskingCheck, Reads, failed, passed
 from kindlm.checks.call_matching import normalised
 from kindlm.checks.evalview.safety import Safety, find_personal_data, level
 from kindlm.checks.evalview.weighted_score import Scored
-from kindlm.checks.output import occurs
+from kindlm.checks.output import Contains
 from kindlm.dataclass import dataclass
 from kindlm.outcome import CheckResult, Demands, Outcome, Status, execution_status
 from kindlm.ports import CheckContext
@@ -192,6 +192,6 @@ def look_at_turn(wanted: Scored, turn: Turn) -> TurnFindings:
     return TurnFindings(
         missing=tuple(tool for tool in wanted.tools if tool not in called),
         forbidden=tuple(tool for tool in called if tool in wanted.forbidden_tools),
-        lacking=tuple(text for text in wanted.contains if not occurs(text, turn.text)),
-        unwanted=tuple(text for text in wanted.not_contains if occurs(text, turn.text)),
+        lacking=tuple(text for text in wanted.contains if not Contains(text).holds(turn.text)),
+        unwanted=tuple(text for text in wanted.not_contains if Contains(text).holds(turn.text)),
     )
