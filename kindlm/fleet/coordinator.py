@@ -130,7 +130,7 @@ def runs_needed(db: sqlite3.Connection, plan: Plan) -> list[str]:
     needed: dict[str, None] = {}
     for planned in plan.suites:
         baseline = find_baseline(db, planned.suite.project, planned.suite.name)
-        if baseline is not None and baseline.here:
+        if baseline is not None and baseline.missing is None:
             needed |= dict.fromkeys(baseline.runs)
         needed |= dict.fromkeys(cassette_runs(planned, db))
     return list(needed)

@@ -19,9 +19,8 @@ from kindlm.plan import Execution, QualifiedName
 
 _LIST = """
 SELECT b.*, b."by" AS set_by, b.at AS set_at, a.run IS NOT NULL AS active,
-       NOT EXISTS (
-         SELECT 1 FROM json_each(coalesce(b.runs, json_array(b.run))) named
-          WHERE named.value NOT IN (SELECT id FROM runs)) AS here,
+       (SELECT value FROM json_each(coalesce(b.runs, json_array(b.run)))
+         WHERE value NOT IN (SELECT id FROM runs) LIMIT 1) AS missing,
        CASE WHEN b.runs IS NOT NULL THEN (SELECT group_id FROM runs r WHERE r.id = b.run) END
          AS group_id
   FROM baselines b
@@ -62,7 +61,7 @@ SELECT c.body
 class Baseline:
     """A baseline that is set; `set_at` is UTC, ISO 8601.
 
-    `here` is whether its runs are in this history; a journal may be merged without them. For a
+    `missing` is a run of it that is not in this history; a journal may be merged without it. For a
     group, `run` is that of its first shard.
     """
 
@@ -75,7 +74,7 @@ class Baseline:
     set_by: str
     set_at: str
     active: bool
-    here: bool = True
+    missing: str | None
 
     @property
     def name(self) -> str:
@@ -100,8 +99,7 @@ def list_baselines(db: sqlite3.Connection, suite: str | None = None) -> list[Bas
     found = []
     for row in rows:
         runs = (row["run"],) if row["runs"] is None else tuple(json.loads(row["runs"]))
-        active, here = bool(row["active"]), bool(row["here"])
-        found.append(value_of(Baseline, row, runs=runs, active=active, here=here))
+        found.append(value_of(Baseline, row, runs=runs, active=bool(row["active"])))
     return found
 
 

@@ -35,7 +35,7 @@ from kindlm.history.rows import (
     scores_of,
     test_of,
 )
-from kindlm.history.run_names import baseline_of, compared_by_default
+from kindlm.history.run_names import compared_by_default
 from kindlm.history.runs import Run, RunFilter, runner_of, runs, state_of
 from kindlm.history.verdict import (
     StatusCounts,
@@ -193,17 +193,13 @@ class RunView:
         """The program that chose the tests, such as pytest; None for kindlm."""
         return runner_of(self.db, self.runs[0])
 
-    @property
-    def run_before(self) -> RunView | None:
-        """The run or group that `kindlm diff` compares this run with."""
+    @cached_property
+    def before(self) -> RunView | KindlmError | None:
+        """What `kindlm diff` compares this run with, or why its baseline cannot be."""
         found = compared_by_default(self.db, self.id) if self.group is None else None
-        return None if found is None else RunView(self.db, found)
-
-    @property
-    def why_not_compared(self) -> KindlmError | None:
-        """Why `kindlm diff` cannot compare this run with the baselines that its suites have."""
-        found = baseline_of(self.db, self.id) if self.group is None else None
-        return found.error if isinstance(found, Err) else None
+        if isinstance(found, Err):
+            return found.error
+        return None if found is None else RunView(self.db, found.value)
 
     def skip_reasons(self) -> list[tuple[str, str, int]]:
         """Return why executions were skipped: suite, reason, how many."""

@@ -11,6 +11,7 @@ from itertools import chain, islice
 from typing import TextIO
 
 from kindlm.dataclass import replace
+from kindlm.errors import KindlmError
 from kindlm.history.rows import SuiteView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import GateResult, Status
@@ -102,7 +103,7 @@ def _broken(view: RunView) -> Iterator[str]:
 
 def _changes(view: RunView, options: ReportOptions) -> Iterator[str]:
     """Yield what changed since the previous run, or why it is not compared."""
-    if (problem := view.why_not_compared) is not None:
+    if isinstance(problem := view.before, KindlmError):
         yield "\n#### Not compared with the previous run\n\n"
         yield f"⚠️ {plain(problem.message)} {plain(problem.hint or '')}\n"
         return

@@ -8,6 +8,7 @@ from typing import TextIO
 
 from rich.cells import cell_len, set_cell_size
 
+from kindlm.errors import KindlmError
 from kindlm.history.rows import SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.history.trends import differing_verdicts
@@ -240,17 +241,17 @@ def _write_next(view: RunView, page: Page, options: ReportOptions) -> None:
         for text in facts.gates_otherwise(view, suite):
             page.line((text, "yellow"), indent=2)
     source = view.info.source_run
-    earlier = view.run_before if source is None else RunView(view.db, source)
-    if view.info.mode == "settled" or (earlier is not None and not earlier.is_recorded):
+    earlier = view.before if source is None else RunView(view.db, source)
+    if view.info.mode == "settled" or (isinstance(earlier, RunView) and not earlier.is_recorded):
         earlier = None  # a comparison adds settled repeats to those of their source
-    if earlier is not None and view.summary.executions.tested:
+    if isinstance(earlier, RunView) and view.summary.executions.tested:
         changed = _changed(view, earlier, options)
         if changed is not None:
             page.line(changed, hang=2)
         compare = page.typed(f"kindlm diff {shlex.quote(earlier.id)} {view.id}")
         page.unbroken(("Compare: ", "dim"), visible(compare))
-    elif source is None and (problem := view.why_not_compared) is not None:
-        for text in (f"Not compared: {problem.message}", problem.hint or ""):
+    elif isinstance(earlier, KindlmError):
+        for text in (f"Not compared: {earlier.message}", earlier.hint or ""):
             page.line((one_line(text), "yellow"), hang=2)
     following = facts.next_command(view, options)
     counts = view.summary.executions

@@ -11,7 +11,7 @@ from recorded_history import History, Make
 from kindlm.errors import Err, KindlmError, Ok
 from kindlm.events.codec import new_event
 from kindlm.events.run import BaselineSet, GitState
-from kindlm.history.run_names import find_changed, find_pair
+from kindlm.history.run_names import find_changed, find_sides
 
 MAIN, OLD = "a1" * 20, "b2" * 20
 
@@ -42,7 +42,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
 
 def find(runs: History, before: str | None = None, after: str | None = None) -> Any:
     commits = {"main": MAIN, "v1": OLD, "empty": "c3" * 20}
-    found = find_pair(runs.reader(), before, after, commits.get)
+    found = find_sides(runs.reader(), before, after, commits.get)
     return tuple(found.value) if isinstance(found, Ok) else found.error
 
 
@@ -76,7 +76,7 @@ def test_a_commit_means_its_clean_run_if_there_is_one(runs: History) -> None:
 
 
 def test_a_recorded_commit_is_known_without_git(runs: History) -> None:
-    assert find(runs, "git:b2b2b2") == ("r1first0", "r3dirty0")
+    assert find(runs, "git:b2b2b2b") == ("r1first0", "r3dirty0")
 
 
 @pytest.mark.parametrize(
@@ -85,8 +85,8 @@ def test_a_recorded_commit_is_known_without_git(runs: History) -> None:
         ("nothing", "There is no run 'nothing'", "r5stoppd, r4rescor, r3dirty0"),
         ("r", "'r' matches several runs", "more characters"),
         ("latest~9", "the history has 3 finished runs of 'support'", "kindlm test"),
-        ("git:gone", "'gone' is not a known git revision", "a1a1a1a1, b2b2b2b2"),
-        ("git:", "'' is not a known git revision", "kindlm runs"),
+        ("git:gone", "'gone', which is not a known git revision", "a1a1a1a1, b2b2b2b2"),
+        ("git:", "'', which is not a known git revision", "kindlm runs"),
         ("git:empty", "commit c3c3c3c3", "a1a1a1a1, b2b2b2b2"),
     ],
 )
@@ -152,7 +152,7 @@ def test_different_baselines_are_never_passed_over_for_the_run_before(
     set_baseline("billing", "r2second")
     for before in (None, "baseline"):
         error = find(history, before)
-        assert "different baselines: 'support' has run r1first0, 'billing'" in error.message
+        assert "different baselines: 'billing' has run r2second, 'support'" in error.message
         assert "kindlm baseline compare" in error.hint
         assert "previous" in error.hint
     # One that is the baseline of a part of its suites does not make up for the other one.
@@ -188,17 +188,31 @@ def test_nothing_to_compare_with(history: History) -> None:
     record(history, "only0000")
     error = find(history)
     assert "No run of 'support' finished before run" in error.message
-    assert isinstance(find_pair(history.reader(), None, None, lambda _: None), Err)
+    assert isinstance(find_sides(history.reader(), None, None, lambda _: None), Err)
 
 
-def test_a_shard_follows_the_same_part_of_another_group(history: History) -> None:
+def test_a_shard_follows_the_same_part_or_a_whole_run(history: History) -> None:
     for group in ("monday", "tuesday"):
-        for shard in ("1/2", "2/2"):
-            record(history, f"{group}{shard[0]}", group=group, shard=shard)
-    record(history, "whole000")
+        record(history, f"{group}2", group=group, shard="2/2")
+    record(history, "wednsdy1", group="wednesday", shard="1/2")
     assert find(history, None, "tuesday2") == ("monday2", "tuesday2")
     assert isinstance(find(history, None, "monday2"), KindlmError)
+    record(history, "whole000")
     assert isinstance(find(history, None, "whole000"), KindlmError)
+    record(history, "thrsday1", group="thursday", shard="1/2")
+    assert find(history, None, "thrsday1") == ("whole000", "thrsday1")
+
+
+def test_a_shard_follows_whole_groups(history: History) -> None:
+    for group in ("monday", "tuesday"):
+        for shard in ("1/2", "2/2"):
+            writer = history.run(f"{group}{shard[0]}", group=group, shard=shard)
+            tests = [Make.planned(name, selected=name == shard) for name in ("1/2", "2/2")]
+            writer.suite(tests=tests)
+            writer.execution(shard)
+            writer.finish()
+    before, after = find(history, None, "tuesday2")
+    assert (before.name, after) == ("monday", "tuesday2")
 
 
 def test_a_shard_that_is_all_of_a_group_is_compared_like_a_whole_run(history: History) -> None:

@@ -18,7 +18,7 @@ from kindlm.cli.app import run
 from kindlm.errors import Err, Ok
 from kindlm.history.diff.evidence_values import Change, FailOn, Side, TestDiff
 from kindlm.history.diff.run_diff import DiffOptions, RunDiff, compare_runs
-from kindlm.history.run_names import find_pair, find_run
+from kindlm.history.run_names import find_run, find_sides
 from kindlm.outcome import Status
 
 Vector = dict[str, Any]
@@ -229,7 +229,7 @@ def test_labels(vector: Vector, history: History) -> None:
     if "load" in given:
         assert find_run(db, given["load"]) == Ok(expected["loaded"])
         return
-    pair = find_pair(db, None, None, lambda _: None)
+    pair = find_sides(db, None, None, lambda _: None)
     assert isinstance(pair, Err) == expected.get("raises", False)
     assert isinstance(pair, Ok)
     if given["resolve"] not in (["latest", "previous"], "previous"):

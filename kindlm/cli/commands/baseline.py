@@ -143,7 +143,8 @@ def list_command(
                 "label": baseline.label or None,
                 "run": baseline.run,
                 "group": baseline.group_id,
-                **fields_of(baseline, "runs setAt setBy active here"),
+                **fields_of(baseline, "runs setAt setBy active"),
+                "here": baseline.missing is None,
             }
             for baseline in found
         ]
@@ -310,7 +311,7 @@ def _cells(baseline: Baseline) -> tuple[str, ...]:
         "→" if baseline.active else "",
         one_line(baseline.suite),
         one_line(baseline.label),
-        one_line(baseline.name) + ("" if baseline.here else " (not here)"),
+        one_line(baseline.name) + (" (not here)" if baseline.missing else ""),
         local_time(baseline.set_at),
         one_line(baseline.set_by),
         one_line(baseline.project),

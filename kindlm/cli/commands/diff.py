@@ -236,7 +236,7 @@ def _check_baseline(db: sqlite3.Connection, before: Side, after: Side, *, by_def
     from kindlm.history.baselines import BaselineChecks
     from kindlm.history.run_names import baseline_of
 
-    baseline = baseline_of(db, after if isinstance(after, str) else after.runs[0])
+    baseline = baseline_of(db, after)
     if not isinstance(baseline, Ok) or baseline.value != before:
         return
     problem = BaselineChecks(db).change([before] if isinstance(before, str) else before.runs)

@@ -33,7 +33,7 @@ from kindlm.events.run import SuiteStarted
 from kindlm.history.diff.evidence_values import TestPair
 from kindlm.history.diff.power import chance_to_settle
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
-from kindlm.history.run_names import find_pair
+from kindlm.history.run_names import find_sides, one_run
 from kindlm.history.run_view import RunView
 from kindlm.plan import QualifiedName, Selection
 from kindlm.providers.provider_registry import check_settings
@@ -61,7 +61,8 @@ def settle_runs(options: SettleOptions) -> int:
     project = project_here(options.database)
     threshold = or_fail(regression_threshold(project.root))
     with open_history(options.database) as db:
-        before, after = or_fail(find_pair(db, options.before, options.after, commit_named))
+        compared = or_fail(find_sides(db, options.before, options.after, commit_named))
+        before, after = (or_fail(one_run(side)) for side in compared)
         _require_live(RunView(db, after))
         if options.grows_both:
             _require_live(RunView(db, before))

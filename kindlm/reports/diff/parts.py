@@ -80,7 +80,7 @@ class ChangedTest(NamedTuple):
 
 def changes_since_before(view: RunView, options: ReportOptions) -> Changes | None:
     """Return the changes since the previous run, None if there is none to compare with."""
-    if view.why_not_compared is not None or (before := view.run_before) is None:
+    if not isinstance(before := view.before, RunView):
         return None
     diff_options = DiffOptions(regression_threshold=options.regression_threshold)
     diff = RunDiff(view.db, before, view, diff_options)

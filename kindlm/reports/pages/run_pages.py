@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kindlm.errors import Err, ErrorCode, Ok
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok
 from kindlm.history import queries
 from kindlm.history.masking import as_shown
 from kindlm.history.rows import TestView
@@ -156,8 +156,9 @@ def run_document(
     wrong = [test for test in tests if facts.is_wrong(test)]
     running = status == "running"
     notes = list(facts.notes_of(view))
-    if (problem := view.why_not_compared) is not None:
-        notes.append(f"Not compared: {problem.message}")
+    before = view.before
+    if isinstance(before, KindlmError):
+        notes.append(f"Not compared: {before.message}")
     return Document(
         "run.html",
         f"{facts.verdict_of(view).word}: {one_line(view.id)}",
@@ -170,7 +171,7 @@ def run_document(
             "notes": notes,
             "totals": list(facts.totals_of(view)),
             "changes": changes,
-            "before": before.id if (before := view.run_before) else None,
+            "before": before.id if isinstance(before, RunView) else None,
             "grid": grid,
             "slowest": view.ask(_SLOWEST).fetchall(),
             "dearest": view.ask(_DEAREST).fetchall(),
