@@ -14,10 +14,10 @@ from scripted_judge import Judge
 
 from kindlm.checks.evalview.weighted_score import (
     OutputFacts,
+    Scored,
     Weights,
     deterministic_quality,
     fallback_quality,
-    judged_quality,
     mean_of_turns,
     overall_score,
     tool_accuracy,
@@ -78,7 +78,7 @@ class TestArithmetic:
             assert quality(better) >= quality(worse)
 
     def test_parts_that_are_not_asked_for_are_met(self) -> None:
-        assert tool_accuracy([], [], ["any"]) == 1
+        assert tool_accuracy(Scored(), ["any"]) == 1
         assert deterministic_quality(OutputFacts("sky color", "The sky color is blue")) == 75
 
     @pytest.mark.parametrize(
@@ -87,13 +87,15 @@ class TestArithmetic:
             (["a", "a", "b"], [], 0.5),
             (["a"], [["x", "a"]], 1),
             (["a"], [[]], 0.5),
+            (["a"], [None], 0.5),
             ([], [["a"], ["x"], ["y"], ["z"]], 0.25),
         ],
     )
     def test_tools_and_categories_count_alike(
         self, tools: list[str], categories: list[list[str]], accuracy: float
     ) -> None:
-        assert tool_accuracy(tools, categories, ["a", "other"]) == accuracy
+        wanted = Scored(tools=tools, categories=dict(enumerate(categories)))
+        assert tool_accuracy(wanted, ["a", "other"]) == accuracy
 
     @pytest.mark.parametrize(
         ("scores", "mean"), [([50], 50), ([0, 100], 54.5), ([100, 0, 0], 27.8)]
@@ -119,9 +121,6 @@ class TestArithmetic:
     def test_a_short_answer_is_worth_less(self, length: int, points: float) -> None:
         found = OutputFacts("go", "x" * length, avoided=0)
         assert deterministic_quality(found) == 30 + 15 + 10 + points
-
-    def test_a_judged_quality_is_not_below_zero(self) -> None:
-        assert judged_quality(10, OutputFacts("", "", unmatched=1)) == 0
 
 
 class TestWithoutJudge:
@@ -183,6 +182,11 @@ class TestWithJudge:
             "answer": "Here.",
             "mentions": ["a", "b", "c", "d", "e"],
         }
+
+    def test_the_penalty_leaves_no_less_than_nothing(self, evaluate: Evaluate, said: Said) -> None:
+        params = JUDGED | {"regexPatterns": [r"\d"]}
+        result = evaluate("weighted_score", params, said("Here."), Judge(graded(10)))
+        assert (result.actual["penalty"], result.actual["outputQuality"]) == (15, 0)
 
     def test_the_judge_never_learns_what_is_needed(self, evaluate: Evaluate, said: Said) -> None:
         judge = Judge(graded(80))

@@ -15,7 +15,7 @@ from vector_cases import Departure, known
 
 from kindlm.checks.evalview.evalview_verdict import harm_in, look_at_turn, within
 from kindlm.checks.evalview.safety import find_personal_data
-from kindlm.checks.evalview.tools import SequenceMode, sequence_progress
+from kindlm.checks.evalview.tools import SequenceMode, sequence_share
 from kindlm.checks.evalview.weighted_score import Weights, overall_score
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.formats.evalview import Surroundings, load_folder
@@ -209,10 +209,10 @@ def test_forbidden_tools(vector: Vector) -> None:
 def test_sequence(vector: Vector) -> None:
     given = vector["input"]
     mode = SequenceMode(given["mode"].split()[0])
-    progress = sequence_progress(given["expected_sequence"], given["actual"], mode)
+    share = sequence_share(given["expected_sequence"], given["actual"], mode)
     params = {"sequence": given["expected_sequence"], "mode": mode.value}
     result = by_label([demand("tool_sequence", "s", params)], said("q", "", given["actual"]))
-    assert progress.share == vector["expected"]["progress_score"] == result["s"].score
+    assert share == vector["expected"]["progress_score"] == result["s"].score
     assert (result["s"].outcome is Outcome.PASSED) == vector["expected"]["correct"]
 
 
@@ -400,15 +400,16 @@ def test_multi_turn(vector: Vector, compiled: Compiled) -> None:
         known(expected.get("output", {}), "contains", "not_contains")
         params = verdict.check.turns[number - 1]
         found = look_at_turn(params, turn(wanted["query"], actual["output"], actual["tools"]))
+        missing, forbidden, lacking, unwanted = found
         tools = len(expected.get("tools", ()))
         told.append(
             {
                 "turn": number,
                 "passed": not any(found),
-                "tool_accuracy": 1 - len(found.missing) / tools if tools else None,
-                "forbidden": list(found.forbidden),
-                "contains_failed": list(found.lacking),
-                "not_contains_failed": list(found.unwanted),
+                "tool_accuracy": 1 - len(missing) / tools if tools else None,
+                "forbidden": forbidden,
+                "contains_failed": lacking,
+                "not_contains_failed": unwanted,
             }
         )
     assert told == vector["expected"]["turn_evaluations"]

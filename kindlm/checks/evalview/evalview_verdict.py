@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import Any, NamedTuple
+from typing import Any
 
 from kindlm.checks.base import AskingCheck, Reads, failed, passed
 from kindlm.checks.call_matching import normalised
@@ -101,20 +101,19 @@ class EvalviewVerdict(AskingCheck):
         why = list(self._reasons(transcript, score, found))
         counting = [one for one in earlier if (one.kind, one.label) not in self.undeclared]
         own = execution_status([one.outcome for one in counting])
-        other = ""
+        message = f"EvalView fails the test: {'; '.join(why)}." if why else ""
         if own is Status.PASSED and why:
-            other = "By kindlm's own rules it passes."
+            message += " By kindlm's own rules it passes."
         elif own is not Status.PASSED and not why:
             bad = (Outcome.FAILED, Outcome.INCONCLUSIVE)
             wrong = [f"{it.kind} {shown(it.label)}" for it in counting if it.outcome in bad]
-            first = listed(wrong, _MAX_LISTED)
-            other = f"EvalView passes the test. By kindlm's own rules it is {own.value}: {first}."
+            message = f"EvalView passes the test. By kindlm's own rules it is {own.value}"
+            message += f": {listed(wrong, _MAX_LISTED)}."
         actual = {"score": score, "passed": not why, "reasons": why, "kindlm": own.value}
-        share = round(score / 100, 6)
-        if not why:
-            return passed(score=share, actual=actual, message=other)
-        message = f"EvalView fails the test: {'; '.join(why)}. {other}".rstrip()
-        return failed("ORIGINAL_VERDICT_FAILED", message, actual=actual, score=share)
+        about: dict[str, Any] = {"score": round(score / 100, 6), "actual": actual}
+        if why:
+            return failed("ORIGINAL_VERDICT_FAILED", message, **about)
+        return passed(message=message, **about)
 
     def _reasons(
         self, transcript: Transcript, score: float, found: Mapping[str, Mapping[str, Any]]
@@ -177,21 +176,15 @@ def harm_in(
     return [name for name in dict.fromkeys(categories) if name in wanted], severity
 
 
-class TurnFindings(NamedTuple):
-    """The tools that a turn misses or may not call, and the texts that it lacks or may not have."""
+def look_at_turn(wanted: Scored, turn: Turn) -> tuple[list[str], ...]:
+    """Return where a turn is not as expected, in four lists.
 
-    missing: tuple[str, ...]
-    forbidden: tuple[str, ...]
-    lacking: tuple[str, ...]
-    unwanted: tuple[str, ...]
-
-
-def look_at_turn(wanted: Scored, turn: Turn) -> TurnFindings:
-    """Return where a turn is not as expected."""
-    called = dict.fromkeys(use.call.name for step in turn.steps for use in step.tool_uses)
-    return TurnFindings(
-        missing=tuple(tool for tool in wanted.tools if tool not in called),
-        forbidden=tuple(tool for tool in called if tool in wanted.forbidden_tools),
-        lacking=tuple(text for text in wanted.contains if not Contains(text).holds(turn.text)),
-        unwanted=tuple(text for text in wanted.not_contains if Contains(text).holds(turn.text)),
+    They hold the tools that it misses or may not call, and the texts that it lacks or may not have.
+    """
+    called = list(dict.fromkeys(use.call.name for step in turn.steps for use in step.tool_uses))
+    return (
+        [tool for tool in wanted.tools if tool not in called],
+        [tool for tool in called if tool in wanted.forbidden_tools],
+        [text for text in wanted.contains if not Contains(text).holds(turn.text)],
+        [text for text in wanted.not_contains if Contains(text).holds(turn.text)],
     )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 from kindlm.checks.base import Check, Reads, Rule, failed, passed
 from kindlm.checks.call_matching import (
@@ -99,18 +98,6 @@ class SequenceMode(StrEnum):
     UNORDERED = "unordered"
 
 
-class SequenceProgress(NamedTuple):
-    """How far calls follow a sequence.
-
-    `share` is the part of the sequence that was called, from 0 to 1. `missing` is the first tool
-    that was not called where the sequence demands it.
-    """
-
-    share: float
-    holds: bool
-    missing: str | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class ToolSequence(Check):
     """The tools were called in a sequence; the score is the share of it that was called."""
@@ -126,39 +113,42 @@ class ToolSequence(Check):
     def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
         sequence, mode = list(self.sequence), self.mode
         called = [use.call.name for use in transcript.tool_uses]
-        progress = sequence_progress(sequence, called, mode)
-        if progress.holds:
+        missing = [tool for tool, met in _met(sequence, called, mode) if not met]
+        others = mode is SequenceMode.EXACT and len(called) != len(sequence)
+        if not sequence or not (missing or others):
             return passed()
-        missing = progress.missing
-        problem = f"{shown(missing)} is missing" if missing else "there are other calls"
+        share = sequence_share(sequence, called, mode)
+        problem = f"{shown(missing[0])} is missing" if missing else "there are other calls"
         message = (
             f"The tools were not called in the sequence {shown(sequence)} ({mode}): {problem},"
+            f" progress {share:g}; the agent called {shown(called)}."
         )
-        message += f" progress {progress.share:g}; the agent called {shown(called)}."
         expected, actual = {"sequence": bounded(sequence), "mode": mode.value}, bounded(called)
-        about: dict[str, Any] = {"expected": expected, "actual": actual, "score": progress.share}
+        about: dict[str, Any] = {"expected": expected, "actual": actual, "score": share}
         return failed("TOOL_SEQUENCE_WRONG", message, **about)
 
 
-def sequence_progress(
-    expected: Sequence[str], called: Sequence[str], mode: SequenceMode
-) -> SequenceProgress:
-    """Return how far the calls follow a sequence; all calls follow an empty one."""
-    match mode:
-        case SequenceMode.EXACT:
-            here = [*called, *[None] * len(expected)]
-            wrong = [tool for tool, made in zip(expected, here, strict=False) if tool != made]
-            found, missing = len(expected) - len(wrong), wrong[0] if wrong else None
-        case SequenceMode.SUBSEQUENCE:
-            found = 0
-            for tool in called:
-                if found < len(expected) and tool == expected[found]:
-                    found += 1
-            missing = expected[found] if found < len(expected) else None
-        case SequenceMode.UNORDERED:
-            lacking = Counter(expected) - Counter(called)
-            found = len(expected) - lacking.total()
-            missing = next((tool for tool in expected if lacking[tool]), None)
-    others = mode is SequenceMode.EXACT and bool(expected) and len(called) != len(expected)
-    share = round(found / len(expected), _DECIMALS) if expected else 1.0
-    return SequenceProgress(share, missing is None and not others, missing)
+def sequence_share(sequence: Sequence[str], called: Sequence[str], mode: SequenceMode) -> float:
+    """Return the share of a sequence that was called, from 0 to 1; 1 for an empty sequence."""
+    met = [is_met for _, is_met in _met(sequence, called, mode)]
+    return round(sum(met) / len(met), _DECIMALS) if met else 1.0
+
+
+def _met(
+    sequence: Sequence[str], called: Sequence[str], mode: SequenceMode
+) -> Iterator[tuple[str, bool]]:
+    """Yield each tool of a sequence, and whether it was called where the sequence demands it."""
+    rest = list(called)
+    for place, tool in enumerate(sequence):
+        match mode:
+            case SequenceMode.EXACT:
+                yield tool, called[place : place + 1] == [tool]
+            case SequenceMode.SUBSEQUENCE:
+                is_met = tool in rest
+                rest = rest[rest.index(tool) + 1 :] if is_met else []
+                yield tool, is_met
+            case SequenceMode.UNORDERED:
+                is_met = tool in rest
+                if is_met:
+                    rest.remove(tool)
+                yield tool, is_met

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, field, fields
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, field
+from functools import partial
 from typing import Any
 
 from kindlm.checks.base import AskingCheck, Fill, failed, passed, undecided
-from kindlm.checks.evalview.tools import SequenceMode, sequence_progress
+from kindlm.checks.evalview.tools import SequenceMode, sequence_share
 from kindlm.checks.judging import (
     GRADED,
     JudgeError,
@@ -25,12 +26,12 @@ from kindlm.checks.judging import (
 )
 from kindlm.checks.output import Contains, count_unmatched
 from kindlm.checks.output_schema import find_json
-from kindlm.dataclass import dataclass, replace
+from kindlm.dataclass import dataclass
 from kindlm.json_schema import schema_issues
 from kindlm.json_schema_keywords import UndecidableSchemaError
 from kindlm.outcome import CheckResult, Demands
 from kindlm.ports import CheckContext
-from kindlm.transcript import Transcript
+from kindlm.transcript import Transcript, Turn
 from kindlm.values import filled
 from kindlm.wording import bounded, shown
 
@@ -116,16 +117,15 @@ class WeightedScore(AskingCheck):
         return self.judged
 
     def filled(self, bind: Fill, insert: Fill) -> WeightedScore:
-        turns = [_bound(turn, bind) for turn in self.turns]
-        return replace(self, scored=_bound(self.scored, bind), turns=turns)
+        bound: WeightedScore = filled(self, bind)
+        return bound
 
     async def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
         wanted, weights, least = self.scored, self.weights, self.min_score
         facts = await context.aside(lambda: _output_facts(wanted, transcript.text))
         called = [use.call.name for use in transcript.tool_uses]
-        categories = [tools or () for tools in wanted.categories.values()]
-        accuracy = tool_accuracy(wanted.tools, categories, called)
-        progress = sequence_progress(wanted.sequence, called, wanted.mode).share
+        accuracy = tool_accuracy(wanted, called)
+        progress = sequence_share(wanted.sequence, called, wanted.mode)
         threshold = _share(least)
         judge = penalty = reasoning = None
         quality, judged = deterministic_quality(facts), ""
@@ -137,7 +137,8 @@ class WeightedScore(AskingCheck):
                 fallback = overall_score(accuracy, fallback_quality(facts), progress, weights)
                 without: Any = {"score": None, "fallbackScore": fallback}
                 return undecided(str(error), error.code, threshold=threshold, actual=without)
-            quality, penalty = judged_quality(graded, facts), _penalty(facts)
+            penalty = penalty_of(facts)
+            quality = max(0.0, graded - penalty)
             judge = {"score": graded, "rationale": bounded(reasoning)}
             judged = f" The judge: {shown(reasoning, 600)}"
         score = overall_score(accuracy, quality, progress, weights)
@@ -150,51 +151,40 @@ class WeightedScore(AskingCheck):
             "judge": judge,
             "penalty": penalty,
         }
-        share = _share(score)
+        about: dict[str, Any] = {"score": _share(score), "threshold": threshold, "actual": actual}
         if score >= least:
-            return passed(score=share, threshold=threshold, actual=actual, reasoning=reasoning)
+            return passed(reasoning=reasoning, **about)
         parts = f"tools {100 * accuracy:.4g}, output {quality:.4g}, sequence {100 * progress:.4g}"
         message = f"The score is {score:g}, expected at least {least:g}: {parts}.{judged}"
-        about: dict[str, Any] = {"score": share, "threshold": threshold, "reasoning": reasoning}
-        expected = {"minScore": least}
-        return failed("SCORE_BELOW_THRESHOLD", message, expected=expected, actual=actual, **about)
+        about |= {"expected": {"minScore": least}, "reasoning": reasoning}
+        return failed("SCORE_BELOW_THRESHOLD", message, **about)
 
     async def _judge(self, transcript: Transcript, context: CheckContext) -> tuple[float, str]:
         """Return the judge's score and reasoning, for all turns together if there are several."""
+        judging = Judging(context, texts_of(transcript))
         graded = [
-            await _judge_turn(wanted, replace(transcript, turns=(turn,)), context)
-            for turn, wanted in zip(transcript.turns, self.turns, strict=False)
+            await judging.ask(_QUALITY, partial(_answer, wanted, turn), answered("score"))
+            for turn, wanted in zip(transcript.turns, self.turns or (self.scored,), strict=False)
         ]
-        if not graded:
-            return await _judge_turn(self.scored, transcript, context)
+        if not self.turns:
+            return graded[0]
         reasons = [f"Turn {turn}: {score:g}. {why}" for turn, (score, why) in enumerate(graded, 1)]
         return mean_of_turns([score for score, _ in graded]), "\n".join(reasons)
 
 
-def _bound(scored: Scored, bind: Fill) -> Scored:
-    parts = {part.name: getattr(scored, part.name) for part in fields(scored)}
-    return Scored(**filled(parts, bind))
+def _answer(wanted: Scored, turn: Turn) -> dict[str, Any]:
+    """Return the data about the answer of a turn for the judge."""
+    return {
+        "query": wanted.query or turn.user,
+        "toolCalls": [tool_call(use) for step in turn.steps for use in step.tool_uses],
+        "answer": turn.text,
+        "mentions": list(wanted.contains[:_HINTS]),
+    }
 
 
 def _share(score: float) -> float:
     """Return a score from 0 to 100 as a result's score from 0 to 1."""
     return round(score / _HIGHEST, _SHARE_DECIMALS)
-
-
-async def _judge_turn(
-    wanted: Scored, transcript: Transcript, context: CheckContext
-) -> tuple[float, str]:
-    turn = transcript.turns[-1]
-    return await Judging(context, texts_of(transcript)).ask(
-        _QUALITY,
-        lambda: {
-            "query": wanted.query or turn.user,
-            "toolCalls": [tool_call(use) for step in turn.steps for use in step.tool_uses],
-            "answer": turn.text,
-            "mentions": list(wanted.contains[:_HINTS]),
-        },
-        answered("score"),
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,27 +244,20 @@ _GIVES_REASONS = re.compile(
 _UNKNOWING = re.compile(r"(?:sorry,? )?(?:i|we) (?:do not|don.t) know[.!]?")
 
 
-def tool_accuracy(
-    tools: Collection[str], categories: Sequence[Collection[str]], called: Collection[str]
-) -> float:
+def tool_accuracy(wanted: Scored, called: Iterable[str]) -> float:
     """Return the share of expected tools and categories that were called; 1 if none is expected.
 
     A tool named twice counts once. Calls to other tools do not matter.
     """
-    expected, used = set(tools), set(called)
-    met = len(expected & used) + sum(not used.isdisjoint(category) for category in categories)
-    total = len(expected) + len(categories)
+    tools, categories, used = set(wanted.tools), wanted.categories.values(), set(called)
+    met = len(tools & used) + sum(not used.isdisjoint(category or ()) for category in categories)
+    total = len(tools) + len(categories)
     return met / total if total else 1.0
 
 
-def _penalty(facts: OutputFacts) -> float:
+def penalty_of(facts: OutputFacts) -> float:
     """Return the points that unmatched patterns and an unmet JSON Schema cost."""
     return _REGEX_PENALTY * facts.unmatched + _SCHEMA_PENALTY * (not facts.fits)
-
-
-def judged_quality(score: float, facts: OutputFacts) -> float:
-    """Return the quality of an output, 0 to 100, from a judge's score."""
-    return max(0.0, score - _penalty(facts))
 
 
 def deterministic_quality(facts: OutputFacts) -> float:
@@ -308,7 +291,7 @@ def fallback_quality(facts: OutputFacts) -> float:
         points -= _NO_REASONS_PENALTY
     if facts.contained == 0:
         points = min(points, _NOTHING_CONTAINED_MOST)
-    return round(min(max(0.0, points - _penalty(facts)), 100.0), _DECIMALS)
+    return round(min(max(0.0, points - penalty_of(facts)), 100.0), _DECIMALS)
 
 
 def mean_of_turns(scores: Sequence[float]) -> float:
