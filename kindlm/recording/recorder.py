@@ -19,7 +19,6 @@ from kindlm.events.codec import Payload, new_event
 from kindlm.events.execution_events import AssertionEvaluated, ExecutionStarted
 from kindlm.events.run import SuiteStarted
 from kindlm.guard import guard
-from kindlm.outcome import Outcome
 from kindlm.plan import PlannedSuite
 from kindlm_store import Append, EventLog, NewEvent, Ticket
 
@@ -33,38 +32,28 @@ class _Outbox:
 
     `hiding` has the `PersonalData` of suites that ask for it, by ordinal. Patterns may be slow, and
     must not delay the event loop: a `thread` hides the data, and all events of the run pass through
-    it to keep their order. `measured` are the kinds of checks that reported only numbers; nothing
-    is hidden in those. `ticket` and `hidden` belong to the last submitted events. `written` wraps
-    `ticket` for all coroutines that wait for it.
+    it to keep their order. `last` is the ticket of the last submitted events, or its future.
     """
 
     log: EventLog
     stream: str
     hiding: dict[int, PersonalData] = field(default_factory=dict)
-    measured: set[str] = field(default_factory=set)
     thread: ThreadPoolExecutor | None = None
     lock: RLock = field(default_factory=RLock)
     waiting: list[tuple[NewEvent, PersonalData | None]] = field(default_factory=list)
-    ticket: Ticket | None = None
-    hidden: Future[Ticket] | None = None
-    written: asyncio.Future[Any] | None = None
+    last: Future[Any] | None = None
 
     def flush(self) -> None:
         """Submit the waiting events to the log; keep them if it refuses them."""
         with self.lock:
-            waiting, self.waiting = self.waiting, []
-            if not waiting:
+            if not self.waiting:
                 return
-            try:
-                if self.thread is None:
-                    events = [event for event, _ in waiting]
-                    self.ticket = self.log.submit(Append(self.stream, events))
-                    self.written = None
-                else:
-                    self.hidden = self.thread.submit(self._hide, waiting, self.hidden)
-            except Exception:
-                self.waiting = waiting
-                raise
+            if self.thread is None:
+                events = [event for event, _ in self.waiting]
+                self.last = self.log.submit(Append(self.stream, events))
+            else:
+                self.last = self.thread.submit(self._hide, self.waiting, self.last)
+            self.waiting = []
 
     def _hide(
         self,
@@ -127,9 +116,8 @@ class RunRecorder:
         suite = payload.ordinal if isinstance(payload, SuiteStarted) else self._suite
         outbox, event = self._outbox, new_event(payload, subject=self._subject)
         hides = None if suite is None else outbox.hiding.get(suite)
-        if hides is not None and isinstance(payload, AssertionEvaluated) and payload.only_numbers:
+        if isinstance(payload, AssertionEvaluated) and payload.only_numbers:
             hides = None
-            outbox.measured.add(payload.result.kind)
         with outbox.lock:
             outbox.waiting.append((event, hides))
             is_first = len(outbox.waiting) == 1
@@ -152,16 +140,11 @@ class RunRecorder:
         with outbox.lock:
             # The lock waits for another thread that submits events.
             outbox.flush()
-            hidden = outbox.hidden
-            if hidden is None and outbox.ticket is not None:
-                outbox.written = outbox.written or asyncio.wrap_future(outbox.ticket)
-            written = outbox.written
+            last = outbox.last
         # Events are written in order, so the last ticket covers all. Shielded, since a cancelled
         # waiter must not cancel the write.
-        if hidden is not None:
-            await (await asyncio.shield(asyncio.wrap_future(hidden)))
-        elif written is not None:
-            await asyncio.shield(written)
+        while last is not None:
+            last = await asyncio.shield(asyncio.wrap_future(last))
         await outbox.log.ready()
 
     def close(self) -> None:
@@ -175,12 +158,9 @@ class RunRecorder:
         personal = self._outbox.hiding.get(finished.execution.suite.ordinal)
         if personal is None:
             return finished
-        error, measured, hide = finished.error, self._outbox.measured, personal.hide_in_excerpt
-        failed = (
-            result
-            if result.kind in measured and result.outcome is Outcome.FAILED
-            else replace(result, message=hide(result.message))
-            for result in finished.failed
+        hide, error = personal.hide_in_excerpt, finished.error
+        return replace(
+            finished,
+            error=error and replace(error, message=hide(error.message)),
+            failed=tuple(replace(each, message=hide(each.message)) for each in finished.failed),
         )
-        error = error and replace(error, message=hide(error.message))
-        return replace(finished, error=error, failed=tuple(failed))
