@@ -94,7 +94,7 @@ class RunDiff:
     @cached_property
     def attempts(self) -> Attempts | None:
         """The attempts by which rerun executions are compared; None if none was rerun."""
-        return attempts_to_compare(self._db, self.before.runs, self.after.runs)
+        return attempts_to_compare(self._db, [*self.before.runs, *self.after.runs])
 
     @property
     def counted_attempts(self) -> Attempts:

@@ -133,9 +133,9 @@ def test_a_turn_begins_with_a_message_of_the_user(users: list[int], turns: list[
 
 @pytest.mark.parametrize(
     ("source", "attempts"),
-    [(None, Attempts.FIRST), ("here", Attempts.FIRST), ("gone", Attempts.LAST)],
+    [(None, Attempts.FIRST), ("here", Attempts.LAST), ("gone", Attempts.LAST)],
 )
-def test_a_run_whose_source_is_not_here_may_hold_last_attempts(
+def test_a_rescored_run_may_hold_last_attempts_only(
     history: History, make: Make, source: str | None, attempts: Attempts
 ) -> None:
     history.run("here").finish()
@@ -147,7 +147,7 @@ def test_a_run_whose_source_is_not_here_may_hold_last_attempts(
     after.execution(number=1, attempt=2, assertions=(make.passed(),))
     after.finish()
 
-    assert attempts_to_compare(history.reader(), ["before"], ["after"]) is attempts
+    assert attempts_to_compare(history.reader(), ["before", "after"]) is attempts
 
 
 @pytest.mark.parametrize(
