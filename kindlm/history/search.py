@@ -5,7 +5,7 @@ is made again if it does not match the history, and removed when texts are erase
 and their positions; the texts are read from the history.
 
 The newest text has the lowest number, since full-text search returns this order without sorting. A
-text that occurs again gets a new number.
+text that occurs again keeps its number.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Kind(Enum):
 # --- The file of the index
 
 
-_VERSION = 1
+_VERSION = 2
 """Raise it with any change of the index."""
 
 _WORDS = f"fts5({', '.join(kind.value for kind in Kind)}, tokenize='unicode61 remove_diacritics 2'"
@@ -75,9 +75,12 @@ def index_file(history: Path) -> Path:
 def remove_index(history: Path) -> None:
     """Remove the index, after texts were erased from the history; raise `OSError` if that fails."""
     if any(file.exists() for file in _files(history)):
-        # A process that is indexing releases the lock after each step.
-        with _locked(history):
-            _remove(history)
+        try:
+            # A process that is indexing releases the lock after each step.
+            with StreamLock(history, _LOCK, patience_s=_PATIENCE_S):
+                _remove(history)
+        except LockHeldError as error:
+            raise TimeoutError("another process is changing the search index") from error
 
 
 def is_damage(error: sqlite3.Error) -> bool:
@@ -97,17 +100,7 @@ def _remove(history: Path) -> None:
 
 
 @contextmanager
-def _locked(history: Path) -> Iterator[None]:
-    """Hold the lock for changes of the index; raise `TimeoutError` after a minute."""
-    try:
-        with StreamLock(history, _LOCK, patience_s=_PATIENCE_S):
-            yield
-    except LockHeldError as error:
-        raise TimeoutError("another process is changing the search index") from error
-
-
-@contextmanager
-def _open_index(history: Path, *, to_change: bool = False) -> Iterator[sqlite3.Connection]:
+def _open_index(history: Path) -> Iterator[sqlite3.Connection]:
     """Open the index of a history; raise `FileNotFoundError` if there is none."""
     file = index_file(history)
     if not file.exists():
@@ -117,15 +110,14 @@ def _open_index(history: Path, *, to_change: bool = False) -> Iterator[sqlite3.C
     with closing(sqlite3.connect(uri, uri=True, timeout=_BUSY_S, isolation_level=None)) as index:
         index.execute("PRAGMA temp_store = MEMORY")
         index.execute("PRAGMA cache_size = -64000")
-        index.execute(f"PRAGMA query_only = {'OFF' if to_change else 'ON'}")
         yield index
 
 
 # --- Bringing the index up to date
 
 
-_CHUNK = 5_000
-"""Executions in one step, which takes about a second."""
+_STEP = 1_000
+"""How many executions are indexed at once, in about 0.2 s."""
 
 _MOST = 100_000
 """Indexed characters of a text; longer texts are mostly data."""
@@ -184,6 +176,12 @@ SELECT kind, ref, id, count(DISTINCT id), max(seq) AS last
 """
 
 
+# A text that is in the index already.
+_AGAIN = """
+UPDATE texts SET execution = ?, executions = executions + ? WHERE ref = ? AND kind = ?
+"""
+
+
 class Progress(NamedTuple):
     """The progress of the index, as positions in the log."""
 
@@ -210,13 +208,14 @@ def progress_of(db: sqlite3.Connection, history: Path) -> Progress:
     return Progress(reached or 0, db.execute(_NEWEST).fetchone()[0])
 
 
-def catch_up(db: sqlite3.Connection, history: Path, limit: int = _CHUNK) -> Progress:
+def catch_up(db: sqlite3.Connection, history: Path, limit: int = _STEP) -> Progress:
     """Index the next executions that finished, and return the progress.
 
-    Several processes may do so at once. `db` is a read-only connection to the file `history`, in no
-    transaction. Raise `OSError` or `sqlite3.Error` if the folder or the index cannot be written.
+    `db` is a read-only connection to the file `history`, in no transaction. Raise `LockHeldError`
+    if another process is indexing, `OSError` or `sqlite3.Error` if the folder or the index cannot
+    be written.
     """
-    with _locked(history):
+    with StreamLock(history, _LOCK):
         db.execute("BEGIN")
         try:
             after = _position_of_index(db, history)
@@ -227,7 +226,7 @@ def catch_up(db: sqlite3.Connection, history: Path, limit: int = _CHUNK) -> Prog
                 os.close(os.open(index_file(history), mode, 0o600))
             until = db.execute(_LAST_OF_CHUNK, (after or 0, limit)).fetchone()[0]
             if after is None or until is not None:
-                with _open_index(history, to_change=True) as index:
+                with _open_index(history) as index:
                     if after is None:
                         index.executescript(_TABLES)
                     index.execute("BEGIN IMMEDIATE")
@@ -271,22 +270,13 @@ def _index_texts(db: sqlite3.Connection, index: sqlite3.Connection, after: int, 
     least = index.execute("SELECT min(id) FROM texts").fetchone()[0] or 0
     # In ascending order, since the full-text index writes its buffer at each lower number.
     for number, (kind, ref, execution, executions, _) in enumerate(texts, least - len(texts)):
-        body = db.execute("SELECT body FROM contents WHERE ref = ?", (ref,)).fetchone()[0]
-        if body is None:
+        if index.execute(_AGAIN, (execution, executions, ref, kind)).rowcount:
             continue
-        text = _readable(Kind(kind), body)
-        known = index.execute(
-            "SELECT id, executions FROM texts WHERE ref = ? AND kind = ?", (ref, kind)
-        ).fetchone()
-        if known is not None:
-            # A contentless index needs the text to remove a row.
-            remove = f"INSERT INTO words(words, rowid, {kind}) VALUES ('delete', ?, ?)"  # noqa: S608
-            index.execute(remove, (known[0], text))
-            index.execute("DELETE FROM texts WHERE id = ?", (known[0],))
-        total = executions + (known[1] if known else 0)
-        row = (number, kind, ref, execution, total)
-        index.execute("INSERT INTO texts VALUES (?, ?, ?, ?, ?)", row)
-        _add_words(index, number, kind, text)
+        body = db.execute("SELECT body FROM contents WHERE ref = ?", (ref,)).fetchone()[0]
+        if body is not None:
+            row = (number, kind, ref, execution, executions)
+            index.execute("INSERT INTO texts VALUES (?, ?, ?, ?, ?)", row)
+            _add_words(index, number, kind, _readable(Kind(kind), body))
 
 
 def _add_words(index: sqlite3.Connection, number: int, kind: str, text: str) -> None:
@@ -314,7 +304,6 @@ _EXCERPT_WORDS = 48
 _LONGEST_QUESTION = 500
 _OPEN, _CLOSE = "\x02", "\x03"
 _MARKS = re.compile(f"[{_OPEN}{_CLOSE}]")
-_SYNTAX = re.compile(r'["*^()]|\b(?:AND|OR|NOT|NEAR)\b')
 
 _MATCHING = """
 SELECT t.id, t.kind, t.ref, t.execution, t.executions
@@ -363,14 +352,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """A page of matching texts, the newest first; `next` is the `after` of the next page, if any.
+    """A page of matching texts; `next` is the `after` of the next page, if there is one."""
 
-    `as_words` is set if the search was no valid expression, so that its words were searched.
-    """
-
-    found: tuple[Finding, ...]
-    next: int | None
-    as_words: bool
+    found: tuple[Finding, ...] = ()
+    next: int | None = None
 
 
 def find_texts(
@@ -384,9 +369,8 @@ def find_texts(
 ) -> Findings:
     """Return a page of texts that match a search, of one kind if it is given.
 
-    A text has to contain all words. Quotation marks, `*`, parentheses, AND, OR, NOT and NEAR are
-    syntax if the search is a valid expression:
-    https://www.sqlite.org/fts5.html#full_text_query_syntax
+    The search is an expression of https://www.sqlite.org/fts5.html#full_text_query_syntax if it is
+    valid, else words that a text has to contain.
 
     `db` reads the file `history`; `after` is `Findings.next` of the page before. Raise
     `FileNotFoundError` without an index, `TooLongError` after 3 seconds.
@@ -394,11 +378,10 @@ def find_texts(
     text = written.replace("\0", " ")[:_LONGEST_QUESTION]
     words = (word.replace('"', " ").strip() for word in text.split())
     quoted = " ".join(f'"{word}"' for word in words if any(char.isalnum() for char in word))
-    tries = [(text, False), (quoted, True)] if _SYNTAX.search(text) else [(quoted, False)]
     with _open_index(history) as index:
         until = time.monotonic() + _LONGEST_S
         index.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
-        for expression, as_words in tries if quoted else ():
+        for expression in (text, quoted) if quoted else ():
             start = -(2**63) if after is None else after
             values = (expression, start, kind and kind.value, limit + 1)
             try:
@@ -409,11 +392,10 @@ def find_texts(
                 if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
                     raise
                 continue  # no valid expression
-            shown = matches[:limit]
-            rows = db.execute(_EXECUTIONS, (json.dumps(shown),)).fetchall()
-            following = shown[-1][0] if len(matches) > limit else None
-            return Findings(tuple(_findings(db, rows, expression)), following, as_words)
-    return Findings((), None, as_words=False)
+            rows = db.execute(_EXECUTIONS, (json.dumps(matches[:limit]),)).fetchall()
+            following = matches[limit - 1][0] if len(matches) > limit else None
+            return Findings(tuple(_findings(db, rows, expression)), following)
+    return Findings()
 
 
 def _findings(
@@ -433,14 +415,7 @@ def _findings(
         values = (_OPEN, _CLOSE, _EXCERPT_WORDS, expression)
         marked = dict(memory.execute(marking, values).fetchall())
     for number, (row, text) in enumerate(zip(rows, texts, strict=True)):
-        excerpt = _pieces(marked[number]) if number in marked else [(text[:300], False)]
-        yield value_of(Finding, row, kind=Kind(row["kind"]), excerpt=tuple(excerpt))
-
-
-def _pieces(marked: str) -> Iterator[tuple[str, bool]]:
-    inside = False
-    for piece in re.split(f"({_MARKS.pattern})", marked):
-        if piece in (_OPEN, _CLOSE):
-            inside = piece == _OPEN
-        elif piece:
-            yield piece, inside
+        # Every second piece is between two marks.
+        pieces = enumerate(_MARKS.split(marked.get(number, text[:300])))
+        excerpt = tuple((piece, bool(at % 2)) for at, piece in pieces if piece)
+        yield value_of(Finding, row, kind=Kind(row["kind"]), excerpt=excerpt)

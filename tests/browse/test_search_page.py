@@ -114,7 +114,6 @@ def test_whatever_is_asked_there_is_a_page(ask: Any, recorded: Any) -> None:
 def test_what_is_no_expression_is_looked_for_as_words(ask: Any, recorded: Any) -> None:
     page = ask("search?q=(zebra+street").text
     assert found(page) == ["aaaa2222-1"]
-    assert "kindlm searched for its words" in page
 
 
 def test_parentheses_do_not_lead_out_of_a_kind(ask: Any, recorded: Any, make: Any) -> None:
@@ -125,7 +124,6 @@ def test_parentheses_do_not_lead_out_of_a_kind(ask: Any, recorded: Any, make: An
     writer.finish()
     page = ask("search?q=zebra)+OR+(horse&kind=output").text
     assert found(page) == ["cccc4444-1"]
-    assert "kindlm searched for its words" in page
 
 
 def test_what_agents_wrote_is_text(ask: Any, history: Any, make: Any) -> None:

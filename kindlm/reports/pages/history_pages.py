@@ -40,6 +40,7 @@ from kindlm.reports.pages.charts import Point, trend
 from kindlm.reports.pages.html_document import MOODS, Document, Links, PageRequest
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
+from kindlm_store import LockHeldError
 
 _RUNS_PER_PAGE = 50
 _FINDINGS_PER_PAGE = 20
@@ -174,9 +175,6 @@ _NUMBER = re.compile(r"-?\d{1,15}", re.ASCII)
 _INDEXING_S = 2.0
 """How long a request indexes new executions at most; the page reloads until all are indexed."""
 
-_STEP = 1_000
-"""How many executions are indexed between two looks at the clock."""
-
 _NAMES = {
     Kind.PROMPT: "prompt",
     Kind.OUTPUT: "output",
@@ -240,13 +238,13 @@ def _search(
     """Index new executions for a while; return the progress and what a search finds."""
     progress, end = progress_of(db, history), time.monotonic() + _INDEXING_S
     # If another process is indexing, the reloaded page shows its progress.
-    with suppress(TimeoutError):
+    with suppress(LockHeldError):
         while not progress.current and time.monotonic() < end:
-            progress = catch_up(db, history, _STEP)
+            progress = catch_up(db, history)
     if not written:
         return progress, None
     try:
         found = find_texts(db, history, written, kind=kind, after=after, limit=_FINDINGS_PER_PAGE)
     except FileNotFoundError:
-        found = Findings((), None, as_words=False)
+        found = Findings()
     return progress, found
