@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from itertools import starmap
 from typing import Any, Self
 
 from pydantic import Field, model_validator
@@ -16,15 +17,14 @@ from pydantic.alias_generators import to_camel
 
 from kindlm.checks.base import ExpectSection, undecided
 from kindlm.errors import DOCS
-from kindlm.matching import ABSENT, Bounds, Mismatch, matches, mismatches
+from kindlm.matching import ABSENT, Bounds, matches, mismatches
 from kindlm.normal_form import plain_name
 from kindlm.outcome import CheckResult
 from kindlm.section import Count, Extension, Maybe, Text
 from kindlm.transcript import UNNAMED, UNREAD_LINES, ToolUse, Transcript
+from kindlm.transcript import ToolCall as Call
 from kindlm.values import refuse
-from kindlm.wording import bounded, count, excerpt, listed, named, shown
-
-_MAX_LISTED = 5
+from kindlm.wording import bounded, count, excerpt, shown
 
 _LINE_OF_A_CALL = '`{"kindlm": "tool_call", "name": "NAME", "arguments": {}}`'
 """The line that a program under test (`command`) prints for a call."""
@@ -68,26 +68,22 @@ class ExpectedCall(ExpectSection):
         """The arguments that a call must have, None for any."""
         return {} if self.args_exact and self.args_match is None else self.args_match
 
-    def argument_faults(self, use: ToolUse) -> tuple[int, str]:
-        """Return the number of differences from the expected arguments, and a description."""
+    def argument_faults(self, use: ToolUse) -> list[str]:
+        """Return the differences of a call's arguments from the expected ones."""
         if (wanted := self.arguments) is None:
-            return 0, ""
+            return []
         if use.call.malformed is not None:
-            return 1, not_an_object(use)
+            return [not_an_object(use)]
         found = mismatches(wanted, use.call.arguments, exact=bool(self.args_exact))
-        return len(found), listed(found, _MAX_LISTED, _difference)
+        return list(starmap(_difference, found))
 
     def fits(self, use: ToolUse) -> bool:
         """Return whether a call is to the tool, with its arguments."""
-        wanted, exact = self.arguments, bool(self.args_exact)
-        return use.call.name == self.tool and (
-            wanted is None or arguments_match(wanted, use, exact=exact)
-        )
-
-
-def arguments_match(wanted: Any, use: ToolUse, *, exact: bool = False) -> bool:
-    """Return whether a call has the wanted arguments; malformed ones match nothing."""
-    return use.call.malformed is None and matches(wanted, use.call.arguments, exact=exact)
+        wanted, call = self.arguments, use.call
+        if call.name != self.tool or wanted is None:
+            return call.name == self.tool
+        is_exact = bool(self.args_exact)
+        return call.malformed is None and matches(wanted, call.arguments, exact=is_exact)
 
 
 def not_an_object(use: ToolUse) -> str:
@@ -102,16 +98,11 @@ def written_arguments(use: ToolUse) -> Any:
 
 def described(index: int, use: ToolUse) -> dict[str, Any]:
     """Return a call as results show it; `index` is its position among all calls."""
-    return {
-        "index": index,
-        "tool": use.call.name,
-        "arguments": bounded(written_arguments(use)),
-        "response": bounded(use.response),
-    }
+    arguments = bounded(written_arguments(use))
+    return {"index": index, "tool": bounded(use.call.name), "arguments": arguments}
 
 
-def _difference(mismatch: Mismatch) -> str:
-    path, wanted, got = mismatch
+def _difference(path: str, wanted: Any, got: Any) -> str:
     path = (path if path.isprintable() else shown(path)) or "arguments"
     expected = "not expected" if wanted is ABSENT else f"expected {shown(wanted)}"
     return f"{path}: {expected}, {'it is missing' if got is ABSENT else f'got {shown(got)}'}"
@@ -148,42 +139,22 @@ class CallCount(ExpectSection):
 def how_often(bounds: Bounds) -> str:
     """Return bounds in words."""
     low, high = bounds.low, bounds.high
-    if high == 0:
-        return "no calls"
     if high is None or low == high:
         return f"{'at least' if high is None else 'exactly'} {count(low, 'call')}"
     return f"{f'{low} to' if low else 'at most'} {count(high, 'call')}"
 
 
 def written(value: Any) -> Any:
-    """Return a part of a section as users write it, without empty keys."""
+    """Return a part of a section as users write it, without keys that are empty or false."""
     if not isinstance(value, ExpectSection):
         return value
     items = ((to_camel(name), written(part)) for name, part in value)
-    return {key: part for key, part in items if part is not None}
+    return {key: part for key, part in items if part is not None and part is not False}
 
 
 def normalised(name: str) -> str:
     """Return the name of a tool in lower case, without `_` and `-`."""
     return name.lower().replace("_", "").replace("-", "")
-
-
-def spelling_hint(name: str, called: Iterable[str]) -> str:
-    """Return a sentence about a called tool with another spelling, or an empty text."""
-    wanted = normalised(name)
-    other = next((tool for tool in called if tool != name and normalised(tool) == wanted), None)
-    if other is None:
-        return ""
-    return f" {named(other)} is not {named(name)}: the names must be identical."
-
-
-def _readings(name: str) -> tuple[str, str]:
-    """Return a name with and without the prefix of a server or a namespace.
-
-    Some agents report `functions.refund`, `mcp__shop__refund` or `shop/refund` for `refund`.
-    """
-    plain = plain_name(name)
-    return plain, re.split(r"__|[./:]", plain)[-1]
 
 
 def undecided_for_a_name(
@@ -192,37 +163,30 @@ def undecided_for_a_name(
     """Return an undecided result if too many calls may be to a tool although their names differ.
 
     Up to `allowed` such calls are fine. Named calls count only if they have the `arguments`; None
-    allows any.
+    allows any. Some agents report `functions.refund`, `mcp__shop__refund` or `shop/refund` for
+    `refund`.
     """
     wanted = normalised(plain_name(tool))
-    doubtful = [
-        (index, use.call)
-        for index, use in enumerate(uses)
-        if use.call.name == UNNAMED
-        or (
-            use.call.name != tool
-            and wanted in {normalised(name) for name in _readings(use.call.name)}
-            and (
-                arguments is None
-                or use.call.malformed is not None
-                or arguments_match(arguments, use)
-            )
-        )
-    ]
+    doubtful = list[tuple[int, Call]]()
+    for index, use in enumerate(uses):
+        name, malformed = plain_name(use.call.name), use.call.malformed is not None
+        is_alike = wanted in (normalised(name), normalised(re.split(r"__|[./:]", name)[-1]))
+        fits = arguments is None or malformed or matches(arguments, use.call.arguments)
+        if use.call.name == UNNAMED or (is_alike and fits and use.call.name != tool):
+            doubtful.append((index, use.call))
     unread = [each for each in doubtful if each[1].id == UNREAD_LINES]  # any number of calls
     if len(doubtful) <= allowed and not unread:
         return None
     index, call = (unread or doubtful)[0]
     if call.name != UNNAMED:
         # Quotes and escapes show the difference.
-        made, wanted = json.dumps(excerpt(call.name)), json.dumps(excerpt(tool))
+        made, other = json.dumps(excerpt(call.name)), json.dumps(excerpt(tool))
         message = (
-            f"Call {index} is named {made}, which differs from {wanted} only in a prefix, case, "
-            "`_`, `-`, spaces around it, or characters that Unicode treats as the same or that "
-            "are invisible. If they are one tool, let the agent report the name as the test has "
-            "it; if not, rename one of them."
+            f"Call {index} is named {made}, which differs from {other} only in a prefix, case, "
+            "`_`, `-`, or characters that look the same or are invisible. If they are one tool, "
+            "let the agent report the name as the test has it; if not, rename one of them."
         )
-    elif call.id == UNREAD_LINES:
+    elif unread:
         message = (
             f"A printed line is nearly a tool call, so it may be a call to {shown(tool)}. "
             "The warning of this execution says which line it is. Print a call as "
@@ -230,9 +194,8 @@ def undecided_for_a_name(
         )
     else:
         message = (
-            f"Call {index} has no name, so it may be a call to {shown(tool)}. "
-            "The agent has to name the tools it calls. If that is no call, list it elsewhere; or "
-            "say where the calls are with `toolCallsPath`, which agents of the adapters http, "
-            "subprocess and python can have."
+            f"Call {index} has no name, so it may be a call to {shown(tool)}. The agent has to "
+            "name the tools it calls. If that is no call, list it elsewhere, or set "
+            "`toolCallsPath`."
         )
     return undecided(message)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from operator import itemgetter
+from typing import Any, Self
 
 from pydantic import Field, PrivateAttr, model_validator
 from pydantic.alias_generators import to_camel
@@ -28,8 +29,8 @@ from kindlm.checks.call_matching import (
     ExpectedCall,
     described,
     how_often,
+    normalised,
     not_an_object,
-    spelling_hint,
     undecided_for_a_name,
     written,
     written_arguments,
@@ -43,7 +44,7 @@ from kindlm.section import Count, Extension, Maybe, Text
 from kindlm.strict_json import parts_of
 from kindlm.transcript import UNNAMED, ToolProblemKind, ToolUse, Transcript
 from kindlm.values import refuse
-from kindlm.wording import bounded, count, excerpt, listed_names, named, sentence, shown
+from kindlm.wording import bounded, count, excerpt, listed, listed_names, named, sentence, shown
 
 CODES = {
     "TOOL_CALL_MISSING": "A required tool was not called.",
@@ -58,45 +59,37 @@ CODES = {
 
 _MAX_LISTED = 5
 _MAX_ACTUAL = 20
-_TIMES = ("order", "before", "after", "count")
 _ONLY_OF_A_CALL = ("args_schema", "order", "response_contains", "before", "after", "count")
 _FORBID_CERTAIN_CALLS = "Use argsMatch to forbid certain calls, or remove shouldNotCall"
-
-
-class _Shortcoming(NamedTuple):
-    """A part of the expectation that a call does not satisfy, and in how many places."""
-
-    code: str
-    message: str
-    places: int = 1
+_MISMATCH = "TOOL_CALL_ARGS_MISMATCH"
+_WRONG_TIME = "TOOL_CALL_ORDER_WRONG"
 
 
 @dataclass(frozen=True, slots=True)
-class _Candidate:
-    """A call to the expected tool; `index` is its position among all calls."""
+class _Call:
+    """A call to the expected tool; `index` is its position among all calls.
+
+    `faults` are the parts of the expectation that it does not satisfy: failure codes and messages.
+    """
 
     index: int
     use: ToolUse
-    lacks: tuple[_Shortcoming, ...]
+    faults: Sequence[tuple[str, str]]
 
     @property
     def is_meant(self) -> bool:
         """Whether the call fits, perhaps at the wrong time."""
-        return all(lack.code == "TOOL_CALL_ORDER_WRONG" for lack in self.lacks)
+        return dict(self.faults).keys() <= {_WRONG_TIME}
 
     @property
-    def distance(self) -> tuple[int, bool, int, int]:
-        """The distance from the expectation: first, the number of parts that fail.
-
-        Among equal calls, one with the right arguments is closer.
-        """
-        other_call = self.lacks[0].code == "TOOL_CALL_ARGS_MISMATCH"
-        return len(self.lacks), other_call, sum(lack.places for lack in self.lacks), self.index
+    def distance(self) -> tuple[int, bool]:
+        """The number of faults. Of two calls, one with the right arguments is closer."""
+        return len(self.faults), self.faults[0][0] == _MISMATCH
 
     @property
     def why(self) -> str:
-        """Its shortcomings, in words."""
-        return "; ".join(lack.message for lack in self.lacks)
+        """Its faults, in words."""
+        return listed(self.faults, _MAX_LISTED, itemgetter(1))
 
 
 class ToolCall(ExpectedCall, CheckSection):
@@ -198,12 +191,7 @@ class ToolCall(ExpectedCall, CheckSection):
         return self._document is not None
 
     def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
-        if self.should_not_call:
-            return self._not_called(transcript.tool_uses)
-        return self._called(transcript.tool_uses)
-
-    def _called(self, uses: Sequence[ToolUse]) -> CheckResult:
-        """Return whether a call to the tool satisfies all parts together.
+        """Return whether a call to the tool satisfies all parts together, or there is none.
 
         `before` holds if the other tool is never called, and `after` does not. `count` bounds the
         number of calls that fit at any time. At least one of them must be at the right time, unless
@@ -212,109 +200,92 @@ class ToolCall(ExpectedCall, CheckSection):
         A call without a name, or with a name that looks like a tool's, leaves the check undecided
         if it could break `before` or `count`.
         """
-        bounds = None if self.count is None else self.count.bounds
-        first: dict[str, int] = {}
-        if self.before is not None or self.after is not None:
-            for index, use in enumerate(uses):
-                first.setdefault(use.call.name, index)
-        calls: list[_Candidate] = []
+        uses, bounds = transcript.tool_uses, Bounds(1, None)
+        if self.should_not_call:
+            return self._not_called(uses)
+        if self.count is not None:
+            bounds = self.count.bounds
+        calls, number, fitting = list[_Call](), 0, None
         for index, use in enumerate(uses):
-            if use.call.name != self.tool:
-                continue
-            call = _Candidate(index, use, tuple(self._shortcomings(index, uses, first)))
-            if bounds is None and not call.lacks:
-                if self.before is None:
-                    return passed()
-                return undecided_for_a_name(self.before, uses[:index]) or passed()
-            calls.append(call)
-        if bounds is not None:
-            none_is_fine = bounds.low == 0 and not any(call.is_meant for call in calls)
-            if none_is_fine or not all(call.lacks for call in calls):
-                return self._counted(bounds, calls, uses)
+            if use.call.name == self.tool:
+                call = _Call(index, use, list(self._faults(index, uses)))
+                calls.append(call)
+                number += call.is_meant
+                fitting = call if fitting is None and not call.faults else fitting
+        if fitting is None and (number or bounds.low):
+            return self._lacking(calls, uses)
+        if not bounds.holds(number):
+            wanted = f"{how_often(bounds)} to {named(self.tool)} as described"
+            message = f"Expected {wanted}, got {number}"
+            others = [call for call in calls if not call.is_meant]
+            if number < bounds.low and others:
+                near = min(others, key=lambda call: call.distance)
+                message += f"; the closest other one is call {near.index}: {near.why}"
+            code, actual = "TOOL_CALL_COUNT_WRONG", {"count": number}
+            return failed(code, f"{message}.", expected=written(self), actual=actual)
+        doubt = None
+        if bounds.high is not None:
+            room = bounds.high - number
+            doubt = undecided_for_a_name(self.tool, uses, arguments=self.arguments, allowed=room)
+        if doubt is None and fitting is not None and self.before is not None:
+            doubt = undecided_for_a_name(self.before, uses[: fitting.index])
+        return doubt or passed()
+
+    def _lacking(self, calls: Sequence[_Call], uses: Sequence[ToolUse]) -> CheckResult:
+        """Return the result if none of the `calls` to the tool satisfies all parts."""
+        expected = written(self)
         if calls:
             near = min(calls, key=lambda call: call.distance)
-            message = "" if near.is_meant else f"No call to {named(self.tool)} is as expected; "
-            message += near.why if near.is_meant else f"call {near.index}: {near.why}"
-            code, actual = near.lacks[0].code, described(near.index, near.use)
-            return failed(code, f"{message}.", expected=self._expected, actual=actual)
-        names = list(dict.fromkeys(use.call.name for use in uses))
-        if UNNAMED in names and (doubt := undecided_for_a_name(self.tool, uses)) is not None:
+            message = f"No call to {named(self.tool)} is as expected; call {near.index}: {near.why}"
+            message, actual = (
+                f"{near.why if near.is_meant else message}.",
+                described(near.index, near.use),
+            )
+            return failed(near.faults[0][0], message, expected=expected, actual=actual)
+        made = list(dict.fromkeys(use.call.name for use in uses))
+        if UNNAMED in made and (doubt := undecided_for_a_name(self.tool, uses)) is not None:
             return doubt
-        called = f"only {listed_names(names)}" if names else "no tool"
+        called = f"only {listed_names(made)}" if made else "no tool"
         message = f"Expected a call to {named(self.tool)}; the agent called {called}."
-        message, actual = f"{message}{spelling_hint(self.tool, names)}", bounded(names)
-        return failed("TOOL_CALL_MISSING", message, expected=self._expected, actual=actual)
+        alike = [name for name in made if normalised(name) == normalised(self.tool)]
+        if alike:
+            message += f" {named(alike[0])} is not {named(self.tool)}: the names must be identical."
+        return failed("TOOL_CALL_MISSING", message, expected=expected, actual=bounded(made))
 
-    @property
-    def _expected(self) -> Any:
-        """The expectation as results show it: without the schema, which may be long."""
-        keys = ("tool", "args_match", "args_exact", "args_schema", "response_contains", *_TIMES)
-        names = {"args_schema": "argsSchemaFile"}
-        parts = ((names.get(key, to_camel(key)), written(getattr(self, key))) for key in keys)
-        return {key: part for key, part in parts if part is not None}
-
-    def _counted(
-        self, bounds: Bounds, calls: Sequence[_Candidate], uses: Sequence[ToolUse]
-    ) -> CheckResult:
-        """Return whether the number of calls that fit is within the bounds."""
-        others = [call for call in calls if not call.is_meant]
-        number = len(calls) - len(others)
-        if bounds.holds(number):
-            doubt = None
-            if bounds.high is not None:
-                doubt = undecided_for_a_name(
-                    self.tool, uses, arguments=self.arguments, allowed=bounds.high - number
-                )
-            fitting = next((call for call in calls if not call.lacks), None)
-            if doubt is None and fitting is not None and self.before is not None:
-                doubt = undecided_for_a_name(self.before, uses[: fitting.index])
-            return doubt or passed(actual={"count": number})
-        message = f"Expected {how_often(bounds)} to {named(self.tool)} as described, got {number}"
-        if number < bounds.low and others:
-            near = min(others, key=lambda call: call.distance)
-            message += f"; the closest other one is call {near.index}: {near.why}"
-        code, actual = "TOOL_CALL_COUNT_WRONG", {"count": number}
-        return failed(code, f"{message}.", expected=self._expected, actual=actual)
-
-    def _shortcomings(
-        self, index: int, uses: Sequence[ToolUse], first: Mapping[str, int]
-    ) -> Iterator[_Shortcoming]:
-        """Yield the shortcomings of a call; the first one determines the failure code.
-
-        `first` has the position of each tool's first call, if `before` or `after` need it.
-        """
+    def _faults(self, index: int, uses: Sequence[ToolUse]) -> Iterator[tuple[str, str]]:
+        """Yield the faults of a call."""
         use = uses[index]
-        places, why = self.argument_faults(use)
-        if places:
-            yield _Shortcoming("TOOL_CALL_ARGS_MISMATCH", why, places)
+        for fault in self.argument_faults(use):
+            yield _MISMATCH, fault
         if self._document is not None:
             code = "TOOL_CALL_ARGS_SCHEMA_INVALID"
             if use.call.malformed is not None:
-                yield _Shortcoming(code, not_an_object(use))
+                yield code, not_an_object(use)
             elif issues := schema_issues(self._document, use.call.arguments):
+                places = listed(issues, _MAX_LISTED, lambda one: f"{one.path}: {one.message}")
                 name = self.args_schema or "the schema"
-                listed = "; ".join(f"{one.path}: {one.message}" for one in issues[:_MAX_LISTED])
-                message = f"its arguments do not fit {name}: {listed}"
-                yield _Shortcoming(code, message, len(issues))
-        code, tool = "TOOL_CALL_ORDER_WRONG", named(self.tool)
-        if self.order is not None and self.order != index:
-            there = uses[self.order].call.name if self.order < len(uses) else self.tool
-            message = f"{tool} was call {index}, expected as call {self.order}"
+                yield code, f"its arguments do not fit {name}: {places}"
+        tool, order, before, after = named(self.tool), self.order, self.before, self.after
+        is_timed = (order, before, after) != (None, None, None)
+        names = [each.call.name for each in uses] if is_timed else []
+        if order is not None and order != index:
+            there = names[order] if order < len(names) else self.tool
+            message = f"{tool} was call {index}, expected as call {order}"
             if there != self.tool:
-                names = (named(there), tool) if self.order < index else (tool, named(there))
-                message = " was called before ".join(names)
-            yield _Shortcoming(code, message)
-        if self.before is not None and first.get(self.before, index + 1) <= index:
-            yield _Shortcoming(code, f"{named(self.before)} was called before {tool}")
-        if self.after is not None and self.after not in first:
-            message = f"{tool} was called without an earlier call to {named(self.after)}"
-            yield _Shortcoming(code, message)
-        elif self.after is not None and first[self.after] >= index:
-            yield _Shortcoming(code, f"{tool} was called before {named(self.after)}")
+                first, second = (named(there), tool) if order < index else (tool, named(there))
+                message = f"{first} was called before {second}"
+            yield _WRONG_TIME, message
+        if before is not None and before in names[: index + 1]:
+            yield _WRONG_TIME, f"{named(before)} was called before {tool}"
+        if after is not None and after not in names[:index]:
+            message = f"{tool} was called without an earlier call to {named(after)}"
+            if after in names:
+                message = f"{tool} was called before {named(after)}"
+            yield _WRONG_TIME, message
         needle = self.response_contains
         if needle is not None and not any(needle in text for text in _response_texts(use.response)):
             message = f"expected a tool result with {shown(needle)}, got {shown(use.response)}"
-            yield _Shortcoming("TOOL_RESPONSE_MISMATCH", message)
+            yield "TOOL_RESPONSE_MISMATCH", message
 
     def _not_called(self, uses: Sequence[ToolUse]) -> CheckResult:
         """Return whether the tool was not called; with `args_match`, not with such arguments.
@@ -325,15 +296,12 @@ class ToolCall(ExpectedCall, CheckSection):
         tool, wanted = self.tool, self.arguments
         calls = [(index, use) for index, use in enumerate(uses) if self.fits(use)]
         if calls:
-            index, use = calls[0]
-            expected = {"tool": tool, "shouldNotCall": True}
-            expected |= {} if wanted is None else {"argsMatch": wanted}
-            expected |= {"argsExact": True} if self.args_exact else {}
             which = f" with arguments matching {shown(wanted)}" if wanted is not None else ""
-            made = f"{count(len(calls), 'call')}, first with {shown(written_arguments(use))}"
-            message = f"Expected no call to {named(tool)}{which}; the agent made {made}."
+            first = shown(written_arguments(calls[0][1]))
+            message = f"Expected no call to {named(tool)}{which}; the agent made "
+            message += f"{count(len(calls), 'call')}, first with {first}."
             actual = [described(index, use) for index, use in calls[:_MAX_LISTED]]
-            return failed("TOOL_CALL_UNEXPECTED", message, expected=expected, actual=actual)
+            return failed("TOOL_CALL_UNEXPECTED", message, expected=written(self), actual=actual)
         for index, use in enumerate(uses):
             if use.call.name == tool and use.call.malformed is not None:
                 message = f"Call {index}, to {named(tool)}, may match: {not_an_object(use)}."
@@ -363,9 +331,7 @@ class ToolStrict(Check):
         if not problems:
             return passed()
         first = " ".join(f"Call {index}: {one.message}" for index, _, one in problems[:_MAX_LISTED])
-        more = len(problems) - _MAX_LISTED
-        suffix = f" And {more} more." if more > 0 else ""
-        message = f"{count(len(problems), 'problem')} with simulated tools. {first}{suffix}"
+        message = f"{count(len(problems), 'problem')} with simulated tools. {first}"
         actual = [
             {
                 "index": index,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
@@ -12,6 +11,7 @@ from kindlm.checks.base import CheckSection, Key, Place, Reads, failed, passed
 from kindlm.checks.call_matching import (
     CallCount,
     ExpectedCall,
+    described,
     undecided_for_a_name,
     written,
     written_arguments,
@@ -31,8 +31,6 @@ _FEW_CALLS = 100
 """Up to this many calls are compared quickly."""
 _MAX_LISTED = 6
 _MAX_ACTUAL = 30
-_UNCOMPARABLE = 1_000
-"""The distance of malformed arguments, further away than any others."""
 
 
 class _Rule(NamedTuple):
@@ -118,7 +116,7 @@ class Trajectory(CheckSection):
         The check is then undecided if calls without a name, or with a similar one, could exceed it.
         """
         uses = transcript.tool_uses
-        found = _Comparison(self.mode, self.calls, transcript)
+        found = _Comparison(self, transcript)
         if not (wrong := found.differences()):
             doubts = (
                 undecided_for_a_name(
@@ -129,24 +127,17 @@ class Trajectory(CheckSection):
             )
             return next(filter(None, doubts), None) or passed()
         first = listed(wrong, _MAX_LISTED, lambda item: item.message)
-        calls = [
-            {
-                "index": index,
-                "tool": bounded(use.call.name),
-                "arguments": bounded(written_arguments(use)),
-            }
-            for index, use in enumerate(uses[:_MAX_ACTUAL])
-        ]
         differing = [
             {"kind": item.kind, "entry": item.entry, "call": item.call}
             for item in wrong[:_MAX_ACTUAL]
         ]
+        made = [described(index, use) for index, use in enumerate(uses[:_MAX_ACTUAL])]
         wanted = bounded([written(call) for call in self.calls])
         return failed(
             "TRAJECTORY_MISMATCH",
             f"The calls are not as expected ({self.mode}): {first}.",
             expected={"mode": self.mode, "calls": wanted},
-            actual={"calls": calls, "differences": differing},
+            actual={"calls": made, "differences": differing},
         )
 
 
@@ -162,26 +153,23 @@ class _Difference(NamedTuple):
 class _Comparison:
     """The expected calls matched with the actual calls; `owners` has the entry of each call."""
 
-    def __init__(
-        self, mode: str, entries: Sequence[TrajectoryCall], transcript: Transcript
-    ) -> None:
-        rule = _RULES[mode]
-        self.entries = entries
+    def __init__(self, wanted: Trajectory, transcript: Transcript) -> None:
+        rule = _RULES[wanted.mode]
+        self.entries = wanted.calls
         self.uses = uses = transcript.tool_uses
         turns = enumerate(transcript.turns, 1)
         self.turns = [n for n, turn in turns for step in turn.steps for _ in step.tool_uses]
         self.others_allowed = rule.others_allowed
-        self.bounds = [entry.bounds(mode) for entry in entries]
+        self.bounds = places = [entry.bounds(wanted.mode) for entry in self.entries]
         self.fits = [
             [entry.fits(use) and not any(self._elsewhere(entry, n)) for n, use in enumerate(uses)]
-            for entry in entries
+            for entry in self.entries
         ]
         if rule.in_sequence:
             self.owners = in_sequence(
-                self.fits, self.bounds, len(uses), others_allowed=rule.others_allowed
+                self.fits, places, len(uses), others_allowed=rule.others_allowed
             )
         else:
-            places = self.bounds
             if rule.others_allowed:
                 places = [Bounds(item.low, item.low) for item in places]
             self.owners = in_any_order(self.fits, places, len(uses))
@@ -191,74 +179,59 @@ class _Comparison:
 
         A missing and an extra call of one tool are one difference, the closest ones first.
         """
-        lacking = {
-            entry: often.low - self.owners.count(entry) for entry, often in enumerate(self.bounds)
-        }
-        # A `Counter`, since `min` may be any number.
-        missing = Counter({entry: calls for entry, calls in lacking.items() if calls > 0})
-        spare = [call for call, owner in enumerate(self.owners) if owner is None]
         found: list[_Difference] = []
+        lacking = [often.low - self.owners.count(n) for n, often in enumerate(self.bounds)]
+        spare = [call for call, owner in enumerate(self.owners) if owner is None]
         near = sorted(
-            (self._fault(entry, call)[0], entry, call)
-            for entry in missing
+            (len(self._faults(entry, call)), entry, call)
+            for entry, calls in enumerate(lacking)
             for call in spare
-            if self.uses[call].call.name == self.entries[entry].tool
+            if calls > 0 and self.uses[call].call.name == self.entries[entry].tool
         )
         for distance, entry, call in near:
-            if missing[entry] and call in spare:
-                missing[entry] -= 1
+            if lacking[entry] > 0 and call in spare:
+                lacking[entry] -= 1
                 spare.remove(call)
-                wrong = f"comes {self._direction(entry, call)}"
-                if distance:
-                    wrong = f"is not as expected: {self._fault(entry, call)[1]}"
-                kind, message = "arguments" if distance else "order", f"{self._call(call)} {wrong}"
-                found.append(_Difference(kind, message, entry, call))
+                kind, why = "arguments", "; ".join(self._faults(entry, call))
+                wrong = f"is not as expected: {why}"
+                if not distance:
+                    is_late = any(
+                        owner is not None and owner > entry for owner in self.owners[:call]
+                    )
+                    kind, wrong = "order", f"comes too {'late' if is_late else 'early'}"
+                found.append(_Difference(kind, f"{self._call(call)} {wrong}", entry, call))
         if not self.others_allowed:
             found.extend(map(self._unexpected, spare))
         found.sort(key=lambda difference: difference.call or 0)
-        return [*found, *self._wrong_counts(+missing)]
-
-    def _direction(self, entry: int, call: int) -> str:
-        placed = [(other, owner) for other, owner in enumerate(self.owners) if owner is not None]
-        for other, owner in placed:
-            if owner > entry and other < call:
-                return f"too late, expected before call {other}"
-        for other, owner in reversed(placed):
-            if owner < entry and other > call:
-                return f"too early, expected after call {other}"
-        return "at another place than expected"
+        for entry, (item, often) in enumerate(zip(self.entries, self.bounds, strict=True)):
+            if (missing := lacking[entry]) > 0:
+                which = f" with {shown(item.arguments)}" if item.arguments is not None else ""
+                times = f", {missing} of {often.low} times" if often.low > 1 else ""
+                message = f"{shown(item.tool)}{which} was not called{times}"
+                found.append(_Difference("missing", message, entry))
+            most, made = often.high, sum(self.fits[entry])
+            if self.others_allowed and most is not None and made > most:
+                message = f"{shown(item.tool)}: expected at most {count(most, 'call')}, got {made}"
+                found.append(_Difference("count", message, entry))
+        return found
 
     def _unexpected(self, call: int) -> _Difference:
-        name = self.uses[call].call.name
-        of_tool = [entry for entry, item in enumerate(self.entries) if item.tool == name]
-        if not of_tool:
-            message = f"{self._call(call)} is not expected"
-            return _Difference("unexpected", message, None, call)
-        distance, entry = min((self._fault(entry, call)[0], entry) for entry in of_tool)
-        why = f"not expected: {self._fault(entry, call)[1]}" if distance else "one too many"
+        """Return the difference of a call that no entry takes, compared with the closest entry."""
+        of_tool = [
+            (self._faults(entry, call), entry)
+            for entry, item in enumerate(self.entries)
+            if item.tool == self.uses[call].call.name
+        ]
+        faults, entry = min(of_tool, key=lambda near: len(near[0]), default=([], None))
+        why = f"not expected{': ' if faults else ''}{'; '.join(faults)}"
+        if entry is not None and not faults:
+            why = "one too many"
         return _Difference("unexpected", f"{self._call(call)} is {why}", entry, call)
 
-    def _wrong_counts(self, missing: Mapping[int, int]) -> Iterator[_Difference]:
-        """Yield entries that lack calls, and those with too many if other calls are allowed."""
-        for entry, lacking in missing.items():
-            item, low = self.entries[entry], self.bounds[entry].low
-            which = f" with {shown(item.arguments)}" if item.arguments is not None else ""
-            often = f", {lacking} of {low} times" if low > 1 else ""
-            yield _Difference("missing", f"{shown(item.tool)}{which} was not called{often}", entry)
-        for entry, item in enumerate(self.entries if self.others_allowed else ()):
-            most, made = self.bounds[entry].high, sum(self.fits[entry])
-            if most is not None and made > most:
-                message = f"{shown(item.tool)}: expected at most {count(most, 'call')}, got {made}"
-                yield _Difference("count", message, entry)
-
-    def _fault(self, entry: int, call: int) -> tuple[int, str]:
-        """Return the distance of a call from an entry, and the differences."""
-        item, use = self.entries[entry], self.uses[call]
-        places, why = item.argument_faults(use)
-        if places and use.call.malformed is not None:
-            places = _UNCOMPARABLE
-        elsewhere = list(self._elsewhere(item, call))
-        return places + len(elsewhere), "; ".join(filter(None, (why, *elsewhere)))
+    def _faults(self, entry: int, call: int) -> list[str]:
+        """Return the differences of a call from an entry for its tool."""
+        item = self.entries[entry]
+        return [*item.argument_faults(self.uses[call]), *self._elsewhere(item, call)]
 
     def _elsewhere(self, item: TrajectoryCall, call: int) -> Iterator[str]:
         """Yield the differences of a call's position from that of an entry."""
@@ -268,5 +241,5 @@ class _Comparison:
             yield f"expected as call {item.order}"
 
     def _call(self, call: int) -> str:
-        use = self.uses[call]
-        return f"call {call}, {shown(use.call.name)} with {shown(written_arguments(use))},"
+        name, arguments = self.uses[call].call.name, written_arguments(self.uses[call])
+        return f"call {call}, {shown(name)} with {shown(arguments)},"
