@@ -267,7 +267,7 @@ ENDED = "SELECT count(*) FROM executions WHERE run IN $ids AND status IS NOT NUL
 
 # A rescored execution makes no calls to its target. Its original cost is that of the calls of its
 # source, failed tries and earlier attempts included, if the source is in this history.
-CAME_TO = """
+_CAME_TO = """
 SELECT count(*) FILTER (WHERE e.status = 'passed') AS passed,
        count(*) FILTER (WHERE e.status = 'failed') AS failed,
        count(*) FILTER (WHERE e.status = 'errored') AS errored,
@@ -275,6 +275,7 @@ SELECT count(*) FILTER (WHERE e.status = 'passed') AS passed,
        count(*) FILTER (WHERE e.status IS NULL) AS pending,
        avg(e.latency_ms) FILTER (WHERE e.status <> 'skipped' AND e.answers > 0)
          AS latency_average_ms,
+       max(r.mode) AS mode,
        sum(coalesce((
          SELECT sum(coalesce(iif(c.attempt = e.source_attempt, c.cost_then_usd, NULL),
                              iif(c.recorded_in IS NULL, c.cost_usd, NULL)))
@@ -288,13 +289,13 @@ SELECT count(*) FILTER (WHERE e.status = 'passed') AS passed,
            FROM counted_calls c
           WHERE c.execution = e.source AND c.counts_as = 'test'
        ), e.answers > 0 AND e.cost_then_usd IS NULL)) FILTER (WHERE r.mode = 'rescored'), 0)
-         AS unknown_then
+         AS rescored_unknown
   FROM executions e
   JOIN runs r ON r.id = e.run
  WHERE e.run IN $ids
 """
 
-CHECKED = """
+_CHECKED = """
 WITH made AS NOT MATERIALIZED (
   SELECT e.suite, e.test, e.target, a.kind, a.label, a.score, a.outcome,
          a.outcome = 'failed' AND NOT a.advisory AS is_wrong
@@ -313,14 +314,11 @@ SELECT count(*) FILTER (WHERE is_wrong AND kind = 'schema') AS schema_failures,
   FROM made
 """
 
-# If `asked` is 0, the run called no target.
-SPENT = """
-SELECT count(*) FILTER (WHERE purpose = 'test') AS asked,
-       sum(cost_usd) AS all_cost_usd,
-       sum(cost_usd) FILTER (WHERE purpose = 'test') AS cost_usd,
-       sum(cost_usd) FILTER (WHERE purpose <> 'test') AS judge_cost_usd,
-       sum(cost_then_usd) FILTER (WHERE purpose = 'test') AS cost_then_usd,
-       sum(cost_then_usd) FILTER (WHERE purpose <> 'test') AS judge_cost_then_usd,
+_SPENT = """
+SELECT sum(cost_usd) FILTER (WHERE purpose = 'test') AS agents_usd,
+       sum(cost_usd) FILTER (WHERE purpose <> 'test') AS judges_usd,
+       sum(cost_then_usd) FILTER (WHERE purpose = 'test') AS agents_then_usd,
+       sum(cost_then_usd) FILTER (WHERE purpose <> 'test') AS judges_then_usd,
        coalesce(sum(unknown_costs), 0) AS unknown_costs,
        coalesce(sum(unknown_costs_then), 0) AS unknown_costs_then,
        coalesce(sum(calls), 0) AS calls,
@@ -330,25 +328,34 @@ SELECT count(*) FILTER (WHERE purpose = 'test') AS asked,
 """
 
 # Each shard selects its own tests; a test is left out if no shard selected it.
-NARROWED = """
+_NARROWED = """
 SELECT EXISTS (SELECT 1 FROM planned_tests WHERE suite IN $ids
-                GROUP BY test, target HAVING NOT max(selected))
+                GROUP BY test, target HAVING NOT max(selected)) AS narrowed
 """
+
+FIGURES = f"SELECT * FROM ({_CAME_TO}), ({_CHECKED}), ({_SPENT}), ({_NARROWED})"  # noqa: S608
 
 GATES = "SELECT name, threshold, written FROM suite_gates WHERE suite = ? ORDER BY rowid"
 
 
+# A rescored run calls no agent.
 _PAID = """
-SELECT r.id, r.mode,
-       sum(CASE WHEN c.counts_as = 'test' THEN c.cost_usd END) AS agents_usd,
-       sum(CASE WHEN c.counts_as <> 'test' THEN c.cost_usd END) AS judges_usd,
-       coalesce(sum(c.is_unknown), 0) AS unknown
-  FROM runs r
-  LEFT JOIN executions e ON $executions
+SELECT e.run,
+       coalesce(sum(c.cost_usd) FILTER (WHERE c.counts_as = 'test'),
+                iif(r.mode = 'rescored', 0.0, NULL)),
+       sum(c.cost_usd) FILTER (WHERE c.counts_as <> 'test'), coalesce(sum(c.is_unknown), 0)
+  FROM executions e
+  JOIN runs r ON r.id = e.run
   LEFT JOIN counted_calls c ON c.execution = e.id
- WHERE r.id IN (SELECT value FROM json_each(:runs))
- GROUP BY r.id
+ WHERE $executions
+ GROUP BY e.run
 """
+
+
+def sum_of(*costs: float | None) -> float | None:
+    """Return the sum of the known costs; None if none is known."""
+    known = [usd for usd in costs if usd is not None]
+    return sum(known) if known else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,8 +369,7 @@ class Paid:
     @property
     def total_usd(self) -> float | None:
         """The total of all known costs."""
-        known = [usd for usd in (self.agents_usd, self.judges_usd) if usd is not None]
-        return sum(known) if known else None
+        return sum_of(self.agents_usd, self.judges_usd)
 
     @property
     def whole_usd(self) -> float | None:
@@ -372,31 +378,18 @@ class Paid:
 
 
 def paid_for_runs(db: sqlite3.Connection, runs: Sequence[str]) -> dict[str, Paid]:
-    """Return the cost of each run, by id."""
-    return _paid(db, "e.run = r.id", runs)
+    """Return the cost of each run that has executions, by id."""
+    query = _PAID.replace("$executions", "e.run IN (SELECT value FROM json_each(?))")
+    return {run: Paid(*paid) for run, *paid in db.execute(query, (json.dumps(list(runs)),))}
 
 
-def paid_for_test(db: sqlite3.Connection, suite: str, test: str, target: str) -> Paid:
-    """Return the total cost of all repeats of a test; `suite` is the id of its suite."""
-    run = suite.rpartition("/")[0]
-    of_test = "e.suite = :suite AND e.test = :test AND e.target = :target"
-    return _paid(db, of_test, [run], suite=suite, test=test, target=target)[run]
+def paid_for_test(db: sqlite3.Connection, *test: str) -> Paid:
+    """Return the total cost of all repeats of a test: id of the suite, name, target."""
+    query = _PAID.replace("$executions", "(e.suite, e.test, e.target) = (?, ?, ?)")
+    row = db.execute(query, test).fetchone()
+    return Paid(*row[1:]) if row else Paid()
 
 
 def paid_for_execution(db: sqlite3.Connection, execution: str) -> Paid:
     """Return the total cost of all attempts of an execution, by its id, in its own run."""
-    run = execution.rpartition("-")[0]
-    return _paid(db, "e.id = :id", [run], id=execution)[run]
-
-
-def _paid(
-    db: sqlite3.Connection, executions: str, runs: Sequence[str], **named: str
-) -> dict[str, Paid]:
-    rows = db.execute(
-        _PAID.replace("$executions", executions), {"runs": json.dumps(list(runs)), **named}
-    )
-    return {
-        # A rescored run calls no agent.
-        run: Paid(0.0 if agents is None and mode == "rescored" else agents, judges, unknown)
-        for run, mode, agents, judges, unknown in rows
-    }
+    return Paid(*db.execute(_PAID.replace("$executions", "e.id = ?"), (execution,)).fetchone()[1:])

@@ -7,8 +7,9 @@ import sqlite3
 from typing import Any, NamedTuple
 
 from kindlm.dataclass import dataclass
-from kindlm.history.queries import Paid, value_of
+from kindlm.history.queries import value_of
 from kindlm.history.verdict import (
+    Figures,
     LimitedScores,
     StatusCounts,
     is_flaky,
@@ -41,6 +42,7 @@ class SuiteView:
     hint: str | None
     line: int | None
     skipped_tests: int
+    figures: Figures
     tests: StatusCounts
     executions: StatusCounts
     gates: tuple[GateResult, ...]
@@ -281,41 +283,6 @@ class Reviewed(NamedTuple):
 
     executions: int
     disputed: int
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """The figures of a run, over all calls, retries included; None if no call reported a number.
-
-    Judges are counted apart. `cost_then_usd` and `judge_cost_then_usd` are the original costs of
-    answers that other calls supplied, which are `calls_from_history` of all `calls`.
-    """
-
-    tests: StatusCounts
-    executions: StatusCounts
-    judge_average: float | None
-    drift_maximum: float | None
-    cost_usd: float | None
-    judge_cost_usd: float | None
-    unknown_costs: int
-    input_tokens: int | None
-    output_tokens: int | None
-    latency_average_ms: float | None
-    cost_then_usd: float | None
-    judge_cost_then_usd: float | None
-    unknown_costs_then: int
-    calls: int
-    calls_from_history: int
-
-    @property
-    def paid(self) -> Paid:
-        """The cost of this run."""
-        return Paid(self.cost_usd, self.judge_cost_usd, self.unknown_costs)
-
-    @property
-    def paid_then(self) -> Paid:
-        """The original cost of answers that other calls supplied."""
-        return Paid(self.cost_then_usd, self.judge_cost_then_usd, self.unknown_costs_then)
 
 
 def test_of(row: sqlite3.Row) -> TestView:

@@ -26,7 +26,6 @@ from kindlm.history.rows import (
     ReviewView,
     SpanView,
     SuiteView,
-    Summary,
     TestView,
     ToolCallView,
     assertion_of,
@@ -38,11 +37,11 @@ from kindlm.history.rows import (
 from kindlm.history.run_names import compared_by_default
 from kindlm.history.runs import Run, RunFilter, runner_of, runs, state_of
 from kindlm.history.verdict import (
+    Figures,
     StatusCounts,
     count_tests,
     evaluate_gates,
-    read_numbers,
-    suite_metrics,
+    read_figures,
 )
 from kindlm.outcome import Gate
 from kindlm.strict_json import read_arguments, read_json
@@ -105,18 +104,9 @@ class RunView:
         return {part["id"]: part["project"] or "" for _, parts in self.suite_rows for part in parts}
 
     @cached_property
-    def summary(self) -> Summary:
+    def summary(self) -> Figures:
         """The figures of the run."""
-        return self.summary_of(None)
-
-    def summary_of(self, suite: SuiteView | None) -> Summary:
-        """Return the figures of the run, or of one suite."""
-        of = self.suites if suite is None else (suite,)
-        numbers = read_numbers(lambda query: self.ask(query, suite))
-        if not numbers["asked"] and self.info.mode == "rescored":
-            numbers["cost_usd"] = 0.0
-        tests = sum((each.tests for each in of), StatusCounts())
-        return value_of(Summary, numbers, tests=tests, executions=value_of(StatusCounts, numbers))
+        return read_figures(self.ask, sum((each.tests for each in self.suites), StatusCounts()))
 
     def unpriced_models(self, suite: SuiteView | None = None) -> list[str]:
         """Return the models whose calls have no known cost, in the run or in one suite."""
@@ -330,8 +320,9 @@ class RunView:
             tests += count_tests(
                 counts_of(alike), alike["pass_rate_min"], alike["number"], scores_of(alike)
             )
-        metrics = suite_metrics(self.db, *parts)
         skipped = max((row["skipped_tests"] or 0) - tests.total, 0)
+        tests += StatusCounts(skipped=skipped)
+        figures = read_figures(lambda query: self._of_suite(query, parts), tests)
         gates = [Gate(r[0], r[1], bool(r[2])) for r in self.db.execute(queries.GATES, (row["id"],))]
         return value_of(
             SuiteView,
@@ -340,9 +331,10 @@ class RunView:
             parts=parts,
             has_namesake=self._suites_by_name[row["name"]] > 1,
             skipped_tests=skipped,
-            tests=tests + StatusCounts(skipped=skipped),
-            executions=metrics.executions,
-            gates=() if row["error_code"] else evaluate_gates(gates, metrics),
+            figures=figures,
+            tests=tests,
+            executions=figures.executions,
+            gates=() if row["error_code"] else evaluate_gates(gates, figures),
         )
 
     def ask(self, query: str, suite: SuiteView | None = None) -> sqlite3.Cursor:

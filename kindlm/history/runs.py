@@ -179,7 +179,7 @@ def read_figures(db: sqlite3.Connection, listed: Sequence[Run]) -> dict[str, Run
     found = {}
     for run, *counts, passed, judged, tacit in db.execute(_FIGURES, {"ids": json.dumps(ids)}):
         executions = StatusCounts(*(count or 0 for count in counts))
-        found[run] = RunFigures(executions, passed, judged, tacit, paid[run])
+        found[run] = RunFigures(executions, passed, judged, tacit, paid.get(run, Paid()))
     return found
 
 

@@ -9,10 +9,10 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import astuple
 from operator import add, attrgetter
-from typing import Any, NamedTuple
 
 from kindlm.dataclass import dataclass
 from kindlm.history import queries
+from kindlm.history.queries import Paid, sum_of
 from kindlm.money import exceeds
 from kindlm.outcome import Gate, GateResult, ScoreLimits, Status
 from kindlm.wording import count
@@ -107,24 +107,36 @@ def _points(score: float) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class SuiteMetrics:
-    """The measurements that the gates of a suite judge; None for those that were not made.
+class Figures:
+    """The figures of a run, or of a suite, which its gates judge; None for what was not measured.
 
-    `unknown_costs` counts answers whose price is not known, `drift_skipped` drift assertions
-    without a baseline. `narrowed` is whether the run did not select all tests.
+    Costs and tokens are those of all calls, retries included. `paid_then` is the original cost of
+    answers that other calls supplied, which are `calls_from_history` of all `calls`. `narrowed` is
+    whether a suite has tests that the run did not select; `drift_skipped` counts drift assertions
+    without a baseline.
     """
 
     executions: StatusCounts
+    tests: StatusCounts = StatusCounts()
+    paid: Paid = Paid()
+    paid_then: Paid = Paid()
     schema_failures: int = 0
     pii_failures: int = 0
     keyword_failures: int = 0
     judge_average: float | None = None
     drift_maximum: float | None = None
-    cost_usd: float | None = None
-    unknown_costs: int = 0
-    latency_average_ms: float | None = None
-    narrowed: bool = False
     drift_skipped: int = 0
+    latency_average_ms: float | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    calls: int = 0
+    calls_from_history: int = 0
+    narrowed: bool = False
+
+    @property
+    def cost_usd(self) -> float | None:
+        """The cost for a gate, with answers that other calls supplied at their original cost."""
+        return sum_of(self.paid.total_usd, self.paid_then.total_usd)
 
 
 def test_status(
@@ -176,58 +188,53 @@ def rate_decides(gates: Sequence[GateResult]) -> bool:
     return any(gate.name == "passRateMin" and gate.written for gate in gates)
 
 
-def evaluate_gates(gates: Sequence[Gate], metrics: SuiteMetrics) -> tuple[GateResult, ...]:
-    """Judge a suite by its gates, in their order."""
-    return tuple(_evaluate(gate, metrics) for gate in gates)
-
-
-class _Measure(NamedTuple):
-    """An attribute of the metrics, with the messages for a value and for None."""
-
-    attribute: str
-    message: str
-    lacking: str = ""
+def evaluate_gates(gates: Sequence[Gate], figures: Figures) -> tuple[GateResult, ...]:
+    """Judge the figures of a suite by its gates, in their order."""
+    return tuple(_evaluate(gate, figures) for gate in gates)
 
 
 _MEASURES = {
-    "passRateMin": _Measure(
+    "passRateMin": (
         "executions.pass_rate",
-        "{counts.passed} of {counts.tested} executions passed",
+        "{figures.executions.passed} of {figures.executions.tested} executions passed",
         "no execution was tested",
     ),
-    "schemaFailuresMax": _Measure("schema_failures", "{0} schema {failures}"),
-    "judgeAvgMin": _Measure("judge_average", "mean judge score {0:.2f}", "no judge gave a score"),
-    "driftScoreMax": _Measure("drift_maximum", "largest drift {0:.2f}", "no drift was measured"),
-    "piiFailuresMax": _Measure("pii_failures", "{0} pii {failures}"),
-    "keywordFailuresMax": _Measure("keyword_failures", "{0} keyword {failures}"),
-    "costMaxUsd": _Measure("cost_usd", "spent ${0:.4f}", "nothing was spent"),
-    "latencyMaxMs": _Measure(
-        "latency_average_ms", "mean latency {0:.0f} ms", "no latency was measured"
+    "schemaFailuresMax": ("schema_failures", "{actual} schema {failures}", ""),
+    "judgeAvgMin": ("judge_average", "mean judge score {actual:.2f}", "no judge gave a score"),
+    "driftScoreMax": ("drift_maximum", "largest drift {actual:.2f}", "no drift was measured"),
+    "piiFailuresMax": ("pii_failures", "{actual} pii {failures}", ""),
+    "keywordFailuresMax": ("keyword_failures", "{actual} keyword {failures}", ""),
+    "costMaxUsd": ("cost_usd", "spent ${actual:.4f}", "nothing was spent"),
+    "latencyMaxMs": (
+        "latency_average_ms",
+        "mean latency {actual:.0f} ms",
+        "no latency was measured",
     ),
 }
+"""For each gate the figure that it limits, with the messages for a value and for None."""
 
 
-def _evaluate(gate: Gate, metrics: SuiteMetrics) -> GateResult:
-    measure = _MEASURES[gate.name]
-    actual: float | None = attrgetter(measure.attribute)(metrics)
+def _evaluate(gate: Gate, figures: Figures) -> GateResult:
+    attribute, message, lacking = _MEASURES[gate.name]
+    actual: float | None = attrgetter(attribute)(figures)
     passed, warning = actual is not None and _keeps_to(gate, actual), False
     # Unknown costs matter unless the known ones exceed the limit already.
-    unpriced = metrics.unknown_costs if gate.name == "costMaxUsd" else 0
+    unpriced = figures.paid.unknown + figures.paid_then.unknown if gate.name == "costMaxUsd" else 0
     if actual is not None and not (unpriced and passed):
         failures = "failure" if actual == 1 else "failures"
-        message = measure.message.format(actual, counts=metrics.executions, failures=failures)
+        message = message.format(actual=actual, figures=figures, failures=failures)
     else:
         # Without a measurement, a gate that the user wrote fails. It passes with a warning if the
         # run selected only some tests, or if there is no baseline yet.
-        excused, message = not gate.written, measure.lacking
+        excused, message = not gate.written, lacking
         if unpriced:
             message = f"the price of {count(unpriced, 'call')} is not known; add it to `prices`,"
             message += " or to `model` of EvalView"
-        elif gate.name == "driftScoreMax" and metrics.drift_skipped:
+        elif gate.name == "driftScoreMax" and figures.drift_skipped:
             excused = True
             message += " (no baseline yet; run: kindlm baseline set)"
         else:
-            excused = excused or metrics.narrowed
+            excused = excused or figures.narrowed
         actual, passed, warning = None, excused, excused
     return GateResult(
         name=gate.name, threshold=gate.threshold, actual=actual, passed=passed,
@@ -236,43 +243,26 @@ def _evaluate(gate: Gate, metrics: SuiteMetrics) -> GateResult:
 
 
 def _keeps_to(gate: Gate, actual: float) -> bool:
-    match gate.name:
-        case "passRateMin" | "judgeAvgMin":
-            return actual >= gate.threshold - _TOLERANCE
-        case "driftScoreMax":
-            return actual <= gate.threshold + _TOLERANCE
-        case "costMaxUsd":
-            return not exceeds(actual, gate.threshold)
-    return actual <= gate.threshold
+    if gate.name == "costMaxUsd":
+        return not exceeds(actual, gate.threshold)
+    if gate.name.endswith("Min"):
+        return actual >= gate.threshold - _TOLERANCE
+    return actual <= gate.threshold + _TOLERANCE
 
 
-def read_numbers(ask: Callable[[str], sqlite3.Cursor]) -> dict[str, Any]:
-    """Return the figures of runs or suites, by column; `ask` runs a query about them."""
-    came_to, checked, spent = queries.CAME_TO, queries.CHECKED, queries.SPENT
-    found = {**ask(came_to).fetchone(), **ask(checked).fetchone(), **ask(spent).fetchone()}
-    then = [usd for usd in (found["cost_then_usd"], found["rescored_then_usd"]) if usd is not None]
-    return found | {
-        "cost_then_usd": sum(then) if then else None,
-        "unknown_costs_then": found["unknown_costs_then"] + int(found["unknown_then"]),
-    }
-
-
-def suite_metrics(db: sqlite3.Connection, *parts: str) -> SuiteMetrics:
-    """Return the measurements of a suite for its gates; `parts` are its ids in all shards."""
-
-    def ask(query: str) -> sqlite3.Cursor:
-        return db.execute(*queries.among(queries.of_suites(query), parts))
-
-    found = read_numbers(ask)
-    # Recorded answers of other runs count with their original cost.
-    costs = found["all_cost_usd"], found["judge_cost_then_usd"], found["cost_then_usd"]
-    known = [usd for usd in costs if usd is not None]
-    unknown = found["unknown_costs"], found["unknown_costs_then"]
+def read_figures(ask: Callable[[str], sqlite3.Cursor], tests: StatusCounts) -> Figures:
+    """Return the figures of a run or a suite with these tests; `ask` runs a query about it."""
+    row = ask(queries.FIGURES).fetchone()
+    # A rescored run calls no agent.
+    agents = 0.0 if row["agents_usd"] is None and row["mode"] == "rescored" else row["agents_usd"]
+    then = sum_of(row["agents_then_usd"], row["rescored_then_usd"])
+    unknown_then = row["unknown_costs_then"] + int(row["rescored_unknown"])
     return queries.value_of(
-        SuiteMetrics,
-        found,
-        executions=queries.value_of(StatusCounts, found),
-        cost_usd=sum(known) if known else None,
-        unknown_costs=sum(unknown),
-        narrowed=bool(ask(queries.NARROWED).fetchone()[0]),
+        Figures,
+        row,
+        executions=queries.value_of(StatusCounts, row),
+        tests=tests,
+        paid=Paid(agents, row["judges_usd"], row["unknown_costs"]),
+        paid_then=Paid(then, row["judges_then_usd"], unknown_then),
+        narrowed=bool(row["narrowed"]),
     )

@@ -323,7 +323,7 @@ _NAMED_MODELS = 5
 
 def totals_of(view: RunView, suite: SuiteView | None = None) -> Iterator[tuple[str, str]]:
     """Yield the figures of the run, or of one suite of it, each with its name."""
-    summary = view.summary if suite is None else view.summary_of(suite)
+    summary = view.summary if suite is None else suite.figures
     pending = "pending" if view.status == "running" else "not run"
     yield "tests", f"{summary.tests.total:,}: {figures.tally(summary.tests, pending)}"
     missing = view.missing if suite is None else view.missing_of(suite)
@@ -348,7 +348,7 @@ def totals_of(view: RunView, suite: SuiteView | None = None) -> Iterator[tuple[s
         yield "tokens", f"{_number(summary.input_tokens)} in, {_number(summary.output_tokens)} out"
     known = replace(summary.paid, unknown=0)
     costs = [] if known.total_usd is None else [figures.cost(known)]
-    if summary.unknown_costs:
+    if summary.paid.unknown:
         costs.append(unknown_cost_text(view, suite))
     # The original cost of another run's answers follows the cost of this run.
     then = figures.cost(summary.paid_then)
@@ -405,10 +405,10 @@ def execution_facts(db: sqlite3.Connection, execution: ExecutionView) -> Iterato
 
 def unknown_cost_text(view: RunView, suite: SuiteView | None = None) -> str:
     """Return which calls have an unknown cost: `unknown for 3 calls of gpt-4o`."""
-    summary = view.summary if suite is None else view.summary_of(suite)
+    summary = view.summary if suite is None else suite.figures
     unpriced = view.unpriced_models(suite)
     models = first_of((one_line(model, 60) for model in unpriced), _NAMED_MODELS)
-    return f"unknown for {count(summary.unknown_costs, 'call')} of {models}"
+    return f"unknown for {count(summary.paid.unknown, 'call')} of {models}"
 
 
 def _number(tokens: int | None) -> str:

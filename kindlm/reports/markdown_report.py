@@ -80,7 +80,7 @@ def _head(view: RunView) -> Iterator[str]:
     if (attacks := attacks_of(view)) is not None:
         by_class = f", by class: {attacks.by_class}" if attacks.classes else ""
         figures.append(f"attack success rate {plain(f'{attacks}{by_class}')}")
-    if summary.paid.total_usd is not None or summary.unknown_costs:
+    if summary.paid.total_usd is not None or summary.paid.unknown:
         figures.append(f"cost {plain(cost(summary.paid))}")
     if view.info.duration_ms is not None:
         figures.append(duration(view.info.duration_ms))

@@ -209,9 +209,9 @@ def _write_verdict(view: RunView, page: Page, *, in_one_line: bool = False) -> N
         shown.append(f"judges {score(summary.judge_average)}")
     if (usd := summary.paid.total_usd) is not None:
         shown.append(money(usd))
-        if summary.unknown_costs:
+        if summary.paid.unknown:
             shown[-1] += f" and {facts.unknown_cost_text(view)}"
-    elif summary.unknown_costs:
+    elif summary.paid.unknown:
         shown.append("cost unknown")
     if then := total(summary.paid_then):
         shown.append(f"{then} when it was recorded")

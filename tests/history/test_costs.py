@@ -10,7 +10,6 @@ from kindlm.history.queries import Paid, paid_for_execution, paid_for_runs
 from kindlm.history.recorded_attempts import RecordedAttempt
 from kindlm.history.runs import RunFilter, read_figures, runs
 from kindlm.history.trends import read_trend
-from kindlm.history.verdict import suite_metrics
 from kindlm.plan import QualifiedName
 from kindlm.reports.facts import cost_of, totals_of
 from kindlm.reports.figures import cost
@@ -76,15 +75,15 @@ def test_a_rescored_run_counts_what_all_tries_and_attempts_cost_then(
     live.execution(retried=True)
     failed = make.provider_failed(cost_usd=0.5)
     live.execution(number=1, attempt=2, failures=(failed,), assertions=(make.passed(),))
-    then = suite_metrics(history.reader(), live.finish().suites[0].id)
+    then = live.finish().suites[0].figures
     rescored = history.run("abc11111", mode="rescored", source_run="abd22222")
     rescored.suite(tests=[make.planned()])
     rescored.execution(output=None, source="abd22222-1.2", assertions=(make.passed(),))
     view = rescored.finish()
 
     assert then.cost_usd == pytest.approx(0.502)
-    assert suite_metrics(view.db, view.suites[0].id).cost_usd == pytest.approx(0.502)
-    assert view.summary.cost_then_usd == pytest.approx(0.502)
+    assert view.suites[0].figures.cost_usd == pytest.approx(0.502)
+    assert view.summary.paid_then.agents_usd == pytest.approx(0.502)
     assert view.summary.paid.total_usd == 0
 
 
@@ -95,13 +94,13 @@ def test_an_earlier_attempt_of_unknown_cost_is_unknown_in_a_rescored_run(
     live.suite(tests=[make.planned()])
     live.execution(retried=True, cost_usd=None)
     live.execution(number=1, attempt=2, assertions=(make.passed(),))
-    then = suite_metrics(history.reader(), live.finish().suites[0].id)
+    then = live.finish().suites[0].figures
     rescored = history.run("abc11111", mode="rescored", source_run="abd22222")
     rescored.suite(tests=[make.planned()])
     rescored.execution(output=None, source="abd22222-1.2", assertions=(make.passed(),))
     view = rescored.finish()
-    assert then.unknown_costs == 1
-    assert suite_metrics(view.db, view.suites[0].id).unknown_costs == 1
+    assert then.paid.unknown == 1
+    assert view.suites[0].figures.paid_then.unknown == 1
     assert dict(totals_of(view))["cost"] == "$0; when it was recorded $0.0010 + unknown"
 
 
@@ -122,7 +121,7 @@ def test_a_failed_try_of_unknown_cost_is_unknown_everywhere(history: Any, make: 
     rescored.suite(tests=[make.planned()])
     rescored.execution(output=None, source="abd22222-1.1", assertions=(make.passed(),))
     view = rescored.finish()
-    assert suite_metrics(view.db, view.suites[0].id).unknown_costs == 1
+    assert view.suites[0].figures.paid_then.unknown == 1
 
 
 def test_earlier_attempts_were_paid_before_the_first_answer(history: Any, make: Any) -> None:

@@ -13,7 +13,7 @@ from kindlm.errors import Ok
 from kindlm.events.execution_events import AssertionEvaluated
 from kindlm.history import queries
 from kindlm.history.trends import failing_tests, read_trend
-from kindlm.history.verdict import StatusCounts, suite_metrics
+from kindlm.history.verdict import StatusCounts
 from kindlm.outcome import Status
 from kindlm.plan import QualifiedName
 from kindlm.reports.facts import totals_of
@@ -44,8 +44,8 @@ def test_a_run_is_read_back_whole(history: Any, make: Any) -> None:
     (call,) = view.tool_calls(first)
     assert (call.tool, call.arguments, call.response) == ("lookup", {"id": 1}, {"ok": 1})
     assert [c.purpose for c in view.calls(first)] == ["test", "test"]
-    assert view.summary.cost_usd == 0.003
-    assert view.summary.judge_cost_usd == 0.002
+    assert view.summary.paid.agents_usd == 0.003
+    assert view.summary.paid.judges_usd == 0.002
 
 
 def test_a_run_is_running_while_its_lock_is_held(history: Any, make: Any) -> None:
@@ -121,10 +121,8 @@ def test_erased_texts_are_shown_as_such(history: Any, make: Any) -> None:
     "query",
     [
         queries.TESTS,
-        queries.SPENT,
-        "SELECT * FROM spend WHERE suite IN $ids",
-        queries.CAME_TO,
-        queries.CHECKED,
+        queries.FIGURES,
+        queries.of_suites(queries.FIGURES),
         queries.UNPRICED,
     ],
 )
@@ -314,7 +312,7 @@ def test_every_metric(history: Any, make: Any) -> None:
         ),
     )
     view = run.finish()
-    metrics = suite_metrics(history.reader(), view.suites[0].id)
+    metrics = view.suites[0].figures
 
     assert metrics.executions.failed == 3
     assert (metrics.schema_failures, metrics.pii_failures, metrics.keyword_failures) == (2, 1, 2)
@@ -322,7 +320,7 @@ def test_every_metric(history: Any, make: Any) -> None:
     assert metrics.judge_average == pytest.approx(0.6)
     assert metrics.drift_maximum == pytest.approx(0.1)
     assert metrics.cost_usd == pytest.approx(2 * 0.001 + 2 * 0.002)
-    assert metrics.unknown_costs == 1
+    assert metrics.paid.unknown == 1
     assert metrics.latency_average_ms == pytest.approx(200.0)
     assert not metrics.narrowed
 
@@ -334,7 +332,7 @@ def test_only_the_last_attempt_counts_but_all_its_spend(history: Any, make: Any)
     run.execution(assertions=(failed,), finished=False)
     run.execution(number=1, attempt=2, assertions=(make.passed(),))
     view = run.finish()
-    metrics = suite_metrics(history.reader(), view.suites[0].id)
+    metrics = view.suites[0].figures
 
     assert metrics.schema_failures == 0
     assert metrics.executions.passed == 1
@@ -347,7 +345,7 @@ def test_a_selection_narrows(history: Any, make: Any) -> None:
     run.execution("one")
     view = run.finish()
 
-    assert suite_metrics(history.reader(), view.suites[0].id).narrowed
+    assert view.suites[0].figures.narrowed
     assert [test.name for test in view.tests()] == ["one"]
 
 
@@ -359,7 +357,7 @@ def test_suites_and_runs_are_kept_apart(history: Any, make: Any) -> None:
             run.execution(suite=ordinal, assertions=(make.failed("pii", "p", "PII_DETECTED"),))
         view = run.finish()
     for suite in view.suites:
-        metrics = suite_metrics(history.reader(), suite.id)
+        metrics = suite.figures
         assert (metrics.executions.total, metrics.pii_failures) == (1, 1)
         assert metrics.cost_usd == pytest.approx(0.001)
-    assert view.summary.cost_usd == pytest.approx(0.002)
+    assert view.summary.paid.agents_usd == pytest.approx(0.002)

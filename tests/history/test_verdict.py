@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kindlm.history.queries import Paid
 from kindlm.history.verdict import (
+    Figures,
     StatusCounts,
-    SuiteMetrics,
     evaluate_gates,
     is_flaky,
     suite_passes,
@@ -55,7 +56,7 @@ def test_flaky_is_passed_and_failed() -> None:
     assert not is_flaky(StatusCounts(failed=2))
 
 
-def judged(gate: Gate, metrics: SuiteMetrics) -> tuple[bool, float | None, bool]:
+def judged(gate: Gate, metrics: Figures) -> tuple[bool, float | None, bool]:
     (result,) = evaluate_gates([gate], metrics)
     return result.passed, result.actual, result.warning
 
@@ -66,40 +67,38 @@ RAN = StatusCounts(passed=9, failed=1)
 @pytest.mark.parametrize(
     ("name", "metrics", "threshold", "passed"),
     [
-        ("passRateMin", SuiteMetrics(RAN), 0.9, True),
-        ("passRateMin", SuiteMetrics(RAN), 0.91, False),
-        ("passRateMin", SuiteMetrics(StatusCounts(passed=9, skipped=9)), 1.0, True),
-        ("schemaFailuresMax", SuiteMetrics(RAN, schema_failures=1), 0, False),
-        ("piiFailuresMax", SuiteMetrics(RAN, pii_failures=2), 2, True),
-        ("keywordFailuresMax", SuiteMetrics(RAN), 0, True),
-        ("judgeAvgMin", SuiteMetrics(RAN, judge_average=0.8), 0.8, True),
+        ("passRateMin", Figures(RAN), 0.9, True),
+        ("passRateMin", Figures(RAN), 0.91, False),
+        ("passRateMin", Figures(StatusCounts(passed=9, skipped=9)), 1.0, True),
+        ("schemaFailuresMax", Figures(RAN, schema_failures=1), 0, False),
+        ("piiFailuresMax", Figures(RAN, pii_failures=2), 2, True),
+        ("keywordFailuresMax", Figures(RAN), 0, True),
+        ("judgeAvgMin", Figures(RAN, judge_average=0.8), 0.8, True),
         # The mean of 0.7, 0.8 and 0.9 is a hair below 0.8 in floating point.
-        ("judgeAvgMin", SuiteMetrics(RAN, judge_average=0.7999999999999999), 0.8, True),
-        ("judgeAvgMin", SuiteMetrics(RAN, judge_average=0.79), 0.8, False),
-        ("driftScoreMax", SuiteMetrics(RAN, drift_maximum=0.3), 0.2, False),
-        ("costMaxUsd", SuiteMetrics(RAN, cost_usd=0.07), 0.05, False),
-        ("costMaxUsd", SuiteMetrics(RAN, cost_usd=0.05), 0.05, True),
-        ("latencyMaxMs", SuiteMetrics(RAN, latency_average_ms=500.0), 500, True),
+        ("judgeAvgMin", Figures(RAN, judge_average=0.7999999999999999), 0.8, True),
+        ("judgeAvgMin", Figures(RAN, judge_average=0.79), 0.8, False),
+        ("driftScoreMax", Figures(RAN, drift_maximum=0.3), 0.2, False),
+        ("costMaxUsd", Figures(RAN, paid=Paid(0.07)), 0.05, False),
+        ("costMaxUsd", Figures(RAN, paid=Paid(0.05)), 0.05, True),
+        ("latencyMaxMs", Figures(RAN, latency_average_ms=500.0), 500, True),
     ],
 )
-def test_a_gate_with_a_value(
-    name: str, metrics: SuiteMetrics, threshold: float, passed: bool
-) -> None:
+def test_a_gate_with_a_value(name: str, metrics: Figures, threshold: float, passed: bool) -> None:
     assert judged(Gate(name, threshold, written=True), metrics)[0] is passed
 
 
 @pytest.mark.parametrize("name", ["judgeAvgMin", "driftScoreMax", "latencyMaxMs", "costMaxUsd"])
 def test_a_gate_without_a_value(name: str) -> None:
     written, default = Gate(name, 0.5, written=True), Gate(name, 0.5, written=False)
-    nothing = SuiteMetrics(RAN)
+    nothing = Figures(RAN)
 
     assert judged(written, nothing) == (False, None, False)
     assert judged(default, nothing) == (True, None, True)
-    assert judged(written, SuiteMetrics(RAN, narrowed=True)) == (True, None, True)
+    assert judged(written, Figures(RAN, narrowed=True)) == (True, None, True)
 
 
 def test_a_missing_baseline_excuses_the_drift_gate_alone() -> None:
-    no_baseline = SuiteMetrics(RAN, drift_skipped=2)
+    no_baseline = Figures(RAN, drift_skipped=2)
 
     (drift,) = evaluate_gates([Gate("driftScoreMax", 0.2, written=True)], no_baseline)
     assert drift.passed
@@ -110,15 +109,15 @@ def test_a_missing_baseline_excuses_the_drift_gate_alone() -> None:
 
 def test_an_unknown_cost_does_not_pass_as_nothing() -> None:
     gate = Gate("costMaxUsd", 1.0, written=True)
-    partly = SuiteMetrics(RAN, cost_usd=0.2, unknown_costs=3)
+    partly = Figures(RAN, paid=Paid(0.2, unknown=3))
 
     assert judged(gate, partly) == (False, None, False)
-    assert judged(gate, SuiteMetrics(RAN, cost_usd=1.2, unknown_costs=3)) == (False, 1.2, False)
+    assert judged(gate, Figures(RAN, paid=Paid(1.2, unknown=3))) == (False, 1.2, False)
 
 
 def test_a_suite_fails_by_a_failed_test_unless_a_written_rate_decides() -> None:
     def passes(tests: StatusCounts, *gates: Gate, executions: StatusCounts = RAN) -> bool:
-        return suite_passes(tests, executions, evaluate_gates(gates, SuiteMetrics(RAN)))
+        return suite_passes(tests, executions, evaluate_gates(gates, Figures(RAN)))
 
     written, default = Gate("passRateMin", 0.9, written=True), Gate("passRateMin", 0.9, False)
     failed, errored = StatusCounts(passed=9, failed=1), StatusCounts(passed=90, errored=1)

@@ -10,7 +10,6 @@ from recorded_history import History
 
 from kindlm.history.diff.run_diff import DiffOptions, RunDiff
 from kindlm.history.run_view import RunView
-from kindlm.history.verdict import suite_metrics
 from kindlm.outcome import Status
 from kindlm.reports.causes import causes_of
 
@@ -44,7 +43,7 @@ def test_they_are_in_the_report_of_all_there_is(advised: RunView, write: Any) ->
 
 def test_gates_and_comparisons_do_not_count_them(advised: RunView, history: History) -> None:
     (suite,) = advised.suites
-    assert suite_metrics(history.reader(), suite.id).pii_failures == 0
+    assert suite.figures.pii_failures == 0
     (test,) = RunDiff(history.reader(), advised, advised, DiffOptions()).tests
     assert test.before is not None
     assert test.before.failure_codes == {"CONTAINS_FAILED"}

@@ -11,7 +11,6 @@ from typing import Any, Final
 import pytest
 from vector_cases import Departure, known
 
-from kindlm.history.verdict import suite_metrics
 from kindlm.outcome import Status
 from kindlm.reports.causes import causes_of
 
@@ -173,13 +172,13 @@ def test_a_test_over_its_repeats(vector: Vector, history: Any, make: Any) -> Non
     assert test.latency_ms == pytest.approx(expected["latency_avg_ms"])
     assert view.summary.input_tokens == expected["tokens"]
     # The vectors add unknown costs up as 0; here the sum is unknown, and what is known is told.
-    assert view.summary.cost_usd == pytest.approx(expected["cost_usd"])
+    assert view.summary.paid.agents_usd == pytest.approx(expected["cost_usd"])
     if any(given["costUsd"] is None for given in runs):
         assert test.cost_usd is None
-        assert view.summary.unknown_costs
+        assert view.summary.paid.unknown
     codes = {str(cause.code) for cause in causes_of(view, [test]) if cause.how is Status.FAILED}
     assert codes == set(expected["failure_codes"])
     judged = [s["mean"] for key, s in expected["scores"].items() if key.startswith("judge")]
-    metrics = suite_metrics(history.reader(), view.suites[0].id)
+    metrics = view.suites[0].figures
     mean = sum(judged) / len(judged) if judged else None
     assert metrics.judge_average == (None if mean is None else pytest.approx(mean))

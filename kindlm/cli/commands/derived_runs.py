@@ -266,7 +266,7 @@ def rescore_all(since: str | None, options: TestOptions) -> int:
             )
             sys.stdout.flush()
             passed += view.passed
-            spent += view.summary.judge_cost_usd or 0.0
+            spent += view.summary.paid.judges_usd or 0.0
             if view.info.ended != "finished":
                 break
     left = f", {len(sources) - done:,} left" if done < len(sources) else ""
