@@ -20,7 +20,6 @@ from kindlm.dataclass import dataclass
 from kindlm.history.rows import ExecutionView, ReviewView
 from kindlm.history.run_view import RunView
 from kindlm.history.statistics import wilson_interval
-from kindlm.outcome import Outcome, Status
 
 SUBSTANTIAL = 0.6
 """The kappa from which agreement is called substantial.
@@ -89,10 +88,20 @@ class ReviewedExecution:
     @property
     def recorded(self) -> bool | None:
         """The recorded verdict; None if it errored."""
-        return _RECORDED.get(self.execution.status)
+        return _PASSES.get(self.execution.status or "")
+
+    def counts_for(self, criteria: Sequence[JudgedCriterion]) -> bool:
+        """Return whether all these criteria were decided, and one failed, or nothing else did."""
+        if any(criterion.passed is None for criterion in criteria):
+            return False
+        if not all(criterion.passed for criterion in criteria):
+            return True
+        others_failed = self.execution.error_code is not None or self.checks_failed
+        return not others_failed and all(criterion.passed for criterion in self.criteria)
 
 
-_RECORDED: dict[Status | None, bool] = {Status.PASSED: True, Status.FAILED: False}
+_PASSES: dict[str, bool] = {"passed": True, "failed": False}
+"""Verdicts by the status of an execution or the outcome of an assertion."""
 
 
 class Trust(StrEnum):
@@ -140,10 +149,7 @@ class Agreement:
         kappa = (observed - expected) / (1 - expected): J. Cohen, "A Coefficient of Agreement for
         Nominal Scales", Educational and Psychological Measurement 20 (1960), 37-46.
         """
-        agreed, everything = self.agreed * self.reviews, self.reviews**2
-        if self._by_chance == everything:
-            return None
-        return (agreed - self._by_chance) / (everything - self._by_chance)
+        return self._beyond_chance(self.observed)
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -169,21 +175,17 @@ class Agreement:
         """Whether the interval of kappa is above `SUBSTANTIAL`, below it, or undecided."""
         return _trust(self.interval)
 
-    @property
-    def _by_chance(self) -> int:
-        """The agreement expected by chance, multiplied by the square of `reviews`."""
-        judge = self.both_passed + self.judge_passed_only
-        person = self.both_passed + self.person_passed_only
-        return judge * person + (self.reviews - judge) * (self.reviews - person)
+    def _beyond_chance(self, agreement: float) -> float | None:
+        judge = (self.both_passed + self.judge_passed_only) / self.reviews
+        person = (self.both_passed + self.person_passed_only) / self.reviews
+        expected = judge * person + (1 - judge) * (1 - person)
+        return None if expected == 1 else (agreement - expected) / (1 - expected)
 
     def _interval_of(self, n: int) -> tuple[float, float] | None:
         """Return the interval of kappa for n reviews with the same observed agreement."""
-        ends = wilson_interval(round(self.observed * n), n)
-        if self.kappa is None or ends is None:
-            return None
-        chance = self._by_chance / self.reviews**2
-        low, high = ((end - chance) / (1 - chance) for end in ends)
-        return max(-1.0, low), high
+        ends = wilson_interval(round(self.observed * n), n) or ()
+        kappas = [kappa for kappa in map(self._beyond_chance, ends) if kappa is not None]
+        return (max(-1.0, kappas[0]), kappas[1]) if kappas else None
 
 
 def _trust(interval: tuple[float, float] | None) -> Trust:
@@ -220,7 +222,6 @@ def reviewed_executions(
     They are of runs that began at `since` (UTC, ISO 8601) or later, as far as it is given.
     """
     wanted = {"run": run, "suite": suite, "since": since}
-    verdict = {Outcome.PASSED: True, Outcome.FAILED: False}
     found = []
     for in_run, identity in db.execute(_EXECUTIONS, wanted).fetchall():
         view = RunView(db, in_run)
@@ -230,7 +231,7 @@ def reviewed_executions(
         judges = db.execute(_JUDGES, (execution.id, execution.attempt))
         judged = (assertion for assertion in assertions if assertion.kind == "judge")
         criteria = (
-            JudgedCriterion(one.label, judge, one.score, one.threshold, verdict.get(one.outcome))
+            JudgedCriterion(one.label, judge, one.score, one.threshold, _PASSES.get(one.outcome))
             for one, (judge,) in zip(judged, judges, strict=True)
         )
         others_failed = any(each.is_wrong for each in assertions if each.kind != "judge")
@@ -243,25 +244,20 @@ def compare_reviews(executions: Sequence[ReviewedExecution]) -> PeopleAndJudges:
     """Compare the verdicts of people on executions with those of judges, and the recorded ones."""
     clear = [execution for execution in executions if execution.people is not None]
     decided = [execution for execution in clear if execution.recorded is not None]
-    # The verdicts of a judge and of people, by judge and criterion, and by judge alone.
-    pairs: dict[tuple[str, str | None], list[tuple[bool | None, bool | None]]] = {}
+    # Pairs of verdicts, of a judge and of people, by criterion ("" for all together) and judge.
+    pairs: dict[tuple[str, str], list[tuple[bool | None, bool | None]]] = {}
     left_out = 0
     for execution in clear:
-        counted = False
-        judged: dict[tuple[str, str | None], list[JudgedCriterion]] = {}
+        judged: dict[tuple[str, str], list[JudgedCriterion]] = {}
         for criterion in execution.criteria:
-            judged.setdefault((criterion.judge or "", None), []).append(criterion)
-            judged.setdefault((criterion.judge or "", criterion.label), []).append(criterion)
-        for (judge, label), own in judged.items():
-            if _counts_for(execution, own):
-                counted = counted or label is None
-                passed = all(criterion.passed for criterion in own)
-                pairs.setdefault((judge, label), []).append((passed, execution.people))
-        left_out += bool(judged) and not counted
-    found = [
-        _count_agreement(pairs[key], *key)
-        for key in sorted(pairs, key=lambda key: (key[1] or "", key[0]))
-    ]
+            for label in ("", criterion.label):
+                judged.setdefault((label, criterion.judge or ""), []).append(criterion)
+        counted = [key for key, own in judged.items() if execution.counts_for(own)]
+        for key in counted:
+            passed = all(criterion.passed for criterion in judged[key])
+            pairs.setdefault(key, []).append((passed, execution.people))
+        left_out += bool(judged) and all(label for label, _ in counted)
+    found = [_count_agreement(pairs[key], *key) for key in sorted(pairs)]
     return PeopleAndJudges(
         reviewed=len(executions),
         people=tuple(sorted({review.by for each in executions for review in each.reviews})),
@@ -275,28 +271,10 @@ def compare_reviews(executions: Sequence[ReviewedExecution]) -> PeopleAndJudges:
     )
 
 
-def _counts_for(execution: ReviewedExecution, criteria: Sequence[JudgedCriterion]) -> bool:
-    """Return whether all criteria were decided, and one of them failed, or nothing else did."""
-    if any(criterion.passed is None for criterion in criteria):
-        return False
-    if not all(criterion.passed for criterion in criteria):
-        return True
-    errored = execution.execution.error_code is not None
-    return not (errored or execution.checks_failed) and all(c.passed for c in execution.criteria)
-
-
 def _count_agreement(
-    pairs: Iterable[tuple[bool | None, bool | None]],
-    judge: str | None = None,
-    criterion: str | None = None,
+    pairs: Iterable[tuple[bool | None, bool | None]], criterion: str = "", judge: str | None = None
 ) -> Agreement:
     """Count pairs of verdicts: (the judge passed it, people passed it)."""
     cells = Counter(pairs)
-    return Agreement(
-        both_passed=cells[True, True],
-        judge_passed_only=cells[True, False],
-        person_passed_only=cells[False, True],
-        both_failed=cells[False, False],
-        judge=judge,
-        criterion=criterion,
-    )
+    passed, failed = ((cells[judge, True], cells[judge, False]) for judge in (True, False))
+    return Agreement(*passed, *failed, judge, criterion or None)
