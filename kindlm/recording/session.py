@@ -5,10 +5,10 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kindlm.bounds import MAX_RETRY_AFTER_S
 from kindlm.checks import CheckRunner
@@ -30,7 +30,7 @@ from kindlm.recording.resumption import Unfinished, lost_suite, read_earlier, re
 from kindlm.recording.serving import Served, serve_suites, unsandboxed
 from kindlm.recording.session_events import finish_run, run_resumed, session_started
 from kindlm.recording.suite_secrets import suite_secrets
-from kindlm.suite import Suite
+from kindlm.suite import ProviderSettings, Suite
 from kindlm.wording import count, shown, shown_path
 from kindlm_store import EventLog, Redactor, StreamLock
 
@@ -89,45 +89,32 @@ class _Session:
     async def run_all(self) -> bool:
         """Start the programs of the suites and run the plan; return whether all of it is done."""
         request, show_problem = self.request, self.watcher.show_problem
-        derived, replayed = request.derived, None
-        if derived is None:
+        if request.derived is None:
             for warning in unsandboxed(request.suites, request.environ):
                 show_problem(warning)
-        elif derived.mode == "replayed" and _uses_gateway(request.suites):
-            from kindlm.recording.recorded_sources import ReplayedGateway
-
-            replayed = ReplayedGateway(self.reader, derived.run, masks_times=derived.masks_times)
         serving = request, self.run, self.stop, self.reader, show_problem
         async with (
-            self._gateway(replayed) as gateway,
-            self._traces() as traces,
-            serve_suites(*serving, partial(_variables_for, gateway, traces)) as served,
+            self._observers() as observers,
+            serve_suites(*serving, observers.variables_for) as served,
             _agents_of(request) as agents,
         ):
-            if gateway is not None:
+            if observers.gateway is not None:
                 suites = [planned.suite for planned in served.plan.suites]
-                gateway.forward_to([one for suite in suites for one in suite.providers.values()])
+                observers.gateway.forward_to(_providers_of(suites))
             self.recorder.hide_personal_data(served.plan.suites, self._too_slow)
             known = self.before or request.settling
             baselines = RecordedBaselines(self.reader, known.baselines if known else None)
             await self._begin(served, baselines)
             if self.stop.reason is not None:
                 return False
-            ports = self._ports(baselines, agents, gateway, traces, replayed)
+            ports = self._ports(baselines, agents, observers)
             if request.driven is not None:
                 complete = await self._run_driven(request.driven, served, ports)
             elif request.settling is not None:
                 complete = await self._run_rounds(request.settling, served.plan, ports)
             else:
                 complete = await self._run_once(served.work, ports)
-        complete = complete and not served.ended
-        if complete and self.stop.aborted and self.stop.winding_down.is_set():
-            message = f"A limit was reached near the end of the run: {self.stop.reason}."
-            hint = (
-                "Calls in flight still complete. With a lower --concurrency, fewer are in flight."
-            )
-            self._warn("limits", ErrorCode.CONFIG_VALIDATION_ERROR, message, hint)
-        return complete
+        return complete and not served.ended
 
     async def _begin(self, served: Served, baselines: RecordedBaselines) -> None:
         """Record the start of the session; stop it if it cannot go on from there."""
@@ -231,18 +218,13 @@ class _Session:
     def _held_up(self, callee: str, seconds: float) -> None:
         """Report a pause of a provider; a pause that is too long leaves the run incomplete."""
         message = f"{shown(callee)} takes no calls for {seconds:,.0f} s"
-        hint = (
-            "Calls to other providers continue. Ctrl-C ends the run; kindlm test --resume finishes"
-            " it later."
-        )
         if seconds > MAX_RETRY_AFTER_S:
             self.stop.leave_undone(message)
-            hint = (
-                "That is too long to wait. Run what failed because of it again later with --failed."
-                " If kindlm skips executions that still need it, kindlm test --resume runs them"
-                " later."
-            )
         what = f"{message}; kindlm sends nothing there until then."
+        hint = (
+            "Calls to other providers continue. Later, kindlm test --resume runs what was skipped,"
+            " and --failed what failed."
+        )
         self._warn("providers", ErrorCode.PROVIDER_RATE_LIMIT, what, hint)
 
     def _unpriced(self, model: str) -> None:
@@ -268,36 +250,34 @@ class _Session:
         self._warn("record.redactPii", ErrorCode.ASSERTION_EVAL_ERROR, message, hint)
 
     @asynccontextmanager
-    async def _gateway(self, replayed: ReplayedGateway | None) -> AsyncIterator[Gateway | None]:
-        """Yield the gateway of the run; None if no agent calls its models through it."""
-        request, suites = self.request, self.request.suites
-        if replayed is None and (request.derived is not None or not _uses_gateway(suites)):
-            yield None
-            return
-        from kindlm.gateway.observer import Gateway
-
-        providers = [each for suite in suites for each in suite.providers.values()]
-        warn = partial(self._warn, "gateway", ErrorCode.ASSERTION_EVAL_ERROR)
-        replayer = None if replayed is None else replayed.answer
-        async with Gateway(self.run, request.environ, providers, warn, replayer) as gateway:
-            yield gateway
-
-    @asynccontextmanager
-    async def _traces(self) -> AsyncIterator[OtlpObserver | None]:
-        """Yield the receiver of agents' spans, None if no agent that runs now exports any."""
-        agents = (agent for suite in self.request.suites for agent in suite.all_agents())
-        derived = self.request.derived
+    async def _observers(self) -> AsyncIterator[_Observers]:
+        """Yield what observes the agents that run now; nothing is started for other agents."""
+        request, derived = self.request, self.request.derived
+        agents = [agent for suite in request.suites for agent in suite.all_agents()]
         if derived is not None:
             # In a replay, only agents whose models the gateway answers run.
-            agents = (agent for agent in agents if agent.gateway and derived.mode == "replayed")
-        if all(agent.telemetry is None for agent in agents):
-            yield None
-            return
-        from kindlm.telemetry.otlp_observer import observing_otlp
+            agents = [agent for agent in agents if agent.gateway and derived.mode == "replayed"]
+        gateway = traces = replayed = None
+        async with AsyncExitStack() as stack:
+            if any(agent.gateway for agent in agents):
+                from kindlm.gateway.observer import Gateway
 
-        async with observing_otlp(self.run) as observer:
-            yield observer
-            for message, hint in observer.notes():
+                if derived is not None:
+                    from kindlm.recording.recorded_sources import ReplayedGateway
+
+                    masks_times = derived.masks_times
+                    replayed = ReplayedGateway(self.reader, derived.run, masks_times=masks_times)
+                warn = partial(self._warn, "gateway", ErrorCode.ASSERTION_EVAL_ERROR)
+                providers = _providers_of(request.suites)
+                answer = None if replayed is None else replayed.answer
+                made = Gateway(self.run, request.environ, providers, warn, answer)
+                gateway = await stack.enter_async_context(made)
+            if any(agent.telemetry for agent in agents):
+                from kindlm.telemetry.otlp_observer import observing_otlp
+
+                traces = await stack.enter_async_context(observing_otlp(self.run))
+            yield _Observers(gateway, traces, replayed)
+            for message, hint in traces.notes() if traces is not None else ():
                 self._warn("telemetry", ErrorCode.ASSERTION_EVAL_ERROR, message, hint)
 
     def _warn(self, place: str, code: ErrorCode, message: str, hint: str) -> None:
@@ -308,9 +288,7 @@ class _Session:
         self,
         baselines: RecordedBaselines,
         agents: AgentFactory,
-        gateway: Gateway | None,
-        traces: OtlpObserver | None,
-        replayed: ReplayedGateway | None,
+        observers: _Observers,
     ) -> Ports:
         request, checker = self.request, CheckRunner()
 
@@ -323,7 +301,9 @@ class _Session:
         if request.derived is not None or request.options.cache:
             from kindlm.recording.recorded_sources import recorded_sources
 
-            transcripts, answers = recorded_sources(request, self.run, self.reader, replayed)
+            transcripts, answers = recorded_sources(
+                request, self.run, self.reader, observers.replayed
+            )
         return Ports(
             clients=partial(make_client, environ=request.environ),
             pricing=prices_of,
@@ -339,24 +319,32 @@ class _Session:
             answers=answers,
             calls_targets=request.derived is None,
             # Of two `traceparent` headers, the last one counts.
-            observers=tuple(each for each in (gateway, traces) if each is not None),
+            observers=tuple(filter(None, (observers.gateway, observers.traces))),
         )
 
 
-def _uses_gateway(suites: Iterable[Suite]) -> bool:
-    return any(agent.gateway for suite in suites for agent in suite.all_agents())
+class _Observers(NamedTuple):
+    """What observes the agents of a run, None without agents that need it.
+
+    `replayed` gives the gateway the recorded answers of models.
+    """
+
+    gateway: Gateway | None
+    traces: OtlpObserver | None
+    replayed: ReplayedGateway | None
+
+    def variables_for(self, suite: Suite) -> dict[str, str]:
+        """Return the variables for programs that serve agents of a suite."""
+        agents, found = suite.all_agents(), dict[str, str]()
+        if self.gateway is not None and any(agent.gateway for agent in agents):
+            found |= self.gateway.variables()
+        if self.traces is not None and any(agent.telemetry for agent in agents):
+            found |= self.traces.exporting()
+        return found
 
 
-def _variables_for(
-    gateway: Gateway | None, traces: OtlpObserver | None, suite: Suite
-) -> dict[str, str]:
-    """Return the variables for programs that serve agents of a suite."""
-    found: dict[str, str] = {}
-    if gateway is not None and _uses_gateway([suite]):
-        found |= gateway.variables()
-    if traces is not None and any(agent.telemetry for agent in suite.all_agents()):
-        found |= traces.exporting()
-    return found
+def _providers_of(suites: Iterable[Suite]) -> list[ProviderSettings]:
+    return [one for suite in suites for one in suite.providers.values()]
 
 
 @asynccontextmanager

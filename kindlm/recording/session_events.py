@@ -6,13 +6,15 @@ import asyncio
 import os
 import platform
 import socket
+import sqlite3
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kindlm import __version__
 from kindlm.config import suite_identity
 from kindlm.errors import Ok
 from kindlm.events.codec import Payload, new_event
@@ -139,10 +141,22 @@ async def finish_run(run: str, log: EventLog, duration_ms: float) -> None:
         await asyncio.to_thread(log.rebuild)
     if log.projection_errors():
         return
-    finished = log.ask(lambda db: _run_finished(RunView(db, run), duration_ms))
+
+    def finished(db: sqlite3.Connection) -> RunFinished:
+        view = RunView(db, run)
+        gates = ((suite.id, gate) for suite in view.suites for gate in suite.gates)
+        return RunFinished(
+            passed=view.fulfilled,
+            exit_code=0 if view.fulfilled else 1,
+            gates=[GateVerdict(suite=suite, result=gate) for suite, gate in gates],
+            tests=view.summary.tests.by_status,
+            executions=view.summary.executions.by_status,
+            duration_ms=round(duration_ms, 3),
+        )
+
     stream = f"run/{run}"
     await log.submit(
-        Append(stream, (new_event(finished),), seal=True),
+        Append(stream, (new_event(log.ask(finished)),), seal=True),
         Append(new_journal(), (new_event(RunSealed(run=run, head=HeadOf(stream))),)),
     )
 
@@ -161,30 +175,9 @@ async def end_dealt(run: str, log: EventLog, duration_ms: float, lacking: str | 
             await log.submit(Append(stream, (new_event(RunInterrupted(reason=lacking)),)))
 
 
-@cache
 def _versions() -> dict[str, str]:
-    versions = {"python": platform.python_version()}
-    for package in ("kindlm", "openai", "anthropic"):
+    found = {"python": platform.python_version(), "kindlm": __version__}
+    for package in ("openai", "anthropic"):
         with suppress(PackageNotFoundError):
-            found = distribution(package)
-            # `version` parses the whole metadata, which takes milliseconds.
-            text = found.read_text("METADATA") or ""
-            line = next((line for line in text.splitlines() if line.startswith("Version: ")), "")
-            versions[package] = line.removeprefix("Version: ") or found.version
-    return versions
-
-
-def _run_finished(view: RunView, duration_ms: float) -> RunFinished:
-    passed = view.fulfilled
-    return RunFinished(
-        passed=passed,
-        exit_code=0 if passed else 1,
-        gates=[
-            GateVerdict(suite=suite.id, result=gate)
-            for suite in view.suites
-            for gate in suite.gates
-        ],
-        tests=view.summary.tests.by_status,
-        executions=view.summary.executions.by_status,
-        duration_ms=round(duration_ms, 3),
-    )
+            found[package] = version(package)
+    return found
