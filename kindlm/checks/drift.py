@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
 
@@ -30,11 +31,10 @@ from kindlm.checks.base import (
     failed,
     passed,
     skipped,
-    undecided,
 )
 from kindlm.checks.judging import JudgeError, Judging, Number, answered, data_is, prompt
 from kindlm.checks.output_schema import json_of
-from kindlm.errors import Err, ErrorCode
+from kindlm.errors import Err
 from kindlm.matching import ABSENT, equal, value_at, written_path
 from kindlm.outcome import CheckResult, Demands
 from kindlm.ports import CheckContext, Purpose
@@ -64,6 +64,11 @@ class Measured(NamedTuple):
     basis: str
     reasoning: str | None = None
     differing: Mapping[str, tuple[Any, Any]] = MappingProxyType({})
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """The fields of a result."""
+        return {"score": _complement(self.drift), "reasoning": self.reasoning}
 
 
 PROMPT = prompt(
@@ -111,6 +116,28 @@ class _ByMethod(CheckSection, AskingCheck):
         if written.get("method", cls.model_fields["method"].default) == "judge":
             yield (), None
 
+    async def compared(self, baseline: str, current: str, context: CheckContext) -> Measured:
+        """Return the drift between two texts; raise `UndecidedError` if it is unknown."""
+        if self.asks_judge:
+            data = {"baseline": baseline, "current": current}
+            judging = Judging(context, (baseline, current))
+            score, reasoning = await judging.ask(PROMPT, lambda: data, answered("driftScore"))
+            return Measured(score, "judge", reasoning)
+        if context.embed is None:
+            hint = "Configure one that does, such as openai or ollama, or use method: judge."
+            raise UndecidedError("No provider of this suite supports embeddings.", hint)
+        reply = await context.embed((baseline, current))
+        if isinstance(reply, Err):
+            message = f"The texts could not be embedded: {reply.error.message}"
+            raise JudgeError(message, reply.error.hint)
+        embedding, model = reply.value
+        vectors = embedding.vectors
+        numbers = chain.from_iterable(vectors)
+        if len(vectors) != 2 or not all(map(math.isfinite, numbers)):
+            raise JudgeError(f"{model} gave no vectors that can be compared.")
+        distance = round(1 - cosine_similarity(*vectors), _DECIMALS)
+        return Measured(min(1.0, max(0.0, distance)), f"embeddings of {model}")
+
 
 class Drift(_ByMethod):
     """Maximum difference between the output and the baseline's."""
@@ -146,40 +173,32 @@ class Drift(_ByMethod):
 
         The check of a turn is undecided: the baseline has only final texts.
         """
-        if context.turn is None and (context.baseline_error, context.baseline) == (None, None):
-            return skipped("No baseline for this test. Run: kindlm baseline set")
-        threshold = _complement(self.max_score)
-        try:
-            measured = await self._measured(transcript.text, context)
-        except UndecidedError as error:
-            return undecided(str(error), error.code, threshold=threshold)
-        limit, score, reasoning = self.max_score, _complement(measured.drift), measured.reasoning
-        drift, most = _distinguishable(measured.drift, limit)
-        message = f"Drift {drift} ({measured.basis})"
-        if measured.drift <= limit:
-            return passed(score=score, threshold=threshold, message=message, reasoning=reasoning)
-        message += f", expected at most {most}"
-        expected: dict[str, Any] = {"maxDrift": limit}
-        actual: dict[str, Any] = {"drift": measured.drift}
-        if measured.differing:
-            first = list(measured.differing.items())[:_LISTED]
-            for side, values in enumerate((expected, actual)):
-                both = ((path, pair[side]) for path, pair in first)
-                values["fields"] = {path: bounded(it) for path, it in both if it is not ABSENT}
-        message += f": {shown(reasoning, 600)}" if reasoning is not None else ""
-        about: dict[str, Any] = {"threshold": threshold, "reasoning": reasoning, "score": score}
-        return failed("DRIFT_EXCEEDED", message, expected=expected, actual=actual, **about)
-
-    async def _measured(self, current: str, context: CheckContext) -> Measured:
         if context.turn is not None:
             message = "Drift compares final answers, but this `expect` is about an earlier answer."
             raise UndecidedError(message, "Write it in the `expect` of the test itself.")
-        if context.baseline_error is not None:
-            raise UndecidedError(context.baseline_error.message, context.baseline_error.hint)
-        baseline = context.baseline or ""
+        if (error := context.baseline_error) is not None:
+            raise UndecidedError(error.message, error.hint)
+        if context.baseline is None:
+            return skipped("No baseline for this test. Run: kindlm baseline set")
+        text, limit = transcript.text, self.max_score
         if self.method == "field-diff":
-            return _by_fields(baseline, current, self.fields)
-        return await _measured_by(self.method, baseline, current, context)
+            found = _by_fields(context.baseline, text, self.fields)
+        else:
+            found = await self.compared(context.baseline, text, context)
+        about = {**found.about, "threshold": _complement(limit)}
+        message = f"Drift {found.drift:.3g} ({found.basis})"
+        if found.drift <= limit:
+            return passed(message=message, **about)
+        expected: dict[str, Any] = {"maxDrift": limit}
+        actual: dict[str, Any] = {"drift": found.drift}
+        if found.differing:
+            first = list(found.differing.items())[:_LISTED]
+            for side, values in enumerate((expected, actual)):
+                both = ((path, pair[side]) for path, pair in first)
+                values["fields"] = {path: bounded(it) for path, it in both if it is not ABSENT}
+        why = "" if found.reasoning is None else f": {shown(found.reasoning, 600)}"
+        message += f", expected at most {limit:.3g}{why}"
+        return failed("DRIFT_EXCEEDED", message, expected=expected, actual=actual, **about)
 
 
 class Baseline(ExpectSection):
@@ -216,62 +235,23 @@ class SimilarTo(_ByMethod):
 
     async def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
         """Return whether the similarity is at least `min_score`; that of an empty output is 0."""
-        text, least = transcript.text, self.min_score
-        score, how, reasoning = 0.0, "the output is empty", None
+        text, least, found = transcript.text, self.min_score, Measured(1, "the output is empty")
         if text.strip():
-            try:
-                found = await _measured_by(self.method, self.text, text, context)
-            except UndecidedError as error:
-                return undecided(str(error), error.code, threshold=least)
-            score, how, reasoning = _complement(found.drift), found.basis, found.reasoning
-        message = f"The similarity is {score:.3g} ({how})"
+            found = await self.compared(self.text, text, context)
+        score, reasoning = _complement(found.drift), found.reasoning
+        about = {**found.about, "threshold": least}
+        message = f"The similarity is {score:.3g} ({found.basis})"
         if score >= least:
-            return passed(score=score, threshold=least, message=message, reasoning=reasoning)
+            return passed(message=message, **about)
         why = f"The judge: {shown(reasoning, 600)}" if reasoning else f"The output: {shown(text)}"
         wanted = f"Expected an output similar to {shown(self.text)}"
         message = f"{wanted}. {message}, expected at least {least:.3g}. {why}."
-        about: dict[str, Any] = {"threshold": least, "reasoning": reasoning, "score": score}
         expected, actual = bounded(self.text), bounded(text)
         return failed("NOT_SIMILAR", message, expected=expected, actual=actual, **about)
 
 
-async def _measured_by(
-    method: Literal["judge", "embedding"], baseline: str, current: str, context: CheckContext
-) -> Measured:
-    """Return the drift between two texts; raise `UndecidedError` if it is unknown."""
-    if method == "judge":
-        data = {"baseline": baseline, "current": current}
-        judging = Judging(context, (baseline, current))
-        score, reasoning = await judging.ask(PROMPT, lambda: data, answered("driftScore"))
-        return Measured(score, "judge", reasoning)
-    if context.embed is None:
-        hint = "Configure one that does, such as openai or ollama, or use method: judge."
-        raise UndecidedError("No provider of this suite supports embeddings.", hint)
-    reply = await context.embed((baseline, current))
-    if isinstance(reply, Err):
-        if reply.error.code is ErrorCode.PROVIDER_NOT_FOUND:
-            raise UndecidedError(reply.error.message, reply.error.hint)
-        message = f"The texts could not be embedded: {reply.error.message}"
-        raise JudgeError(message, reply.error.hint)
-    embedding, model = reply.value
-    vectors = embedding.vectors
-    if len(vectors) != 2 or not all(math.isfinite(number) for one in vectors for number in one):
-        raise JudgeError(f"{model} gave no vectors that can be compared.")
-    distance = round(1 - cosine_similarity(*vectors), _DECIMALS)
-    return Measured(min(1.0, max(0.0, distance)), f"embeddings of {model}")
-
-
 def _complement(drift: float) -> float:
     return round(1 - drift, _DECIMALS)
-
-
-def _distinguishable(drift: float, limit: float) -> tuple[str, str]:
-    """Return two numbers with enough digits to show which one is larger."""
-    for digits in range(3, _DECIMALS):
-        texts = f"{drift:.{digits}g}", f"{limit:.{digits}g}"
-        if texts[0] != texts[1] or drift == limit:
-            return texts
-    return str(drift), str(limit)
 
 
 def cosine_similarity(left: Sequence[float], right: Sequence[float]) -> float:
@@ -301,13 +281,10 @@ def _by_fields(baseline: str, current: str, fields: Sequence[str] | None) -> Mea
         after = json_of(current)
     except ValueError as error:
         return Measured(1.0, f"the output is not JSON, the baseline is: {error}")
-    if fields:
-        paths = {text: _parsed(text) for text in fields}
-    else:
-        paths = {written_path(path) or "$": path for path in _leaves(before)}
-    compared = {
-        text: (value_at(before, path), value_at(after, path)) for text, path in paths.items()
-    }
+    paths: list[tuple[str, _Path]]
+    paths = [(text, list(map("".join, _PART.findall(text)))) for text in fields or ()]
+    paths = paths or [(written_path(path) or "$", path) for path in _leaves(before)]
+    compared = {text: (value_at(before, path), value_at(after, path)) for text, path in paths}
     unknown = [path for path, (old, new) in compared.items() if old is new is ABSENT]
     differing = {
         path: (old, new)
@@ -322,19 +299,9 @@ def _by_fields(baseline: str, current: str, fields: Sequence[str] | None) -> Mea
     return Measured(len(differing) / len(compared), basis, differing=differing)
 
 
-_Path: TypeAlias = tuple[str | int, ...]
+_Path: TypeAlias = Sequence[str | int]
 
-_PART = r"\.?\[([0-9]{1,9})\]|\.?\['([^']*)'\]|\.?([^.\[\]]++)"
-_PARTS = re.compile(_PART)
-_PATH = re.compile(rf"(?!\.)(?:{_PART})*")
-
-
-def _parsed(text: str) -> _Path:
-    """Return the parts of a path; any other text is a single name."""
-    if _PATH.fullmatch(text) is None:
-        return (text,)
-    found = _PARTS.findall(text)
-    return tuple(int(index) if index else quoted or plain for index, quoted, plain in found)
+_PART = re.compile(r"\['([^']*)'\]|([^.\[\]]+)")
 
 
 def _leaves(value: Any) -> Iterator[_Path]:

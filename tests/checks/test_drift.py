@@ -122,11 +122,6 @@ class TestJudge:
         assert "It refuses" in result.message
         assert "\x1b" not in result.message
 
-    def test_numbers_that_are_near_are_distinguished(self) -> None:
-        result = measure("New", "Old", ask=Judge(says(0.1500004)))
-
-        assert "Drift 0.1500004 (judge), expected at most 0.15" in result.message
-
     @pytest.mark.parametrize(
         "answer",
         [
@@ -197,10 +192,14 @@ class TestEmbedding:
         async def none(texts: Sequence[str]) -> Result[tuple[Embedding, str]]:
             return missing
 
-        for embed, words in ((none, "Add openai."), (None, "Configure one")):
+        cases = (
+            (none, "Add openai.", "JUDGE_EVAL_ERROR"),
+            (None, "Configure one", "ASSERTION_EVAL_ERROR"),
+        )
+        for embed, words, code in cases:
             result = measure("b", "a", embed=embed, method="embedding")
             assert (result.outcome, result.score) == (Outcome.INCONCLUSIVE, None)
-            assert result.failure_code == "ASSERTION_EVAL_ERROR"
+            assert result.failure_code == code
             assert words in result.message
 
     def test_an_embedder_that_fails_decides_nothing(self) -> None:
@@ -277,7 +276,7 @@ class TestFields:
         assert by_fields({"items": [{"price": 6}]}, baseline, fields=[path]).score == 0
         assert by_fields({"items": [{"price": 5, "x": 1}]}, baseline, fields=[path]).score == 1
 
-    @pytest.mark.parametrize("path", ["items[01]", "items['1']", "items.1"])
+    @pytest.mark.parametrize("path", ["items[1]", "items['1']", "items.1"])
     def test_a_number_of_an_object_is_a_name_however_it_is_written(self, path: str) -> None:
         baseline = {"items": {"1": "a"}}
 
@@ -289,9 +288,6 @@ class TestFields:
         assert by_fields({"a.b": {"c": 1}}, {"a.b": {"c": 2}}, fields=fields).score == 0
         result = by_fields({"a.b": {"c": 1}}, {"a.b": {"c": 2}})
         assert result.expected["fields"] == {"['a.b'].c": 2}
-
-    def test_what_is_no_path_is_a_name(self) -> None:
-        assert by_fields({"a..b": 1}, {"a..b": 2}, fields=["a..b"]).score == 0
 
     def test_a_field_on_neither_side_is_the_same_and_is_named(self) -> None:
         result = by_fields({"a": 2}, {"a": 1}, fields=["nope", "a..b", "[x"])
