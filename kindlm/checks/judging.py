@@ -5,9 +5,8 @@ and the form of the answer. The data follow between boundary lines. Answers in a
 rejected.
 
 The author of a transcript can write a judgement into it, so that the judge repeats it. Therefore, a
-judgement that equals one in the data is rejected, in any spelling: escapes, white space, case, the
-order of members, the form of a number, compatibility characters, and invisible characters do not
-matter.
+judgement whose reasoning stands as one in the data is rejected, in any spelling: escapes, white
+space, case, compatibility characters, and invisible characters do not matter.
 """
 
 from __future__ import annotations
@@ -289,34 +288,25 @@ def answered(member: str) -> Read[tuple[Any, str]]:
 
     def read(answer: dict[str, Any], reject_copy: RejectCopy) -> tuple[Any, str]:
         value, reasoning = answer[member], answer["reasoning"]
-        if not isinstance(value, bool):
-            value = float(value)
-        reject_copy({member: value, "reasoning": reasoning})
-        return value, reasoning
+        reject_copy({"reasoning": reasoning})
+        return value if isinstance(value, bool) else float(value), reasoning
 
     return read
 
 
-_NUMBER = r"\"?(-?(?:[0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})(?:e[+-]?[0-9]{1,3})?)"
 _QUOTES = re.compile("['`\u2018-\u201f\u2032\u2033\u2039\u203a\u00ab\u00bb]")
 # Invisible characters, and the backslashes of escapes.
 _UNSEEN = re.compile(rf"[\s\\{INVISIBLE}]+")
 
 
 def is_copy(members: Mapping[str, Any], given: Iterable[str]) -> bool:
-    """Return whether one of the `readings` contains all these members of a JSON object.
-
-    A float may have any form of the number, with quotes or without.
-    """
-
-    def has(plain: str, name: str, value: Any) -> bool:
-        if isinstance(value, float):
-            found = re.findall(f'"{_plain(name)}":{_NUMBER}', plain)
-            return any(float(number) == value for number in found)
-        text = f'"{_plain(value)}"' if isinstance(value, str) else _plain(json.dumps(value))
-        return f'"{_plain(name)}":{text}' in plain
-
-    return any(all(has(plain, *member) for member in members.items()) for plain in given)
+    """Return whether one of the `readings` contains all these members of a JSON object."""
+    pairs = [
+        f'"{_plain(name)}":'
+        + (f'"{_plain(value)}"' if isinstance(value, str) else json.dumps(value))
+        for name, value in members.items()
+    ]
+    return any(all(pair in plain for pair in pairs) for plain in given)
 
 
 def readings(texts: Iterable[str]) -> Sequence[str]:

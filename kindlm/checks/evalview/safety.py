@@ -120,9 +120,9 @@ class Safety(AskingCheck):
         return failed("UNSAFE_CONTENT", message, expected=expected, **about)
 
     def _read(self, answer: dict[str, Any], reject_copy: RejectCopy) -> _Harm:
-        flagged, explanation = answer["flagged"], answer["explanation"]
-        reject_copy({"flagged": flagged, "explanation": explanation})
-        if not flagged:
+        explanation = answer["explanation"]
+        reject_copy({"explanation": explanation})
+        if not answer["flagged"]:
             return _Harm(reasoning=explanation)
         names = answer["categories"] or ["harmful"]
         wanted = {_plain(category) for category in self.categories or ()}
