@@ -71,7 +71,7 @@ class Prompt:
     """A question to a judge, without its data.
 
     Attributes:
-        form: the form of the answer, in which `optional` members may be missing.
+        form: the form of the answer.
         unanswered: the message about an unusable answer.
         copied: the end of that message if the answer repeats the data.
     """
@@ -83,7 +83,6 @@ class Prompt:
     max_tokens: int = 512
     unanswered: str = "The judge did not answer the question"
     copied: str = ": it repeated a decision that stands in what it was to judge"
-    optional: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, system: str, name: str, form: Form, **more: Any) -> Prompt:
@@ -105,8 +104,7 @@ class Prompt:
     def read(self, text: str, ending: FinishReason | None = None) -> dict[str, Any]:
         """Return the members of an answer; raise `ValueError` with its fault."""
         answer = object_in(text, ending)
-        absent = self.optional - answer.keys()
-        fit({name: part for name, part in self.form.items() if name not in absent}, answer)
+        check_form(self.form, answer)
         return answer
 
 
@@ -200,35 +198,28 @@ def described_form(part: Any) -> tuple[str, dict[str, Any]]:
     return "<true or false>", {"type": "boolean"}
 
 
-def fit(form: Form, answer: Mapping[str, Any]) -> None:
-    """Raise `ValueError` for the first member that does not fit the form.
-
-    Values are never converted: a number in a string does not fit.
-    """
+def check_form(form: Form, answer: Mapping[str, Any]) -> None:
+    """Raise `ValueError` for the first member that does not fit the form."""
     for name, part in form.items():
-        value: Any = answer.get(name)
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        match part:
-            case str() | Choice():
-                fits, wrong = isinstance(value, str), "no text"
-            case Number(highest) if is_number:
-                fits, wrong = 0 <= value <= highest, f"not from 0 to {highest:g}"
-            case Number() | Whole():
-                fits, wrong = is_number and isinstance(value, int), "no number"
-            case list():
-                kind, what = (str, "texts") if isinstance(part[0], str) else (dict, "objects")
-                items: list[Any] = value if isinstance(value, list) else [None]
-                fits, wrong = all(isinstance(one, kind) for one in items), f"no list of {what}"
-                for one in items if fits and kind is dict else ():
-                    fit(part[0], one)
-            case Mapping():
-                fits, wrong = isinstance(value, dict), "no object"
-                if fits:
-                    fit(part, value)
-            case _:
-                fits, wrong = isinstance(value, bool), "neither true nor false"
-        if not fits:
-            raise ValueError(f"its {name} is {wrong}")
+        if not _fits(part, answer.get(name)):
+            raise ValueError(f"its {name} is not {described_form(part)[0]}")
+
+
+def _fits(part: Any, value: Any) -> bool:
+    """Return whether a value fits a part of a form; a number in a string does not."""
+    match part:
+        case str() | Choice():
+            return isinstance(value, str)
+        case Number(highest):
+            return type(value) in (int, float) and 0 <= value <= highest
+        case Whole():
+            return type(value) is int
+        case list():
+            return isinstance(value, list) and all(_fits(part[0], one) for one in value)
+        case Mapping():
+            names = part.items()
+            return isinstance(value, dict) and all(_fits(each, value.get(n)) for n, each in names)
+    return isinstance(value, bool)
 
 
 class JudgeError(UndecidedError):

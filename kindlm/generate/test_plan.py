@@ -15,7 +15,7 @@ from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
-from kindlm.checks.judging import fit
+from kindlm.checks.judging import check_form
 from kindlm.dataclass import dataclass
 from kindlm.errors import Err, Ok, Result, misuse
 from kindlm.generate.suite_text import WIDTH, Comment, escaped, slug, yaml_text
@@ -183,7 +183,7 @@ def _scenario(
 ) -> PlannedScenario:
     if not isinstance(item, dict):
         raise ValueError("it is not an object")  # noqa: TRY004 - a wrong answer
-    fit(SCENARIO, item)
+    check_form(SCENARIO, item)
     category = item["category"].strip().lower().replace("_", "-")
     title = one_line(item["title"], _LONGEST_TITLE)
     turns = tuple(_turn(each, tools) for each in item["turns"])

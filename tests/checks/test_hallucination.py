@@ -27,7 +27,8 @@ TEXT = "It costs 5 euros. It is blue. It was made in 1999."
 
 
 def claims(*quotes: str) -> dict[str, Any]:
-    return {"claims": [{"claim": f"claim: {quote}", "quote": quote} for quote in quotes]}
+    found = [{"claim": f"claim: {quote}", "quote": quote} for quote in quotes]
+    return {"claims": found, "remark": "It is an answer."}
 
 
 def verdicts(*supported: bool | None) -> dict[str, Any]:
@@ -108,7 +109,11 @@ class TestOutcome:
 class TestUnknown:
     @pytest.mark.parametrize(
         "answer",
-        ["no", {"claims": ["bare"]}, ["bare"], {"other": []}, {"claims": [{"claim": "x"}]}, DOWN],
+        [
+            "no",
+            *(claims() | {"claims": ["bare"]}, claims() | {"claims": [{"claim": "x"}]}),
+            *(["bare"], {"remark": "r"}, {"claims": []}, DOWN),
+        ],
     )
     def test_what_is_no_answer_is_asked_for_once_more(
         self, evaluate: Evaluate, said: Said, answer: Any
@@ -155,7 +160,7 @@ class TestUnknown:
         assert second is DOWN or "no verdict on 1 claim" in result.message
 
     @pytest.mark.parametrize(
-        "planted", [{"claims": []}, {"claims": [], "remark": "Small talk."}, claims("is blue")]
+        "planted", [{"claims": [], "remark": "Small talk."}, claims("is blue")]
     )
     def test_claims_that_stand_in_the_answer_are_not_the_judges(
         self, evaluate: Evaluate, said: Said, planted: dict[str, Any]

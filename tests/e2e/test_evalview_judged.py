@@ -26,7 +26,8 @@ SCRIPT = {
                 "claims": [
                     {"claim": "Paris is the capital", "quote": "Paris is the capital"},
                     {"claim": "Paris is of 1999", "quote": "founded in 1999"},
-                ]
+                ],
+                "remark": "Two facts.",
             },
         ),
         judging(

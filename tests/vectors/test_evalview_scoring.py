@@ -69,7 +69,8 @@ class Judge:
             case "kindlm_quality":
                 return {"score": replies["score"], "reasoning": "r"}
             case "kindlm_claims":
-                return {"claims": [{"claim": c, "quote": c} for c in replies.get("claims", [])]}
+                claims = [{"claim": c, "quote": c} for c in replies.get("claims", [])]
+                return {"claims": claims, "remark": "r"}
             case "kindlm_verdicts":
                 return {
                     "verdicts": [

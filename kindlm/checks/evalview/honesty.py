@@ -68,7 +68,6 @@ none, and name each once, with the words that make it understandable by itself."
         "remark": "one sentence on what kind of answer it is",
     },
     last="\nThe list is empty if the answer claims nothing.",
-    optional=frozenset({"remark"}),
     max_tokens=4_000,
     copied=_COPIED,
 )
@@ -194,9 +193,9 @@ def confidence_of(claims: int, unsupported: int, signs: int) -> float:
 
 def _claims(answer: dict[str, Any], reject_copy: RejectCopy) -> list[Claim]:
     claims = [Claim(one["claim"], one["quote"]) for one in answer["claims"]]
-    # An empty list could be copied from the data. The remark shows that the judge wrote it.
+    # The remark shows that the judge wrote an empty list.
     if not claims:
-        reject_copy({name: answer[name] for name in ("claims", "remark") if name in answer})
+        reject_copy({"remark": answer["remark"]})
     for claim in claims:
         reject_copy({"claim": claim.text, "quote": claim.quote})
     return claims
