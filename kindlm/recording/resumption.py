@@ -14,9 +14,9 @@ from functools import partial
 from pathlib import Path
 
 from kindlm.dataclass import dataclass, replace
-from kindlm.errors import Err, Ok, Result, broken, misuse, not_there
+from kindlm.errors import Err, Ok, Result, misuse, not_there
 from kindlm.events import load_event
-from kindlm.events.run import PlannedTest, RunOptions, RunStarted, SuiteSkipped, SuiteStarted
+from kindlm.events.run import RunOptions, RunResumed, RunStarted, SuiteSkipped, SuiteStarted
 from kindlm.history.run_names import find_run
 from kindlm.history.runs import options_of, runner_of, state_of
 from kindlm.plan import Earlier, Places, QualifiedName, make_plan
@@ -26,7 +26,6 @@ from kindlm.recording.request import RunRequest, SkippedSuite
 from kindlm.recording.serving import Served
 from kindlm.recording.session_events import planned_tests
 from kindlm.wording import listed
-from kindlm_store import unreadable_wal
 
 _UNFINISHED = """
 SELECT id FROM runs WHERE ended IS NOT 'finished' AND mode = ?
@@ -63,12 +62,6 @@ SELECT s.ordinal, total(c.cost_usd), total(c.is_unknown)
  WHERE e.run = ?
  GROUP BY s.ordinal
 """
-
-_RESUMED_BY = {
-    "live": "Resume it: kindlm test --resume {run}",
-    "rescored": "Resume it: kindlm rescore --resume {run}",
-    "replayed": "Start it again at no cost: kindlm replay",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,53 +112,41 @@ def find_unfinished(
     started with the same `paths`, in recorded form.
     """
     if wanted == "latest":
-        return _latest_unfinished(db, mode, paths)
-    run = find_run(db, wanted, partial(commit_of, Path.cwd()))
-    if isinstance(run, Err):
-        return run
-    ended, is_a = db.execute("SELECT ended, mode FROM runs WHERE id = ?", (run.value,)).fetchone()
+        unfinished = [run for (run,) in db.execute(_UNFINISHED, (mode,))]
+        if not unfinished:
+            message = "There is nothing to resume: no recorded run is unfinished."
+            return Err(not_there(message, "Run the tests: kindlm test"))
+        options = options_of(db, *unfinished)
+
+        def key(run: str) -> tuple[bool, bool, bool]:
+            is_running = state_of(db, run, None) == "running"
+            is_other = bool(paths) and options[run].get("paths") != [*paths]
+            return options[run].get("runner") is not None, is_running, is_other
+
+        run = min(unfinished, key=key)
+    else:
+        found = find_run(db, wanted, partial(commit_of, Path.cwd()))
+        if isinstance(found, Err):
+            return found
+        run = found.value
+    ended, is_a = db.execute("SELECT ended, mode FROM runs WHERE id = ?", (run,)).fetchone()
     if ended == "finished":
         return _invalid(
-            f"Run {run.value} has finished; nothing is left to run.",
-            f"See it, and what to run next: kindlm show {run.value}",
+            f"Run {run} has finished; nothing is left to run.",
+            f"See it, and what to run next: kindlm show {run}",
         )
     if is_a != mode:
         return _invalid(
-            f"Run {run.value} is {is_a}: it cannot be resumed this way.",
-            _RESUMED_BY.get(is_a, "Look at it: kindlm show {run}").format(run=run.value),
+            f"Run {run} is {is_a}: it cannot be resumed this way.",
+            "kindlm test --resume resumes live runs, kindlm rescore --resume rescored ones. Start"
+            " others again.",
         )
-    runner = runner_of(db, run.value)
-    return run if runner is None else _run_by(run.value, runner)
-
-
-def _latest_unfinished(db: sqlite3.Connection, mode: str, paths: Sequence[str]) -> Result[str]:
-    unfinished = [run for (run,) in db.execute(_UNFINISHED, (mode,))]
-    options = options_of(db, *unfinished)
-    own = [run for run in unfinished if options[run].get("runner") is None]
-    if paths:
-        own.sort(key=lambda run: options[run].get("paths") != [*paths])
-    if own:
-        return Ok(next((run for run in own if state_of(db, run, None) != "running"), own[0]))
-    if unfinished:
-        return _run_by(unfinished[0], options[unfinished[0]]["runner"])
-    file = db.execute("PRAGMA database_list").fetchone()[2]
-    if (wal := unreadable_wal(Path(file))) is not None:
-        message = f"The write-ahead log {wal} cannot be read"
-        message += ": the latest records may be lost with it."
-        hint = "Restore that file from a copy, or run the tests again: kindlm test"
-        return Err(broken(message, hint))
-    has_runs = db.execute("SELECT EXISTS (SELECT 1 FROM runs)").fetchone()[0]
-    reason = "every recorded run has finished" if has_runs else "no run is recorded"
-    message = f"There is nothing to resume: {reason}."
-    return Err(not_there(message, "Run the tests: kindlm test"))
-
-
-def _run_by(run: str, runner: str) -> Err:
-    """Return the error for a run of pytest, which has to select its tests itself."""
-    return _invalid(
-        f"Run {run} cannot be resumed: {runner} selected and started its tests.",
-        f"Run failed and unrun tests as a new run: {runner} --kindlm --lf",
-    )
+    if (runner := runner_of(db, run)) is not None:
+        return _invalid(
+            f"Run {run} cannot be resumed: {runner} selected and started its tests.",
+            f"Run failed and unrun tests as a new run: {runner} --kindlm --lf",
+        )
+    return Ok(run)
 
 
 def read_unfinished(db: sqlite3.Connection, run: str) -> Unfinished:
@@ -174,19 +155,18 @@ def read_unfinished(db: sqlite3.Connection, run: str) -> Unfinished:
     began = RunStarted(planned=0, project="", versions={})
     started: dict[int, SuiteStarted] = {}
     skipped: dict[int, SuiteSkipped] = {}
-    begins: list[str] = []
-    ends: list[str] = []
+    times: list[str] = []  # before and at the beginning of each session
     for kind, data, at, before in db.execute(_BEGINNINGS, (run,)):
-        if kind in ("run.started", "run.resumed"):
-            begins.append(at)
-            ends.append(before)
         match load_event(kind, json.loads(data), lambda _: ""):
-            case RunStarted() as event:
-                began = event
+            case RunStarted() as began:
+                times += before, at
+            case RunResumed():
+                times += before, at
             case SuiteStarted() as event:
                 started[event.ordinal] = event
             case SuiteSkipped() as event:
                 skipped[event.ordinal] = event
+    sessions = zip(times[1::2], [*times[2::2], last], strict=True)
     return Unfinished(
         run=run,
         options=began.options or RunOptions(),
@@ -195,7 +175,7 @@ def read_unfinished(db: sqlite3.Connection, run: str) -> Unfinished:
         started=started,
         skipped={ordinal: skipped[ordinal] for ordinal in skipped.keys() - started.keys()},
         earlier=read_earlier(db, run),
-        duration_ms=sum(map(_ms_between, begins, [*ends[1:], last])),
+        duration_ms=sum(_ms_between(*session) for session in sessions),
         is_finished=ended == "finished",
     )
 
@@ -223,37 +203,44 @@ def resumed(request: RunRequest, unfinished: Unfinished, *, force: bool) -> Resu
 
     A changed configuration is an error, too, unless it is forced.
     """
-    run, earlier = unfinished.run, unfinished.earlier
-    recorded: dict[int, SuiteStarted | SuiteSkipped]
-    recorded = {**unfinished.started, **unfinished.skipped}
-    then = {suite.path: suite.suite for suite in recorded.values()}
+    run, earlier, started = unfinished.run, unfinished.earlier, unfinished.started
+    recorded: dict[int, SuiteStarted | SuiteSkipped] = {**started, **unfinished.skipped}
+    ordinals = {suite.path: ordinal for ordinal, suite in recorded.items()}
     now = {suite.path: suite.name for suite in request.suites}
     now |= {suite.path: suite.name for suite in request.skipped}
+    new = [path for path in now if path not in ordinals]
+    broken = unfinished.started_paths & {suite.path for suite in request.skipped}
     # A run that was killed at its very start may not have recorded all suites.
     has_begun = earlier.finished or earlier.attempts
-    new = now.keys() - then.keys()
-    broken = unfinished.started_paths & {suite.path for suite in request.skipped}
     differences = [f"{now[path]!r} is new" for path in sorted(new) if has_begun]
-    differences += [f"{then[path]!r} is gone" for path in sorted(then.keys() - now.keys())]
+    gone = sorted(ordinals.keys() - now.keys())
+    differences += [f"{recorded[ordinals[path]].suite!r} is gone" for path in gone]
     differences += [f"{now[path]!r} has an error now" for path in sorted(broken)]
     if differences:
         return _refused(run, "the suites are not the same", differences)
 
     # Suites that were not recorded come last: first those that loaded, then the others.
-    ordinals = {suite.path: ordinal for ordinal, suite in recorded.items()}
-    unknown = [path for path in now if path in new]
-    ordinals |= {path: at for at, path in enumerate(unknown, max(recorded, default=-1) + 1)}
-    places = Places(ordinals, tuple(unfinished.started))
+    ordinals |= {path: at for at, path in enumerate(new, max(recorded, default=-1) + 1)}
+    places = Places(ordinals, tuple(started))
     suites = sorted(request.suites, key=lambda suite: ordinals[suite.path])
     changed: list[str] = []
     for planned in make_plan(suites, request.selection, places=places).suites:
-        before = unfinished.started.get(planned.ordinal)
+        before = started.get(planned.ordinal)
         if before is None:
             continue  # Its programs or keys were missing before.
-        tests = list(planned_tests(planned, request.root))
+        tests, tests_then = (
+            [(each.name, each.target, each.selected, each.skip, each.repeat) for each in of]
+            for of in (planned_tests(planned, request.root), before.tests)
+        )
         name = planned.suite.name
-        if list(map(_identity, tests)) != list(map(_identity, before.tests)):
-            differences = _differences(tests, before.tests)
+        if tests != tests_then:
+            named, named_then = ({test[:2] for test in of} for of in (tests, tests_then))
+            differences = [
+                f"{test!r} on {target!r} is {how}"
+                for how, found in (("new", named - named_then), ("gone", named_then - named))
+                for test, target in sorted(found)
+            ]
+            differences = differences or ["their order, selection, repeats or skips differ"]
             return _refused(run, f"the tests of suite {name!r} are not the same", differences)
         if before.config_hash != planned.suite.config_hash:
             changed.append(name)
@@ -266,20 +253,6 @@ def resumed(request: RunRequest, unfinished: Unfinished, *, force: bool) -> Resu
         )
     request = replace(request, suites=suites, group=unfinished.group, places=places)
     return Ok(replace(request, changed=tuple(changed)))
-
-
-def _identity(test: PlannedTest) -> tuple[str, str, bool, bool, int]:
-    return test.name, test.target, test.selected, test.skip, test.repeat
-
-
-def _differences(now: Sequence[PlannedTest], then: Sequence[PlannedTest]) -> list[str]:
-    new, old = ({(test.name, test.target) for test in tests} for tests in (now, then))
-    differences = [
-        f"{name!r} on {target!r} is {how}"
-        for how, found in (("new", new - old), ("gone", old - new))
-        for name, target in sorted(found)
-    ]
-    return differences or ["their order, selection, repeats or skips differ"]
 
 
 def _refused(run: str, what: str, differences: Sequence[str]) -> Err:
