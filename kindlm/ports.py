@@ -22,9 +22,7 @@ from kindlm.suite import (
     Command,
     Expectation,
     ModelParams,
-    ProviderSettings,
     RecordedAnswer,
-    Suite,
 )
 from kindlm.transcript import (
     Cost,
@@ -56,16 +54,6 @@ class Recorder(Protocol):
 
     async def durable(self) -> None:
         """Wait until all events recorded so far are on disk."""
-
-
-class Clock(Protocol):
-    """A clock that tests can control."""
-
-    def monotonic(self) -> float:
-        """Return the seconds since a fixed moment."""
-
-    async def sleep(self, seconds: float) -> None:
-        """Wait."""
 
 
 class Purpose(StrEnum):
@@ -183,10 +171,6 @@ class ModelClient(Protocol):
         """Close all connections."""
 
 
-ClientFactory = Callable[[ProviderSettings], Result[ModelClient]]
-"""Makes the client of a provider, or says why it can't: an unknown type, a missing key."""
-
-
 class Pricing(Protocol):
     """Knows what tokens cost."""
 
@@ -233,10 +217,6 @@ class Embedder(Protocol):
 
     async def aclose(self) -> None:
         """Close all connections."""
-
-
-EmbedderFactory = Callable[[Suite, str], Result[Embedder]]
-"""Finds the embedder for a suite and one of its targets, or says why there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -444,12 +424,6 @@ Ask = Callable[[Question], Awaitable[Result[ModelReply]]]
 
 Embed = Callable[[Sequence[str]], Awaitable[Result[tuple[Embedding, str]]]]
 """Embeds texts on behalf of a check; returns the vectors and the name of the model."""
-
-
-BaselineTexts = Callable[[Execution], Result[str | None]]
-"""Finds the final text of the same test and target in the active baseline of the suite.
-
-None without one; a 5xx error if it is unusable."""
 
 
 class Aside(Protocol):

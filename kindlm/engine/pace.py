@@ -47,8 +47,9 @@ from kindlm.engine.congestion import (
     SpuriousDetector,
     Suspect,
 )
+from kindlm.engine.stop import Clock
 from kindlm.events.execution_events import PaceReason, ProviderPaced
-from kindlm.ports import Clock, Quota
+from kindlm.ports import Quota
 from kindlm.suite import AgentTarget, ProviderSettings
 
 START_WINDOW = 6

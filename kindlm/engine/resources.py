@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from kindlm.dataclass import dataclass
 from kindlm.engine.pace import Callee, Pace
-from kindlm.engine.stop import Budget, Stop
+from kindlm.engine.stop import Budget, Clock, Stop
 from kindlm.errors import Err, Ok, Result, SourceLocation, broken
 from kindlm.events.execution_events import AgentSent, ProviderPaced, ProviderRequested
 from kindlm.plan import Earlier, Execution, Plan
@@ -17,12 +17,8 @@ from kindlm.ports import (
     AgentFactory,
     AnswerSource,
     Aside,
-    BaselineTexts,
     Checker,
-    ClientFactory,
-    Clock,
     Embedder,
-    EmbedderFactory,
     ModelClient,
     Observer,
     Pricing,
@@ -46,18 +42,21 @@ _LONG_PAUSE_S = 30.0
 class Ports:
     """The services that the engine gets from outside; `ports` has their protocols.
 
-    With `transcripts`, the recorded conversations of an earlier run are checked again. With
-    `answers`, targets give the recorded answers of earlier runs. `calls_targets` is False if
-    another run has all answers, so that no target may be called. `observers` observe agents.
+    `clients` makes the client of a provider, or says why it can't, such as for a missing key.
+    `embedders` finds the embedder for a target of a suite. `baselines` finds the final text of a
+    test in the active baseline: None without one, a 5xx error if it is unusable. With
+    `transcripts`, the recorded conversations of an earlier run are checked again. With `answers`,
+    targets give the recorded answers of earlier runs. `calls_targets` is False if another run has
+    all answers, so that no target may be called. `observers` observe agents.
     """
 
-    clients: ClientFactory
+    clients: Callable[[ProviderSettings], Result[ModelClient]]
     pricing: Callable[[Suite], Pricing]
     agents: AgentFactory
     checker: Checker
     aside: Aside
-    baselines: BaselineTexts
-    embedders: EmbedderFactory
+    baselines: Callable[[Execution], Result[str | None]]
+    embedders: Callable[[Suite, str], Result[Embedder]]
     recorder: Recorder
     clock: Clock
     transcripts: TranscriptSource | None = None

@@ -23,13 +23,14 @@ from typing import Any, NamedTuple, TypeAlias
 from uuid import uuid4
 
 from kindlm.dataclass import dataclass, replace
+from kindlm.engine.stop import Clock
 from kindlm.errors import Err, Raised, Result
 from kindlm.events.codec import Payload
 from kindlm.events.execution_events import AgentToolUse, ToolCalled, ToolSimulated
 from kindlm.json_schema import schema_issues
 from kindlm.json_schema_keywords import UndecidableSchemaError
 from kindlm.matching import ABSENT, equal, matches, state_matches, value_at
-from kindlm.ports import Agent, AgentRequest, AnsweredCall, Aside, Clock, ToolDefinition, here
+from kindlm.ports import Agent, AgentRequest, AnsweredCall, Aside, ToolDefinition, here
 from kindlm.stored_form import bounded
 from kindlm.strict_json import parts_of
 from kindlm.suite import TOOL_PLACEHOLDER, Fault, SimulatedTool, ToolAnswer

@@ -13,13 +13,13 @@ from functools import partial
 
 from kindlm.dataclass import replace
 from kindlm.engine.calls import Calls
-from kindlm.engine.stop import cut_off
+from kindlm.engine.stop import Clock, cut_off
 from kindlm.engine.talk import Talk
 from kindlm.errors import Err, ErrorCode, KindlmError, Result, SourceLocation
 from kindlm.events.codec import Payload
 from kindlm.events.execution_events import AssertionEvaluated
 from kindlm.outcome import CheckResult, Outcome
-from kindlm.ports import CheckContext, Checker, Clock, ModelReply, Question
+from kindlm.ports import CheckContext, Checker, ModelReply, Question
 from kindlm.suite import Expectation, Script
 from kindlm.transcript import Message, Role, Step
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from kindlm.money import exceeds
-from kindlm.ports import Clock
 from kindlm.transcript import Cost
 
 T = TypeVar("T")
@@ -259,8 +258,8 @@ class Deadline:
             self.timeout.reschedule(when)
 
 
-class SystemClock:
-    """The clock of the machine; implements `ports.Clock`."""
+class Clock:
+    """The clock of the machine; tests have others."""
 
     monotonic = staticmethod(time.monotonic)
     sleep = staticmethod(asyncio.sleep)

@@ -171,7 +171,7 @@ def _load(path: Path) -> Any:
 
 
 def find_embedder(suite: Suite, target: str, *, environ: Mapping[str, str]) -> Result[Embedder]:
-    """Return the embedder for a target; bind `environ` to get a `ports.EmbedderFactory`.
+    """Return the embedder for a target; `Ports.embedders` with `environ` bound.
 
     The first of these embeds: the target's own provider, another provider of the suite, the local
     model. Providers without a key are skipped. If none remains, the error is the first missing key,

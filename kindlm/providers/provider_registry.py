@@ -24,7 +24,7 @@ from kindlm.values import is_url
 
 
 def make_client(settings: ProviderSettings, *, environ: Mapping[str, str]) -> Result[ModelClient]:
-    """Make the client of a provider; bind `environ` to get a `ports.ClientFactory`.
+    """Make the client of a provider; `Ports.clients` with `environ` bound.
 
     Errors: an unknown type (PROVIDER_NOT_FOUND), a missing or invalid key (PROVIDER_AUTH_ERROR), an
     invalid URL (CONFIG_VALIDATION_ERROR), a faulty package (UNKNOWN_ERROR), and errors of

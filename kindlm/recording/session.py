@@ -16,7 +16,7 @@ from kindlm.config.diagnostics import Diagnostic
 from kindlm.dataclass import dataclass, replace
 from kindlm.engine.resources import LiveRun, Ports
 from kindlm.engine.runner import run_plan
-from kindlm.engine.stop import Stop, SystemClock
+from kindlm.engine.stop import Clock, Stop
 from kindlm.errors import Err, ErrorCode, KindlmError, Result, SourceLocation, broken
 from kindlm.events.run import DealtTest, RunAborted, RunExtended, RunInterrupted
 from kindlm.history.baselines import RecordedBaselines
@@ -314,7 +314,7 @@ class _Session:
             # The checker's thread: patterns and schemas in parallel would share a time limit.
             aside=checker.aside,
             recorder=self.recorder,
-            clock=SystemClock(),
+            clock=Clock(),
             transcripts=transcripts,
             answers=answers,
             calls_targets=request.derived is None,

@@ -18,7 +18,7 @@ from virtual_time import LoopClock, run_at_once
 from examples import examples
 from kindlm.bounds import MAX_RETRY_AFTER_S
 from kindlm.engine.pace import Pace, Turn
-from kindlm.engine.stop import SystemClock
+from kindlm.engine.stop import Clock
 from kindlm.events.execution_events import ProviderPaced
 from kindlm.ports import Quota
 
@@ -719,7 +719,7 @@ def test_a_provider_that_refuses_each_call_is_called_every_few_minutes():
 
 def test_turns_follow_on_each_other_on_the_clock_of_the_machine():
     async def main() -> list[int]:
-        pace = Pace("p", SystemClock(), lambda _: None, max_rpm=60_000, most=4)
+        pace = Pace("p", Clock(), lambda _: None, max_rpm=60_000, most=4)
         numbers: list[int] = []
 
         async def work() -> None:

@@ -16,7 +16,7 @@ from kindlm.engine.attempt import Finished
 from kindlm.engine.pace import Callee, Pace, Turn
 from kindlm.engine.resources import OneForEach
 from kindlm.engine.runner import Pool
-from kindlm.engine.stop import Stop, SystemClock
+from kindlm.engine.stop import Clock, Stop
 from kindlm.outcome import Status
 from kindlm.plan import Execution, Plan, make_plan
 from kindlm.suite import Case, Command, ModelTarget, Prompt, ProviderSettings, Suite
@@ -62,7 +62,7 @@ class Hall:
         self._now = Counter[int | str]()
 
     def _pace(self, callee: Callee) -> Pace:
-        pace = Pace("p", SystemClock(), lambda change: None, most=100)
+        pace = Pace("p", Clock(), lambda change: None, most=100)
         self.made.append((callee, pace))
         return pace
 

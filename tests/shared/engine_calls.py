@@ -8,9 +8,8 @@ from suites import make_suite
 
 from kindlm.engine.calls import Calls
 from kindlm.engine.resources import LiveRun, Ports
-from kindlm.engine.stop import Deadline, Stop
+from kindlm.engine.stop import Clock, Deadline, Stop
 from kindlm.plan import make_plan
-from kindlm.ports import Clock
 from kindlm.suite import Case, Prompt
 
 

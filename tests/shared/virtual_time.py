@@ -35,7 +35,7 @@ class _Loop(asyncio.SelectorEventLoop):
 
 
 class LoopClock:
-    """The time of the running loop; implements `ports.Clock`."""
+    """The time of the running loop; stands for `engine.stop.Clock`."""
 
     def monotonic(self) -> float:
         return asyncio.get_running_loop().time()

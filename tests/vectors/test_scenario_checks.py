@@ -17,7 +17,7 @@ from vector_cases import known, unknown
 from kindlm import Persona, Reply, Trial, scenario
 from kindlm.checks import CheckRunner
 from kindlm.engine.stage import ScriptedTrial
-from kindlm.engine.stop import SystemClock
+from kindlm.engine.stop import Clock
 from kindlm.engine.talk import HeldTalk
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.events.codec import Payload
@@ -95,7 +95,7 @@ def checked(
             _answering(response),
             judge or _Judge(""),  # type: ignore[arg-type]
             CheckRunner(),
-            SystemClock(),
+            Clock(),
         )
         assert await stage.play(_Checking(ask)) is None
         found: CheckResult
