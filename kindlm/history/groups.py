@@ -7,11 +7,8 @@ group must have the same suites and the same selection, so that they have every 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from itertools import groupby
-from operator import itemgetter
-from pathlib import PurePosixPath
-from typing import NamedTuple, TypeVar
+from collections.abc import Hashable, Iterable, Sequence
+from typing import TypeVar
 
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, Ok, Result, misuse
@@ -19,13 +16,6 @@ from kindlm.history.queries import among
 from kindlm.history.runs import Run, RunFilter, options_of, runs, state_of
 
 _T = TypeVar("_T", bound=Hashable)
-
-
-class GroupName(NamedTuple):
-    """The identity of a group."""
-
-    project: str
-    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,41 +81,19 @@ class Group:
         return ", ".join(f"shard {shard} {how}" for shard, how in self.lacking)
 
 
-@dataclass(frozen=True, slots=True)
-class Shard:
-    """Part `index` of `count`, from 1, of a group; `group` is None if it has no name."""
-
-    index: int
-    count: int
-    group: str | None
-    missing: tuple[int, ...] = ()
-    unfinished: tuple[int, ...] = ()
-
-    def name(self, index: int) -> str:
-        """Return the name of a part of the group, as `--shard` takes it."""
-        return f"{index}/{self.count}"
+def shards_of(db: sqlite3.Connection, name: str | None, project: str | None = None) -> list[Run]:
+    """Return the live shards of groups of a name, of one project or of all, the newest first."""
+    found = runs(db, RunFilter(group=name)) if name else ()
+    shards = [run for run in found if run.shard is not None and run.mode == "live"]
+    return [run for run in shards if project in (None, run.project)]
 
 
-def read_shard(db: sqlite3.Connection, run: Run) -> Shard | None:
-    """Return the shard that a run is; None for a whole run."""
-    if run.shard is None:
-        return None
-    index, count = _shard_of(run)
-    if run.group_id is None:
-        return Shard(index, count, None)
-    alike = (other for other in runs(db, RunFilter(group=run.group_id)) if other.shard)
-    others = [
-        other for other in alike if (other.project, _shard_of(other)[1]) == (run.project, count)
+def read_group(db: sqlite3.Connection, run: Run) -> Group | None:
+    """Return the group that a run is a shard of; None for a whole run, and without a name."""
+    alike = [
+        each for each in shards_of(db, run.group_id, run.project) if _count(each) == _count(run)
     ]
-    group = _group(db, run.group_id, others)
-    unfinished = tuple(shard.index for shard in group.unfinished)
-    return Shard(index, count, run.group_id, group.missing, unfinished)
-
-
-def shards_of(db: sqlite3.Connection, name: str) -> list[Run]:
-    """Return the live shards of groups of a name, the newest first."""
-    found = runs(db, RunFilter(group=name))
-    return [run for run in found if run.shard is not None and run.mode == "live"]
+    return _group(db, run.group_id or "", alike) if run.shard and alike else None
 
 
 def find_group(db: sqlite3.Connection, name: str, shards: Sequence[Run]) -> Result[Group]:
@@ -151,22 +119,23 @@ def group_of(db: sqlite3.Connection, ids: Sequence[str]) -> Group:
 
 
 def _group(db: sqlite3.Connection, name: str, shards: Iterable[Run]) -> Group:
-    counting: dict[tuple[int, int], ShardRun] = {}
+    counting: dict[int, ShardRun] = {}
     replaced = []
     # Finished runs of a shard first; the sort keeps the newest first.
-    for run in sorted(shards, key=lambda run: (_shard_of(run)[0], run.ended != "finished")):
-        shard = _shard_of(run)
-        this = ShardRun(shard[0], run.id, state_of(db, run.id, run.ended), run.head)
-        if counting.setdefault(shard, this) is not this:
+    ordered = sorted(shards, key=lambda run: (_index(run), run.ended != "finished"))
+    for run in ordered:
+        this = ShardRun(_index(run), run.id, state_of(db, run.id, run.ended), run.head)
+        if counting.setdefault(this.index, this) is not this:
             replaced.append(this)
-    _, count = next(iter(counting))
-    return Group(name, count, tuple(counting.values()), tuple(replaced))
+    return Group(name, _count(ordered[0]), tuple(counting.values()), tuple(replaced))
 
 
-def _shard_of(run: Run) -> tuple[int, int]:
-    assert run.shard is not None
-    index, _, count = run.shard.partition("/")
-    return int(index), int(count)
+def _index(shard: Run) -> int:
+    return int((shard.shard or "0").partition("/")[0])
+
+
+def _count(shard: Run) -> int:
+    return int((shard.shard or "0").rpartition("/")[2])
 
 
 def as_one_run(group: Group, shards: Sequence[Run]) -> Run:
@@ -241,15 +210,6 @@ SELECT p.test, p.target, min(s.run), max(s.run)
  ORDER BY s.ordinal, p.ordinal LIMIT 1
 """
 
-# The files of suites that have several.
-_FILES = """
-SELECT DISTINCT s.run, s.path, p.file
-  FROM suites s
-  JOIN planned_tests p ON p.suite = s.id
- WHERE s.run IN $ids AND p.file IS NOT NULL
- ORDER BY s.run, s.path
-"""
-
 _SELECTED = """
 SELECT s.run
   FROM suites s
@@ -259,57 +219,33 @@ SELECT s.run
 """
 
 SELECTING = (
-    "suite", "tests", "tags", "models", "keywords", "repeat", "gate", "failed", "compat", "runner",
+    "paths", "suite", "tests", "tags", "models", "keywords", "repeat", "gate", "failed", "compat",
+    "runner",
 )  # fmt: skip
-"""The recorded options that decide what is run, and how it is judged. `paths` does so, too, but can
-be written in several ways."""
+"""The recorded options that decide what is run, and how it is judged."""
 
 
 def _difference(db: sqlite3.Connection, shards: Sequence[Run]) -> str | None:
     """Return why runs are not parts of one plan; None if they are."""
     named = {run.id: f"shard {run.shard} (run {run.id})" for run in shards}
-    first, (_, count) = shards[0].id, _shard_of(shards[0])
+    first, count = shards[0].id, _count(shards[0])
     for run in shards:
-        if _shard_of(run)[1] != count:
+        if _count(run) != count:
             return f"{named[first]} and {named[run.id]} have different numbers of shards"
     for one, other, how in db.execute(*among(_DIFFERENT_SUITES, list(named))):
         return f"{named[one]} and {named[other]} {how}"
     options = options_of(db, *named)
-    paths = {run: frozenset(asked.get("paths") or ()) for run, asked in options.items()}
-    files = _named_files(db, paths)
     for run_id, called in named.items():
         for name in SELECTING:
             # An option without a value may be absent, false or empty.
             if (options[run_id].get(name) or None) != (options[first].get(name) or None):
                 return f"{named[first]} and {called} ran with different options ({name})"
-        if paths[run_id] != paths[first] and files[run_id] != files[first]:
-            return f"{named[first]} and {called} ran with different paths"
     for test, target, one, other in db.execute(*among(_SHARED, list(named))):
         return f"{named[one]} and {named[other]} both have the test {test!r} on {target}"
     if options[first].get("failed") and len(shards) == count:
         # Tests are dealt in turn, unless another shard had passed some before `--failed` chose.
-        indices = {run.id: _shard_of(run)[0] for run in shards}
+        indices = {run.id: _index(run) for run in shards}
         dealt = [indices[run] for (run,) in db.execute(*among(_SELECTED, list(indices)))]
         if any(index != at % count + 1 for at, index in enumerate(dealt)):
             return "each shard selected among different failed tests (--failed)"
     return None
-
-
-def _named_files(
-    db: sqlite3.Connection, paths: Mapping[str, frozenset[str]]
-) -> dict[str, set[str]]:
-    """Return the files of suites that the paths of each run select: all, if no path names one.
-
-    If a path is a file and another one is a folder above the suite, that folder is returned, too:
-    it may contain the other files.
-    """
-    found: dict[str, set[str]] = {run: set() for run in paths}
-    rows = db.execute(*among(_FILES, list(paths)))
-    for (run, suite), named in groupby(rows, key=itemgetter(0, 1)):
-        files = {file for *_, file in named}
-        alone = files & paths[run]
-        if not alone or suite in paths[run]:
-            found[run] |= files
-        else:
-            found[run] |= alone | (paths[run] & set(map(str, PurePosixPath(suite).parents)))
-    return found

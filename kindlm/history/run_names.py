@@ -323,11 +323,9 @@ class _Words:
 
 def _side_of(db: sqlite3.Connection, run: Run) -> Result[Side]:
     """Return a run, or the group if it is one of several shards in the history."""
-    if run.shard is None or run.group_id is None:
-        return Ok(run.id)
-    shards = [each for each in shards_of(db, run.group_id) if each.project == run.project]
+    shards = shards_of(db, run.group_id, run.project)
     several = run in shards and len({each.shard for each in shards}) > 1
-    return find_group(db, run.group_id, shards) if several else Ok(run.id)
+    return find_group(db, run.group_id or "", shards) if several else Ok(run.id)
 
 
 def _is_dirty(run: Run) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 from kindlm.errors import Err, KindlmError
 from kindlm.history import queries
-from kindlm.history.groups import Group, Shard, as_one_run, read_shard
+from kindlm.history.groups import Group, as_one_run, read_group
 from kindlm.history.masking import shown_note
 from kindlm.history.queries import value_of
 from kindlm.history.rows import (
@@ -117,9 +117,9 @@ class RunView:
         return Reviewed(*self.ask(queries.REVIEWED, suite).fetchone())
 
     @cached_property
-    def shard(self) -> Shard | None:
-        """The part of its group that the run is; None for a whole run."""
-        return read_shard(self.db, self.info)
+    def shard_of(self) -> Group | None:
+        """The group that the run is a shard of; None for a whole run, or without a name."""
+        return read_group(self.db, self.info)
 
     @cached_property
     def missing(self) -> int:

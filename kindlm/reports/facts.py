@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kindlm.dataclass import replace
-from kindlm.history.groups import Group, Shard
+from kindlm.history.groups import Group
 from kindlm.history.queries import Paid, paid_for_execution, paid_for_test
 from kindlm.history.rows import AssertionView, ExecutionView, SuiteView, TestView
 from kindlm.history.run_view import RunView
@@ -109,16 +109,12 @@ def git_state(run: Run) -> dict[str, Any]:
     return {"commit": run.git_commit, "branch": run.git_branch, "dirty": dirty}
 
 
-def describe_shard(shard: Shard) -> str:
+def describe_shard(view: RunView) -> str:
     """Return the number of a shard in its group, and which shards are missing or unfinished."""
-    own = shard.name(shard.index)
-    if shard.group is None:
+    own, group = view.info.shard, view.shard_of
+    if group is None:
         return f"Shard {own} of a group without a name: it cannot be merged with the others"
-    parts = [f"Shard {own} of group {shard.group}"]
-    for how, indices in (("not here", shard.missing), ("not finished", shard.unfinished)):
-        if indices:
-            parts.append(f"{how}: {', '.join(map(shard.name, indices))}")
-    return "; ".join(parts)
+    return f"Shard {own} of group {group.name}{'' if group.complete else f'; {group.what_lacks}'}"
 
 
 def describe_group(group: Group) -> tuple[str, ...]:
@@ -288,8 +284,8 @@ def _why_failed(suites: Sequence[SuiteView]) -> tuple[str, ...]:
 
 def notes_of(view: RunView) -> Iterator[str]:
     """Yield notes on a run: its shards, a verdict that differs today, and what did not run."""
-    if view.shard is not None:
-        yield describe_shard(view.shard)
+    if view.info.shard is not None:
+        yield describe_shard(view)
     if view.group is not None:
         yield from describe_group(view.group)
     if (then := then_text(view)) is not None:

@@ -12,7 +12,7 @@ from importlib.resources import files
 from typing import Any, TextIO
 
 from kindlm import __version__
-from kindlm.history.groups import ShardRun
+from kindlm.history.groups import Group, ShardRun
 from kindlm.history.masking import as_shown
 from kindlm.history.rows import AssertionView, AttemptView, ExecutionView, TestView
 from kindlm.history.run_view import RunView
@@ -93,7 +93,7 @@ def _run(view: RunView) -> dict[str, Any]:
         "git": None if info.git_commit is None else git_state(info),
         "ci": info.ci,
         "headHash": info.head,
-        "shard": view.shard and asdict(view.shard),
+        "shard": info.shard and _shard(info.shard, view.shard_of),
         "group": group
         and {
             "name": group.name,
@@ -102,6 +102,17 @@ def _run(view: RunView) -> dict[str, Any]:
             "missing": group.missing,
             "replaced": list(map(_shard_run, group.replaced)),
         },
+    }
+
+
+def _shard(shard: str, group: Group | None) -> dict[str, Any]:
+    index, count = map(int, shard.split("/"))
+    return {
+        "index": index,
+        "count": count,
+        "group": group and group.name,
+        "missing": group.missing if group else (),
+        "unfinished": [each.index for each in group.unfinished] if group else (),
     }
 
 

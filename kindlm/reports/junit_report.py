@@ -148,10 +148,10 @@ def _write_tests(view: RunView, suite: SuiteView, target: str, xml: XmlWriter) -
     name = suite.full_name
     if len(view.targets(suite)) > 1:
         name = f"{name} [{target}]"
-    shard, group, info = view.shard, view.group, view.info
+    group, info = view.group or view.shard_of, view.info
     properties = {
-        "kindlm.shard": shard.name(shard.index) if shard else None,
-        "kindlm.group": group.name if group else shard.group if shard else None,
+        "kindlm.shard": info.shard,
+        "kindlm.group": group.name if group else None,
         "kindlm.run": ", ".join(view.runs),
         "kindlm.suite": suite.name,
         "kindlm.target": target,

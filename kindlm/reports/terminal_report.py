@@ -72,8 +72,8 @@ def _write_head(view: RunView, page: Page) -> None:
         shown = facts.run_text(view) + (f" · from {one_line(source)}" if source else "")
         what = "Run " if view.group is None else "Group "
         page.line((what, "bold"), (one_line(view.info.id), "bold cyan"), f"  {shown}", hang=4)
-    if view.shard is not None:
-        page.line(one_line(facts.describe_shard(view.shard)), hang=4)
+    if view.info.shard is not None:
+        page.line(one_line(facts.describe_shard(view)), hang=4)
     if view.group is not None:
         for line in facts.describe_group(view.group):
             page.line(line, hang=4)

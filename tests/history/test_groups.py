@@ -9,7 +9,7 @@ import pytest
 
 from kindlm.errors import Err, Ok
 from kindlm.events.run import RunOptions
-from kindlm.history.groups import SELECTING, Shard
+from kindlm.history.groups import SELECTING
 from kindlm.history.run_names import find_run_or_group
 from kindlm.history.run_view import RunView
 from kindlm.reports.report_registry import ReportOptions, find_report
@@ -25,14 +25,17 @@ def shard_run(history, make, name, shard, *, group="g", project="shop", finished
 def test_what_is_missing_and_what_did_not_finish(history, make):
     shard_run(history, make, "aaaa2222", "1/4")
     view = shard_run(history, make, "bbbb2222", "2/4", finished=False)
-    assert view.shard == Shard(2, 4, "g", missing=(3, 4), unfinished=(2,))
+    assert view.shard_of.count == 4
+    assert view.shard_of.missing == (3, 4)
+    assert [shard.index for shard in view.shard_of.unfinished] == [2]
 
 
 def test_a_part_that_finished_once_is_there_however_often_it_was_stopped(history, make):
     shard_run(history, make, "aaaa2222", "1/2", finished=False)
     shard_run(history, make, "bbbb2222", "1/2")
     view = shard_run(history, make, "cccc2222", "1/2", finished=False)
-    assert view.shard == Shard(1, 2, "g", missing=(2,))
+    assert view.shard_of.missing == (2,)
+    assert view.shard_of.unfinished == ()
 
 
 @pytest.mark.parametrize(
@@ -41,15 +44,15 @@ def test_a_part_that_finished_once_is_there_however_often_it_was_stopped(history
 def test_parts_of_other_groups_do_not_count(history, make, other):
     shard_run(history, make, "aaaa2222", **({"shard": "2/2"} | other))
     view = shard_run(history, make, "bbbb2222", "1/2")
-    assert view.shard == Shard(1, 2, "g", missing=(2,))
+    assert (view.shard_of.runs, view.shard_of.missing) == (("bbbb2222",), (2,))
 
 
 def test_a_run_that_is_whole_is_no_shard(history, make):
-    assert shard_run(history, make, "aaaa2222", None).shard is None
+    assert shard_run(history, make, "aaaa2222", None).shard_of is None
 
 
 def test_without_a_group_nothing_is_known_of_others(history, make):
-    assert shard_run(history, make, "aaaa2222", "1/3", group=None).shard == Shard(1, 3, None)
+    assert shard_run(history, make, "aaaa2222", "1/3", group=None).shard_of is None
 
 
 def group_of(history, name="g"):
@@ -111,11 +114,11 @@ def test_each_option_is_compared_or_selects_nothing():
     assert {option.name for option in fields(RunOptions)} == {
         *SELECTING,
         *NOT_SELECTING,
-        "paths",
     }
 
 
 GIVEN = {
+    "paths": ["a"],
     "tests": ["a"],
     "tags": ["a"],
     "models": ["a"],
@@ -154,39 +157,6 @@ def test_failed_tests_are_dealt_to_all_shards_in_turn(history, make, second, ali
     assert isinstance(found, Ok if alike else Err), found
     if not alike:
         assert "(--failed)" in found.error.message
-
-
-WHOLE = ["cases/a.yaml", "cases/b.yaml", "cases/c.yaml"]
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "alike"),
-    [
-        (["cases"], WHOLE, True),
-        (["."], ["cases"], True),
-        (["cases"], ["cases", "cases/a.yaml"], True),
-        (["cases/a.yaml", "cases/b.yaml"], ["cases/b.yaml", "cases/a.yaml"], True),
-        (["cases/a.yaml", "cases/b.yaml"], WHOLE, False),
-        (["cases/a.yaml", "cases/b.yaml"], ["cases"], False),
-        (["cases/a.yaml"], [".", "cases/a.yaml"], False),
-    ],
-)
-def test_paths_are_alike_if_they_name_the_same_files(history, make, one, other, alike):
-    for run, shard, paths, chosen in (
-        ("aaaa2222", "1/2", one, "a"),
-        ("bbbb2222", "2/2", other, "b"),
-    ):
-        writer = history.run(run, shard=shard, group="g", options=RunOptions(paths=paths))
-        tests = [
-            make.planned(name, file=f"cases/{name}.yaml", selected=name == chosen) for name in "abc"
-        ]
-        writer.suite(tests=tests, path="cases")
-        writer.execution(chosen, assertions=(make.passed(),))
-        writer.finish()
-    found = find_run_or_group(history.reader(), "g")
-    assert isinstance(found, Ok if alike else Err), found
-    if not alike:
-        assert "different paths" in found.error.message
 
 
 @pytest.mark.parametrize("form", ["terminal", "json", "junit"])

@@ -217,7 +217,7 @@ def record_shard(history: Any, make: Any, run: str, shard: str) -> RunView:
 def test_a_shard_says_that_it_is_a_part(history: Any, make: Any) -> None:
     document = written(record_shard(history, make, "aaaa2222", "1/2"))
     assert (
-        "Shard 1/2 of group gh/12; not here: 2/2. This report covers only what this shard ran"
+        "Shard 1/2 of group gh/12; shard 2/2 is not here. This report covers only what this shard"
         in document
     )
 

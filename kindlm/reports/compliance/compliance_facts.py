@@ -188,8 +188,8 @@ SELECT count(*)
 
 
 def _notes(view: RunView, suite: SuiteView) -> Iterator[str]:
-    if view.shard is not None:
-        yield f"{facts.describe_shard(view.shard)}. This report covers only what this shard ran."
+    if view.info.shard is not None:
+        yield f"{facts.describe_shard(view)}. This report covers only what this shard ran."
     elif others := view.db.execute(*among(_NOT_SELECTED, suite.parts)).fetchone()[0]:
         left = count(others, "test")
         yield f"Not selected for this run, and not shown here: {left} of the suite."
