@@ -16,8 +16,9 @@ import pkgutil
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from functools import cache
+from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar, NamedTuple, TypeAlias, get_args, get_origin
+from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar, get_args, get_origin
 
 from pydantic.alias_generators import to_snake
 
@@ -28,6 +29,8 @@ from kindlm.section import Section
 from kindlm.suite import Expectation
 from kindlm.transcript import Transcript
 from kindlm.wording import excerpt, sentence
+
+T = TypeVar("T")
 
 CODES = {
     "CUSTOM_CHECK_FAILED": "Your own check failed.",
@@ -221,15 +224,23 @@ class ExpectSection(Section):
         yield from ()
 
     @classmethod
-    def inner(cls) -> Iterator[tuple[str, type[ExpectSection], bool]]:
-        """Yield the keys of inner sections, the section, and whether the value is a list of it."""
-        for _, key, part, is_list in _inner(cls):
-            yield key, part, is_list
+    @cache
+    def inner(cls) -> tuple[tuple[str, str, type[ExpectSection], bool], ...]:
+        """Return the field, the key, the section and whether it is a list, of all inner sections.
+
+        Cached, since a large suite asks 100,000 times.
+        """
+        return tuple(
+            (name, field.alias or name, part, get_origin(field.annotation) is list)
+            for name, field in cls.model_fields.items()
+            for part in (field.annotation, *get_args(field.annotation))
+            if isinstance(part, type) and issubclass(part, ExpectSection)
+        )
 
     def parts(self) -> Iterator[tuple[Place, ExpectSection]]:
         """Yield this section and all sections within it, with their places."""
         yield (), self
-        for name, key, _, is_list in _inner(type(self)):
+        for name, key, _, is_list in self.inner():
             if (value := getattr(self, name)) is not None:
                 for at, item in entries(value, many=is_list):
                     yield from (((key, *at, *place), part) for place, part in item.parts())
@@ -238,20 +249,6 @@ class ExpectSection(Section):
 def entries(value: Any, *, many: bool) -> Iterator[tuple[Place, Any]]:
     """Yield the entries of a list with their places in it, or a single value as it is."""
     return (((at,), each) for at, each in enumerate(value)) if many else iter([((), value)])
-
-
-@cache
-def _inner(section: type[ExpectSection]) -> tuple[tuple[str, str, type[ExpectSection], bool], ...]:
-    """Return the field, the key, the section and whether it is a list, of all inner sections.
-
-    Cached, since a large suite asks 100,000 times.
-    """
-    return tuple(
-        (name, field.alias or name, part, get_origin(field.annotation) is list)
-        for name, field in section.model_fields.items()
-        for part in (field.annotation, *get_args(field.annotation))
-        if isinstance(part, type) and issubclass(part, ExpectSection)
-    )
 
 
 class CheckSection(ExpectSection, Check):
@@ -297,7 +294,7 @@ class UndecidedError(Exception):
 @cache
 def sections() -> tuple[type[ExpectSection], ...]:
     """Return the sections of `expect`, in their order. Subpackages have none."""
-    found = {each for each in _classes(_modules(deep=False)) if issubclass(each, ExpectSection)}
+    found = _classes(ExpectSection, deep=False)
     keyed = (each for each in found if "key" in vars(each))
     return tuple(sorted(keyed, key=lambda each: (each.key.order, each.key.name)))
 
@@ -305,9 +302,8 @@ def sections() -> tuple[type[ExpectSection], ...]:
 @cache
 def all_checks() -> tuple[type[Check], ...]:
     """Return all checks of kindlm in the order of their kinds, also those without a section."""
-    found = {each for each in _classes(_modules(deep=True)) if issubclass(each, Check)}
     # Another key for the same check, such as `latencyMs`, has no kind of its own.
-    named = (each for each in found if "kind" in vars(each))
+    named = (each for each in _classes(Check, deep=True) if "kind" in vars(each))
     return tuple(sorted(named, key=lambda each: each.kinds()))
 
 
@@ -315,25 +311,21 @@ def all_checks() -> tuple[type[Check], ...]:
 def codes() -> dict[str, str]:
     """Return all failure codes and what they mean, from the `CODES` of all modules."""
     found: dict[str, str] = {}
-    for module in _modules(deep=True):
+    for module in sorted(_modules(deep=True), key=lambda module: module.__name__.count(".")):
         found |= getattr(module, "CODES", {})
     return found
 
 
 def _modules(*, deep: bool) -> Iterator[ModuleType]:
-    todo = [importlib.import_module(__package__)]
-    while todo:
-        package = todo.pop()
-        for found in pkgutil.iter_modules(package.__path__):
-            if deep or not found.ispkg:
-                module = importlib.import_module(f"{package.__name__}.{found.name}")
-                yield module
-                todo += [module] if found.ispkg else []
+    find = pkgutil.walk_packages if deep else pkgutil.iter_modules
+    for found in find([str(Path(__file__).parent)], f"{__package__}."):
+        if not found.ispkg:
+            yield importlib.import_module(found.name)
 
 
-def _classes(modules: Iterable[ModuleType]) -> Iterator[type]:
-    values = (each for module in modules for each in vars(module).values())
-    return (each for each in values if isinstance(each, type))
+def _classes(kind: type[T], *, deep: bool) -> set[type[T]]:
+    values = (each for module in _modules(deep=deep) for each in vars(module).values())
+    return {each for each in values if isinstance(each, type) and issubclass(each, kind)}
 
 
 def kinds() -> frozenset[str]:
@@ -349,24 +341,22 @@ def rules() -> dict[str, Rule]:
 
 def passed(*, score: float = 1.0, message: str = "", **more: Any) -> CheckResult:
     """Return a passed result; `more` are its other fields."""
-    message = sentence(message) if message else ""
-    return CheckResult("", "", Outcome.PASSED, score=score, message=message, **more)
+    message = message and sentence(message)
+    return CheckResult("", "", Outcome.PASSED, score, message=message, **more)
 
 
 def failed(
     code: str, message: str, *, score: float = 0.0, evidence: Iterable[Evidence] = (), **more: Any
 ) -> CheckResult:
     """Return a failed result; `more` are its other fields."""
-    text, found = sentence(message), tuple(evidence)
-    return CheckResult(
-        "", "", Outcome.FAILED, score, failure_code=code, message=text, evidence=found, **more
-    )
+    more |= {"failure_code": code, "message": sentence(message), "evidence": tuple(evidence)}
+    return CheckResult("", "", Outcome.FAILED, score, **more)
 
 
 def undecided(message: str, code: str = "ASSERTION_EVAL_ERROR", **more: Any) -> CheckResult:
     """Return an inconclusive result, which has no score; `more` are its other fields."""
-    text = sentence(message)
-    return CheckResult("", "", Outcome.INCONCLUSIVE, failure_code=code, message=text, **more)
+    more |= {"failure_code": code, "message": sentence(message)}
+    return CheckResult("", "", Outcome.INCONCLUSIVE, **more)
 
 
 def skipped(message: str) -> CheckResult:

@@ -112,15 +112,15 @@ def sections_of(test: Raw, path: Path) -> Iterator[tuple[Path, type[ExpectSectio
 
     The file is not validated yet: values of another shape are left out.
     """
-    parts = [(section.key.name, section, section.key.many) for section in _SECTIONS]
+    parts = [(_FIELDS[each], each.key.name, each, each.key.many) for each in _SECTIONS]
     for place, expect in expectations(test):
         yield from _sections_in(expect, parts, (*path, *place))
 
 
 def _sections_in(
-    written: Raw, parts: Iterable[tuple[str, type[ExpectSection], bool]], path: Path
+    written: Raw, parts: Iterable[tuple[str, str, type[ExpectSection], bool]], path: Path
 ) -> Iterator[tuple[Path, type[ExpectSection], Raw]]:
-    for key, section, many in parts:
+    for _, key, section, many in parts:
         value = written.get(key)
         for at, item in entries(value, many=many) if isinstance(value, list | dict) else ():
             if isinstance(item, dict):
