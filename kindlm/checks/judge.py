@@ -6,7 +6,7 @@ import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
@@ -57,6 +57,10 @@ _CONTEXT = """\
 - "instructions": the system text that the agent was given, or null if it is not known.
 - "context": what else is known to be true, or null.
 """
+
+
+_Judgement: TypeAlias = tuple[float | None, str]
+"""A score from 0 to 1 and its reasoning, or None and why there is no score."""
 
 
 @cache
@@ -207,13 +211,13 @@ class Judge(CheckSection, AskingCheck):
             return failed(code, message, expected=least, actual=0.0, threshold=least)
         asked = judgement(self._scale, is_ready=self.ready is not None)
         data = partial(self._data, transcript)
-        judging, found = Judging(context, texts_of(transcript)), list[tuple[float | None, str]]()
+        judging, found = Judging(context, texts_of(transcript)), list[_Judgement]()
         for _ in range(self.passes):
             try:
                 score, why = await judging.ask(asked, data, answered("score"), self.model)
                 found.append((score / (self._scale or 1), why))
             except JudgeError as error:
-                found.append((None, str(error)))
+                found.append((None, sentence(str(error))))
         return self._result(found)
 
     def _data(self, transcript: Transcript) -> dict[str, Any]:
@@ -224,50 +228,39 @@ class Judge(CheckSection, AskingCheck):
             return data
         return data | {"instructions": transcript.system, "context": self.context}
 
-    def _result(self, found: Sequence[tuple[float | None, str]]) -> CheckResult:
+    def _result(self, found: Sequence[_Judgement]) -> CheckResult:
         """Return the result of all passes: the score and the reasoning, or why there is none."""
-        scale, highest, several = self._scale, self._scale or 1, self.passes > 1
-        judgements = [(score, why) for score, why in found if score is not None]
-        passes = [
-            {"score": score, "reasoning": bounded(why)}
-            if score is not None
-            else {"score": None, "error": sentence(why)}
-            for score, why in found
-        ]
-        listed: Any = {"passes": passes} if several else None
-        threshold, lost = self.min_score, self.passes - len(judgements)
-        if lost >= len(judgements):
+        highest, several = self._scale or 1, self.passes > 1
+        given = [(score, why) for score, why in found if score is not None]
+        passes = [{"score": score, "reasoning": bounded(why)} for score, why in found]
+        listed: dict[str, Any] = {"passes": passes} if several else {}
+        about: dict[str, Any] = {"threshold": self.min_score, "actual": listed or None}
+        if 2 * len(given) <= self.passes:
             message = next(why for score, why in found if score is None)
             if several:
+                lost = self.passes - len(given)
                 message = f"{lost} of {self.passes} passes of the judge gave no score. {message}"
-            return undecided(message, "JUDGE_EVAL_ERROR", threshold=threshold, actual=listed)
-        scores = [score for score, _ in judgements]
+            return undecided(message, "JUDGE_EVAL_ERROR", **about)
+        scores = [score for score, _ in given]
         score = statistics.median(scores)
         if score not in scores:
             score = round(score, _DECIMALS)
-        _, closest = min(judgements, key=lambda one: abs(one[0] - score))
-        reasoning = closest
+        _, reasoning = min(given, key=lambda one: abs(one[0] - score))
+        message = f"The judge scored {score * highest:.10g}"
+        message += "" if self._scale is None else f" of {self._scale:g}"
+        message += f", the median of {', '.join(f'{one:g}' for one in scores)}" if several else ""
+        message += f", expected at least {self.min_score * highest:.10g}: {shown(reasoning, 600)}"
         if several:
-            listed = {"score": score} | listed
+            about["actual"] = {"score": score} | listed
             reasoning = "\n".join(
                 f"Pass {number}: {'no score' if each is None else f'{each:g}'}. {why}"
                 for number, (each, why) in enumerate(found, start=1)
             )
-        if score >= threshold:
-            return passed(score=score, threshold=threshold, actual=listed, reasoning=reasoning)
-        message = f"The judge scored {score * highest:.10g}"
-        message += "" if scale is None else f" of {scale:g}"
-        message += f", the median of {', '.join(f'{one:g}' for one in scores)}" if several else ""
-        message += f", expected at least {threshold * highest:.10g}: {shown(closest, 600)}"
-        return failed(
-            "JUDGE_BELOW_THRESHOLD",
-            message,
-            expected=threshold,
-            actual=listed or score,
-            score=score,
-            threshold=threshold,
-            reasoning=reasoning,
-        )
+        about |= {"score": score, "reasoning": reasoning}
+        if score >= self.min_score:
+            return passed(**about)
+        about |= {"expected": self.min_score, "actual": about["actual"] or score}
+        return failed("JUDGE_BELOW_THRESHOLD", message, **about)
 
 
 _A_DECISION = (

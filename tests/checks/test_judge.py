@@ -200,7 +200,7 @@ class TestPasses:
         assert result.outcome is Outcome.PASSED
         assert result.score == 0.8
         assert [entry["score"] for entry in result.actual["passes"]] == [0.9, None, 0.7]
-        assert "no judgement" in result.actual["passes"][1]["error"]
+        assert "no judgement" in result.actual["passes"][1]["reasoning"]
 
     @pytest.mark.parametrize(
         ("passes", "answers"),
