@@ -80,6 +80,7 @@ class RunWriter:
         project: str = "shop",
         servers: tuple[ListedTools, ...] = (),
         baseline_run: str | None = None,
+        unread: tuple[str, ...] = (),
     ) -> int:
         """Start a suite; `gates` are those that the user wrote, on top of the defaults."""
         ordinal, self._suites = self._suites, self._suites + 1
@@ -101,6 +102,7 @@ class RunWriter:
                 tests=tests or [],
                 servers=servers,
                 baseline_run=baseline_run,
+                unread=unread,
             )
         )
         return ordinal

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from kindlm.dataclass import dataclass
 from kindlm.history.diff.call_changes import ChangedValue
 from kindlm.history.diff.evidence_values import CheckKey
-from kindlm.history.queries import among, value_of
+from kindlm.history.queries import value_of
 from kindlm.history.run_view import RunView
 from kindlm.matching import ABSENT, equal
 from kindlm.suite import ListedTools
 from kindlm_store import REDACTED
-
-_IN_FILES = """
-SELECT test, target FROM planned_tests
- WHERE suite IN $ids AND file IN (SELECT value FROM json_each(:files))
-"""
 
 _NAMES = ("name", "id", "tool", "criteria", "ready", "function")
 """Keys that name an item of a list, so that items are compared by name and not by position."""
@@ -44,8 +38,9 @@ class SuiteConfig:
 class Suite:
     """A suite of a file; files with the same suite name form one suite.
 
-    `parts` are its ids in all shards, `ordinal` is the place of the file in its run, and `unread`
-    are its files that could not be loaded. Drift was measured against `baseline_run`.
+    `parts` are its ids in all shards, `ordinal` is the place of the file in its run. `broken` is
+    whether this file could not be loaded, `unread` whether another file of the suite could not.
+    Drift was measured against `baseline_run`.
     """
 
     parts: tuple[str, ...]
@@ -58,7 +53,7 @@ class Suite:
     broken: bool
     baseline_run: str | None
     servers: str | None
-    unread: frozenset[str]
+    unread: bool
 
     @property
     def identity(self) -> tuple[str | None, str]:
@@ -70,7 +65,7 @@ def read_suites(view: RunView) -> Iterator[Suite]:
     """Yield the suites of a run, or of the shards of a group, file by file, in order."""
     for row, parts in view.suite_rows:
         ids = tuple(part["id"] for part in parts)
-        unread = frozenset(file for part in parts for file in json.loads(part["unread"] or "[]"))
+        unread = any(part["unread"] not in (None, "[]") for part in parts)
         broken = row["error_code"] is not None
         yield value_of(Suite, row, parts=ids, broken=broken, unread=unread)
 
@@ -82,18 +77,6 @@ def paired_files(before: Sequence[Suite], after: Sequence[Suite]) -> Iterator[tu
         return
     known = {file.path: file for file in before}
     yield from ((known[file.path], file) for file in after if file.path in known)
-
-
-def unread_tests(
-    db: sqlite3.Connection, before: Sequence[Suite], after: Sequence[Suite]
-) -> frozenset[tuple[str, str]]:
-    """Return the tests of a suite, by name and target, whose files could not be loaded after."""
-    unread = {file for suite in after for file in suite.unread}
-    if not before or not unread:
-        return frozenset()
-    parts = [part for suite in before for part in suite.parts]
-    rows = db.execute(*among(_IN_FILES, parts, files=json.dumps(sorted(unread))))
-    return frozenset((row["test"], row["target"]) for row in rows)
 
 
 def compare_configs(

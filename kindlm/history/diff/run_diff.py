@@ -32,7 +32,6 @@ from kindlm.history.diff.config import (
     is_other_demand,
     paired_files,
     read_suites,
-    unread_tests,
 )
 from kindlm.history.diff.details import TestDetails, read_details
 from kindlm.history.diff.evidence import judge_pair
@@ -269,7 +268,6 @@ class RunDiff:
         self, before: Sequence[Suite], after: Sequence[Suite]
     ) -> Iterator[tuple[tuple[int, int], TestDiff]]:
         """Yield the tests of a suite, each with its place in the files."""
-        unread = unread_tests(self._db, before, after)
         for old, new in _in_pairs(self._tests_in(before), self._tests_in(after)):
             test = new or old
             assert test is not None
@@ -302,7 +300,7 @@ class RunDiff:
                 pair = added.beside(pair, added_before)
             known = all(side.counts.n for side in sides if side is not None)
             if new is None:
-                is_unread = test.identity in unread or key.suite in self.unloaded
+                is_unread = any(file.unread for file in after) or key.suite in self.unloaded
                 known = bool(after) and not is_unread
             yield (test.file.ordinal, test.ordinal), TestDiff(key, *sides, behaviour, pair, known)
 

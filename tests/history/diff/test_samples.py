@@ -29,7 +29,7 @@ from kindlm.reports.diff.terminal import write_diff
 from kindlm.reports.report_registry import ReportOptions
 
 FILE = Suite(
-    ("k3f9x2ab/0",), 0, "shop", "support", "kindlm.yaml", None, None, False, None, None, frozenset()
+    ("k3f9x2ab/0",), 0, "shop", "support", "kindlm.yaml", None, None, False, None, None, False
 )
 
 

@@ -100,3 +100,17 @@ def test_shards_are_compared_with_a_run_of_all_their_tests(history: History) -> 
         ("b", Change.REGRESSED),
         ("c", Change.UNCHANGED),
     ]
+
+
+@pytest.mark.parametrize(
+    ("unread", "change"), [((), Change.REMOVED), (("b.yaml",), Change.NOT_RUN)]
+)
+def test_a_test_may_be_defined_in_a_file_that_could_not_be_loaded(
+    history: History, unread: tuple[str, ...], change: Change
+) -> None:
+    record_run(history, "before", {"a": "+", "gone": "+"})
+    writer = history.run("after")
+    writer.suite(tests=[Make.planned("a")], unread=unread)
+    writer.execution("a", assertions=(Make.passed(),))
+    writer.finish()
+    assert [test.change for test in compared(history).tests] == [Change.UNCHANGED, change]
