@@ -101,24 +101,18 @@ def test_a_test_that_newly_breaks_a_limit_of_its_scores_got_worse(
 
 
 @pytest.mark.parametrize(
-    ("limits_before", "before", "after"),
-    [
-        pytest.param(MEAN, [0.7, 0.7], [0.7, 0.6], id="it broke the limit before"),
-        pytest.param(ScoreLimits(0.5), [0.7, 0.7], [0.7, 0.7], id="the limit is another one"),
-        pytest.param(None, [0.7, 0.7], [0.7, 0.7], id="the limit is new"),
-    ],
+    ("limits_before", "change"),
+    [(MEAN, Change.UNCHANGED), (ScoreLimits(0.5), Change.REGRESSED), (None, Change.REGRESSED)],
 )
-def test_a_limit_that_the_run_before_breaks_too_is_not_newly_broken(
-    history: Any,
-    make: Any,
-    limits_before: ScoreLimits | None,
-    before: list[float],
-    after: list[float],
+def test_a_limit_is_newly_broken_if_the_run_before_keeps_its_own(
+    history: Any, make: Any, limits_before: ScoreLimits | None, change: Change
 ) -> None:
-    recorded(history, make, limits_before, before, "before")
-    recorded(history, make, MEAN, after, "after")
-    (test,) = compare_runs(history.reader(), "before", "after", DiffOptions()).tests
-    assert test.change is Change.UNCHANGED
+    recorded(history, make, limits_before, [0.7, 0.7], "before")
+    recorded(history, make, MEAN, [0.7, 0.7], "after")
+    diff = compare_runs(history.reader(), "before", "after", DiffOptions())
+    (test,) = diff.tests
+    assert test.change is change
+    assert not diff.fails
 
 
 def test_a_stricter_limit_for_the_same_conversations_is_another_expectation(
@@ -146,8 +140,8 @@ def test_the_score_of_a_judge_breaks_no_limit_of_the_weighted_score(
         )
         writer.finish()
     (test,) = compare_runs(history.reader(), "before", "after", DiffOptions()).tests
-    assert test.pair.broken_limits is None
     assert test.after is not None
+    assert test.after.broken_limits == ()
     assert test.after.status is Status.PASSED
 
 

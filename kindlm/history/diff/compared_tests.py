@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, TypeVar
 
 from kindlm.history.diff.evidence_values import (
     BehaviourChange,
-    BrokenLimits,
     CheckKey,
     CheckPair,
     Side,
@@ -35,7 +34,7 @@ from kindlm.history.statistics import mean_interval
 from kindlm.history.statistics.tables import Counts
 from kindlm.history.verdict import LimitedScores, StatusCounts, test_status
 from kindlm.matching import canonical
-from kindlm.outcome import Outcome, ScoreLimits, Status
+from kindlm.outcome import Outcome, Status
 
 _ROUNDING = 1e-9
 
@@ -54,7 +53,11 @@ def side_of(test: PlannedSamples, other: PlannedSamples | None) -> Side:
     samples = test.samples
     ended = [sample.status for sample in samples]
     counts = StatusCounts(*map(ended.count, (Status.PASSED, Status.FAILED, Status.ERRORED)))
-    limited = None if test.score_limits is None else _limited(test, test.score_limits)
+    limited = None
+    if test.score_limits is not None:
+        items = (item for sample in samples for item in sample.scores.items())
+        weighted = (score for (kind, _), score in items if kind in WEIGHTED)
+        limited = LimitedScores(test.score_limits, tuple(weighted))
     stands, alike = usual(samples)
     # For one repeat without a division, since tokens are integers.
     means = dict(samples[0].measured) if len(samples) == 1 else {}
@@ -87,6 +90,7 @@ def side_of(test: PlannedSamples, other: PlannedSamples | None) -> Side:
         models=tuple(sorted(models)),
         elsewhere=elsewhere,
         failure_codes=frozenset(codes.difference(_WITHOUT_CODE)),
+        broken_limits=() if limited is None else limited.broken,
     )
 
 
@@ -117,34 +121,6 @@ def _score_order(scored: Scored) -> tuple[int, str]:
     if scored[0] in SCORED:
         return int(scored[0] not in WEIGHTED), ""
     return 2, score_name(*scored)
-
-
-def newly_broken_limits(
-    before: PlannedSamples, after: PlannedSamples, *, same_conversations: bool
-) -> BrokenLimits | None:
-    """Return the score limits that a test broke in AFTER only; None without any.
-
-    BEFORE is measured by the limits of AFTER. But with the same conversations, the limits
-    themselves are the change, and BEFORE is measured by its own.
-    """
-    limits = after.score_limits
-    if limits is None or not before.samples:
-        return None
-    limits_before = before.score_limits if same_conversations else limits
-    messages = _limited(after, limits).broken
-    if not messages or (limits_before is not None and _limited(before, limits_before).broken):
-        return None
-    names = (score_name(*scored) for scored, _ in _weighted(after))
-    return BrokenLimits(messages, frozenset(names))
-
-
-def _limited(test: PlannedSamples, limits: ScoreLimits) -> LimitedScores:
-    return LimitedScores(limits, tuple(score for _, score in _weighted(test)))
-
-
-def _weighted(test: PlannedSamples) -> Iterator[tuple[Scored, float]]:
-    for sample in test.samples:
-        yield from (item for item in sample.scores.items() if item[0][0] in WEIGHTED)
 
 
 def pair_checks(

@@ -191,16 +191,15 @@ class _Family(Generic[Key]):
             return TestEvidence(Change.REMOVED)
         if before is None or rate is None:
             return TestEvidence(Change.ADDED if after.counts.n else Change.NOT_RUN)
-        dropped, risen = _moved_scores(pair, before, after, self.threshold)
+        fails_now = before.passed and not after.passed
+        breaks_limit = fails_now and bool(after.broken_limits)
+        fall = 0.0 if breaks_limit else self.threshold
+        dropped, risen = _moved_scores(pair, before, after, fall, self.threshold)
         unsure = Strength.SUSPECTED if rate.repeated else Strength.ONE_SAMPLE
         if pair.same_conversations:
             unsure = Strength.EXPECTATIONS
         checks = self._dropped_checks(key, pair, unsure)
         sure, cleared = self._sure_or_cleared((key, None))
-        fails_now = before.passed and not after.passed
-        breaks_limit = fails_now and pair.broken_limits is not None
-        # A test may tolerate failures, but no errors.
-        broken = breaks_limit or (fails_now and rate.direction == 0 and after.errored > 0)
         # The surest result counts, then the worse one.
         change, strength = Change.UNCHANGED, None
         if (
@@ -213,7 +212,7 @@ class _Family(Generic[Key]):
             key in self.better or any((key, name) in self.better_scores for name in risen)
         ):
             change, strength = Change.IMPROVED, Strength.CONFIRMED
-        elif (rate.fell and not cleared) or broken or dropped or checks:
+        elif ((rate.fell or fails_now) and not cleared) or breaks_limit or dropped or checks:
             change, strength = Change.REGRESSED, unsure
         elif (rate.direction > 0 and not cleared) or risen:
             change, strength = Change.IMPROVED, unsure
@@ -255,20 +254,17 @@ def _score_pairs(pair: TestPair) -> dict[str, tuple[tuple[float, ...], tuple[flo
 
 
 def _moved_scores(
-    pair: TestPair, before: Side, after: Side, threshold: float
+    pair: TestPair, before: Side, after: Side, fall: float, rise: float
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the scores that fell and those that rose by more than the threshold.
+    """Return the scores that fell and those that rose by more than this on average.
 
-    Any fall counts for a score that newly breaks a limit. An errored repeat has no score, and
-    counts as 0 on the side that must not look too good.
+    An errored repeat has no score, and counts as 0 on the side that must not look too good.
     """
     dropped, risen = [], []
-    limited = pair.broken_limits.scores if pair.broken_limits else frozenset()
     for name, (old, new) in _score_pairs(pair).items():
-        fall = 0.0 if name in limited else threshold
         if fmean(new) - _at_worst(before, old) < -fall - _ROUNDING:
             dropped.append(name)
-        if _at_worst(after, new) - fmean(old) > threshold + _ROUNDING:
+        if _at_worst(after, new) - fmean(old) > rise + _ROUNDING:
             risen.append(name)
     return tuple(dropped), tuple(risen)
 

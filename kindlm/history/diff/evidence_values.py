@@ -81,7 +81,8 @@ class Side:
     `scores` are by source, such as a criterion of a judge. `means` are `judge` and `score` (0 to
     1), `drift`, `latency` (ms), `tokens` and `cost` (USD), as far as measured. `usual` is the id of
     the execution that represents the test, `alike` the number of repeats that behave like it.
-    `elsewhere` counts the repeats with conversations of earlier runs.
+    `elsewhere` counts the repeats with conversations of earlier runs. `broken_limits` are the
+    limits of its weighted scores that it breaks, in words.
     """
 
     counts: Counts = Counts(0, 0)
@@ -94,6 +95,7 @@ class Side:
     models: tuple[str, ...] = ()
     elsewhere: int = 0
     failure_codes: frozenset[str] = frozenset()
+    broken_limits: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -192,14 +194,6 @@ Rate: TypeAlias = tuple[Key, CheckKey | None]
 
 
 @dataclass(frozen=True, slots=True)
-class BrokenLimits:
-    """The score limits of a test that AFTER breaks and BEFORE keeps; `scores` are their names."""
-
-    messages: tuple[str, ...]
-    scores: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
 class TestPair:
     """A test before and after, None where it is not defined; the basis of the judgement.
 
@@ -216,7 +210,6 @@ class TestPair:
     same_conversations: bool = False
     checks: Mapping[CheckKey, CheckPair] = field(default_factory=dict)
     added_before: tuple[Counts, ...] = ()
-    broken_limits: BrokenLimits | None = None
 
     @property
     def rate(self) -> CheckPair | None:

@@ -21,7 +21,6 @@ from kindlm.history.diff.compared_tests import (
     compare_behaviour,
     compare_figures,
     compare_models,
-    newly_broken_limits,
     pair_checks,
     side_of,
 )
@@ -291,7 +290,6 @@ class RunDiff:
                     behaviour_changed=behaviour.any or behaviour.erased,
                     same_conversations=is_same,
                     checks=pair_checks(own_old, own_new, is_other),
-                    broken_limits=newly_broken_limits(own_old, own_new, same_conversations=is_same),
                 )
             else:
                 pair, behaviour = TestPair(*sides), BehaviourChange()

@@ -235,9 +235,8 @@ def measures(test: TestDiff) -> Iterator[tuple[str, str]]:
         sure = "" if pair.p_value is None else f", {p_value(pair.p_value)}{without}"
         yield "pass rate", f"{percent(rates[0])} → {percent(rates[1])}{sure}"
         yield "change", f"{points_between(pair.interval)} (95 % interval)"
-    if test.pair.broken_limits is not None:
-        for text in test.pair.broken_limits.messages:
-            yield "limit", text
+    for text in () if old.broken_limits else new.broken_limits:
+        yield "limit", text
     for name, form in (("latency", duration), ("tokens", "{:,.0f}".format), ("cost", money)):
         before, after = old.means.get(name), new.means.get(name)
         if before is None or after is None or form(before) == form(after):
