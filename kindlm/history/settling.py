@@ -25,6 +25,7 @@ from kindlm.history.diff.samples import CHECKS_MADE, Attempts, read_checks
 from kindlm.history.queries import among
 from kindlm.history.statistics.pass_rates import BLOCK, Settlement
 from kindlm.history.statistics.tables import Counts
+from kindlm.outcome import Status
 from kindlm.plan import QualifiedName
 
 
@@ -32,12 +33,11 @@ from kindlm.plan import QualifiedName
 class AddedRepeats:
     """The repeats added to a test that ended, and the number of the `last` that began.
 
-    `checks` has their checks, for `read_checks`, each with whether the repeat errored.
+    Each is its status, and its checks for `read_checks`.
     """
 
-    counts: tuple[Counts, ...] = ()
+    repeats: tuple[tuple[Status, str], ...] = ()
     last: int = 0
-    checks: tuple[tuple[str, bool], ...] = ()
 
     def beside(self, pair: TestPair, before: AddedRepeats) -> TestPair:
         """Return a test and its checks with these repeats of AFTER, and those of BEFORE."""
@@ -45,13 +45,16 @@ class AddedRepeats:
             check: replace(known, added=self.of(check), added_before=before.of(check))
             for check, known in pair.checks.items()
         }
-        return replace(pair, added=self.counts, added_before=before.counts, checks=checks)
+        return replace(pair, added=self.of(None), added_before=before.of(None), checks=checks)
 
-    def of(self, check: CheckKey) -> tuple[Counts, ...]:
-        """Return the repeats that decided a check, or errored."""
-        found = [(read_checks(text).get(check), errored) for text, errored in self.checks]
-        decided = (passed for passed, errored in found if passed is not None or errored)
-        return tuple(Counts(int(passed or 0), 1) for passed in decided)
+    def of(self, check: CheckKey | None) -> tuple[Counts, ...]:
+        """Return the repeats that decided a check, or errored; all repeats without a check."""
+        found = []
+        for status, text in self.repeats:
+            passed = status is Status.PASSED if check is None else read_checks(text).get(check)
+            if passed is not None or status is Status.ERRORED:
+                found.append(Counts(int(passed or 0), 1))
+        return tuple(found)
 
 
 def read_added(
@@ -73,12 +76,9 @@ SELECT s.project, s.name, e.test, e.target, e.repeat, e.status,
 """  # noqa: S608 (constants of this package)
     for *name, repeat, status, reached, checks in db.execute(*among(query, runs)):
         known = found.get(key := QualifiedName(*name), AddedRepeats())
-        if status in ("passed", "failed", "errored") and reached:
-            known = AddedRepeats(
-                (*known.counts, Counts(int(status == "passed"), 1)),
-                checks=(*known.checks, (checks, status == "errored")),
-            )
-        found[key] = replace(known, last=repeat)
+        ended = status in ("passed", "failed", "errored") and reached
+        more = ((Status(status), checks),) if ended else ()
+        found[key] = AddedRepeats((*known.repeats, *more), repeat)
     return found
 
 
@@ -114,20 +114,19 @@ class Suspect:
 
 def suspects(
     pairs: Mapping[QualifiedName, TestPair],
-    added: Mapping[QualifiedName, AddedRepeats],
+    before: Mapping[QualifiedName, AddedRepeats],
+    after: Mapping[QualifiedName, AddedRepeats],
     regression_threshold: float | None,
-    added_before: Mapping[QualifiedName, AddedRepeats] | None = None,
     *,
-    both: bool = False,
+    both: bool,
 ) -> list[Suspect]:
-    """Return the suspected tests of two runs, with the repeats added so far.
+    """Return the suspected tests of two runs, with the repeats added so far to each side.
 
     More repeats of AFTER, or of `both` sides, may decide a test that is open.
     """
-    nothing = AddedRepeats()
+    none = AddedRepeats()
     known = {
-        key: added.get(key, nothing).beside(pair, (added_before or {}).get(key, nothing))
-        for key, pair in pairs.items()
+        key: after.get(key, none).beside(pair, before.get(key, none)) for key, pair in pairs.items()
     }
     settled = settle(known, both=both)
     evidence = judge_pair(known, regression_threshold=regression_threshold).tests
@@ -150,26 +149,21 @@ def suspects(
     return found
 
 
-def share_out_both(
-    found: Iterable[Suspect], most: int
+def share_out(
+    found: Iterable[Suspect], most: int, *, both: bool
 ) -> tuple[dict[QualifiedName, int], dict[QualifiedName, int]]:
     """Return how many repeats of BEFORE and of AFTER each open test gets until the next look.
 
-    Each side gets at most `most` altogether.
+    Each side gets at most `most` altogether; without `both`, BEFORE gets none.
     """
     before: dict[QualifiedName, int] = {}
     after: dict[QualifiedName, int] = {}
     for test in found:
         if test.is_open:
-            sides = len(test.rate.added_before), len(test.rate.added)
-            look = min(BLOCK * (min(sides) // BLOCK + 1), MOST_ADDED)
-            before[test.key], after[test.key] = (max(look - side, 0) for side in sides)
-    return _in_turn(before, most), _in_turn(after, most)
-
-
-def share_out(found: Iterable[Suspect], at_a_time: int, most: int) -> dict[QualifiedName, int]:
-    """Return how many repeats each open test gets next, in turn, at most `most` altogether."""
-    return _in_turn({test.key: min(at_a_time, test.room) for test in found}, most)
+            old, new = len(test.rate.added_before), len(test.rate.added)
+            look = min(BLOCK * ((min(old, new) if both else new) // BLOCK + 1), MOST_ADDED)
+            before[test.key], after[test.key] = max(look - old, 0), max(look - new, 0)
+    return _in_turn(before if both else {}, most), _in_turn(after, most)
 
 
 def _in_turn(wanted: Mapping[QualifiedName, int], most: int) -> dict[QualifiedName, int]:

@@ -33,7 +33,6 @@ from kindlm.history.settling import (
     Suspect,
     read_added,
     share_out,
-    share_out_both,
     suspects,
 )
 from kindlm.history.statistics.pass_rates import (
@@ -69,11 +68,13 @@ def pair(
 
 def standing(pairs: dict[str, TestPair], **added: str) -> dict[str, Settlement | None]:
     """How the suspected tests stand, by name; `added` are repeats that passed (+) or not."""
+    made = {"+": (Status.PASSED, "[]"), "-": (Status.FAILED, "[]")}
     more = {
-        key(name): AddedRepeats(tuple(Counts(int(sign == "+"), 1) for sign in signs), len(signs))
+        key(name): AddedRepeats(tuple(map(made.__getitem__, signs)), len(signs))
         for name, signs in added.items()
     }
-    found = suspects({key(name): test for name, test in pairs.items()}, more, 0.05)
+    known = {key(name): test for name, test in pairs.items()}
+    found = suspects(known, {}, more, 0.05, both=False)
     return {suspect.key.name: suspect.standing for suspect in found}
 
 
@@ -128,11 +129,9 @@ def settled_check(signs: str, *, before: int = 0, both: bool = False) -> Suspect
     texts = (
         f'[["contains","refunded",null,{made[sign]}]]' if sign in made else "[]" for sign in signs
     )
-    added = AddedRepeats(
-        (Counts(0, 1),) * len(signs), len(signs), tuple((text, False) for text in texts)
-    )
-    more = AddedRepeats((Counts(0, 1),) * before, before, (("[]", False),) * before)
-    (found,) = suspects(pairs, {it: added}, 0.05, {it: more}, both=both)
+    added = AddedRepeats(tuple((Status.FAILED, text) for text in texts), len(signs))
+    more = AddedRepeats(((Status.FAILED, "[]"),) * before, before)
+    (found,) = suspects(pairs, {it: more}, {it: added}, 0.05, both=both)
     return found
 
 
@@ -175,7 +174,7 @@ def test_an_added_repeat_whose_retry_was_cut_off_does_not_count(history: History
     run.leave()
     for attempts in Attempts:
         (added,) = read_added(history.reader(), ["after"], attempts).values()
-        assert (added.counts, added.last) == ((Counts(1, 1),), 5)
+        assert (added.of(None), added.last) == ((Counts(1, 1),), 5)
 
 
 suspect_lists = st.lists(
@@ -192,12 +191,11 @@ suspect_lists = st.lists(
 )
 
 
-@given(suspect_lists, st.integers(1, 7), st.integers(-1, 40))
-def test_repeats_are_shared_out_evenly_within_every_limit(
-    found: list[Suspect], at_a_time: int, most: int
-) -> None:
-    shares = share_out(found, at_a_time, most)
-    wanted = {test.key: min(at_a_time, test.room) for test in found if test.room}
+@given(suspect_lists, st.integers(-1, 40))
+def test_repeats_are_shared_out_evenly_within_every_limit(found: list[Suspect], most: int) -> None:
+    before, shares = share_out(found, most, both=False)
+    assert before == {}
+    wanted = {test.key: min(5 - len(test.rate.added) % 5, test.room) for test in found if test.room}
     assert shares.keys() <= wanted.keys()
     assert all(0 < number <= wanted[test] for test, number in shares.items())
     assert sum(shares.values()) == min(max(most, 0), sum(wanted.values()))
@@ -224,7 +222,7 @@ def test_both_sides_get_the_repeats_until_their_next_common_look() -> None:
         suspect("full", 50, 50, open_),
         suspect("decided", 0, 0, Settlement.CLEARED),
     ]
-    before, after = share_out_both(found, 100)
+    before, after = share_out(found, 100, both=True)
     assert {test.name: number for test, number in before.items()} == {
         "new": 5, "one side": 5, "cut off": 2, "nearly full": 2
     }  # fmt: skip
@@ -239,12 +237,12 @@ def test_no_test_gets_more_repeats_than_it_may() -> None:
         suspect("full", 0, MOST_ADDED, open_),
         suspect("decided", 0, 0, Settlement.CONFIRMED),
     ]
-    assert share_out(found, 5, 100) == {key("new"): 5, key("nearly full"): 2}
+    assert share_out(found, 100, both=False)[1] == {key("new"): 5, key("nearly full"): 2}
 
 
 def test_each_side_gets_at_most_its_part_of_the_budget() -> None:
     found = [suspect(name, 0, 0, Settlement.UNDECIDED) for name in "ab"]
-    for shares in share_out_both(found, 3):
+    for shares in share_out(found, 3, both=True):
         assert shares == {key("a"): 2, key("b"): 1}
 
 

@@ -26,7 +26,6 @@ from kindlm.history.settling import (
     Suspect,
     read_added,
     share_out,
-    share_out_both,
     suspects,
 )
 from kindlm.keeper import KINDLM
@@ -35,9 +34,6 @@ from kindlm.plan import Plan, QualifiedName, plan_repeats
 from kindlm.recording.resumption import Unfinished
 from kindlm.reports.terminal.settled_tests import counts_text
 from kindlm.wording import count
-
-AT_A_TIME = 5
-"""Repeats of an open test in a round: few, since the first ones may decide it."""
 
 _SINCE = """
 SELECT id FROM runs WHERE mode = 'settled' AND source_run = ?
@@ -65,9 +61,9 @@ class SettledPair:
         """Return the current state of suspected tests that `--test` selects."""
         found = suspects(
             self.tests,
+            read_added(db, [self.before], self.attempts),
             read_added(db, [self.after], self.attempts),
             self.threshold,
-            read_added(db, [self.before], self.attempts),
             both=options.grows_both,
         )
         parts = [part.casefold() for part in options.tests] or [""]
@@ -110,11 +106,9 @@ class Rounds:
             if self._rounds:
                 self._note_round(found)
             left = (self.options.max_runs or sys.maxsize) - self._planned - self._planned_before
-            before: dict[QualifiedName, int] = {}
-            if self.options.grows_both:
-                before, after = share_out_both(found, left if is_of_before else left // 2)
-            else:
-                after = share_out(found, AT_A_TIME, left)
+            both = self.options.grows_both
+            most = left // 2 if both and not is_of_before else left
+            before, after = share_out(found, most, both=both)
             earlier, self._added = self._added, sum(_added(test.rate) for test in found)
             if any(test.is_open for test in found):
                 if self._added == earlier:

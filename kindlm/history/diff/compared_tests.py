@@ -34,51 +34,44 @@ from kindlm.history.statistics import mean_interval
 from kindlm.history.statistics.tables import Counts
 from kindlm.history.verdict import LimitedScores, StatusCounts, test_status
 from kindlm.matching import canonical
-from kindlm.outcome import Outcome, Status
+from kindlm.outcome import Status
 
 _ROUNDING = 1e-9
-
-_WITHOUT_CODE = (Outcome.FAILED, Outcome.INCONCLUSIVE)
-"""`Failure.code` of checks without a failure code."""
-
 
 T = TypeVar("T")
 
 
-def side_of(test: PlannedSamples, other: PlannedSamples | None) -> Side:
-    """Return the counts of a test in one run, and means over its executions.
-
-    Scores of a check count if they grade (`Sample.graded`) in this or in the `other` run.
-    """
+def side_of(test: PlannedSamples) -> Side:
+    """Return the counts of a test in one run, and means over its executions."""
     samples = test.samples
     ended = [sample.status for sample in samples]
     counts = StatusCounts(*map(ended.count, (Status.PASSED, Status.FAILED, Status.ERRORED)))
-    limited = None
-    if test.score_limits is not None:
-        items = (item for sample in samples for item in sample.scores.items())
-        weighted = (score for (kind, _), score in items if kind in WEIGHTED)
-        limited = LimitedScores(test.score_limits, tuple(weighted))
     stands, alike = usual(samples)
     # For one repeat without a division, since tokens are integers.
     means = dict(samples[0].measured) if len(samples) == 1 else {}
     for name in ("drift", "latency", "tokens", "cost") if len(samples) > 1 else ():
         if known := [each.measured[name] for each in samples if name in each.measured]:
             means[name] = sum(known) / len(known)
-    graded = {scored for each in (other.samples if other else ()) for scored in each.graded}
-    named, models, codes, elsewhere = dict[Scored, float](), set[str](), set[str](), 0
+    named, models, codes = dict[Scored, float](), set[str](), set[str | None]()
     for sample in samples:
-        graded |= sample.graded
         named.update(sample.scores)
         models.update(sample.models)
         codes.update(failure.code for failure in sample.failures)
-        elsewhere += sample.conversation != sample.id
+    # Weighted scores come first, then those of judges.
+    order = sorted(named, key=lambda each: (each[0] not in WEIGHTED, each[0] not in SCORED))
     scores = {
         scored: tuple(each.scores[scored] for each in samples if scored in each.scores)
-        for scored in sorted(filter(graded.__contains__, named), key=_score_order)
+        for scored in order
     }
     for name, kinds in (("score", WEIGHTED), ("judge", ("judge",))):
         if known := [fmean(found) for (kind, _), found in scores.items() if kind in kinds]:
             means[name] = fmean(known)
+    limited = None
+    if test.score_limits is not None:
+        weighted = (
+            score for (kind, _), found in scores.items() if kind in WEIGHTED for score in found
+        )
+        limited = LimitedScores(test.score_limits, tuple(weighted))
     return Side(
         counts=Counts(counts.passed, counts.tested),
         status=test_status(counts, test.pass_rate_min, limited),
@@ -88,8 +81,8 @@ def side_of(test: PlannedSamples, other: PlannedSamples | None) -> Side:
         usual=stands.id if stands else None,
         alike=alike,
         models=tuple(sorted(models)),
-        elsewhere=elsewhere,
-        failure_codes=frozenset(codes.difference(_WITHOUT_CODE)),
+        elsewhere=sum(sample.conversation != sample.id for sample in samples),
+        failure_codes=frozenset(code for code in codes if code is not None),
         broken_limits=() if limited is None else limited.broken,
     )
 
@@ -114,13 +107,6 @@ def _most_common(samples: Sequence[Sample], key: Callable[[Sample], Hashable]) -
 def _tools(sample: Sample) -> tuple[tuple[int, str], ...]:
     """Return the called tools in order, each with its turn of the conversation."""
     return tuple((call.turn, call.tool) for call in sample.calls)
-
-
-def _score_order(scored: Scored) -> tuple[int, str]:
-    """Return the sort key of a score: weighted ones first, then those of judges."""
-    if scored[0] in SCORED:
-        return int(scored[0] not in WEIGHTED), ""
-    return 2, score_name(*scored)
 
 
 def pair_checks(

@@ -55,11 +55,6 @@ class Suite:
     servers: str | None
     unread: bool
 
-    @property
-    def identity(self) -> tuple[str | None, str]:
-        """The identity of the suite in all runs."""
-        return self.project, self.name
-
 
 def read_suites(view: RunView) -> Iterator[Suite]:
     """Yield the suites of a run, or of the shards of a group, file by file, in order."""

@@ -187,7 +187,7 @@ def read_details(diff: RunDiff, test: TestDiff) -> TestDetails:
         words=words,
         checks=_checks(diff, test, usual),
         errors=(old_texts.get("error"), new_texts.get("error")),
-        config=parts_of_test(diff.config_of(test.key), test.key.name),
+        config=parts_of_test(test.config, test.key.name),
     )
 
 

@@ -16,11 +16,11 @@ step-up of Benjamini and Hochberg keeps its level (Y. Benjamini, D. Yekutieli, A
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from itertools import compress
 from operator import itemgetter
 from statistics import fmean
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 from kindlm.dataclass import replace
 from kindlm.history.diff.evidence_values import (
@@ -45,6 +45,7 @@ from kindlm.history.statistics.pass_rates import (
     settlements,
 )
 from kindlm.history.statistics.tables import (
+    Counts,
     compare_paired,
     discrete_discoveries,
     score_drop,
@@ -113,74 +114,78 @@ def settle(tests: Mapping[Key, TestPair], *, both: bool = False) -> dict[Key, Se
 
     Pass all tests of both runs. More repeats of AFTER, or of `both` sides, may be added.
     """
-    settled = _settlements(tests, both=both)
-    found = ((key, _settlement(key, test, settled)) for key, test in tests.items())
-    return {key: settlement for key, settlement in found if settlement is not None}
-
-
-_Chosen = TypeVar("_Chosen")
+    rates = compared_rates(tests)
+    return _of_tests(rates, _settlements(rates, both=both))
 
 
 def compared_rates(tests: Mapping[Key, TestPair]) -> dict[Rate[Key], CheckPair]:
     """Return all pass rates of tests and checks that chance may have changed."""
-    found: dict[Rate[Key], CheckPair] = {}
-    for key, test in tests.items():
-        if not test.same_conversations and (rate := test.rate):
-            found[key, None] = rate
-            found.update(((key, check), pair) for check, pair in test.checks.items())
-    return found
+    return {
+        (key, check): pair
+        for key, test in tests.items()
+        if not test.same_conversations
+        for check, pair in test.rates
+    }
 
 
 def _settlements(
-    tests: Mapping[Key, TestPair], *, both: bool = False
+    rates: Mapping[Rate[Key], CheckPair], *, both: bool = False
 ) -> dict[Rate[Key], Settlement]:
-    pairs = compared_rates(tests)
-    looks = [pair.looks for pair in pairs.values()]
-    before = [pair.added_before for pair in pairs.values()]
-    return dict(zip(pairs, settlements(looks, SETTLED_LEVEL, before, both=both), strict=True))
+    looks = [pair.looks for pair in rates.values()]
+    before = [pair.added_before for pair in rates.values()]
+    return dict(zip(rates, settlements(looks, SETTLED_LEVEL, before, both=both), strict=True))
 
 
-def _settlement(
-    key: Key, test: TestPair, settled: Mapping[Rate[Key], Settlement]
-) -> Settlement | None:
-    """Return the settlement of a test with its checks; None if no pass rate fell."""
-    if test.rate is None:
-        return None
-    rates: list[tuple[CheckKey | None, CheckPair]] = [(None, test.rate), *test.checks.items()]
-    found = {settled[key, check] for check, pair in rates if pair.fell and (key, check) in settled}
-    return min(found, key=list(Settlement).index, default=None)
+def _of_tests(
+    rates: Mapping[Rate[Key], CheckPair], settled: Mapping[Rate[Key], Settlement]
+) -> dict[Key, Settlement]:
+    """Return the settlement of each test: the first one of its pass rates that fell."""
+    found: dict[Key, Settlement] = {}
+    for rate, settlement in settled.items():
+        if rates[rate].fell:
+            known = found.get(rate[0], settlement)
+            found[rate[0]] = min(known, settlement, key=list(Settlement).index)
+    return found
+
+
+_Changed = TypeVar("_Changed")
+_Scores: TypeAlias = tuple[float, ...]
 
 
 class _Family(Generic[Key]):
     """The significant changes among the pass rates and the scores of all tests.
 
-    `settled` has the settlements of tests with added repeats. `level` is the p-value that a test
-    that fell needs if no other test changed.
+    `worse` and `better` have the tests (None), checks, and names of scores whose change is
+    confirmed. `settled` has the settlements of tests with added repeats. `level` is the p-value
+    that a test that fell needs if no other test changed.
     """
 
     def __init__(self, tests: Mapping[Key, TestPair], threshold: float) -> None:
         self.threshold = threshold
         self.rates = compared_rates(tests)
-        rates = {rate: pair for rate, pair in self.rates.items() if pair.repeated}
-        drops = [Looks(pair.before, (pair.after,)) for pair in rates.values()]
-        self.worse = _chosen(rates, confirmed_drops(drops, RATES_LEVEL))
-        whole = {key: pair for (key, check), pair in rates.items() if check is None}
-        rises = [Looks(pair.after, (pair.before,)) for pair in whole.values()]
-        self.better = _chosen(whole, confirmed_drops(rises, RATES_LEVEL))
+        added = {key for key, test in tests.items() if test.added or test.added_before}
+        settled = _settlements(self.rates) if added else {}
+        self.settled = {rate: found for rate, found in settled.items() if rate[0] in added}
+        self.settlements = _of_tests(self.rates, self.settled)
+        rates = {rate: (p.before, p.after) for rate, p in self.rates.items() if p.repeated}
         scores = {
             (key, name): pair
             for key, test in tests.items()
-            if not test.same_conversations
-            for name, pair in _score_pairs(test).items()
+            if test.before and test.after and not test.same_conversations
+            for name, pair in _score_pairs(test.before, test.after).items()
             if min(map(len, pair)) >= _REPEATED
         }
-        fallen = [score_drop(old, new) for old, new in scores.values()]
-        risen = [score_drop(new, old) for old, new in scores.values()]
-        self.worse_scores = _chosen(scores, discrete_discoveries(fallen, SCORES_LEVEL))
-        self.better_scores = _chosen(scores, discrete_discoveries(risen, SCORES_LEVEL))
-        added = {key for key, test in tests.items() if test.added or test.added_before}
-        settled = _settlements(tests) if added else {}
-        self.settled = {rate: found for rate, found in settled.items() if rate[0] in added}
+        self.worse: set[tuple[Key, CheckKey | str | None]] = {
+            *(rate for rate, found in self.settled.items() if found is Settlement.CONFIRMED),
+            *_fallen(rates),
+            *_fallen_scores(scores),
+        }
+        self.better: set[tuple[Key, str | None]] = {
+            *_fallen(
+                {(key, None): pair[::-1] for (key, check), pair in rates.items() if not check}
+            ),
+            *_fallen_scores({score: pair[::-1] for score, pair in scores.items()}),
+        }
         fallen_tests = {key for (key, _), pair in self.rates.items() if pair.fell}
         self.level = RATES_LEVEL / max(1, len(fallen_tests))
 
@@ -191,26 +196,20 @@ class _Family(Generic[Key]):
             return TestEvidence(Change.REMOVED)
         if before is None or rate is None:
             return TestEvidence(Change.ADDED if after.counts.n else Change.NOT_RUN)
-        fails_now = before.passed and not after.passed
-        breaks_limit = fails_now and bool(after.broken_limits)
-        fall = 0.0 if breaks_limit else self.threshold
-        dropped, risen = _moved_scores(pair, before, after, fall, self.threshold)
         unsure = Strength.SUSPECTED if rate.repeated else Strength.ONE_SAMPLE
         if pair.same_conversations:
             unsure = Strength.EXPECTATIONS
+        fails_now = before.passed and not after.passed
+        breaks_limit = fails_now and bool(after.broken_limits)
+        dropped = _lower_scores(before, after, 0.0 if breaks_limit else self.threshold)
+        risen = _lower_scores(after, before, self.threshold)
         checks = self._dropped_checks(key, pair, unsure)
-        sure, cleared = self._sure_or_cleared((key, None))
+        cleared = self._is_cleared((key, None))
         # The surest result counts, then the worse one.
         change, strength = Change.UNCHANGED, None
-        if (
-            sure
-            or any((key, name) in self.worse_scores for name in dropped)
-            or any(check.strength is Strength.CONFIRMED for check in checks.values())
-        ):
+        if any((key, fallen) in self.worse for fallen in (None, *dropped, *checks)):
             change, strength = Change.REGRESSED, Strength.CONFIRMED
-        elif not breaks_limit and (
-            key in self.better or any((key, name) in self.better_scores for name in risen)
-        ):
+        elif not breaks_limit and any((key, better) in self.better for better in (None, *risen)):
             change, strength = Change.IMPROVED, Strength.CONFIRMED
         elif ((rate.fell or fails_now) and not cleared) or breaks_limit or dropped or checks:
             change, strength = Change.REGRESSED, unsure
@@ -218,16 +217,14 @@ class _Family(Generic[Key]):
             change, strength = Change.IMPROVED, unsure
         needed = None
         if strength in (Strength.SUSPECTED, Strength.ONE_SAMPLE):
-            needed = _repeats_needed(pair, rate, change, self.level)
+            needed = _repeats_needed(pair, before, after, change, self.level)
         passed = before.passed or any(check.newly_failed for check in pair.checks.values())
         newly_failed = passed and not after.passed
-        settlement = _settlement(key, pair, self.settled) if self.settled else None
+        settlement = self.settlements.get(key)
         return TestEvidence(change, strength, needed, dropped, settlement, checks, newly_failed)
 
-    def _sure_or_cleared(self, rate: Rate[Key]) -> tuple[bool, bool]:
-        settlement = self.settled.get(rate)
-        sure = rate in self.worse or settlement is Settlement.CONFIRMED
-        return sure, settlement is Settlement.CLEARED and not sure
+    def _is_cleared(self, rate: Rate[Key]) -> bool:
+        return self.settled.get(rate) is Settlement.CLEARED and rate not in self.worse
 
     def _dropped_checks(
         self, key: Key, pair: TestPair, unsure: Strength
@@ -235,54 +232,54 @@ class _Family(Generic[Key]):
         """Return the checks that pass less often, except cleared ones, the surest first."""
         found = []
         for check, rate in pair.checks.items():
-            sure, cleared = self._sure_or_cleared((key, check))
-            if rate.fell and not cleared:
+            if rate.fell and not self._is_cleared((key, check)):
+                sure = (key, check) in self.worse
                 judged = replace(rate, strength=Strength.CONFIRMED if sure else unsure)
                 found.append((not sure, judged.p_value or 0.0, check, judged))
         return {check: judged for _, _, check, judged in sorted(found, key=itemgetter(0, 1))}
 
 
-def _chosen(keys: Iterable[_Chosen], marks: Iterable[bool]) -> frozenset[_Chosen]:
-    return frozenset(compress(keys, marks))
+def _fallen(rates: Mapping[_Changed, tuple[Counts, Counts]]) -> Iterator[_Changed]:
+    looks = [Looks(old, (new,)) for old, new in rates.values()]
+    return compress(rates, confirmed_drops(looks, RATES_LEVEL))
 
 
-def _score_pairs(pair: TestPair) -> dict[str, tuple[tuple[float, ...], tuple[float, ...]]]:
-    if pair.before is None or pair.after is None:
-        return {}
-    old, new = pair.before.scores, pair.after.scores
+def _fallen_scores(scores: Mapping[_Changed, tuple[_Scores, _Scores]]) -> Iterator[_Changed]:
+    found = [score_drop(old, new) for old, new in scores.values()]
+    return compress(scores, discrete_discoveries(found, SCORES_LEVEL))
+
+
+def _score_pairs(before: Side, after: Side) -> dict[str, tuple[_Scores, _Scores]]:
+    old, new = before.scores, after.scores
     return {name: (old[name], new[name]) for name in old if old[name] and new.get(name)}
 
 
-def _moved_scores(
-    pair: TestPair, before: Side, after: Side, fall: float, rise: float
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the scores that fell and those that rose by more than this on average.
+def _lower_scores(high: Side, low: Side, threshold: float) -> tuple[str, ...]:
+    """Return the scores whose mean on the second side is lower by more than a threshold.
 
-    An errored repeat has no score, and counts as 0 on the side that must not look too good.
+    An errored repeat has no score, and counts as 0 on the first side: it must not look too good.
     """
-    dropped, risen = [], []
-    for name, (old, new) in _score_pairs(pair).items():
-        if fmean(new) - _at_worst(before, old) < -fall - _ROUNDING:
-            dropped.append(name)
-        if _at_worst(after, new) - fmean(old) > rise + _ROUNDING:
-            risen.append(name)
-    return tuple(dropped), tuple(risen)
+    found = []
+    for name, (highs, lows) in _score_pairs(high, low).items():
+        lacking = min(high.errored, max(high.counts.n - len(highs), 0))
+        if sum(highs) / (len(highs) + lacking) - fmean(lows) > threshold + _ROUNDING:
+            found.append(name)
+    return tuple(found)
 
 
-def _at_worst(side: Side, scores: Sequence[float]) -> float:
-    lacking = min(side.errored, max(side.counts.n - len(scores), 0))
-    return sum(scores) / (len(scores) + lacking)
-
-
-def _repeats_needed(pair: TestPair, rate: CheckPair, change: Change, level: float) -> int | None:
+def _repeats_needed(
+    pair: TestPair, before: Side, after: Side, change: Change, level: float
+) -> int | None:
     """Return the fewest repeats per side that would confirm the change of a pass rate or score."""
-    rates = [(rate.before, rate.all_after)]
-    scores = list(_score_pairs(pair).values())
+    rates = [
+        (rate.before, rate.all_after)
+        for check, rate in pair.rates
+        if check is None or (rate.fell and change is Change.REGRESSED)
+    ]
+    scores = list(_score_pairs(before, after).values())
     if change is Change.IMPROVED:
-        rates = [(after, before) for before, after in rates]
+        rates = [(new, old) for old, new in rates]
         scores = [(new, old) for old, new in scores]
-    else:
-        rates += [(check.before, check.all_after) for check in pair.checks.values() if check.fell]
     needed = [repeats_needed(old.passed / old.n, new.passed / new.n, level) for old, new in rates]
     needed += [score_repeats_needed(old, new, SCORES_LEVEL) for old, new in scores]
     return min((n for n in needed if n is not None), default=None)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import field
 from enum import StrEnum
 from itertools import accumulate, takewhile
-from typing import Generic, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias, TypeVar
 
 from kindlm.dataclass import dataclass
 from kindlm.history.statistics import rate_difference_interval
@@ -14,6 +14,9 @@ from kindlm.history.statistics.pass_rates import Looks, Settlement, pass_rate_dr
 from kindlm.history.statistics.tables import Counts, PairedComparison, pooled
 from kindlm.outcome import Status
 from kindlm.plan import QualifiedName
+
+if TYPE_CHECKING:
+    from kindlm.history.diff.config import SuiteConfig
 
 MOST_ADDED = 50
 """The most repeats that may be added to a test on each side."""
@@ -221,14 +224,21 @@ class TestPair:
         pair = CheckPair(old, new, self.added, self.added_before, strength=strength)
         return pair if old.n and new.n else None
 
+    @property
+    def rates(self) -> Iterator[tuple[CheckKey | None, CheckPair]]:
+        """The pass rates of the test (None) and of its checks; none if a side has no repeats."""
+        if rate := self.rate:
+            yield None, rate
+            yield from self.checks.items()
+
 
 @dataclass(frozen=True, slots=True)
 class TestEvidence:
     """How a test changed, with the strength of the evidence.
 
     `repeats_to_settle` on each side would confirm such a change in 4 of 5 cases. `dropped_scores`
-    are those whose mean fell by more than the threshold, or at all if that newly breaks a limit.
-    `dropped_checks` are the checks that pass less often, the surest first. `newly_failed` is
+    are those whose mean fell by more than the threshold, or at all if the test newly breaks a
+    limit. `dropped_checks` are the checks that pass less often, the surest first. `newly_failed` is
     whether the test failed, and it or one of its checks passed before.
     """
 
@@ -307,9 +317,9 @@ class Kind(StrEnum):
 class TestDiff:
     """A test in both runs, and how it changed; a side is None if the run does not define the test.
 
-    `pair` has each conversation once, and added repeats. `known` is false if a run did not test it,
-    or may define it in a file that could not be loaded. `fails` is whether it makes the exit code
-    1.
+    `pair` has each conversation once, and added repeats. `config` is how the configuration of its
+    file changed. `known` is false if a run did not test it, or may define it in a file that could
+    not be loaded. `fails` is whether it makes the exit code 1.
     """
 
     __test__ = False  # not a pytest class
@@ -319,7 +329,8 @@ class TestDiff:
     after: Side | None
     behaviour: BehaviourChange
     pair: TestPair
-    known: bool
+    config: SuiteConfig | None
+    known: bool = False
     evidence: TestEvidence = TestEvidence(Change.NOT_RUN)
     fails: bool = False
 

@@ -7,12 +7,10 @@ Changes inside a test are read on request.
 from __future__ import annotations
 
 import sqlite3
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache, cached_property, partial
-from heapq import merge
-from itertools import groupby
-from operator import attrgetter, itemgetter
+from itertools import chain
+from operator import itemgetter
 
 from kindlm.dataclass import dataclass, replace
 from kindlm.history.diff.compared_tests import (
@@ -48,7 +46,7 @@ from kindlm.history.diff.samples import (
     Attempts,
     PlannedSamples,
     attempts_to_compare,
-    grading_kinds,
+    grading_checks,
     independent_samples,
     read_samples,
 )
@@ -85,14 +83,12 @@ class RunDiff:
         self.before = before
         self.after = after
         self.options = options
-        # The files of each test on both sides; `_unjudged_tests` fills it.
-        self._files_of: dict[QualifiedName, tuple[Suite, Suite]] = {}
         self._config_between = cache(self._compare_files)
 
     @cached_property
     def attempts(self) -> Attempts | None:
         """The attempts by which rerun executions are compared; None if none was rerun."""
-        return attempts_to_compare(self._db, [*self.before.runs, *self.after.runs])
+        return attempts_to_compare(self._db, self._runs)
 
     @property
     def counted_attempts(self) -> Attempts:
@@ -135,13 +131,13 @@ class RunDiff:
     @cached_property
     def unloaded(self) -> tuple[str, ...]:
         """The suites that could not be loaded in AFTER."""
-        return tuple(suite.name for suite in self._suites_of_sides[1] if suite.broken)
+        return tuple(suite.name for suite in self._suites[1] if suite.broken)
 
     @cached_property
     def left_out(self) -> tuple[str, ...]:
         """The suites of BEFORE that are not in AFTER."""
-        loaded = ((old[0], new) for old, new in self._paired_suites if old)
-        return tuple(old.name for old, new in loaded if not new and old.name not in self.unloaded)
+        gone = (old[0].name for old, new in self._paired_suites if not new)
+        return tuple(name for name in gone if name not in self.unloaded)
 
     @cached_property
     def compared(self) -> int:
@@ -203,11 +199,6 @@ class RunDiff:
         )
         return tuple(config for config in found if config is not None)
 
-    def config_of(self, test: QualifiedName) -> SuiteConfig | None:
-        """Return how the configuration of a test changed; None if it did not."""
-        files = self._files_of.get(test)
-        return None if files is None else self._config_between(*files)
-
     def details(self, test: TestDiff) -> TestDetails:
         """Return the changes inside a test."""
         return read_details(self, test)
@@ -216,28 +207,32 @@ class RunDiff:
     def _suite_name(self) -> str | None:
         return None if self.options.suite is None else self.options.suite[1]
 
+    @property
+    def _runs(self) -> tuple[str, ...]:
+        return *self.before.runs, *self.after.runs
+
     @cached_property
-    def _suites_of_sides(self) -> tuple[list[Suite], ...]:
-        sides = list(read_suites(self.before)), list(read_suites(self.after))
-        if self.options.suite is None:
-            return sides
-        project, name = self.options.suite
-        # A suite that could not be loaded has no project.
-        wanted = (name, project), (name, None)
+    def _suites(self) -> tuple[list[Suite], ...]:
+        """The requested suites of both sides; one that could not be loaded has no project."""
+        project, name = self.options.suite or (None, None)
         return tuple(
-            [each for each in side if (each.name, each.project) in wanted] for side in sides
+            [
+                suite
+                for suite in read_suites(view)
+                if name is None or (suite.name == name and suite.project in (project, None))
+            ]
+            for view in (self.before, self.after)
         )
 
     @cached_property
-    def _paired_suites(self) -> tuple[tuple[Sequence[Suite], Sequence[Suite]], ...]:
+    def _paired_suites(self) -> list[tuple[list[Suite], list[Suite]]]:
         """The loaded files of each suite on both sides, first for the suites of AFTER."""
-        before, after = (defaultdict[tuple[str | None, str], list[Suite]](list) for _ in range(2))
-        for files, suites in zip((before, after), self._suites_of_sides, strict=True):
-            for suite in suites:
+        found: dict[tuple[str | None, str], tuple[list[Suite], list[Suite]]] = {}
+        for side in (1, 0):
+            for suite in self._suites[side]:
                 if not suite.broken:
-                    files[suite.identity].append(suite)
-        both = [(before.pop(identity, []), files) for identity, files in after.items()]
-        return *both, *((files, []) for files in before.values())
+                    found.setdefault((suite.project, suite.name), ([], []))[side].append(suite)
+        return list(found.values())
 
     def _compare_files(self, old: Suite, new: Suite) -> SuiteConfig | None:
         texts = body_of(self._db, old.config_ref), body_of(self._db, new.config_ref)
@@ -251,63 +246,63 @@ class RunDiff:
         return tuple(read_added(self._db, runs, self.counted_attempts) for runs in sides)
 
     @cached_property
-    def _grading(self) -> frozenset[str]:
-        return grading_kinds(self._db, [*self.before.runs, *self.after.runs])
+    def _grading(self) -> frozenset[tuple[str, str]]:
+        return grading_checks(self._db, self._runs)
 
     @cached_property
     def _unjudged_tests(self) -> tuple[TestDiff, ...]:
-        found = [
-            ((test.after is None, number, *place), test)
-            for number, files in enumerate(self._paired_suites)
-            for place, test in self._read_suite(*files)
-        ]
+        found = chain.from_iterable(self._read_suite(*files) for files in self._paired_suites)
         return tuple(test for _, test in sorted(found, key=itemgetter(0)))
 
     def _read_suite(
         self, before: Sequence[Suite], after: Sequence[Suite]
-    ) -> Iterator[tuple[tuple[int, int], TestDiff]]:
-        """Yield the tests of a suite, each with its place in the files."""
-        for old, new in _in_pairs(self._tests_in(before), self._tests_in(after)):
-            test = new or old
-            assert test is not None
-            key = QualifiedName(test.file.project or "", test.file.name, test.name, test.target)
-            sides = side_of(old, new) if old else None, side_of(new, old) if new else None
-            if old and new:
-                files = self._files_of[key] = old.file, new.file
-                is_same = old.file.config_hash == new.file.config_hash
-                behaviour = compare_behaviour(
-                    old.samples, new.samples, self._arguments, same_config=is_same
-                )
-                own_old, own_new, is_same = independent_samples(old, new)
-                if is_same:
-                    # Without the texts, the conversations are known to be the same.
-                    behaviour = replace(behaviour, erased=False)
-                config = self._config_between(*files)
-                is_other = partial(is_other_demand, config, *files, test.name)
-                pair = TestPair(
-                    sides[0] if own_old is old else side_of(own_old, own_new),
-                    sides[1] if own_new is new else side_of(own_new, own_old),
-                    behaviour_changed=behaviour.any or behaviour.erased,
-                    same_conversations=is_same,
-                    checks=pair_checks(own_old, own_new, is_other),
-                )
-            else:
-                pair, behaviour = TestPair(*sides), BehaviourChange()
-            if any(key in added for added in self._added):
-                added_before, added = (side.get(key, AddedRepeats()) for side in self._added)
-                pair = added.beside(pair, added_before)
-            known = all(side.counts.n for side in sides if side is not None)
-            if new is None:
-                is_unread = any(file.unread for file in after) or key.suite in self.unloaded
-                known = bool(after) and not is_unread
-            yield (test.file.ordinal, test.ordinal), TestDiff(key, *sides, behaviour, pair, known)
+    ) -> Iterator[tuple[tuple[bool, int, int], TestDiff]]:
+        """Yield the tests of a suite, each with its place: those that only BEFORE has come last."""
+        # A test that is not in AFTER may be defined in a file that could not be loaded.
+        is_known = bool(after) and not any(
+            file.unread or file.name in self.unloaded for file in after
+        )
+        olds = {test.identity: test for test in self._tests_in(before)}
+        for new in self._tests_in(after):
+            compared = self._compare(olds.pop(new.identity, None), new)
+            known = all(side.counts.n for side in (compared.before, compared.after) if side)
+            yield (False, new.file.ordinal, new.ordinal), replace(compared, known=known)
+        for old in olds.values():
+            compared = replace(self._compare(old, None), known=is_known)
+            yield (True, old.file.ordinal, old.ordinal), compared
+
+    def _compare(self, old: PlannedSamples | None, new: PlannedSamples | None) -> TestDiff:
+        test = new or old
+        assert test is not None
+        key = QualifiedName(test.file.project or "", test.file.name, test.name, test.target)
+        sides = side_of(old) if old else None, side_of(new) if new else None
+        pair, behaviour, config = TestPair(*sides), BehaviourChange(), None
+        if old and new:
+            config = self._config_between(old.file, new.file)
+            own_old, own_new, is_same = independent_samples(old, new)
+            is_same_config = old.file.config_hash == new.file.config_hash
+            behaviour = compare_behaviour(
+                old.samples, new.samples, self._arguments, same_config=is_same_config
+            )
+            if is_same:
+                # Without the texts, the conversations are known to be the same.
+                behaviour = replace(behaviour, erased=False)
+            is_other = partial(is_other_demand, config, old.file, new.file, test.name)
+            pair = TestPair(
+                sides[0] if own_old is old else side_of(own_old),
+                sides[1] if own_new is new else side_of(own_new),
+                behaviour_changed=behaviour.any or behaviour.erased,
+                same_conversations=is_same,
+                checks=pair_checks(own_old, own_new, is_other),
+            )
+        added_before, added = (side.get(key) for side in self._added)
+        if added_before or added:
+            pair = (added or AddedRepeats()).beside(pair, added_before or AddedRepeats())
+        return TestDiff(key, *sides, behaviour, pair, config)
 
     def _tests_in(self, files: Sequence[Suite]) -> Iterator[PlannedSamples]:
-        """Yield the tests in the files of a suite, ordered by name and target."""
-        read = partial(
-            read_samples, self._db, attempts=self.counted_attempts, grading=self._grading
-        )
-        return merge(*map(read, files), key=attrgetter("identity"))
+        for file in files:
+            yield from read_samples(self._db, file, self.counted_attempts, self._grading)
 
     def _is_wanted(self, key: QualifiedName) -> bool:
         if not self.options.test:
@@ -327,14 +322,3 @@ def compare_runs(
 ) -> RunDiff:
     """Compare two runs by their ids, or groups of shards."""
     return RunDiff(db, RunView(db, before), RunView(db, after), options)
-
-
-def _in_pairs(
-    before: Iterable[PlannedSamples], after: Iterable[PlannedSamples]
-) -> Iterator[tuple[PlannedSamples | None, PlannedSamples | None]]:
-    """Yield the tests of both sides in pairs; both are ordered by name and target."""
-    olds = ((test.identity, 0, test) for test in before)
-    news = ((test.identity, 1, test) for test in after)
-    for _, alike in groupby(merge(olds, news, key=itemgetter(0, 1)), key=itemgetter(0)):
-        found = {side: test for _, side, test in alike}
-        yield found.get(0), found.get(1)

@@ -93,7 +93,7 @@ _COMPARED_OTHERWISE = ("drift", "evalview_verdict")
 """Drift is compared as a figure, and this verdict repeats the weighted score."""
 
 _GRADING = f"""
-SELECT DISTINCT a.kind
+SELECT DISTINCT a.kind, a.label
   FROM executions e
   JOIN assertions a ON a.execution = e.id
  WHERE e.run IN $ids AND a.score <> (a.outcome = 'passed')
@@ -101,9 +101,9 @@ SELECT DISTINCT a.kind
 """  # noqa: S608 (constants of this module)
 
 
-def grading_kinds(db: sqlite3.Connection, runs: Sequence[str]) -> frozenset[str]:
-    """Return the other kinds with scores other than 0 for failed, and 1 for passed."""
-    return frozenset(kind for (kind,) in db.execute(*among(_GRADING, runs)))
+def grading_checks(db: sqlite3.Connection, runs: Sequence[str]) -> frozenset[Scored]:
+    """Return the other checks with scores other than 0 for failed, and 1 for passed."""
+    return frozenset((kind, label) for kind, label in db.execute(*among(_GRADING, runs)))
 
 
 def score_name(kind: str, label: str) -> str:
@@ -132,7 +132,7 @@ class Failure(NamedTuple):
 
     kind: str
     label: str
-    code: str
+    code: str | None
 
 
 class Sample(NamedTuple):
@@ -141,9 +141,8 @@ class Sample(NamedTuple):
     `output` is the digest of its final text, `earlier` are those of the answers before the last
     turn. `conversation` is the execution that held the conversation: another one if this one was
     rescored, or if all its answers are from earlier runs. `measured` are its `drift`, `latency`
-    (ms), `tokens` and `cost` (USD), as far as known. `scores` are means; those in `graded` grade
-    here (`grading_kinds`). `checks` are for `read_checks`. `erased` is whether answers or arguments
-    were erased.
+    (ms), `tokens` and `cost` (USD), as far as known. `scores` are means. `checks` are for
+    `read_checks`. `erased` is whether answers or arguments were erased.
     """
 
     id: str
@@ -154,7 +153,6 @@ class Sample(NamedTuple):
     calls: tuple[CallRef, ...] = ()
     failures: frozenset[Failure] = frozenset()
     scores: Mapping[Scored, float] = MappingProxyType({})
-    graded: frozenset[Scored] = frozenset()
     models: tuple[str, ...] = ()
     checks: str = "[]"
     erased: bool = False
@@ -178,9 +176,6 @@ class PlannedSamples:
         """The identity of the test in its suite; tests are read in this order."""
         return self.name, self.target
 
-
-_OF_CHECKS: Scored = ("score", "checks")
-"""The mean score of all checks of a scenario."""
 
 _PLANNED = """
 SELECT test, target, ordinal, pass_rate, score_mean_min, score_std_dev_max
@@ -216,17 +211,17 @@ _Rows = list[_Row]
 
 
 def read_samples(
-    db: sqlite3.Connection, file: Suite, attempts: Attempts, grading: Iterable[str]
+    db: sqlite3.Connection, file: Suite, attempts: Attempts, grading: Collection[Scored]
 ) -> Iterator[PlannedSamples]:
     """Yield the tests that a suite of a file defines, ordered by name and target.
 
-    `grading` are the kinds of assertions that grade in the runs of either side.
+    `grading` are the `grading_checks` of the runs of both sides.
     """
     # Each shard defines all tests of the suite.
     planned = list(_rows(db, _PLANNED, file.parts[:1]))
     defined = {row[:2] for row in planned}
     # A run that was resumed with another configuration may have tests that are not defined.
-    ran = _samples(db, file.parts, attempts, (*SCORED, *grading))
+    ran = _samples(db, file.parts, attempts, grading)
     samples_of = _taken_in_order(sample for sample in ran if sample[0] in defined)
     for name, target, ordinal, pass_rate, *limits in planned:
         samples = [sample for _, sample in samples_of((name, target))]
@@ -235,7 +230,7 @@ def read_samples(
 
 
 def _samples(
-    db: sqlite3.Connection, parts: Sequence[str], attempts: Attempts, scored: Sequence[str]
+    db: sqlite3.Connection, parts: Sequence[str], attempts: Attempts, grading: Collection[Scored]
 ) -> Iterator[tuple[tuple[str, str], Sample]]:
     ended = "e.suite IN $ids AND e.last_status IN ('passed', 'failed', 'errored')"
     order = "e.test, e.target, e.repeat, e.id"
@@ -275,11 +270,11 @@ SELECT e.id, c.call, {USERS}, c.reported_model, c.recorded_in, c.text_ref IS NOT
   LEFT JOIN contents t ON t.ref = c.text_ref
  WHERE {ended} ORDER BY {order}, c.call
 """  # noqa: S608 (constants of this package)
-    kinds = json.dumps(scored)
+    kinds = json.dumps([*SCORED, *{kind for kind, _ in grading}])
     queries = calls, checks, answers
     about = [_taken_in_order(_rows(db, query, parts, scored=kinds)) for query in queries]
     for row in _rows(db, executions, parts):
-        yield row[:2], _sample(row, scored, *(found(row[2]) for found in about))
+        yield row[:2], _sample(row, grading, *(found(row[2]) for found in about))
 
 
 def _taken_in_order(rows: Iterable[_Row]) -> Callable[[Any], _Rows]:
@@ -307,28 +302,27 @@ def _rows(
 
 
 def _sample(
-    row: _Row, scored: Sequence[str], calls: _Rows, checks: _Rows, answers: _Rows
+    row: _Row, grading: Collection[Scored], calls: _Rows, checks: _Rows, answers: _Rows
 ) -> Sample:
     identity, status, output, latency, tokens_in, tokens_out, cost, steps, error, *rest = row[2:]
     source, is_output_gone, score, checked = rest
-    scores, failures, graded = _mean_scores(checks, scored), set[Failure](), set[Scored]()
-    for _, kind, label, outcome, code, given in checks:
-        if outcome in ("failed", "inconclusive"):
-            failures.add(Failure(kind, label, code or outcome))
-        grades = kind in SCORED or given not in (None, outcome == "passed")
-        if grades and (kind, label) in scores:
-            graded.add((kind, label))
+    failures = {
+        Failure(kind, label, code)
+        for _, kind, label, outcome, code, _ in checks
+        if outcome in ("failed", "inconclusive")
+    }
+    scores = _mean_scores(each for each in checks if each[1] in SCORED or each[1:3] in grading)
     if score is not None:
-        scores[_OF_CHECKS] = score
-        graded.add(_OF_CHECKS)
+        scores["score", "checks"] = score  # the mean of all checks of a scenario
     if error is not None:
         failures.add(Failure("error", "", error))
     turns = turns_of((call, users) for _, call, users, *_ in answers)
     last = max(turns.values(), default=1)
     last_texts = {turns[call]: digest for _, call, *_, has_text, digest in answers if has_text}
     origins = [recorded_in for *_, recorded_in, _, _ in answers]
+    drift = _mean_scores(each for each in checks if each[1] == "drift")
     measured: dict[str, float | None] = {
-        "drift": max((1 - mean for mean in _mean_scores(checks, ["drift"]).values()), default=None),
+        "drift": max((1 - mean for mean in drift.values()), default=None),
         "latency": latency if steps else None,
         "tokens": None if tokens_in is tokens_out is None else (tokens_in or 0) + (tokens_out or 0),
         "cost": cost,
@@ -344,7 +338,6 @@ def _sample(
         calls=tuple(CallRef(tool, digest, turns.get(call, 1)) for _, tool, digest, call in calls),
         failures=frozenset(failures),
         scores=scores,
-        graded=frozenset(graded),
         models=tuple(sorted({model for *_, model, _, _, _ in answers if model is not None})),
         checks=intern(checked),  # equal in most repeats
         erased=bool(is_output_gone)
@@ -393,10 +386,10 @@ def turns_of(calls: Iterable[tuple[int, int]]) -> dict[int, int]:
     return turns
 
 
-def _mean_scores(checks: list[_Row], kinds: Collection[str]) -> dict[Scored, float]:
-    """Return the mean scores of some kinds; a check after each turn has several scores."""
+def _mean_scores(checks: Iterable[_Row]) -> dict[Scored, float]:
+    """Return mean scores; a check after each turn has several scores."""
     found: dict[Scored, list[float]] = {}
     for _, kind, label, _, _, score in checks:
-        if score is not None and kind in kinds:
+        if score is not None:
             found.setdefault((kind, label), []).append(score)
     return {scored: sum(scores) / len(scores) for scored, scores in found.items()}
