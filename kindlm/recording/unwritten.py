@@ -6,6 +6,7 @@ personal data.
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import sqlite3
@@ -18,11 +19,9 @@ from pathlib import Path
 from kindlm.errors import KindlmError, broken
 from kindlm.events.codec import new_event
 from kindlm.events.run import RunInterrupted
-from kindlm.strict_json import read_json
-from kindlm_store import Append, EventLog, ForeignSchemaError, HeadOf, StoreError
+from kindlm_store import Append, EventLog, HeadOf, StoreError
 from kindlm_store.append import Appender
 from kindlm_store.canonical import stored_hash
-from kindlm_store.database import code_of
 
 COULD_NOT_BE_WRITTEN = "the history could not be written"
 """The recorded reason of an interruption whose events are in a recovery file."""
@@ -54,9 +53,20 @@ def keep_unwritten(log: EventLog, run: str, shown: str) -> KindlmError:
                     break
                 except OSError as error:
                     refused.append(f"{folder} ({error.strerror or error})")
+            why = f" in {' or '.join(refused)}"
         except StoreError as error:
             why = f", since the history cannot be read ({error})"
-    return _failed(log, appends, kept, f" in {' or '.join(refused)}" if refused else why, shown)
+    events = [event for append in appends for event in append.events]
+    ended = Counter(e.data["status"] for e in events if e.type == "execution.finished")
+    statuses = ", ".join(f"{count:,} {status}" for status, count in sorted(ended.items()))
+    reason = getattr(log.failure, "__cause__", None) or log.failure
+    return broken(
+        f"The history {shown} could no longer be written: {reason}. {len(events):,} events"
+        f" (executions that ended: {statuses or 'none'}) that it lacks are"
+        f" {f'in {kept}' if kept else f'lost: no file could be written{why}'}.",
+        "Nothing new was started. Free disk space, or see what is wrong (kindlm history verify),"
+        f" {f'then: {import_command(kept, shown)}' if kept else 'and run it again.'}",
+    )
 
 
 def find_unwritten(database: Path, run: str, reader: sqlite3.Connection) -> Path | None:
@@ -67,11 +77,17 @@ def find_unwritten(database: Path, run: str, reader: sqlite3.Connection) -> Path
     for folder in _folders(database):
         for file in sorted(folder.glob(f"unwritten-{run}-*.jsonl")):
             with suppress(OSError), file.open("rb") as opened:
-                match read_json(opened.readline(_HEADER_BYTES).decode("utf-8", "replace")):
-                    case {"streams": {**parts}} if isinstance(part := parts.get(stream), dict):
-                        if part.get("after", 0) == version:
-                            return file
+                if _begin(opened.readline(_HEADER_BYTES), stream) == version:
+                    return file
     return None
+
+
+def _begin(header: bytes, stream: str) -> object:
+    """Return the version after which a file has events of a stream; None if it has none."""
+    try:
+        return json.loads(header)["streams"][stream].get("after", 0)
+    except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+        return None  # not a recovery file
 
 
 def import_command(file: Path, database: str) -> str:
@@ -91,9 +107,9 @@ def _append(
     after = {append.stream: 0 for append in appends}
     for name in {*after, *noted}:
         if (head := log.head(name)) is not None:
-            end = (name, head.version, stored_hash(head.hash), head.sealed)
             lacking.execute(
-                "INSERT INTO streams (name, version, head, sealed) VALUES (?, ?, ?, ?)", end
+                "INSERT INTO streams (name, version, head, sealed) VALUES (?, ?, ?, ?)",
+                (name, head.version, stored_hash(head.hash), head.sealed),
             )
             after[name] = head.version
     # Of the known events, only the last hash is needed.
@@ -130,27 +146,3 @@ def _write(folder: Path, run: str, lacking: sqlite3.Connection, after: Mapping[s
         with suppress(OSError):
             part.unlink()
         raise
-
-
-def _failed(
-    log: EventLog, appends: Sequence[Append], kept: Path | None, why: str, shown: str
-) -> KindlmError:
-    reason = getattr(log.failure, "__cause__", None) or log.failure
-    way_out = "Free disk space"
-    if code_of(reason) == sqlite3.SQLITE_CORRUPT:
-        way_out = (
-            "Merge what can be read into a new history (kindlm history merge DAMAGED --db NEW)"
-        )
-    elif isinstance(reason, ForeignSchemaError):
-        way_out = "Find what other programs added, and remove that (kindlm history verify)"
-    place, then = f"lost: no file could be written{why}", "and run it again."
-    if kept is not None:
-        place, then = f"in {kept}", f"then: {import_command(kept, shown)}"
-    events = [event for append in appends for event in append.events]
-    ended = Counter(e.data["status"] for e in events if e.type == "execution.finished")
-    statuses = ", ".join(f"{count:,} {status}" for status, count in sorted(ended.items()))
-    return broken(
-        f"The history {shown} could no longer be written: {reason}. {len(events):,} events"
-        f" (executions that ended: {statuses or 'none'}) that it lacks are {place}.",
-        f"Nothing new was started. {way_out}, {then}",
-    )
