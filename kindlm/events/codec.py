@@ -131,9 +131,7 @@ def _stored(value: Any) -> dict[str, Any]:
 
 def _read(kind: type, data: Any, text_of: TextOf) -> Any:
     """Return a value that is stored as `data`; ignore unknown keys."""
-    if not isinstance(data, Mapping):
-        raise EventError("Input should be an object")
-    found = {}
+    found, data = {}, _instance(Mapping, "an object", data)
     for field in stored_fields(kind):
         key = field.key
         if key is None:
@@ -226,16 +224,28 @@ def _codec(hint: Any, marks: tuple[Any, ...] = ()) -> tuple[Callable[[Any], Any]
         # The first of several types accepts the others: a float an int, and a text a `HeadOf`.
         return _codec(arguments[0])
     if origin is Sequence or origin is tuple:
-        item_encode, item_decode = _codec(*_without_marks(arguments[0]))
-        encode_all = None if item_encode is None else partial(_encode_each, item_encode)
-        return encode_all, partial(_decode_each, item_decode)
+        encode, decode = _codec(*_without_marks(arguments[0]))
+        encode_all = None if encode is None else lambda items: list(map(encode, items))
+        return encode_all, lambda value, text_of: tuple(
+            [decode(item, text_of) for item in _instance(list, "a valid list", value)]
+        )
     if origin is Mapping:
-        return None, partial(_members, _codec(arguments[1])[1])
+        member = _codec(arguments[1])[1]
+        return None, lambda value, text_of: {
+            name: member(item, text_of)
+            for name, item in _instance(Mapping, "an object", value).items()
+        }
     if is_dataclass(hint) and isinstance(hint, type):
         return _stored, partial(read, hint)
     if origin is Literal or issubclass(hint, StrEnum):
         return None, partial(_one_of, {str(each): each for each in arguments or hint})
     return (float if hint is float else None), _PLAIN[hint]
+
+
+def _instance(kinds: Any, name: str, value: Any, _: TextOf | None = None) -> Any:
+    if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
+        raise EventError(f"Input should be {name}")
+    return value
 
 
 def _text(value: Any, text_of: TextOf) -> str:
@@ -248,18 +258,10 @@ def _text(value: Any, text_of: TextOf) -> str:
     return text_of(ref)
 
 
-def _note(value: Any, text_of: TextOf) -> str:
-    return value if isinstance(value, str) else _text(value, text_of)
-
-
-def _json_text(value: Any, text_of: TextOf) -> Any:
-    return json_or_text(_text(value, text_of))
-
-
-def _instance(kinds: Any, name: str, value: Any, _: TextOf) -> Any:
-    if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
-        raise EventError(f"Input should be {name}")
-    return value
+def _one_of(members: Mapping[str, Any], value: Any, _: TextOf) -> Any:
+    if not isinstance(value, str) or value not in members:
+        raise EventError(f"Input should be {' or '.join(map(repr, members))}")
+    return members[value]
 
 
 _PLAIN: Mapping[type, _Decode] = {
@@ -272,34 +274,12 @@ _PLAIN: Mapping[type, _Decode] = {
 
 _FORMS: Mapping[Any, tuple[Callable[[Any], Any], _Decode]] = {
     Form.TEXT: (Text, _text),
-    Form.NOTE: (Text, _note),
-    Form.JSON: (lambda value: Text(_dumps(value)), _json_text),
+    Form.NOTE: (Text, lambda value, of: value if isinstance(value, str) else _text(value, of)),
+    Form.JSON: (lambda value: Text(_dumps(value)), lambda *stored: json_or_text(_text(*stored))),
     Form.FLAG: (lambda value: value is not None, _PLAIN[bool]),
     Form.NAME: (bounded, _PLAIN[str]),
 }
 """How values of these forms are encoded and decoded."""
-
-
-def _one_of(members: Mapping[str, Any], value: Any, _: TextOf) -> Any:
-    if not isinstance(value, str) or value not in members:
-        raise EventError(f"Input should be {' or '.join(map(repr, members))}")
-    return members[value]
-
-
-def _encode_each(encode: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-    return list(map(encode, items))
-
-
-def _decode_each(decode: _Decode, value: Any, text_of: TextOf) -> tuple[Any, ...]:
-    if not isinstance(value, list):
-        raise EventError("Input should be a valid list")
-    return tuple([decode(item, text_of) for item in value])
-
-
-def _members(decode: _Decode, value: Any, text_of: TextOf) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        raise EventError("Input should be an object")
-    return {name: decode(member, text_of) for name, member in value.items()}
 
 
 def strings_in(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
