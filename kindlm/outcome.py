@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Annotated
 
 from kindlm.dataclass import dataclass
-from kindlm.stored_form import Authored, AuthoredJson, Form, Key, Meaning, Name, Note
+from kindlm.stored_form import Authored, AuthoredJson, Form, Key, Name, Note
 
 
 class Outcome(StrEnum):
@@ -56,7 +56,7 @@ class Evidence:
     start: int
     end: int
     name: str | None = None
-    excerpt: Annotated[Note | None, Meaning("what is shown of it, if not the text itself")] = None
+    excerpt: Annotated[Note | None, "what is shown of it, if not the text itself"] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +72,13 @@ class CheckResult:
     outcome: Annotated[Outcome, Key("gen_ai.evaluation.score.label")]
     score: Annotated[float | None, Key("gen_ai.evaluation.score.value")] = None
     threshold: float | None = None
-    expected: Annotated[AuthoredJson, Meaning("JSON")] = None
-    actual: Annotated[AuthoredJson, Meaning("JSON")] = None
+    expected: Annotated[AuthoredJson, "JSON"] = None
+    actual: Annotated[AuthoredJson, "JSON"] = None
     failure_code: str | None = None
     message: Authored = ""
     evidence: tuple[Evidence, ...] = ()
     reasoning: Annotated[Authored | None, Key("gen_ai.evaluation.explanation"), Form.OMITTED] = None
-    trace: Annotated[
-        Authored | None, Meaning("traceback of a check that crashed"), Form.OMITTED
-    ] = None
+    trace: Annotated[Authored | None, "traceback of a check that crashed", Form.OMITTED] = None
 
 
 def execution_status(outcomes: list[Outcome]) -> Status:
@@ -125,4 +123,4 @@ class ScoreLimits:
     """Limits for the weighted scores of a test's repeats, from 0 to 1."""
 
     min_mean: float | None = None
-    max_std_dev: Annotated[float | None, Meaning("limit of the sample standard deviation")] = None
+    max_std_dev: Annotated[float | None, "limit of the sample standard deviation"] = None

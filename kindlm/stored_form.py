@@ -1,6 +1,7 @@
 """Annotations for the form in which `kindlm.events.codec` stores a field of an event.
 
-By default, a field is stored as it is, under its own name.
+By default, a field is stored as it is, under its own name. A text among the annotations of a field
+is its meaning, for the event reference.
 """
 
 from __future__ import annotations
@@ -59,10 +60,3 @@ class Key:
     """The key that a field is stored under, if that is not its name."""
 
     key: str
-
-
-@dataclass(frozen=True, slots=True)
-class Meaning:
-    """The meaning of a field, for the event reference."""
-
-    text: str

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, Protocol
 from kindlm.dataclass import dataclass
 from kindlm.errors import KindlmError, SourceLocation
 from kindlm.outcome import Gate, ScoreLimits
-from kindlm.stored_form import AuthoredJson, Meaning
+from kindlm.stored_form import AuthoredJson
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,9 +217,9 @@ class ListedTools:
     `identity` is the name and version of the server. Lists of the same tools have the same `hash`.
     """
 
-    server: Annotated[str, Meaning("its id in the suite")]
+    server: Annotated[str, "its id in the suite"]
     identity: str | None
-    hash: Annotated[str, Meaning("first part of a digest of the tools, ordered by name")]
+    hash: Annotated[str, "first part of a digest of the tools, ordered by name"]
     tools: AuthoredJson
 
 

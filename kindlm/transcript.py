@@ -16,7 +16,7 @@ from operator import attrgetter
 from typing import Annotated, Any, Self
 
 from kindlm.dataclass import dataclass, replace
-from kindlm.stored_form import Authored, AuthoredJson, Form, Meaning, Name
+from kindlm.stored_form import Authored, AuthoredJson, Form, Name
 from kindlm.strict_json import as_text, parse_json, unique_keys
 from kindlm_store import REDACTED
 from kindlm_store.new_event import scrub
@@ -158,10 +158,8 @@ class ToolCall:
 
     id: Name
     name: Name
-    arguments: Annotated[dict[str, Any], Form.TEXT, Meaning("JSON, or the text if it is not JSON")]
-    malformed: Annotated[str | None, Form.FLAG, Meaning("the arguments are not a JSON object")] = (
-        None
-    )
+    arguments: Annotated[dict[str, Any], Form.TEXT, "JSON, or the text if it is not JSON"]
+    malformed: Annotated[str | None, Form.FLAG, "the arguments are not a JSON object"] = None
 
     @property
     def written(self) -> str:
@@ -234,9 +232,7 @@ class ToolUse:
 
     call: Annotated[ToolCall, Form.FLAT]
     response: AuthoredJson
-    rule: Annotated[str, Meaning("source of the result: `agent`, or as in `tool.simulated`")] = (
-        "agent"
-    )
+    rule: Annotated[str, "source of the result: `agent`, or as in `tool.simulated`"] = "agent"
     problems: tuple[ToolProblem, ...] = ()
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from kindlm.events import EVENTS
 from kindlm.events.codec import Payload, stored_fields
-from kindlm.stored_form import Form, Meaning
+from kindlm.stored_form import Form
 from kindlm_store import HeadOf
 
 _HELP_WIDTH = 100
@@ -68,7 +68,7 @@ def _rows(kind: type, parts: dict[str, type]) -> Iterator[str]:
         if field.key is None:
             yield from _rows(field.annotation, parts)
             continue
-        meaning = next((mark.text for mark in field.marks if isinstance(mark, Meaning)), "")
+        meaning = next((mark for mark in field.marks if isinstance(mark, str)), "")
         text = " or ".join(dict.fromkeys(_names(field.annotation, field.marks, parts)))
         if not field.is_required:
             text += ", optional"

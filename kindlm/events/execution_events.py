@@ -14,7 +14,7 @@ from kindlm.dataclass import dataclass, replace
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.events.codec import OfAttempt, Payload
 from kindlm.outcome import CheckResult, Demands, Outcome, Status
-from kindlm.stored_form import Authored, AuthoredJson, Form, Key, Meaning, Name, Note
+from kindlm.stored_form import Authored, AuthoredJson, Form, Key, Name, Note
 from kindlm.suite import Expectation
 from kindlm.transcript import (
     SYSTEM_NOT_SENT,
@@ -41,30 +41,30 @@ class ExecutionStarted(OfAttempt, type="execution.started"):
     Holds the first messages. Later requests name the call that they continue.
     """
 
-    suite: Annotated[int, Meaning("ordinal of the suite in the run")]
+    suite: Annotated[int, "ordinal of the suite in the run"]
     test: str
     target: str
-    repeat: Annotated[int, Meaning("number of the repeat, from 1")]
-    attempt: Annotated[int, Meaning("from 1; a resumed or retried execution has several")]
+    repeat: Annotated[int, "number of the repeat, from 1"]
+    attempt: Annotated[int, "from 1; a resumed or retried execution has several"]
     tags: Sequence[str] = ()
     messages: Sequence[Message]
-    tools: Annotated[AuthoredJson | None, Meaning("tool definitions as JSON")] = None
-    source: Annotated[str | None, Meaning("attempt whose conversation is checked again")] = None
+    tools: Annotated[AuthoredJson | None, "tool definitions as JSON"] = None
+    source: Annotated[str | None, "attempt whose conversation is checked again"] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssertionEvaluated(OfAttempt, type="assertion.evaluated", schema=2):
     """One assertion was evaluated."""
 
-    index: Annotated[int, Meaning("position among the assertions of the execution, from 0")]
+    index: Annotated[int, "position among the assertions of the execution, from 0"]
     result: Annotated[CheckResult, Form.FLAT]
     duration_ms: float = 0.0
-    line: Annotated[int | None, Meaning("line of the check in its file")] = None
-    turn: Annotated[int | None, Meaning("the last user message that it checked")] = None
-    advisory: Annotated[bool, Meaning("it does not affect the result")] = False
+    line: Annotated[int | None, "line of the check in its file"] = None
+    turn: Annotated[int | None, "the last user message that it checked"] = None
+    advisory: Annotated[bool, "it does not affect the result"] = False
     demands: Annotated[
         Demands | None,
-        Meaning("what the check demands; absent if it did not fail, or demands safety"),
+        "what the check demands; absent if it did not fail, or demands safety",
     ] = None
     only_numbers: Annotated[bool, Form.UNSTORED] = False
 
@@ -99,19 +99,19 @@ class ExecutionFinished(OfAttempt, type="execution.finished", schema=2):
     error_number: int | None = None
     error: Authored | None = None
     hint: str | None = None
-    trace: Annotated[Authored | None, Meaning("traceback of a crash")] = None
+    trace: Annotated[Authored | None, "traceback of a crash"] = None
     output: Authored | None = None
-    answers: Annotated[int, Meaning("answers of the target, tool rounds included")] = 0
+    answers: Annotated[int, "answers of the target, tool rounds included"] = 0
     latency_ms: float = 0.0
     input_tokens: Annotated[int | None, Key("gen_ai.usage.input_tokens")] = None
     output_tokens: Annotated[int | None, Key("gen_ai.usage.output_tokens")] = None
     cost_usd: float | None = None
     cost_source: CostSource = CostSource.UNKNOWN
-    cost_then_usd: Annotated[float | None, Meaning("original cost of recorded answers")] = None
+    cost_then_usd: Annotated[float | None, "original cost of recorded answers"] = None
     finish_reason: Annotated[FinishReason | None, Key("gen_ai.response.finish_reason")] = None
     warnings: Sequence[Note] = ()
-    score: Annotated[float | None, Meaning("weighted mean of decided checks, 0 to 1")] = None
-    retried: Annotated[bool, Meaning("it did not pass; a later attempt decides")] = False
+    score: Annotated[float | None, "weighted mean of decided checks, 0 to 1"] = None
+    retried: Annotated[bool, "it did not pass; a later attempt decides"] = False
 
     @property
     def failure(self) -> KindlmError | None:
@@ -143,23 +143,21 @@ class CallAnswered(OfAttempt, schema=2):
     cost_source: CostSource = CostSource.UNKNOWN
     recorded_in: Annotated[
         str | None,
-        Meaning(
-            "the call of an earlier run with this answer (execution.attempt/call);"
-            " no call was made now"
-        ),
+        "the call of an earlier run with this answer (execution.attempt/call); no call was made"
+        " now",
     ] = None
     cost_then_usd: Annotated[
         float | None,
-        Meaning("cost of that call; earlier versions added the tries of a judge that failed"),
+        "cost of that call; earlier versions added the tries of a judge that failed",
     ] = None
     failed_then_usd: Annotated[
         float | None,
-        Meaning("cost of its tries that failed; at the first call, also of earlier attempts"),
+        "cost of its tries that failed; at the first call, also of earlier attempts",
     ] = None
     unknown_then: Annotated[
-        int | None, Meaning("number of calls in these tries and attempts whose cost is unknown")
+        int | None, "number of calls in these tries and attempts whose cost is unknown"
     ] = None
-    raw: Annotated[Authored | None, Meaning("the body as received")] = None
+    raw: Annotated[Authored | None, "the body as received"] = None
     warnings: Sequence[Note] = ()
 
     def _step(self, uses: Iterable[ToolUse], *, is_recorded: bool, **more: Any) -> Step:
@@ -186,9 +184,9 @@ class CallFailed(OfAttempt):
     call: int
     error_code: str
     error_number: int
-    status: Annotated[int | None, Meaning("HTTP status, or the exit code of a command")] = None
+    status: Annotated[int | None, "HTTP status, or the exit code of a command"] = None
     message: Authored
-    raw: Annotated[Authored | None, Meaning("the body as received, if any")] = None
+    raw: Annotated[Authored | None, "the body as received, if any"] = None
     latency_ms: float
     retry_in_ms: float | None = None
     model: Annotated[Name | None, Key("gen_ai.response.model")] = None
@@ -197,9 +195,9 @@ class CallFailed(OfAttempt):
     cost_usd: float | None = None
     cost_source: CostSource | None = None
     cost_then_usd: Annotated[
-        float | None, Meaning("cost of the call of an earlier run that failed so, with its tries")
+        float | None, "cost of the call of an earlier run that failed so, with its tries"
     ] = None
-    unknown_then: Annotated[int | None, Meaning("number of these calls of unknown cost")] = None
+    unknown_then: Annotated[int | None, "number of these calls of unknown cost"] = None
 
     @classmethod
     def of(
@@ -256,35 +254,31 @@ class ProviderRequested(OfAttempt, type="provider.requested"):
     The whole request is the conversation up to the answer to call `after`, and then `messages`.
     """
 
-    purpose: Annotated[str, Meaning("test, agent, judge, simulate, drift, generate")]
+    purpose: Annotated[str, "test, agent, judge, simulate, drift, generate"]
     provider: Annotated[str, Key("gen_ai.provider.name")]
     model: Annotated[str, Key("gen_ai.request.model")]
-    call: Annotated[int, Meaning("number of the call in its execution, from 1, retries included")]
-    attempt: Annotated[int, Meaning("number of the try of this request, from 1")] = 1
-    fingerprint: Annotated[str, Meaning("identity of the whole request, without secrets")]
+    call: Annotated[int, "number of the call in its execution, from 1, retries included"]
+    attempt: Annotated[int, "number of the try of this request, from 1"] = 1
+    fingerprint: Annotated[str, "identity of the whole request, without secrets"]
     parameters: Mapping[str, float | int | None] = field(default_factory=dict)
-    stop_sequences: Annotated[AuthoredJson | None, Meaning("JSON")] = None
-    response_schema: Annotated[str | None, Meaning("name of the demanded schema")] = None
-    assertion: Annotated[int | None, Meaning("for a judge: index of the assertion")] = None
+    stop_sequences: Annotated[AuthoredJson | None, "JSON"] = None
+    response_schema: Annotated[str | None, "name of the demanded schema"] = None
+    assertion: Annotated[int | None, "for a judge: index of the assertion"] = None
     after: Annotated[
         int | None,
-        Meaning(
-            "the call whose answer this continues; 0 for the first messages of the"
-            " execution, null for an independent question"
-        ),
+        "the call whose answer this continues; 0 for the first messages of the execution, null"
+        " for an independent question",
     ] = None
     messages: Sequence[Message] = ()
-    path: Annotated[str | None, Meaning("for a call by an agent: provider and path")] = None
-    body: Annotated[Authored | None, Meaning("for a call by an agent: without `items`")] = None
+    path: Annotated[str | None, "for a call by an agent: provider and path"] = None
+    body: Annotated[Authored | None, "for a call by an agent: without `items`"] = None
     items: Annotated[
         Sequence[Authored],
-        Meaning(
-            "for a call by an agent: the members of `messages` or `input`, each as JSON,"
-            " that come after those of call `base`"
-        ),
+        "for a call by an agent: the members of `messages` or `input`, each as JSON, that come"
+        " after those of call `base`",
     ] = ()
     base: Annotated[
-        int | None, Meaning("for a call by an agent: the earlier call whose members come first")
+        int | None, "for a call by an agent: the earlier call whose members come first"
     ] = None
 
 
@@ -294,7 +288,7 @@ class ProviderResponded(CallAnswered, type="provider.responded"):
 
     tool_calls: Sequence[ToolCall] = ()
     finish_reason: Annotated[FinishReason | None, Key("gen_ai.response.finish_reason")] = None
-    content_type: Annotated[str | None, Meaning("for a call by an agent")] = None
+    content_type: Annotated[str | None, "for a call by an agent"] = None
 
     def step(self, uses: Iterable[ToolUse] = ()) -> Step:
         """Return the answer as a step of the transcript, once its tool calls have results."""
@@ -322,11 +316,11 @@ class ProviderPaced(Payload, type="provider.paced"):
     `calls_per_minute` is null if only the number of calls in flight is limited.
     """
 
-    callee: Annotated[Name, Meaning("the name of the provider, or the id of the agent")]
+    callee: Annotated[Name, "the name of the provider, or the id of the agent"]
     reason: PaceReason
     calls_per_minute: float | None = None
-    in_flight: Annotated[int, Meaning("limit of calls in flight")]
-    pause_s: Annotated[float, Meaning("seconds in which no call starts")] = 0.0
+    in_flight: Annotated[int, "limit of calls in flight"]
+    pause_s: Annotated[float, "seconds in which no call starts"] = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,27 +329,27 @@ class AgentSent(OfAttempt, type="agent.sent"):
 
     agent: str
     adapter: str
-    call: Annotated[int, Meaning("number of the call in its execution, from 1, retries included")]
-    attempt: Annotated[int, Meaning("number of the try of this request, from 1")] = 1
-    after: Annotated[int, Meaning("the call whose answer this continues; 0 for the first messages")]
+    call: Annotated[int, "number of the call in its execution, from 1, retries included"]
+    attempt: Annotated[int, "number of the try of this request, from 1"] = 1
+    after: Annotated[int, "the call whose answer this continues; 0 for the first messages"]
     messages: Sequence[Message] = ()
-    context: Annotated[AuthoredJson | None, Meaning("JSON sent with the message")] = None
+    context: Annotated[AuthoredJson | None, "JSON sent with the message"] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedSpan:
     """A span of an agent's trace. kindlm cuts texts after 20,000 characters."""
 
-    id: Annotated[str, Meaning("16 hexadecimal digits")]
-    parent: Annotated[str | None, Meaning("the parent span, if it is among these")] = None
-    kind: Annotated[str, Meaning("chat, tool, agent or other")]
-    name: Annotated[Authored, Meaning("name of the tool or model, else of the span")]
-    start_ms: Annotated[float, Meaning("since the start of the first span")]
+    id: Annotated[str, "16 hexadecimal digits"]
+    parent: Annotated[str | None, "the parent span, if it is among these"] = None
+    kind: Annotated[str, "chat, tool, agent or other"]
+    name: Annotated[Authored, "name of the tool or model, else of the span"]
+    start_ms: Annotated[float, "since the start of the first span"]
     duration_ms: float
     failed: bool = False
-    message: Annotated[Authored | None, Meaning("its status message")] = None
-    input: Annotated[Authored | None, Meaning("arguments of a tool")] = None
-    output: Annotated[Authored | None, Meaning("result of a tool, messages of a model")] = None
+    message: Annotated[Authored | None, "its status message"] = None
+    input: Annotated[Authored | None, "arguments of a tool"] = None
+    output: Annotated[Authored | None, "result of a tool, messages of a model"] = None
     input_tokens: Annotated[int | None, Key("gen_ai.usage.input_tokens")] = None
     output_tokens: Annotated[int | None, Key("gen_ai.usage.output_tokens")] = None
 
@@ -370,7 +364,7 @@ class AgentTraced(OfAttempt, type="agent.traced"):
 
     call: int
     spans: Sequence[TracedSpan]
-    more: Annotated[int, Meaning("number of spans that were not recorded")] = 0
+    more: Annotated[int, "number of spans that were not recorded"] = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -390,23 +384,19 @@ class AgentReplied(CallAnswered, type="agent.replied"):
     """An agent under test answered a call."""
 
     tool_calls: Sequence[AgentToolUse] = ()
-    reported: Annotated[
-        AuthoredJson, Meaning("numbers in the agent's answer, by name, as JSON")
-    ] = field(default_factory=dict)
+    reported: Annotated[AuthoredJson, "numbers in the agent's answer, by name, as JSON"] = field(
+        default_factory=dict
+    )
     reports_tools: Annotated[
         bool | None,
-        Meaning(
-            "whether the answer shows that the agent reports its tool calls: it holds one,"
-            " or its form has a place for them; null in events of earlier versions"
-        ),
+        "whether the answer shows that the agent reports its tool calls: it holds one, or its"
+        " form has a place for them; null in events of earlier versions",
     ] = None
-    unseen: Annotated[Authored | None, Meaning("why observers may have missed calls")] = None
+    unseen: Annotated[Authored | None, "why observers may have missed calls"] = None
     models_of: Annotated[
         str | None,
-        Meaning(
-            "the attempt of an earlier run whose recorded answers the models gave"
-            " (execution.attempt); the agent itself ran now"
-        ),
+        "the attempt of an earlier run whose recorded answers the models gave"
+        " (execution.attempt); the agent itself ran now",
     ] = None
 
     def step(self) -> Step:
@@ -435,8 +425,8 @@ class AgentFailed(CallFailed, type="agent.failed"):
 class ToolCalled(OfAttempt, type="tool.called"):
     """The model under test called a tool."""
 
-    index: Annotated[int, Meaning("position among the tool calls of the execution, from 0")]
-    call: Annotated[int, Meaning("the model call that asked for it")]
+    index: Annotated[int, "position among the tool calls of the execution, from 0"]
+    call: Annotated[int, "the model call that asked for it"]
     name: Annotated[Name, Key("gen_ai.tool.name")]
     call_id: Annotated[Name, Key("gen_ai.tool.call.id")]
     arguments: Authored
@@ -450,10 +440,8 @@ class ToolSimulated(OfAttempt, type="tool.simulated"):
     call_id: Annotated[Name, Key("gen_ai.tool.call.id")]
     rule: Annotated[
         str,
-        Meaning(
-            "source of the result: responses[n] (with its fault, if any), cassette,"
-            " defaultResponse, unknown tool, or mcp for the tool's server"
-        ),
+        "source of the result: responses[n] (with its fault, if any), cassette, defaultResponse,"
+        " unknown tool, or mcp for the tool's server",
     ]
     response: AuthoredJson
     problems: Sequence[ToolProblem] = ()

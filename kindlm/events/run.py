@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from kindlm.dataclass import dataclass
 from kindlm.events.codec import OfAttempt, Payload
 from kindlm.outcome import Gate, GateResult, ScoreLimits
-from kindlm.stored_form import Authored, Form, Meaning, Note
+from kindlm.stored_form import Authored, Form, Note
 from kindlm.suite import ListedTools
 from kindlm_store import HeadOf, RecordedEvent
 from kindlm_store.erasing import Erasure, Erasures
@@ -43,13 +43,13 @@ class RunOptions:
     failed: bool = False
     fail_fast: bool = False
     shard: str | None = None
-    force_resume: Annotated[bool, Meaning("its group goes on with a changed configuration")] = False
+    force_resume: Annotated[bool, "its group goes on with a changed configuration"] = False
     max_cost_usd: float | None = None
     max_rpm: float | None = None
     cache: bool = False
-    compat: Annotated[str | None, Meaning("the program whose rules decide on its tests")] = None
+    compat: Annotated[str | None, "the program whose rules decide on its tests"] = None
     runner: Annotated[
-        Literal["pytest"] | None, Meaning("what selected and started the tests, if not kindlm")
+        Literal["pytest"] | None, "what selected and started the tests, if not kindlm"
     ] = None
 
 
@@ -59,32 +59,32 @@ class RunStarted(Payload, type="run.started"):
 
     project: str
     mode: Literal["live", "rescored", "replayed", "settled", "generation", "imported"] = "live"
-    planned: Annotated[int, Meaning("number of executions in the plan")]
+    planned: Annotated[int, "number of executions in the plan"]
     label: str | None = None
-    group: Annotated[str | None, Meaning("the name that the shards of a run share")] = None
-    shard: Annotated[str | None, Meaning("the shard, as `i/n`")] = None
+    group: Annotated[str | None, "the name that the shards of a run share"] = None
+    shard: Annotated[str | None, "the shard, as `i/n`"] = None
     git: GitState | None = None
-    ci: Annotated[str | None, Meaning("the CI service that ran it")] = None
-    versions: Annotated[Mapping[str, str], Meaning("kindlm, Python and the provider SDKs")]
-    options: Annotated[RunOptions | None, Meaning("the command-line options")] = None
-    source_run: Annotated[str | None, Meaning("the run this one was derived from")] = None
-    imported_from: Annotated[str | None, Meaning("format and digest of the imported file")] = None
+    ci: Annotated[str | None, "the CI service that ran it"] = None
+    versions: Annotated[Mapping[str, str], "kindlm, Python and the provider SDKs"]
+    options: Annotated[RunOptions | None, "the command-line options"] = None
+    source_run: Annotated[str | None, "the run this one was derived from"] = None
+    imported_from: Annotated[str | None, "format and digest of the imported file"] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResumed(Payload, type="run.resumed"):
     """An interrupted run continues in a new process."""
 
-    by: Annotated[str, Meaning("host and process id")]
-    planned: Annotated[int, Meaning("number of executions in the plan from now on")]
-    changed: Annotated[Sequence[str], Meaning("suites whose configuration changed since then")] = ()
+    by: Annotated[str, "host and process id"]
+    planned: Annotated[int, "number of executions in the plan from now on"]
+    changed: Annotated[Sequence[str], "suites whose configuration changed since then"] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DealtTest:
     """A test that was added to a run in progress."""
 
-    suite: Annotated[int, Meaning("ordinal of its suite")]
+    suite: Annotated[int, "ordinal of its suite"]
     name: str
     target: str
 
@@ -93,8 +93,8 @@ class DealtTest:
 class RunExtended(Payload, type="run.extended"):
     """The plan grew: results need more repeats, or this shard got further tests."""
 
-    planned: Annotated[int, Meaning("number of executions in the plan from now on")]
-    tests: Annotated[Sequence[DealtTest], Meaning("selected from now on, in this order")] = ()
+    planned: Annotated[int, "number of executions in the plan from now on"]
+    tests: Annotated[Sequence[DealtTest], "selected from now on, in this order"] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,8 +126,8 @@ class RunFinished(Payload, type="run.finished"):
     passed: bool
     exit_code: int
     gates: Sequence[GateVerdict]
-    tests: Annotated[Mapping[str, int], Meaning("number of tests by status")]
-    executions: Annotated[Mapping[str, int], Meaning("number of executions by status")]
+    tests: Annotated[Mapping[str, int], "number of tests by status"]
+    executions: Annotated[Mapping[str, int], "number of executions by status"]
     duration_ms: float
 
 
@@ -143,9 +143,9 @@ class PlannedTest:
     repeat: int = 1
     pass_rate: float = 1.0
     line: int | None = None
-    file: Annotated[str | None, Meaning("of `line`, if not the `path` of the suite")] = None
+    file: Annotated[str | None, "of `line`, if not the `path` of the suite"] = None
     score_limits: ScoreLimits | None = None
-    confidence: Annotated[float | None, Meaning("of its intervals; 0.95 if absent")] = None
+    confidence: Annotated[float | None, "of its intervals; 0.95 if absent"] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,18 +153,18 @@ class SuiteStarted(Payload, type="suite.started"):
     """A suite of the run began. Holds its resolved configuration."""
 
     suite: str
-    ordinal: Annotated[int, Meaning("position of the suite in the run, from 0")]
+    ordinal: Annotated[int, "position of the suite in the run, from 0"]
     project: str
-    front_end: Annotated[str, Meaning("its file format: kindlm, evalview, scenario")]
+    front_end: Annotated[str, "its file format: kindlm, evalview, scenario"]
     path: str
     config_hash: str
     config: Authored
-    gates: Annotated[Sequence[Gate], Meaning("gates in force, after command-line overrides")]
+    gates: Annotated[Sequence[Gate], "gates in force, after command-line overrides"]
     baseline_run: str | None = None
     tags: Sequence[str] = ()
     tests: Sequence[PlannedTest]
-    unread: Annotated[Sequence[str], Meaning("its files that could not be loaded")] = ()
-    servers: Annotated[Sequence[ListedTools], Meaning("its MCP servers, with their tools")] = ()
+    unread: Annotated[Sequence[str], "its files that could not be loaded"] = ()
+    servers: Annotated[Sequence[ListedTools], "its MCP servers, with their tools"] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +174,7 @@ class SuiteSkipped(Payload, type="suite.skipped"):
     suite: str
     ordinal: int
     path: str
-    tests: Annotated[int, Meaning("number of its tests, if kindlm could count them")]
+    tests: Annotated[int, "number of its tests, if kindlm could count them"]
     error_code: str
     error_number: int
     message: Authored
@@ -200,9 +200,9 @@ class ReviewRecorded(Payload, type="review.recorded"):
     """
 
     run: str
-    execution: Annotated[int, Meaning("its number in the run, from 1")]
+    execution: Annotated[int, "its number in the run, from 1"]
     passed: bool
-    note: Annotated[Authored | None, Meaning("the reason")] = None
+    note: Annotated[Authored | None, "the reason"] = None
     by: str
 
 
@@ -220,8 +220,8 @@ class BaselineSet(Payload, type="baseline.set"):
 
     project: str
     suite: str
-    run: Annotated[str, Meaning("the run; of a group, that of the first shard")]
-    runs: Annotated[Sequence[str] | None, Meaning("of a group, the runs of all shards")] = None
+    run: Annotated[str, "the run; of a group, that of the first shard"]
+    runs: Annotated[Sequence[str] | None, "of a group, the runs of all shards"] = None
     label: str | None = None
     by: str
 
@@ -244,12 +244,12 @@ class ContentsPurged(Payload, type="contents.purged"):
     several events.
     """
 
-    texts: Annotated[int, Meaning("number of erased texts")]
+    texts: Annotated[int, "number of erased texts"]
     refs: Annotated[
-        Sequence[str] | None, Meaning("their references; null in events of earlier versions")
+        Sequence[str] | None, "their references; null in events of earlier versions"
     ] = None
-    runs: Annotated[Sequence[str], Meaning("only texts of these runs; if absent, of all runs")] = ()
-    matching: Annotated[bool, Meaning("only texts that matched a pattern")] = False
+    runs: Annotated[Sequence[str], "only texts of these runs; if absent, of all runs"] = ()
+    matching: Annotated[bool, "only texts that matched a pattern"] = False
     by: str
 
 
@@ -260,26 +260,24 @@ class StreamsPulled(Payload, type="streams.pulled"):
     They may refer to any text of this history, so their content is not pushed by settings.
     """
 
-    streams: Annotated[
-        Mapping[str, int], Meaning("`run/ID` or `journal/ID`, and its last event that came")
-    ]
+    streams: Annotated[Mapping[str, int], "`run/ID` or `journal/ID`, and its last event that came"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentProfiled(OfAttempt, type="agent.profiled"):
     """A model described an agent's purpose, from its description and its answers."""
 
-    profile: Annotated[Authored, Meaning("purpose, tools, constraints and tone, as JSON")]
+    profile: Annotated[Authored, "purpose, tools, constraints and tone, as JSON"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioGenerated(Payload, type="scenario.generated"):
     """A generated test was compiled, collected and written to a file."""
 
-    file: Annotated[str, Meaning("its path, in the form of suite paths")]
+    file: Annotated[str, "its path, in the form of suite paths"]
     category: str
     title: Authored
-    sha256: Annotated[str, Meaning("digest of the file")]
+    sha256: Annotated[str, "digest of the file"]
 
 
 SEALED_HEADS: Mapping[str, Callable[[RecordedEvent], Mapping[str, str]]] = {
