@@ -95,8 +95,7 @@ class EventLog:
                 with snapshot(connection, file):
                     guard.check(connection)
                 projector = Projector(connection, projections)
-                projector.fold_outdated(file)
-                projector.catch_up()
+                projector.update(file)
             log = cls(file, reader, connection, projector, redact, guard)
             unused.pop_all()
             return log

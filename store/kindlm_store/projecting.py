@@ -92,24 +92,18 @@ class Projection:
     columns: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def tables(self) -> dict[str, str]:
-        """The CREATE TABLE statements, by the names of the tables."""
-        return self._statements("TABLE")
+    def parts(self) -> dict[str, tuple[str, str]]:
+        """The kind of each table, index and view, and the statement that creates it, by name."""
+        statements = [" ".join(statement.split()) for statement in self.create.split(";")]
+        made = {s.split()[2]: (s.split()[1].lower(), s) for s in statements if s}
+        for name, select in self.views.items():
+            made[name] = "view", f"CREATE VIEW {quoted(name)} AS {select}"
+        return made
 
     @property
-    def indexes(self) -> dict[str, str]:
-        """The CREATE INDEX statements, by the names of the indexes."""
-        return self._statements("INDEX")
-
-    def create_views(self) -> dict[str, str]:
-        """The CREATE VIEW statements, by the names of the views."""
-        return {
-            name: f"CREATE VIEW {quoted(name)} AS {select}" for name, select in self.views.items()
-        }
-
-    def _statements(self, kind: str) -> dict[str, str]:
-        statements = (" ".join(statement.split()) for statement in self.create.split(";"))
-        return {s.split()[2]: s for s in statements if s.startswith(f"CREATE {kind} ")}
+    def tables(self) -> dict[str, str]:
+        """The CREATE TABLE statements, by the names of the tables."""
+        return {name: sql for name, (kind, sql) in self.parts.items() if kind == "table"}
 
 
 def quoted(name: str) -> str:
@@ -250,10 +244,9 @@ class Projector:
                 behind[checkpoint].append(projection)
         for checkpoint, projections in behind.items():
             failed = self.advance(projections, checkpoint, last)
-            for name, (reached, error) in failed.items():
+            for name, error in failed.items():
                 self._connection.execute(
-                    "UPDATE projections SET checkpoint = ?, error = ? WHERE name = ?",
-                    (reached, error, name),
+                    "UPDATE projections SET error = ? WHERE name = ?", (error, name)
                 )
             names = [each.name for each in projections if each.name not in failed]
             marks = ",".join("?" * len(names))
@@ -262,17 +255,25 @@ class Projector:
                 (last, *names),
             )
 
-    def catch_up(self) -> None:
-        """Fold events that another program has appended without folding them."""
+    def update(self, path: Path) -> None:
+        """Fold projections that are missing or older in the file, and what others appended.
+
+        Another program may have appended events without folding them.
+        """
+        if self._outdated():
+            with setup_lock(path):
+                self._refold(self._outdated(), lambda _done, _last: None)
         if behind_the_log(self._connection, self.projections):
             with immediate(self._connection):
                 self.fold()
 
-    def fold_outdated(self, path: Path) -> None:
-        """Fold projections that are missing in the file, or have an older version there."""
-        if self._outdated():
-            with setup_lock(path):
-                self._refold(self._outdated(), lambda _done, _last: None)
+    def _outdated(self) -> list[Projection]:
+        states = read_states(self._connection)
+        return [
+            p
+            for p in self.projections
+            if p.name not in states or states[p.name].version < p.version
+        ]
 
     def rebuild(self, path: Path, progress: Progress) -> None:
         """Fold all projections again, from the first event.
@@ -297,22 +298,19 @@ class Projector:
         projections: Sequence[Projection],
         after: int,
         until: int,
-        failed: Mapping[str, tuple[int, str]] = MappingProxyType({}),
-    ) -> dict[str, tuple[int, str]]:
+        failed: Mapping[str, str] = MappingProxyType({}),
+    ) -> dict[str, str]:
         """Fold the events after one position, up to and including another, in batches.
 
         Returns:
-            The projections that failed, now or before, by name, with the position they reached and
-            the error.
+            The errors of the projections that failed, now or before, by name.
         """
-        failed = dict(failed)
+        errors = dict(failed)
         while after < until:
             end = self._end_of_piece(after, until)
-            sound = [each for each in projections if each.name not in failed]
-            for name, error in self._fold(sound, after, end).items():
-                failed[name] = after, error
+            errors |= self._fold([p for p in projections if p.name not in errors], after, end)
             after = end
-        return failed
+        return errors
 
     def _end_of_piece(self, after: int, until: int) -> int:
         """Return the position of the last event in the next batch, at most `until`."""
@@ -389,14 +387,6 @@ class Projector:
         if MISREADS_NUMBERS:
             self._connection.execute(_REALS)
 
-    def _outdated(self) -> list[Projection]:
-        states = read_states(self._connection)
-        return [
-            p
-            for p in self.projections
-            if p.name not in states or states[p.name].version < p.version
-        ]
-
     def _refold(self, projections: Sequence[Projection], progress: Progress) -> None:
         if not projections:
             return
@@ -408,7 +398,7 @@ class Projector:
             for projection in projections:
                 for sql in projection.tables.values():
                     db.execute(sql.replace("CREATE TABLE", "CREATE TEMP TABLE", 1))
-            failed: dict[str, tuple[int, str]] = {}
+            failed: dict[str, str] = {}
             after, end = 0, last_position(db)
             while (until := self._end_of_piece(after, end)) < end:
                 failed = self.advance(projections, after, until, failed)
@@ -418,7 +408,7 @@ class Projector:
             end = last_position(db)
             failed = self.advance(projections, after, end, failed)
             for projection in projections:
-                self._replace(projection, *failed.get(projection.name, (end, None)))
+                self._replace(projection, end, failed.get(projection.name))
             db.execute("COMMIT")
             progress(end, end)
         finally:
@@ -451,8 +441,9 @@ class Projector:
             db.execute(sql.replace("CREATE TABLE ", "CREATE TABLE main.", 1))
             db.execute(f"INSERT INTO main.{table} SELECT * FROM temp.{table}")  # noqa: S608
             db.execute(f"DROP TABLE temp.{table}")
-        for sql in (*projection.indexes.values(), *projection.create_views().values()):
-            db.execute(sql)
+        for kind, sql in projection.parts.values():
+            if kind != "table":
+                db.execute(sql)
         made = (json.dumps([*projection.tables]), json.dumps([*projection.views]))
         db.execute(
             "INSERT OR REPLACE INTO projections (name, version, checkpoint, error, tables, views)"

@@ -7,7 +7,6 @@ into such a file.
 from __future__ import annotations
 
 import json
-import re
 import sqlite3
 from collections.abc import Sequence
 from contextlib import suppress
@@ -18,7 +17,6 @@ from kindlm_migrations import EVENT_LOG
 from kindlm_store.projecting import Projection
 from kindlm_store.store_errors import OpenError
 
-_NAMED = re.compile(r'CREATE (TABLE|INDEX|TRIGGER|VIEW) "?(\w+)')
 _MIGRATIONS = "_sqlite_migrations"
 """The table in which sqlite-utils records migrations; sqlite-utils also makes its index."""
 
@@ -54,13 +52,9 @@ class ForeignSchemaError(OpenError):
 
     def __init__(self, path: Path, problems: Sequence[SchemaProblem]) -> None:
         kind, name, state, _ = problems[0]
-        reason = {
-            "foreign": f"has a foreign {kind} {name!r}",
-            "changed": f"has a changed {kind} {name!r}",
-            "missing": f"lacks the {kind} {name!r}",
-        }[state]
+        reason = f"lacks the {kind}" if state == "missing" else f"has a {state} {kind}"
         more = f", and {len(problems) - 1:,} more" if len(problems) > 1 else ""
-        super().__init__(path, f"{reason}{more}")
+        super().__init__(path, f"{reason} {name!r}{more}")
         self.problems = tuple(problems)
 
 
@@ -127,13 +121,21 @@ def schema_problems(
             for names in lists:
                 with suppress(ValueError, TypeError):
                     others.update(json.loads(names))
-    made = _expected_parts([p for p in projections if versions.get(p.name) == p.version])
+    # By name: the kind, the statement, and the projection.
+    made: dict[str, tuple[str, str, str | None]] = {}
+    for statement in EVENT_LOG:
+        _, kind, name, _ = statement.split(maxsplit=3)
+        made[name] = kind.lower(), statement.strip(), None
+    for projection in projections:
+        if versions.get(projection.name) == projection.version:
+            for name, (kind, sql) in projection.parts.items():
+                made[name] = kind, sql.strip(), projection.name
     problems = []
-    for name, (kind, statement, projection) in made.items():
+    for name, (kind, statement, owner) in made.items():
         if name not in found:
-            problems.append(SchemaProblem(kind, name, "missing", projection))
+            problems.append(SchemaProblem(kind, name, "missing", owner))
         elif (found[name][0], found[name][2]) != (kind, statement):
-            problems.append(SchemaProblem(found[name][0], name, "changed", projection))
+            problems.append(SchemaProblem(found[name][0], name, "changed", owner))
     for name, (kind, table, _) in found.items():
         is_known = name in made or {
             "index": table in others,
@@ -150,21 +152,3 @@ def make_views(connection: sqlite3.Connection) -> None:
     for statement in EVENT_LOG:
         if statement.strip().startswith("CREATE VIEW"):
             connection.execute(statement.replace("CREATE VIEW", "CREATE VIEW IF NOT EXISTS", 1))
-
-
-def _expected_parts(projections: Sequence[Projection]) -> dict[str, tuple[str, str, str | None]]:
-    """Return the parts that this code creates, by name: kind, statement and projection."""
-    made: dict[str, tuple[str, str, str | None]] = {}
-    for statement in EVENT_LOG:
-        match = _NAMED.match(statement.strip())
-        assert match is not None
-        made[match[2]] = match[1].lower(), statement.strip(), None
-    for projection in projections:
-        for kind, statements in (
-            ("table", projection.tables),
-            ("index", projection.indexes),
-            ("view", projection.create_views()),
-        ):
-            for name, sql in statements.items():
-                made[name] = kind, sql.strip(), projection.name
-    return made

@@ -351,7 +351,7 @@ def recomputed(
             for sql in projection.tables.values():
                 apart.execute(sql)
         projector = Projector(apart, projections)
-        for failed, (_, problem) in projector.advance(projections, 0, last_position(apart)).items():
+        for failed, problem in projector.advance(projections, 0, last_position(apart)).items():
             raise ProjectionError(failed, problem)
         apart.execute("COMMIT")
         yield apart
