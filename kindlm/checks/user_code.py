@@ -43,7 +43,7 @@ from kindlm.guard import guard
 from kindlm.outcome import CheckResult, Demands, Outcome
 from kindlm.ports import CheckContext
 from kindlm.section import Score, Text
-from kindlm.transcript import ToolUse, Transcript, Turn
+from kindlm.transcript import Transcript, Turn
 from kindlm.values import filled
 from kindlm.wording import bounded, excerpt, sentence, shown
 
@@ -94,12 +94,15 @@ class CheckedExecution:
     @property
     def tool_calls(self) -> tuple[CheckedCall, ...]:
         """All tool calls in their order; unknown if the agent does not report its calls."""
-        return self._called(self._seen.tool_uses)
+        return self._called(*self._seen.turns)
 
     @property
     def conversation(self) -> tuple[CheckedTurn, ...]:
         """The turns, each with `user`, `text` and `tool_calls`."""
-        return tuple(map(self._turn, self._seen.turns))
+        return tuple(
+            CheckedTurn(turn.user, turn.text, partial(self._called, turn))
+            for turn in self._seen.turns
+        )
 
     @property
     def latency_ms(self) -> float:
@@ -115,21 +118,15 @@ class CheckedExecution:
             self._refuse(why_cost_unknown(self._seen))
         return usd
 
-    def _turn(self, turn: Turn) -> CheckedTurn:
-        uses = tuple(use for step in turn.steps for use in step.tool_uses)
-        return CheckedTurn(turn.user, turn.text, lambda: self._called(uses))
-
-    def _called(self, uses: tuple[ToolUse, ...]) -> tuple[CheckedCall, ...]:
+    def _called(self, *turns: Turn) -> tuple[CheckedCall, ...]:
         if (why := why_unknown(self._seen)) is not None:
             self._refuse(why)
         # Copies, since other checks read the same values.
         return tuple(
-            CheckedCall(
-                use.call.name,
-                copy.deepcopy(written_arguments(use)),
-                copy.deepcopy(use.response),
-            )
-            for use in uses
+            CheckedCall(use.call.name, *copy.deepcopy((written_arguments(use), use.response)))
+            for turn in turns
+            for step in turn.steps
+            for use in step.tool_uses
         )
 
     def _refuse(self, why: str) -> NoReturn:
@@ -212,18 +209,12 @@ class PythonFunction(CheckSection, AskingCheck):
 
     def _raised(self, error: BaseException, file: Path) -> CheckResult:
         """Return the result of a function that raised: failed for an assertion, else undecided."""
-        frames = traceback.extract_tb(error.__traceback__)
-        # The last line of the user's own code.
-        own = [
-            frame
-            for frame in frames
-            if (path := Path(frame.filename)).is_relative_to(file.parent)
-            and "site-packages" not in path.parts
-        ]
-        where, line = file.name, ""
-        if own:
-            name = Path(own[-1].filename).relative_to(file.parent).as_posix()
-            where, line = f"{name}:{own[-1].lineno}", own[-1].line or ""
+        where, line, folder = file.name, "", file.parent
+        for frame in traceback.extract_tb(error.__traceback__):
+            path = Path(frame.filename)
+            if path.is_relative_to(folder) and "site-packages" not in path.parts:
+                where = f"{path.relative_to(folder).as_posix()}:{frame.lineno}"
+                line = frame.line or ""
         if isinstance(error, AssertionError):
             reason = str(error).strip() or line or "an assertion does not hold"
             return failed("CUSTOM_CHECK_FAILED", f"{where}: {reason}")
@@ -316,22 +307,26 @@ async def in_a_thread(work: Callable[[], Any]) -> Any:
     return await asyncio.wrap_future(done)
 
 
+_CODES = {
+    Outcome.PASSED: None,
+    Outcome.FAILED: "CUSTOM_CHECK_FAILED",
+    Outcome.INCONCLUSIVE: UndecidedError.code,
+}
+"""The failure code of each outcome that a check of a package may have."""
+
+
 def _wrong_with(returned: Any) -> str | None:
     """Return why a value is not a valid result of a check; None if it is valid."""
-    if inspect.isawaitable(returned):
-        return "it is awaitable, but `evaluate` is not `async`"
     from kindlm import packages
 
+    if inspect.isawaitable(returned):
+        return "it is awaitable, but `evaluate` is not `async`"
     if (wrong := packages.wrong_with(returned, CheckResult)) is not None:
         return wrong
     result: CheckResult = returned
     outcome, code, score = result.outcome, result.failure_code, result.score
-    if outcome is Outcome.SKIPPED:
-        return "it is skipped: a check passes, fails or is undecided"
-    if (outcome is Outcome.PASSED) != (code is None):
+    if (outcome, code) not in _CODES.items():
         return f"it is {outcome} with the failure code {code}"
-    if code not in (None, "CUSTOM_CHECK_FAILED", "ASSERTION_EVAL_ERROR"):
-        return f"its failure code is {shown(code)}, which `failed` does not give"
     if score is None and outcome is not Outcome.INCONCLUSIVE:
         return "it has no score"
     are_shares = all(0 <= each <= 1 for each in (score, result.threshold) if each is not None)
