@@ -29,7 +29,7 @@ from kindlm.checks.base import (
     passed,
     undecided,
 )
-from kindlm.checks.output import EMPTY, ContainsAny, NotContains, occurrences
+from kindlm.checks.output import EMPTY, Demand, NotContains
 from kindlm.checks.pii import Pii, values_in
 from kindlm.dataclass import dataclass
 from kindlm.normal_form import INVISIBLE, TAGS
@@ -44,17 +44,6 @@ CODES = {
     "KEYWORD_MISSING": "The output has none of the allowed words.",
     "CANARY_LEAKED": "The canary is in an answer or in arguments.",
 }
-
-
-class KeywordsAllow(ContainsAny):
-    """The output or its normal form contains at least one of the words; see `occurrences`."""
-
-    kind = "keywords_allow"
-    code = "KEYWORD_MISSING"
-    sarif = Rule("keyword-missing", "None of the required words in the answer")
-
-    def holds(self, text: str) -> bool:
-        return any(occurrences(word, text)[0] for word in self.wanted)
 
 
 class KeywordsDeny(NotContains):
@@ -77,7 +66,7 @@ class Keywords(ExpectSection):
         for index, word in enumerate(self.deny):
             yield Made(KeywordsDeny(word), word, ("deny", index))
         if self.allow and all(self.allow):
-            yield Made(KeywordsAllow(self.allow), ", ".join(self.allow), ("allow",))
+            yield Made(Demand("keywords_allow", self.allow), ", ".join(self.allow), ("allow",))
 
     def never_fails(self, timeout_ms: float) -> Iterator[tuple[Place, str]]:
         for index, word in enumerate(self.allow):

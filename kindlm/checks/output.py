@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from string import printable
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
@@ -26,7 +27,6 @@ from kindlm.checks.base import (
     Refers,
     Rule,
     UndecidedError,
-    entries,
     failed,
     passed,
 )
@@ -136,21 +136,21 @@ class Output(ExpectSection):
             yield Made(fits, self.schema_file, ("schemaFile",))
         if self.schema_ is not None:
             yield Made(Schema(self.schema_), "schema", ("schema",))
-        made: tuple[tuple[str, type[_Demand | _Ban], Any], ...] = (
-            ("equals", Equals, self.equals),
-            ("startsWith", StartsWith, self.starts_with),
-            ("containsAny", ContainsAny, self.contains_any),
-            ("regex", Matches, self.regex),
-            ("contains", Contains, self.contains),
+        for key, kind in (("equals", "equals"), ("startsWith", "starts_with")):
+            if (text := getattr(self, kind)) is not None:
+                yield Made(Demand(kind, text), text, (key,))
+        if (texts := self.contains_any) is not None:
+            yield Made(Demand("contains_any", texts), " | ".join(texts), ("containsAny",))
+        several: tuple[tuple[str, Callable[[str], Check], Sequence[str] | None], ...] = (
+            ("regex", partial(Demand, "matches"), self.regex),
+            ("contains", partial(Demand, "contains"), self.contains),
             ("notContains", NotContains, self.not_contains),
             ("notRegex", NotMatches, self.not_regex),
         )
-        for key, check, wanted in made:
-            many = isinstance(wanted, list) and check is not ContainsAny
-            for at, text in () if wanted is None else entries(wanted, many=many):
-                if text or check is not Contains:
-                    label = text if isinstance(text, str) else " | ".join(text)
-                    yield Made(check(text), label, (key, *at))
+        for key, check, wanted in several:
+            for index, text in enumerate(wanted or ()):
+                if text or key != "contains":
+                    yield Made(check(text), text, (key, index))
         if self.max_length is not None:
             yield Made(MaxLength(self.max_length), f"≤ {self.max_length}", ("maxLength",))
 
@@ -181,95 +181,73 @@ EMPTY = "every text contains the empty text"
 
 
 @dataclass(frozen=True, slots=True)
-class _Demand(Check):
-    """The output is as `wanted` demands, which `how` says in words."""
+class Demand(Check):
+    """The output is as `wanted`, a text, a pattern or a list of texts, demands; see `_DEMANDS`.
 
-    demands = Demands.TASK
-    code: ClassVar[str]
-    how: ClassVar[str]
-
-    wanted: Any
-
-    def holds(self, text: str) -> bool:
-        """Return whether a text is as demanded."""
-        raise NotImplementedError
-
-    def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
-        text = transcript.text
-        if self.holds(text):
-            return passed()
-        wanted = bounded(self.wanted)
-        message = f"Expected the output {self.how} {shown(wanted)}, got {shown(text)}."
-        return failed(self.code, message, expected=wanted, actual=excerpt(text))
-
-
-class Equals(_Demand):
-    """The output equals a text, apart from white space around both."""
-
-    kind = "equals"
-    code = "EQUALS_FAILED"
-    how = "to be"
-
-    def holds(self, text: str) -> bool:
-        return bool(text.strip() == self.wanted.strip())
-
-
-class StartsWith(_Demand):
-    """The output begins with a text. Case and leading white space do not matter."""
-
-    kind = "starts_with"
-    code = "STARTS_WITH_FAILED"
-    how = "to start with"
-
-    def holds(self, text: str) -> bool:
-        return text.lstrip().lower().startswith(self.wanted.lstrip().lower())
-
-
-class Contains(_Demand):
-    """The output contains a text. Case does not matter."""
-
-    kind = "contains"
-    code = "CONTAINS_FAILED"
-    how = "to contain"
-
-    def holds(self, text: str) -> bool:
-        return self.wanted.lower() in text.lower()
-
-
-class ContainsAny(_Demand):
-    """The output contains at least one of a list of texts. Case does not matter."""
-
-    kind = "contains_any"
-    code = "CONTAINS_FAILED"
-    how = "to contain one of"
-
-    def holds(self, text: str) -> bool:
-        return any(Contains(wanted).holds(text) for wanted in self.wanted)
-
-
-class Matches(_Demand):
-    """A pattern matches somewhere in the output.
-
-    The check is undecided if the pattern is invalid, or takes more than a second.
+    The check is undecided if a pattern is invalid, or takes more than a second.
     """
 
-    kind = "matches"
-    code = "PATTERN_NOT_MATCHED"
-    how = "to match"
-    dialect: ClassVar[Dialect] = Dialect.SCHEMA
+    demands = Demands.TASK
+    sarif = Rule("keyword-missing", "None of the required words in the answer", "keywords_allow")
+
+    kind: str  # type: ignore[misc]
+    wanted: Any
+
+    @classmethod
+    def kinds(cls) -> tuple[str, ...]:
+        return tuple(_DEMANDS)
 
     def is_slow(self, transcript: Transcript) -> bool:
-        return True
+        return self.kind in ("matches", "regex")
 
-    def holds(self, text: str) -> bool:
-        return _first(self.wanted, text, self.dialect) is not None
+    def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+        text, (code, how, holds) = transcript.text, _DEMANDS[self.kind]
+        if holds(self.wanted, text):
+            return passed()
+        wanted = bounded(self.wanted)
+        message = f"Expected the output {how} {shown(wanted)}, got {shown(text)}."
+        return failed(code, message, expected=wanted, actual=excerpt(text))
 
 
-class Regex(Matches):
-    """Like `Matches`, but case does not matter, and `.` matches line breaks."""
+def occurs(wanted: str, text: str) -> bool:
+    """Return whether a text contains another one in any case."""
+    return wanted.lower() in text.lower()
 
-    kind = "regex"
-    dialect = Dialect.OUTPUT
+
+_DEMANDS: dict[str, tuple[str, str, Callable[[Any, str], bool]]] = {
+    # Apart from white space around both.
+    "equals": ("EQUALS_FAILED", "to be", lambda wanted, text: text.strip() == wanted.strip()),
+    # In any case, apart from leading white space.
+    "starts_with": (
+        "STARTS_WITH_FAILED",
+        "to start with",
+        lambda wanted, text: text.lstrip().lower().startswith(wanted.lstrip().lower()),
+    ),
+    "contains": ("CONTAINS_FAILED", "to contain", occurs),
+    "contains_any": (
+        "CONTAINS_FAILED",
+        "to contain one of",
+        lambda wanted, text: any(occurs(one, text) for one in wanted),
+    ),
+    # In any case and spacing, also in the normal form.
+    "keywords_allow": (
+        "KEYWORD_MISSING",
+        "to contain one of",
+        lambda wanted, text: any(occurrences(one, text)[0] for one in wanted),
+    ),
+    "matches": (
+        "PATTERN_NOT_MATCHED",
+        "to match",
+        lambda wanted, text: _first(wanted, text) is not None,
+    ),
+    # In any case; `.` also matches line breaks.
+    "regex": (
+        "PATTERN_NOT_MATCHED",
+        "to match",
+        lambda wanted, text: _first(wanted, text, Dialect.OUTPUT) is not None,
+    ),
+}
+"""The failure code of each kind, its words in a message, and whether it holds for a text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,7 +310,7 @@ class NotContains(_Ban):
 
 
 class NotMatches(_Ban):
-    """A pattern does not match; see also `Matches`."""
+    """A pattern does not match; see also `Demand`."""
 
     kind = "not_matches"
     code = "PATTERN_MATCHED"
@@ -384,9 +362,9 @@ def _first(pattern: str, text: str, dialect: Dialect = Dialect.SCHEMA) -> _Range
 
 
 def count_unmatched(patterns: Sequence[str], text: str) -> int:
-    """Return how many patterns do not match as in `Regex`, or cannot be used."""
+    """Return how many patterns do not match as of the kind `regex`, or cannot be used."""
     matched = 0
     for pattern in patterns:
         with suppress(UndecidedError):
-            matched += Regex(pattern).holds(text)
+            matched += _first(pattern, text, Dialect.OUTPUT) is not None
     return len(patterns) - matched

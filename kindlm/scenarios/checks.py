@@ -30,13 +30,9 @@ from kindlm.checks import base
 from kindlm.checks.base import Check
 from kindlm.checks.limits import Cost, Latency, TokenUsage
 from kindlm.checks.output import (
-    Contains,
-    ContainsAny,
-    Equals,
-    Matches,
+    Demand,
     NotContains,
     NotMatches,
-    StartsWith,
 )
 from kindlm.checks.output_schema import Schema
 from kindlm.checks.tool_calls import ToolCall
@@ -244,11 +240,13 @@ class Checks:
 
     def equals(self, text: str) -> Self:
         """The answer, or one of several answers, is this text, apart from spaces around both."""
-        return self._check(self._scope.of_text(Equals(_not_blank(text))), _short(text))
+        return self._check(self._scope.of_text(Demand("equals", _not_blank(text))), _short(text))
 
     def starts_with(self, text: str) -> Self:
         """The answer, or one of several answers, begins with a text, in upper or lower case."""
-        return self._check(self._scope.of_text(StartsWith(_not_blank(text))), _short(text))
+        return self._check(
+            self._scope.of_text(Demand("starts_with", _not_blank(text))), _short(text)
+        )
 
     def contains_any(self, texts: Iterable[str]) -> Self:
         """The answer, or one of several answers, contains one of the texts, in any case.
@@ -258,11 +256,13 @@ class Checks:
         """
         if isinstance(texts, str) or not (wanted := list(map(_not_blank, texts))):
             raise TypeError(f"contains_any takes a list of texts, not {texts!r}")
-        return self._check(self._scope.of_text(ContainsAny(wanted)), _short(" | ".join(wanted)))
+        return self._check(
+            self._scope.of_text(Demand("contains_any", wanted)), _short(" | ".join(wanted))
+        )
 
     def contains(self, text: str) -> Self:
         """The answer, or one of several answers, contains a text, in upper or lower case."""
-        return self._check(self._scope.of_text(Contains(_not_empty(text))), _short(text))
+        return self._check(self._scope.of_text(Demand("contains", _not_empty(text))), _short(text))
 
     def not_contains(self, text: str) -> Self:
         """Neither the answer nor any of several answers contains a text, in any case."""
@@ -272,7 +272,7 @@ class Checks:
     def matches(self, pattern: str | re.Pattern[str]) -> Self:
         """A regular expression matches in the answer, or in one of several, as by `re.search`."""
         text, label = _pattern("matches", pattern)
-        return self._check(self._scope.of_text(Matches(text)), label)
+        return self._check(self._scope.of_text(Demand("matches", text)), label)
 
     def not_matches(self, pattern: str | re.Pattern[str]) -> Self:
         """A regular expression does not match in the answer, nor in any of several answers."""

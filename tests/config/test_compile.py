@@ -9,10 +9,10 @@ import pytest
 
 from kindlm.checks.call_matching import CallCount
 from kindlm.checks.drift import Drift
-from kindlm.checks.guardrails import KeywordsAllow, KeywordsDeny
+from kindlm.checks.guardrails import KeywordsDeny
 from kindlm.checks.judge import Judge
 from kindlm.checks.limits import Cost, Latency
-from kindlm.checks.output import Contains, MaxLength, NotContains
+from kindlm.checks.output import Demand, MaxLength, NotContains
 from kindlm.checks.output_schema import Schema
 from kindlm.checks.tool_calls import ToolCall, ToolStrict
 from kindlm.checks.trajectory import Trajectory, TrajectoryCall
@@ -124,13 +124,13 @@ def test_expectations_in_the_vocabulary_of_the_checks(suite: Suite) -> None:
     )
     assert found == [
         ("schema", "answer.json", Schema({"type": "object"}, "answer.json")),
-        ("contains", "ok", Contains("ok")),
-        ("contains", "ok #2", Contains("ok")),
+        ("contains", "ok", Demand("contains", "ok")),
+        ("contains", "ok #2", Demand("contains", "ok")),
         ("not_contains", "no", NotContains("no")),
         ("max_length", "≤ 90", MaxLength(90)),
         ("pii", "pii", pii),
         ("keywords_deny", "damn", KeywordsDeny("damn")),
-        ("keywords_allow", "sorry, thanks", KeywordsAllow(["sorry", "thanks"])),
+        ("keywords_allow", "sorry, thanks", Demand("keywords_allow", ["sorry", "thanks"])),
         ("tool_called", "lookup", called),
         ("tool_called", "lookup #2", ToolCall.model_construct(tool="lookup")),
         (
@@ -163,7 +163,7 @@ def test_expectations_beyond_the_first_version(suite: Suite) -> None:
         ("in-order", Trajectory.model_construct(mode="in-order", calls=calls), None),
         ("≤ 5000 ms", Latency.model_construct(max_ms=5000), None),
         ("≤ $0.00002", Cost.model_construct(max_usd=0.00002), None),
-        ("turn 2: already", Contains("already"), 2),
+        ("turn 2: already", Demand("contains", "already"), 2),
         ("strictTools", ToolStrict(), None),
     ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from typing import Any
 
 from pydantic.alias_generators import to_camel
@@ -15,6 +15,7 @@ from kindlm.checks.call_matching import CallCount
 from kindlm.checks.evalview.safety import Safety
 from kindlm.checks.evalview.tools import SequenceMode
 from kindlm.checks.evalview.weighted_score import Scored, Weights
+from kindlm.checks.output import Demand, NotContains, NotMatches
 from kindlm.checks.pii import NamedPattern
 from kindlm.checks.tool_calls import ToolCall
 from kindlm.checks.trajectory import TrajectoryCall
@@ -62,11 +63,8 @@ def check_of(kind: str, params: Mapping[str, Any]) -> Any:
         return _tool_call(kind, values)
     scale = values.pop("scale", None) if kind == "judge" else None
     (check,) = [each for each in all_checks() if kind in each.kinds()]
-    if is_dataclass(check) and [field.name for field in fields(check)] in (
-        ["wanted"],
-        ["unwanted"],
-    ):
-        return check(*values.values())
+    if check is Demand or issubclass(check, NotContains | NotMatches):
+        return check(*([kind] if check is Demand else []), *values.values())
     made = _made(check, values)
     return made if scale is None else made.on_scale(scale)
 

@@ -14,7 +14,7 @@ from kindlm.checks.base import AskingCheck, Reads, failed, passed
 from kindlm.checks.call_matching import normalised
 from kindlm.checks.evalview.safety import Safety, find_personal_data, level
 from kindlm.checks.evalview.weighted_score import Scored
-from kindlm.checks.output import Contains
+from kindlm.checks.output import occurs
 from kindlm.dataclass import dataclass
 from kindlm.outcome import CheckResult, Demands, Outcome, Status, execution_status
 from kindlm.ports import CheckContext
@@ -185,6 +185,6 @@ def look_at_turn(wanted: Scored, turn: Turn) -> tuple[list[str], ...]:
     return (
         [tool for tool in wanted.tools if tool not in called],
         [tool for tool in called if tool in wanted.forbidden_tools],
-        [text for text in wanted.contains if not Contains(text).holds(turn.text)],
-        [text for text in wanted.not_contains if Contains(text).holds(turn.text)],
+        [text for text in wanted.contains if not occurs(text, turn.text)],
+        [text for text in wanted.not_contains if occurs(text, turn.text)],
     )

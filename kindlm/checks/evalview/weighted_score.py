@@ -24,7 +24,7 @@ from kindlm.checks.judging import (
     texts_of,
     tool_call,
 )
-from kindlm.checks.output import Contains, count_unmatched
+from kindlm.checks.output import count_unmatched, occurs
 from kindlm.checks.output_schema import find_json
 from kindlm.dataclass import dataclass
 from kindlm.json_schema import schema_issues
@@ -212,8 +212,8 @@ def _output_facts(wanted: Scored, text: str) -> OutputFacts:
     return OutputFacts(
         query=wanted.query,
         output=text,
-        contained=_share_of([Contains(one).holds(text) for one in wanted.contains]),
-        avoided=_share_of([not Contains(one).holds(text) for one in wanted.not_contains]),
+        contained=_share_of([occurs(one, text) for one in wanted.contains]),
+        avoided=_share_of([not occurs(one, text) for one in wanted.not_contains]),
         unmatched=count_unmatched(patterns, text) / len(patterns) if patterns else 0.0,
         fits=fits,
     )

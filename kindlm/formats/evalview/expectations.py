@@ -15,7 +15,7 @@ from kindlm.checks.evalview.safety import NoPii, Safety
 from kindlm.checks.evalview.tools import ForbiddenTool, SequenceMode, ToolCategory, ToolSequence
 from kindlm.checks.evalview.weighted_score import Scored, WeightedScore, Weights
 from kindlm.checks.limits import Cost, Latency, Metric
-from kindlm.checks.output import Contains, NotContains, Regex
+from kindlm.checks.output import Demand, NotContains
 from kindlm.checks.output_schema import OutputSchema
 from kindlm.checks.tool_calls import ToolCall, ToolStrict
 from kindlm.config.expect import Placed, unique_labels
@@ -167,11 +167,11 @@ def _all(expected: ExpectedConfig, mode: SequenceMode, config: ProjectConfig) ->
 
 def _output(output: OutputConfig, config: ProjectConfig) -> Iterator[Placed]:
     for index, text in enumerate(output.contains or ()):
-        yield ("contains", index), Contains(text).expected(text)
+        yield ("contains", index), Demand("contains", text).expected(text)
     for index, text in enumerate(output.not_contains or ()):
         yield ("not_contains", index), NotContains(text).expected(text)
     for index, pattern in enumerate(output.regex_patterns or ()):
-        yield ("regex_patterns", index), Regex(pattern).expected(pattern)
+        yield ("regex_patterns", index), Demand("regex", pattern).expected(pattern)
     if output.json_schema is not None:
         yield ("json_schema",), OutputSchema(output.json_schema).expected("JSON Schema")
     if output.no_pii:
