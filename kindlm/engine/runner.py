@@ -9,8 +9,8 @@ does not hold up the others. Suites share the pool; each takes no more places th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
-from dataclasses import dataclass
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from functools import partial
 
 from kindlm.dataclass import replace
@@ -25,20 +25,6 @@ from kindlm.plan import Execution, Plan
 from kindlm.values import plain_number
 from kindlm.wording import shown
 
-Observer = Callable[[Finished], None]
-"""Called for each execution once its end is on disk."""
-
-WillCall = Callable[[Execution], bool]
-"""Says whether an execution is going to make a call, as things are now."""
-
-Work = Callable[[Execution, Turn | None], Awaitable[Finished | None]]
-"""Does one execution, with a reserved turn for its first call if it will make one.
-
-Returns how it ended, None if it was cut off."""
-
-Report = Callable[[Finished], Awaitable[None]]
-"""Waits until the end of an execution is on disk, and reports it."""
-
 _MANY_PLACES = 8
 """With so many places, a passed execution gives its place away before its events are on disk.
 
@@ -46,13 +32,15 @@ With fewer, waiting for the disk costs little, and a killed run loses only calls
 
 
 async def run_plan(
-    run: LiveRun, observer: Observer, parts: AsyncIterator[Plan] | None = None
+    run: LiveRun,
+    observer: Callable[[Finished], None],
+    parts: AsyncIterator[Plan] | None = None,
 ) -> bool:
     """Run all executions of a plan that are left; return whether it was completed.
 
-    With `parts`, the caller decides the order: one part of the plan runs after the other. The
-    caller knows whether they cover the whole plan. Raises the recorder's error if events can no
-    longer be written.
+    The `observer` is called for each execution once its end is on disk. With `parts`, the caller
+    decides the order: one part of the plan runs after the other. The caller knows whether they
+    cover the whole plan. Raises the recorder's error if events can no longer be written.
     """
     stop, limits, finished = run.stop, run.limits, run.earlier.finished
     timer: asyncio.TimerHandle | None = None
@@ -110,40 +98,36 @@ def _will_call(run: LiveRun, execution: Execution) -> bool:
 async def _work(run: LiveRun, execution: Execution, reserved: Turn | None) -> Finished | None:
     """Run an execution, and rerun it as often as its suite allows until it passes.
 
-    Return None if the run's stop cut it off. This also applies to an execution that was due for a
-    rerun, which the resumed run then makes. Where no target is called, nothing is rerun.
+    Return None if it was cut off, or was due for a rerun when the run wound down: the resumed run
+    then does that. Where no target is called, nothing is rerun.
     """
     earlier, ordinal = run.earlier, execution.suite.ordinal
     recorder, budget, stop = run.ports.recorder, run.budget, run.stop
     attempt = earlier.attempts.get(execution.id, 0) + 1
     if execution.case.skip:
         return end_unrun(execution, recorder, attempt)
+    left = execution.suite.suite.reruns - earlier.reruns.get(execution.id, 0)
+    left = left if run.ports.calls_targets else 0
+
+    def may_rerun() -> bool:
+        return left > 0 and budget.limit_exceeded(ordinal) is None and stop.reason != USED_UP
+
     ended: Finished | None = None
-    if budget.limit_exceeded(ordinal) is None:
-        left = execution.suite.suite.reruns - earlier.reruns.get(execution.id, 0)
-        left = left if run.ports.calls_targets else 0
-
-        def may_rerun() -> bool:
-            is_affordable = budget.limit_exceeded(ordinal) is None
-            return left > 0 and is_affordable and stop.reason != USED_UP
-
-        while found := await run_execution(
+    while (limit := budget.limit_exceeded(ordinal)) is None:
+        found = await run_execution(
             execution, run, attempt=attempt, reserved=reserved, may_rerun=may_rerun
-        ):
-            if ended is not None:
-                found = replace(found, cost_usd=found.cost_usd + ended.cost_usd)
-            ended = found
+        )
+        attempt, reserved = attempt + 1, None
+        if found is not None:
+            ended = replace(found, cost_usd=found.cost_usd + (ended.cost_usd if ended else 0.0))
             if not found.retried:
                 return ended
-            if stop.winding_down.is_set():
-                break
-            attempt, left, reserved = attempt + 1, left - 1, None
-        if stop.winding_down.is_set() or budget.limit_exceeded(ordinal) is None:
+            left -= 1
+        if stop.winding_down.is_set() or (found is None and not budget.limit_exceeded(ordinal)):
             return None
-        attempt += 1  # an execution that was cut off keeps its state; only its cost counts
-    elif reserved is not None:
+    # An execution that was cut off keeps its state; only its cost counts.
+    if reserved is not None:
         reserved.pace.ended(reserved)
-    limit = budget.limit_exceeded(ordinal) or 0.0
     reason = f"the suite had spent more than its costMaxUsd of ${limit:g}"
     status = Status.SKIPPED if ended is None else ended.status
     return end_unrun(execution, recorder, attempt, status, reason=reason)
@@ -151,6 +135,10 @@ async def _work(run: LiveRun, execution: Execution, reserved: Turn | None) -> Fi
 
 class Pool:
     """Runs the executions of a plan that are not `done`, with limited concurrency.
+
+    `calls` says whether an execution is going to make a call, as things are now. `work` does one,
+    with a reserved turn for its first call if it makes one; it returns None if it was cut off.
+    `report` waits until the end of an execution is on disk, and reports it.
 
     An execution that passed gives its place to the next one while the disk takes its events, if
     there are many places. At most as many wait for the disk as there are places. Any other keeps
@@ -162,9 +150,9 @@ class Pool:
         self,
         plan: Plan,
         done: Collection[str],
-        calls: WillCall,
-        work: Work,
-        report: Report,
+        calls: Callable[[Execution], bool],
+        work: Callable[[Execution, Turn | None], Awaitable[Finished | None]],
+        report: Callable[[Finished], Awaitable[None]],
         pace_of: Callable[[Callee], Pace],
         stop: Stop,
     ) -> None:
@@ -177,7 +165,7 @@ class Pool:
         self._places, self._unreported = asyncio.Semaphore(most), asyncio.Semaphore(most)
         self._leaves_places = most >= _MANY_PLACES and not guard.is_entered
         self._of_suite = {ordinal: asyncio.Semaphore(most) for ordinal, most in suites.items()}
-        self._lanes = list(_lanes(plan, done, pace_of))
+        self._lanes = _lanes(plan, done, pace_of)
         self._starting: list[asyncio.Task[None]] = []
         self._all_done = True
 
@@ -205,26 +193,28 @@ class Pool:
 
     async def _run(self) -> bool:
         async with asyncio.TaskGroup() as group:
-            self._starting = [group.create_task(self._start(lane, group)) for lane in self._lanes]
-        return self._all_done and all(lane.head is None for lane in self._lanes)
+            lanes = self._lanes.items()
+            self._starting = [group.create_task(self._start(*lane, group)) for lane in lanes]
+        return self._all_done and not any(self._lanes.values())
 
     def _start_no_more(self, _: object) -> None:
         """Cancel the tasks that start executions; running executions continue."""
         for task in self._starting:
             task.cancel()
 
-    async def _start(self, lane: _Lane, group: asyncio.TaskGroup) -> None:
+    async def _start(
+        self, pace: Pace | None, waiting: deque[Execution], group: asyncio.TaskGroup
+    ) -> None:
         """Start the executions of a lane, one after another, as there is room."""
-        while (execution := lane.head) is not None:
-            reserved = await self._admit(execution, lane.pace)
+        while waiting:
+            reserved = await self._admit(waiting[0], pace)
             if self._stop.winding_down.is_set():
                 return  # the place is no longer needed
             if reserved is not None and reserved.pace.is_closed:
                 reserved.pace.ended(reserved)
-                self._give_back_place(execution)
+                self._give_back_place(waiting[0])
                 return  # this lane's callee gets no more calls; other lanes go on
-            group.create_task(self._do(execution, reserved))
-            lane.head = next(lane.waiting, None)
+            group.create_task(self._do(waiting.popleft(), reserved))
 
     async def _admit(self, execution: Execution, pace: Pace | None) -> Turn | None:
         """Wait for a place in the pool, and for a turn if a call will be made."""
@@ -271,32 +261,18 @@ class Pool:
                 self._give_back_place(execution)
 
 
-@dataclass(slots=True)
-class _Lane:
-    """The executions that call one provider or agent, in order; `head` is started next."""
-
-    pace: Pace | None
-    head: Execution | None
-    waiting: Iterator[Execution]
-
-
-def _lanes(plan: Plan, done: Collection[str], pace_of: Callable[[Callee], Pace]) -> Iterator[_Lane]:
+def _lanes(
+    plan: Plan, done: Collection[str], pace_of: Callable[[Callee], Pace]
+) -> dict[Pace | None, deque[Execution]]:
+    """Return the executions that are left, in order, by the pace of what they call."""
+    lanes: dict[Pace | None, deque[Execution]] = defaultdict(deque)
     # All repeats of a test have the same callee, as have most tests on a target.
     paces: dict[tuple[int, str, bool], Pace | None] = {}
-    for suite in plan.suites:
-        for planned in suite.cases:
-            for target in planned.targets:
-                key = (suite.ordinal, target, planned.case.command is None)
-                if key not in paces:
-                    called = callee(suite.suite, planned.case, target)
-                    paces[key] = None if called is None else pace_of(called)
-
-    def waiting(pace: Pace | None) -> Iterator[Execution]:
-        for each in plan:
-            key = (each.suite.ordinal, each.target, each.case.command is None)
-            if paces[key] is pace and each.id not in done:
-                yield each
-
-    for pace in dict.fromkeys(paces.values()):
-        left = waiting(pace)
-        yield _Lane(pace, next(left, None), left)
+    for each in plan:
+        key = (each.suite.ordinal, each.target, each.case.command is None)
+        if key not in paces:
+            called = callee(each.suite.suite, each.case, each.target)
+            paces[key] = None if called is None else pace_of(called)
+        if each.id not in done:
+            lanes[paces[key]].append(each)
+    return lanes
