@@ -5,12 +5,11 @@ performs no I/O. A *refusal* is a response that says "too much" (429, 503, 529).
 
 - *Slow start* (RFC 5681, gentler): six calls may be in flight, and one more for every four good
   answers. After a refusal the window grows faster: by one for every two good answers where a rate
-  is known, and for every one where all refusals were spurious.
+  is known, and for every one where it is not.
 - *Congestion epochs*: a refusal halves the window and starts an epoch. Refusals of calls that
   started before it report the same congestion and halve nothing, but their `Retry-After` counts.
-- *Spurious refusals*: some servers refuse a few calls at any rate. The first refusal of an epoch
-  has no further effect until the next outcomes show whether a limit was reached
-  (`SpuriousDetector`). A provider that asks for a cooldown of over a minute is always believed.
+- *Single refusals*: some servers refuse a few calls at any rate. A refusal has no further effect
+  unless it comes at the known limit, or so soon after another that a limit must be the reason.
 - *Cooldown* (RFC 9110, `Retry-After`): nothing starts before it ends. If the provider names none,
   or refuses the first call after it, kindlm backs off: 1, 2, 4 seconds, then until a minute has
   passed since the first call (most limits are per minute), then up to 60 seconds. One call alone
@@ -22,7 +21,7 @@ performs no I/O. A *refusal* is a response that says "too much" (429, 503, 529).
   spaced evenly.
 - *Cubic recovery* (after RFC 9438): the rate restarts at 0.8 of the limit, approaches it, plateaus,
   then probes beyond it. It grows with good answers to calls that the pace held back, not with time:
-  an unused rate proves nothing. Every refusal makes the next climb longer, up to a minute.
+  an unused rate proves nothing. Every measurement makes the next climb longer, up to a minute.
 - *Quotas*: calls that the provider reports as left are never overdrawn. The last tenth is spread
   over the time until the quota resets.
 
@@ -33,28 +32,41 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from kindlm.bounds import MAX_RETRY_AFTER_S
 from kindlm.dataclass import dataclass
-from kindlm.engine.congestion import (
-    ENOUGH_GOOD,
-    Climb,
-    Congestion,
-    Cycle,
-    SpuriousDetector,
-    Suspect,
-)
 from kindlm.engine.stop import Clock
 from kindlm.events.execution_events import PaceReason, ProviderPaced
 from kindlm.ports import Quota
 from kindlm.suite import AgentTarget, ProviderSettings
 
 START_WINDOW = 6
-GROWTH_IN_SLOW_START, GROWTH_AT_A_RATE, GROWTH_AFTER_SPURIOUS = 1 / 4, 1 / 2, 1.0
+GROWTH_IN_SLOW_START, GROWTH_AT_A_RATE, GROWTH_AFTER_REFUSALS = 1 / 4, 1 / 2, 1.0
 BACKOFF_FACTOR = 0.5
+
+ENOUGH_REFUSALS, FORGOTTEN_AFTER = 2, 15
+"""So many refusals show a limit. Each is forgotten after so many good answers."""
+
+DROP = 0.2
+"""The share of a limit by which the rate restarts below it."""
+
+MEASURED_MARGIN = 1 / (1 - DROP / 4)
+"""The limit that a recovery climbs back to, relative to the mean rate of the climb."""
+
+MAX_DROP, MAX_DROP_BELOW_LIMIT = 0.1, 0.3
+"""How much a measurement may take off a known rate: at the limit, and before reaching it.
+
+A refusal before the limit shows that the limit was wrong."""
+
+LOWEST_LIMIT = 1 / 10
+"""Calls per second; below that, only cooldowns and quotas slow the calls."""
+
+FIRST_CLIMB_S, LONGEST_CLIMB_S, CLIMB_GROWTH = 10.0, 60.0, 4
+"""The least time of a climb back to the limit, and its growth with each measurement."""
+
+SHORTEST_CYCLE_S = 0.02
 
 FIRST_COOLDOWN_S, LONGEST_COOLDOWN_S = 1.0, 60.0
 """Limits of kindlm's own cooldowns and those for a quota; a provider may ask for more."""
@@ -91,6 +103,74 @@ class Turn:
     rate: float | None
 
 
+@dataclass(slots=True)
+class _Climb:
+    """The climb of the rate back to `limit` and beyond; `span` good answers reach the limit.
+
+    `least_s` grows with each refusal, so that a well-known limit is not probed again and again.
+    """
+
+    limit: float
+    span: float
+    least_s: float
+    good: int = 0
+
+    @property
+    def rate(self) -> float:
+        """The current rate, in calls per second."""
+        return self.limit * (1 - DROP * (1 - self.good / self.span) ** 3)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the limit is reached."""
+        return self.good >= self.span
+
+
+@dataclass(slots=True)
+class _Cycle:
+    """The calls since the last cooldown: number and start of the `first`.
+
+    `lost` of them ended without an answer.
+    """
+
+    first: int
+    began: float
+    lost: int = 0
+
+
+@dataclass(slots=True)
+class _Congestion:
+    """What a refusal measures: `passed` calls were accepted from `began` on, in `seconds`.
+
+    `rate` is the rate that limited the calls, if any, and `known` the climb in progress. While
+    `is_single`, nothing but this refusal shows a limit.
+    """
+
+    began: float
+    passed: int
+    seconds: float
+    rate: float | None
+    known: _Climb | None
+    is_single: bool = True
+
+    def climb(self, cooldown_s: float) -> _Climb | None:
+        """Return the climb after a cooldown, or None if nothing was measured.
+
+        The cooldown counts as measured time: a window filled in a second admits nothing else.
+        """
+        known, rate = self.known, self.rate
+        if not self.passed and rate is None:
+            return None
+        lasted = max(self.seconds + cooldown_s, SHORTEST_CYCLE_S)
+        limit = self.passed / lasted
+        if rate is not None:
+            drop = MAX_DROP if known is not None and known.is_over else MAX_DROP_BELOW_LIMIT
+            limit = min(rate, max(rate * (1 - drop), limit * MEASURED_MARGIN))
+        limit = max(limit, LOWEST_LIMIT)
+        least_s = min(LONGEST_CLIMB_S, CLIMB_GROWTH * known.least_s) if known else FIRST_CLIMB_S
+        return _Climb(limit, limit * min(LONGEST_CLIMB_S, max(least_s, lasted)), least_s)
+
+
 class Pace:
     """Decides when calls to one provider or agent start. Use it from one event loop.
 
@@ -124,15 +204,13 @@ class Pace:
         self._window: float = min(START_WINDOW, most)
         self._last_slot = self._cooldown_until = -math.inf  # slots are even; starts may be late
         self._epoch = 0  # the last call that started before the current congestion epoch
+        self._refusals = 0.0  # the recent ones; good answers make kindlm forget them
         self._backoffs = 0
         self._probing = False  # one call alone probes whether the cooldown was long enough
         self.is_closed = False  # whether calls are forbidden from now on
-        self._cycle: Cycle | None = None
-        self._congestion: Congestion | None = None
-        self._climb: Climb | None = None
-        self._detector = SpuriousDetector()
-        self._suspect: Suspect | None = None
-        self._starts: deque[float] = deque()  # of the calls in the last two minutes
+        self._cycle: _Cycle | None = None
+        self._congestion: _Congestion | None = None  # until a call of its epoch is answered
+        self._climb: _Climb | None = None
         self._quota: tuple[Turn, Quota, float] | None = None  # the last quota, and its reset time
         self._notified_rate = math.inf
         self._quota_notified_at = -math.inf
@@ -173,19 +251,14 @@ class Pace:
         """Record a good answer; in this epoch, it widens the window and raises the rate."""
         if quotas:
             self._apply(quotas, turn)
-        self._detector.good += 1
-        if self._suspect is not None and turn.number > self._suspect.first:
-            self._suspect.good += 1
-            self._decide(self._suspect, turn)
-        elif turn.number > self._epoch:
+        self._refusals = max(0.0, self._refusals - 1 / FORGOTTEN_AFTER)
+        if turn.number > self._epoch:
             self._congestion = None
             self._probing = False
             self._backoffs = 0
             climb = self._climb
-            if climb is not None:
-                growth = GROWTH_AT_A_RATE
-            else:
-                growth = GROWTH_AFTER_SPURIOUS if self._epoch else GROWTH_IN_SLOW_START
+            growth = GROWTH_AFTER_REFUSALS if self._epoch else GROWTH_IN_SLOW_START
+            growth = growth if climb is None else GROWTH_AT_A_RATE
             self._window = min(self._most, self._window + growth)
             if climb is not None and turn.rate is not None:
                 climb.good += climb.rate <= turn.rate * MAX_GROWTH_PER_ROUND
@@ -197,20 +270,29 @@ class Pace:
         self, turn: Turn, retry_after_s: float | None, quotas: Sequence[Quota] = ()
     ) -> None:
         """Record that the provider is overloaded, or that kindlm exceeded its limit."""
+        if self.is_closed:
+            self._finish(turn)
+            return
         self._apply(quotas, turn)
-        now = self._clock.monotonic()
         asked_s = retry_after_s or 0.0
-        before = max(self._cooldown_until, now)
-        self._cooldown_until = max(self._cooldown_until, now + asked_s)
-        closes = not self.is_closed and asked_s > MAX_RETRY_AFTER_S
-        self.is_closed = self.is_closed or closes
-        if self._suspect is not None:
-            self._suspect.bad += turn.number > self._suspect.first
-            self._decide(self._suspect, turn)
-        elif turn.number > self._epoch:
-            self._begin_epoch(turn, now, asked=bool(asked_s))
-        elif closes or self._cooldown_until > before + LONGEST_COOLDOWN_S:
-            self._notify("refused", self._cooldown_until - now)
+        before_s = self.cooldown_s
+        self._cool_down(asked_s)
+        self.is_closed = asked_s > MAX_RETRY_AFTER_S
+        self._refusals += 1
+        is_new, known, congestion = turn.number > self._epoch, self._climb, self._congestion
+        again = is_new and congestion is not None
+        if is_new:
+            flight = max(turn.in_flight, len(self._in_flight))
+            self._window = max(1.0, min(self._window, flight) * BACKOFF_FACTOR)
+            self._epoch = self._sent
+            self._congestion = congestion = congestion or self._measured(turn)
+        is_limit = self._refusals >= ENOUGH_REFUSALS or (known is not None and known.is_over)
+        is_measured = congestion is not None and (again or (congestion.is_single and is_limit))
+        if congestion is not None and is_measured:
+            self._recover(congestion, again=again, asked=asked_s > 0)
+        is_notable = is_measured or self.is_closed or (is_new and known is None)
+        if is_notable or self.cooldown_s > before_s + LONGEST_COOLDOWN_S:
+            self._notify("refused", self.cooldown_s)
         self._finish(turn)
 
     def ended(self, turn: Turn) -> None:
@@ -225,6 +307,9 @@ class Pace:
         """The seconds until the current cooldown ends, or 0."""
         return max(0.0, self._cooldown_until - self._clock.monotonic())
 
+    def _cool_down(self, seconds: float) -> None:
+        self._cooldown_until = max(self._cooldown_until, self._clock.monotonic() + seconds)
+
     @property
     def _rate(self) -> float:
         return min(self._max_rate, math.inf if self._climb is None else self._climb.rate)
@@ -233,18 +318,11 @@ class Pace:
         """Return the seconds until a call may start; infinite if that depends on an outcome."""
         if self.is_closed:
             return 0.0
-        suspect = self._suspect
-        if suspect is not None or self._probing:
-            in_epoch = sum(number > self._epoch for number in self._in_flight)
-            if in_epoch >= (1 if self._probing else ENOUGH_GOOD):
-                return math.inf
-        # Calls that test a measured limit start at once, however narrow the window.
-        is_testing = suspect is not None and suspect.known is not None
-        if len(self._in_flight) >= (self._most if is_testing else int(self._window)):
+        is_probed = self._probing and any(number > self._epoch for number in self._in_flight)
+        if is_probed or len(self._in_flight) >= int(self._window):
             return math.inf
         now = self._clock.monotonic()
-        slot = self._last_slot + 1 / self._rate
-        until = max(self._cooldown_until, slot)
+        until = max(self._cooldown_until, self._last_slot + 1 / self._rate)
         if self._quota is not None and now < self._quota[2]:
             until = max(until, self._quota_blocks_until(now, *self._quota))
         return until - now
@@ -254,21 +332,10 @@ class Pace:
 
         It depends on the requests that the provider reported as left, less those started since.
         """
-        limit, sent_since, at = quota.limit or 0, self._sent - turn.number, turn.started_at
-        left = quota.left - sent_since
-        if left > (limit * LAST_OF_QUOTA if limit else START_WINDOW):
+        left = quota.left - (self._sent - turn.number)
+        if left > (quota.limit * LAST_OF_QUOTA if quota.limit else START_WINDOW):
             return -math.inf
-        # A sliding window has room again once the oldest call that counts is a minute old. If other
-        # clients share the quota, kindlm cannot know when that is.
-        until = reset_at
-        used = limit - quota.left + sent_since
-        if limit and 0 < used <= len(self._starts):
-            oldest, newest = self._starts[-used], self._starts[-1]
-            if oldest > at - MINUTE_S:
-                until = min(until, max(oldest + MINUTE_S, newest + MINUTE_S / limit))
-        if left < 1:
-            return until
-        return min(until, self._starts[-1] + (reset_at - now) / left)
+        return reset_at if left < 1 else self._last_slot + (reset_at - now) / left
 
     def _start(self) -> Turn:
         now, rate = self._clock.monotonic(), self._rate
@@ -278,88 +345,39 @@ class Pace:
         due = max(slot, self._cooldown_until)
         self._last_slot = due if now <= due + SLACK_S else now
         self._sent += 1
-        self._starts.append(now)
-        while self._starts[0] <= now - 2 * MINUTE_S:
-            self._starts.popleft()
         self._in_flight.add(self._sent)
         if self._cycle is None:
-            self._cycle = Cycle(self._sent, now)
-        in_flight = len(self._in_flight)
+            self._cycle = _Cycle(self._sent, now)
         is_known = was_held and self._climb is not None
-        return Turn(self, self._sent, now, in_flight, rate if is_known else None)
+        return Turn(self, self._sent, now, len(self._in_flight), rate if is_known else None)
 
-    def _begin_epoch(self, turn: Turn, now: float, *, asked: bool) -> None:
-        """Halve the window; then test whether the refusal is spurious, or back off."""
-        again = self._congestion is not None
-        undone = None if self._climb else self._detector.undo(turn.started_at)
-        known = self._climb = self._climb or undone
-        flight = max(turn.in_flight, len(self._in_flight))
-        congestion = self._congestion or self._measured(turn, now, flight)
-        self._window = max(1.0, min(self._window, flight) * BACKOFF_FACTOR)
-        self._epoch = self._sent
-        if not (again or undone) and self._detector.should_test(known):
-            first = turn.number if known is None else self._sent
-            self._suspect = Suspect(congestion, first, self._sent, asked, known)
-            self._climb = None
-            self._decide(self._suspect, turn)
-            return
-        if again or not asked:
-            self._back_off(congestion, now, asked=asked)
-            self._probing = again or known is None
-        self._recover(congestion)
-        self._notify("refused", self._cooldown_until - now)
-
-    def _measured(self, turn: Turn, now: float, in_flight: int) -> Congestion:
+    def _measured(self, turn: Turn) -> _Congestion:
         """Return what the cycle that a refused call ends has measured."""
         cycle = self._cycle
-        rate = turn.rate or (None if self._climb is None else self._rate)
         assert cycle is not None
-        return Congestion(
+        return _Congestion(
             began=cycle.began,
-            at=now,
             passed=max(0, turn.number - cycle.first - cycle.lost),
             seconds=turn.started_at - cycle.began,
-            in_flight=in_flight,
-            rate=rate,
+            rate=turn.rate or (None if self._climb is None else self._rate),
             known=self._climb,
         )
 
-    def _decide(self, suspect: Suspect, turn: Turn) -> None:
-        """Act on a suspect refusal once the outcome of this turn decides it."""
-        now = self._clock.monotonic()
-        others = self._in_flight - {turn.number}
-        pending = any(suspect.first < number <= suspect.last for number in others)
-        spurious = suspect.is_spurious(pending=pending)
-        if self._cooldown_until > now + LONGEST_COOLDOWN_S:
-            spurious = False  # such a long cooldown would end before anything is decided
-        if spurious is None:
-            return
-        self._suspect = None
-        self._detector.decided(suspect, spurious=spurious)
-        if not spurious:
-            self._climb = suspect.known
-            if suspect.known is not None or not suspect.asked:
-                self._back_off(suspect.congestion, now, asked=suspect.asked)
-                self._probing = True
-            self._recover(suspect.congestion)
-        self._notify("refused", max(0.0, self._cooldown_until - now))
-
-    def _back_off(self, congestion: Congestion, now: float, *, asked: bool) -> None:
-        """Start a cooldown of kindlm's own, longer each time."""
-        cooldown_s = min(LONGEST_COOLDOWN_S, FIRST_COOLDOWN_S * 2.0**self._backoffs)
-        rest_of_minute = congestion.began + MINUTE_S - now
-        if self._backoffs >= SHORT_COOLDOWNS and rest_of_minute > 0 and not asked:
-            cooldown_s = max(FIRST_COOLDOWN_S, rest_of_minute)
-        self._cooldown_until = max(self._cooldown_until, now + cooldown_s)
-        self._backoffs += 1
-
-    def _recover(self, congestion: Congestion) -> None:
-        """Start the climb to the measured limit, in a new epoch and cycle."""
-        below = self._detector.refusals_below_limit
-        self._congestion = congestion
-        self._climb = congestion.climb(self._cooldown_until, below) or self._climb
+    def _recover(self, congestion: _Congestion, *, again: bool, asked: bool) -> None:
+        """Back off if the provider asked for no cooldown, and climb to the measured limit."""
+        if again or not asked:
+            cooldown_s = min(LONGEST_COOLDOWN_S, FIRST_COOLDOWN_S * 2.0**self._backoffs)
+            rest_of_minute = congestion.began + MINUTE_S - self._clock.monotonic()
+            if self._backoffs >= SHORT_COOLDOWNS and rest_of_minute > 0 and not asked:
+                cooldown_s = max(FIRST_COOLDOWN_S, rest_of_minute)
+            self._cool_down(cooldown_s)
+            self._backoffs += 1
+            self._probing = again or congestion.known is None
+        congestion.is_single = False
+        self._climb = congestion.climb(self.cooldown_s) or self._climb
         self._epoch = self._sent
         self._cycle = None
+        self._refusals = 1.0
 
     def _apply(self, quotas: Sequence[Quota], turn: Turn) -> None:
         """Apply the quotas reported with an answer. They may be as old as the call."""
