@@ -16,10 +16,9 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import field
-from functools import partial
 from itertools import count, islice
 from operator import attrgetter
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 from uuid import uuid4
 
 from kindlm.dataclass import dataclass, replace
@@ -46,8 +45,6 @@ from kindlm.transcript import (
 from kindlm.values import filled
 from kindlm.wording import listed, shown
 
-_Problems: TypeAlias = tuple[ToolProblem, ...]
-
 _NO_PARAMETERS = {"type": "object", "properties": {}}
 _PATTERNS = {"pattern", "patternProperties"}
 _SMALL = 200
@@ -72,15 +69,7 @@ class SimulatedAnswer:
     rule: str
     delay_s: float = 0.0
     text: str | None = None
-    problems: _Problems = ()
-
-
-class _Chosen(NamedTuple):
-    """The answer to a call, and the rule that chose it; only `responses` are templates."""
-
-    answer: ToolAnswer
-    rule: str
-    is_template: bool = False
+    problems: tuple[ToolProblem, ...] = ()
 
 
 class SimulatedTools:
@@ -132,53 +121,73 @@ class SimulatedTools:
         if call.malformed is not None:
             message = f"The arguments of {call.name!r} were not a JSON object."
             return _unmatched(call, "malformed arguments", message)
-        problems = await self._checked(
-            ToolProblemKind.ARGUMENTS, tool, tool.parameters, call.arguments
-        )
+        problems = await self._checked(ToolProblemKind.ARGUMENTS, tool, call.arguments)
         chosen = self._choose(tool, call.arguments)
         if chosen is None and tool.server is not None and self._call_server is not None:
-            result = await self._call_server(tool.server, call)
-            chosen = _Chosen(ToolAnswer(then=result), _OF_SERVER)
+            chosen = ToolAnswer(then=await self._call_server(tool.server, call)), _OF_SERVER
         if chosen is None:
             return _unmatched(call, "no response", _no_response(tool), problems)
-        answer, delay_s = chosen.answer, chosen.answer.delay_ms / 1000
-        scope = {"args": call.arguments, "state": self._state}
-        try:
-            response = fill(answer.then, scope) if chosen.is_template else answer.then
-            self._state.update(fill(answer.set_state, scope))
-        except MissingValueError as missing:
-            message = f"{call.name!r} cannot answer: there is no {missing}."
-            return _unmatched(call, chosen.rule, message, problems, delay_s)
-        if answer.fault is not None:
-            # The record must show that the answer is broken on purpose.
-            rule = f"{chosen.rule}, fault: {answer.fault.value}"
-            if answer.fault is Fault.MALFORMED:
-                return SimulatedAnswer(_MALFORMED, rule, delay_s, _MALFORMED, problems)
-            failed = "failed with an internal error"
-            failed = "timed out" if answer.fault is Fault.TIMEOUT else failed
-            response = {"error": f"The tool {shown(call.name)} {failed}.", "tool": call.name}
-            return SimulatedAnswer(response, rule, delay_s, problems=problems)
+        answer, rule = chosen
+        response, text, delay_s = answer.then, None, answer.delay_ms / 1000
+        if rule.startswith("responses"):  # only these are templates
+            scope = {"args": call.arguments, "state": self._state}
+            try:
+                response = fill(response, scope)
+                self._state.update(fill(answer.set_state, scope))
+            except MissingValueError as missing:
+                message = f"{call.name!r} cannot answer: there is no {missing}."
+                return _unmatched(call, rule, message, problems, delay_s)
         # A server's `outputSchema` does not describe failures.
         is_error = isinstance(response, dict) and response.keys() == {"error"}
-        if not (chosen.rule == _OF_SERVER and is_error):
-            wrong = await self._checked(ToolProblemKind.RESULT, tool, tool.result_schema, response)
+        if answer.fault is not None:
+            # The record must show that the answer is broken on purpose.
+            rule = f"{rule}, fault: {answer.fault.value}"
+            is_late = answer.fault is Fault.TIMEOUT
+            failed = "timed out" if is_late else "failed with an internal error"
+            response = {"error": f"The tool {shown(call.name)} {failed}.", "tool": call.name}
+            if answer.fault is Fault.MALFORMED:
+                response = text = _MALFORMED
+        elif not (rule == _OF_SERVER and is_error):
+            wrong = await self._checked(ToolProblemKind.RESULT, tool, response)
             problems = (*problems, *wrong)
-        return SimulatedAnswer(response, chosen.rule, delay_s, problems=problems)
+        return SimulatedAnswer(response, rule, delay_s, text, problems)
 
     async def _checked(
-        self,
-        kind: ToolProblemKind,
-        tool: SimulatedTool,
-        schema: Mapping[str, Any] | None,
-        value: Any,
-    ) -> _Problems:
+        self, kind: ToolProblemKind, tool: SimulatedTool, value: Any
+    ) -> tuple[ToolProblem, ...]:
         """Return how the arguments or the result of a call break the tool's schema, if any."""
+        is_result = kind is ToolProblemKind.RESULT
+        schema = tool.result_schema if is_result else tool.parameters
         if schema is None:
             return ()
-        find = partial(_problems, kind, tool, schema, value)
-        return await self._aside(find) if _is_slow(schema, value) else find()
 
-    def _choose(self, tool: SimulatedTool, arguments: Mapping[str, Any]) -> _Chosen | None:
+        def find() -> tuple[ToolProblem, ...]:
+            try:
+                issues = schema_issues(schema, value)
+            except UndecidableSchemaError as error:
+                broken = f"it could not be checked: {error}".removesuffix(".")
+            else:
+                if not issues:
+                    return ()
+                broken = listed(issues, _MAX_LISTED, lambda issue: f"{issue.path}: {issue.message}")
+            message = f"The arguments of {shown(tool.name)} do not fit its parameters: {broken}."
+            if is_result:
+                what = "simulated answer" if tool.server is None else "result"
+                of_what = "resultSchema" if tool.server is None else "outputSchema"
+                message = f"The {what} of {shown(tool.name)} breaks its {of_what}: {broken}."
+            return (ToolProblem(kind, message),)
+
+        # Patterns and values of many parts can take long. A property named "pattern" also counts.
+        is_slow = next(islice(parts_of(value), _SMALL, None), None) is not None or any(
+            isinstance(part, Mapping) and not _PATTERNS.isdisjoint(part)
+            for part in parts_of(schema)
+        )
+        return await self._aside(find) if is_slow else find()
+
+    def _choose(
+        self, tool: SimulatedTool, arguments: Mapping[str, Any]
+    ) -> tuple[ToolAnswer, str] | None:
+        """Return the answer to a call, and the rule that chose it."""
         for index, answer in enumerate(tool.answers):
             if answer.when is not None and not matches(answer.when, arguments):
                 continue
@@ -186,7 +195,7 @@ class SimulatedTools:
                 continue
             rule = f"responses[{index}]"
             if not answer.sequence:
-                return _Chosen(answer, rule, is_template=True)
+                return answer, rule
             turn = self._turn((tool.name, index), len(answer.sequence))
             one = answer.sequence[turn]
             # The keys beside `sequence` apply to each answer in it.
@@ -196,50 +205,19 @@ class SimulatedTools:
                 fault=one.fault or answer.fault,
                 delay_ms=one.delay_ms or answer.delay_ms,
             )
-            return _Chosen(one, f"{rule}.sequence[{turn}]", is_template=True)
+            return one, f"{rule}.sequence[{turn}]"
         same = [i for i, each in enumerate(tool.recorded) if equal(each.arguments, arguments)]
         if same:
             turn = self._turn((tool.name, "cassette", same[0]), len(same))
             rule = "cassette" if tool.server is None else _OF_SERVER
-            return _Chosen(ToolAnswer(then=tool.recorded[same[turn]].response), rule)
-        return (
-            _Chosen(ToolAnswer(then=tool.default), "defaultResponse") if tool.has_default else None
-        )
+            return ToolAnswer(then=tool.recorded[same[turn]].response), rule
+        return (ToolAnswer(then=tool.default), "defaultResponse") if tool.has_default else None
 
     def _turn(self, key: Hashable, length: int) -> int:
         """Return the current position among `length` answers, and advance it up to the last."""
         turn = self._answered[key]
         self._answered[key] += 1
         return min(turn, length - 1)
-
-
-def _is_slow(schema: Any, value: Any) -> bool:
-    """Return whether validating a value can take long: patterns, or a value of many parts."""
-    # A property named "pattern" also counts, which costs little.
-    has_patterns = any(
-        isinstance(part, Mapping) and not _PATTERNS.isdisjoint(part) for part in parts_of(schema)
-    )
-    return has_patterns or next(islice(parts_of(value), _SMALL, None), None) is not None
-
-
-def _problems(
-    kind: ToolProblemKind, tool: SimulatedTool, schema: Mapping[str, Any], value: Any
-) -> _Problems:
-    """Return how a value breaks a schema: arguments by the model, results by the suite's author."""
-    try:
-        issues = schema_issues(schema, value)
-    except UndecidableSchemaError as error:
-        broken = f"it could not be checked: {error}".removesuffix(".")
-    else:
-        if not issues:
-            return ()
-        broken = listed(issues, _MAX_LISTED, lambda issue: f"{issue.path}: {issue.message}")
-    message = f"The arguments of {shown(tool.name)} do not fit its parameters: {broken}."
-    if kind is ToolProblemKind.RESULT:
-        what = "simulated answer" if tool.server is None else "result"
-        of_what = "resultSchema" if tool.server is None else "outputSchema"
-        message = f"The {what} of {shown(tool.name)} breaks its {of_what}: {broken}."
-    return (ToolProblem(kind, message),)
 
 
 def _no_response(tool: SimulatedTool) -> str:
@@ -255,7 +233,11 @@ def _no_response(tool: SimulatedTool) -> str:
 
 
 def _unmatched(
-    call: ToolCall, rule: str, message: str, problems: _Problems = (), delay_s: float = 0.0
+    call: ToolCall,
+    rule: str,
+    message: str,
+    problems: tuple[ToolProblem, ...] = (),
+    delay_s: float = 0.0,
 ) -> SimulatedAnswer:
     """Return the answer to a call that matches no answer: an error object, and a problem."""
     unmatched = ToolProblem(ToolProblemKind.UNMATCHED, message)
