@@ -167,32 +167,32 @@ async def _with_listed_tools(
     """
     from kindlm.history.recorded_attempts import listed_in  # most runs list no tools
 
-    selected = {item.case.name: item.targets for item in planned.cases if item.selected}
     used: dict[str, None] = {}
     tested: dict[str, AgentTarget] = {}
+    targets_of = {item.case.name: item.targets for item in planned.cases}
     for case in suite.cases:
-        targets = () if case.skip else selected.get(case.name, ())
+        targets = () if case.skip else targets_of.get(case.name, ())
         if not suite.models.keys().isdisjoint(targets):
             used |= dict.fromkeys(tools.server for tools in case.server_tools)
         agents = [case.agent] if case.agent else [suite.agents.get(name) for name in targets]
         tested |= {each.id: each for each in agents if each is not None and each.adapter == "mcp"}
-    derived, found = request.derived, dict[str, Result[ListedTools]]()
-    if derived is not None:
-        found = {each.server: Ok(each) for each in listed_in(db, derived.run, suite)}
-    else:
+    derived = request.derived
+    if derived is None:
         servers = {**{name: suite.agents[name] for name in used}, **tested}
         asked = (_list_tools(suite, server, request) for server in servers.values())
         found = dict(zip(servers, await asyncio.gather(*asked), strict=True))
+    else:
+        found = {each.server: Ok(each) for each in listed_in(db, derived.run, suite)}
     listed = {name: each.value for name, each in found.items() if isinstance(each, Ok)}
     suite = replace(suite, listed=tuple(listed.values()))
     if derived is not None and derived.mode == "rescored":
         return Ok(suite)
     for name in used:
-        if derived is not None and name not in found:
-            message = f"Run {derived.run} holds no list of the tools of the MCP server {name!r}"
+        result = found.get(name)
+        if result is None:
+            message = f"The recorded run holds no list of the tools of the MCP server {name!r}"
             hint = "A replay calls no server. Record the run: kindlm test"
             return Err(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, hint))
-        result = found[name]
         if isinstance(result, Err):
             return result
     cases = []
@@ -218,14 +218,6 @@ async def _list_tools(
         return await agent.list_tools((server.timeout_ms or suite.timeout_ms) / 1000)
 
 
-_DESCRIBED = {
-    "description": "description",
-    "parameters": "inputSchema",
-    "result_schema": "outputSchema",
-}
-"""The fields of a tool, with the keys by which MCP servers describe them."""
-
-
 def _with_tools(case: Case, listed: Mapping[str, ListedTools]) -> Result[Case]:
     """Return a case with server tools before its own; its own definitions take precedence."""
     if not all(tools.server in listed for tools in case.server_tools):
@@ -233,7 +225,7 @@ def _with_tools(case: Case, listed: Mapping[str, ListedTools]) -> Result[Case]:
     own = {tool.name: tool for tool in case.tools}
     found: dict[str, SimulatedTool] = {}
     for asked in case.server_tools:
-        server, code = asked.server, ErrorCode.CONFIG_FILE_REF_ERROR
+        server = asked.server
         tools = {tool["name"]: tool for tool in listed[server].tools}
         for name in tools if asked.only is None else asked.only:
             if name not in tools or name in found:
@@ -243,12 +235,16 @@ def _with_tools(case: Case, listed: Mapping[str, ListedTools]) -> Result[Case]:
                     message = f"Another MCP server than {server!r} has the tool {name!r}, too"
                     hint = "Name the tools of each server with `only`: models see only names"
                 message += f', in the test "{case.name}"'
+                code = ErrorCode.CONFIG_FILE_REF_ERROR
                 return Err(KindlmError(code, message, hint, where=case.where))
             tool = own.pop(name, SimulatedTool(name, server=None if asked.simulate else server))
-            for field_, key in _DESCRIBED.items():
-                if getattr(tool, field_) is None:
-                    tool = replace(tool, **{field_: tools[name].get(key)})
-            found[name] = tool
+            described = {
+                "description": tools[name].get("description"),
+                "parameters": tools[name].get("inputSchema"),
+                "result_schema": tools[name].get("outputSchema"),
+            }
+            written = {key: value for key in described if (value := getattr(tool, key)) is not None}
+            found[name] = replace(tool, **{**described, **written})
     return Ok(replace(case, tools=(*found.values(), *own.values())))
 
 
@@ -264,19 +260,13 @@ async def _unless_stopped(work: Coroutine[Any, Any, T], stop: Stop) -> T | None:
 
 def unsandboxed(suites: Iterable[Suite], environ: Mapping[str, str]) -> Iterator[Diagnostic]:
     """Yield a warning for each agent of a Daytona sandbox that will run on this machine."""
-    agents = [agent for suite in suites for agent in suite.all_agents()]
-    names = dict.fromkeys(
-        agent.id for agent in agents if getattr(agent.options, "sandbox", None) == "daytona"
-    )
-    if not names:
-        return
-    from kindlm.agents.daytona_sandbox import what_is_lacking
+    agents = (agent for suite in suites for agent in suite.all_agents())
+    sandboxed = (one.id for one in agents if getattr(one.options, "sandbox", None) == "daytona")
+    for name in dict.fromkeys(sandboxed):
+        from kindlm.agents.daytona_sandbox import what_is_lacking
 
-    lacking = what_is_lacking(environ)
-    for name in names if lacking else ():
-        error = KindlmError(
-            ErrorCode.PROVIDER_NOT_FOUND,
-            f"The agent {shown(name)} runs on this machine, not in a sandbox of Daytona.",
-            f"No sandbox can be made: {lacking}",
-        )
-        yield Diagnostic(error, "warning", "sandbox")
+        if lacking := what_is_lacking(environ):
+            message = f"The agent {shown(name)} runs on this machine, not in a sandbox of Daytona."
+            hint = f"No sandbox can be made: {lacking}"
+            error = KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, hint)
+            yield Diagnostic(error, "warning", "sandbox")
