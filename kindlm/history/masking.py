@@ -28,7 +28,7 @@ _EXCERPT = re.compile(r"([^*]+)\*+([^*]+)")
 _HEAD = 4
 """Where a text was cut inside a found text, 4 characters or more of its beginning are masked."""
 
-_BODY_NOT_SHOWN = "[not shown: it holds personal data]"
+_NOT_CLEAN = "[not shown: it holds personal data]"
 
 _NOT_SHOWN = "[not shown: it may repeat personal data, and the text that would show it was erased]"
 
@@ -90,23 +90,17 @@ class Mask:
                 masked[place] = char if masked[place] in (text[place], char) else "*"
         return "".join(masked)
 
-    def wire_text(self, text: str | None) -> str | None:
-        """Return a text in any format, masked; a note, if personal data is in pieces or escaped."""
+    def wire_text(self, text: str | None, *decoded: Any) -> str | None:
+        """Return a text in any format, masked.
+
+        It is a note if personal data is in pieces or escaped, or in a value decoded from the text.
+        """
         shown = self.text(text)
-        if not shown or not self or self._is_clean(shown):
+        if not shown or not self:
             return shown
-        return _BODY_NOT_SHOWN
-
-    def body(self, body: str | None, *decoded: Any) -> str | None:
-        """Return the body of an answer; a note if it, or a value in it, has personal data."""
-        if body is None or not self:
-            return body
-        is_fit = all(self.value(value) == value for value in decoded) and self._is_clean(body)
-        return body if is_fit else _BODY_NOT_SHOWN
-
-    def _is_clean(self, text: str) -> bool:
-        """Return whether no decoded form of a text contains personal data."""
-        return all(self.text(meaning) == meaning for meaning in meanings_of(text))
+        is_clean = all(self.value(value) == value for value in decoded)
+        is_clean = is_clean and all(self.text(each) == each for each in meanings_of(shown))
+        return shown if is_clean else _NOT_CLEAN
 
     def __bool__(self) -> bool:
         return bool(self._known or self._lost)
@@ -146,10 +140,11 @@ def as_shown(attempts: Sequence[AttemptView]) -> tuple[Sequence[AttemptView], Ma
 
 def _masked(attempt: AttemptView, mask: Mask) -> AttemptView:
     execution = attempt.execution
-    warnings = tuple(map(mask.text, execution.warnings))
     return AttemptView(
         replace(
-            execution, **_texts(mask, execution, "output", "error", "trace"), warnings=warnings
+            execution,
+            **_texts(mask, execution, "output", "error", "trace"),
+            warnings=tuple(map(mask.text, execution.warnings)),
         ),
         tuple(
             replace(
@@ -191,18 +186,18 @@ def mask_of(attempts: Iterable[AttemptView]) -> Mask:
     replacements: dict[str, str] = {}
     lost: set[tuple[str, int]] = set()
     is_whole = True
-    for attempt in attempts:
-        for evidence in (one for each in attempt.assertions for one in each.evidence):
-            excerpt, start, end = evidence.excerpt, evidence.start, evidence.end
-            if excerpt is None:
-                continue
-            if (text := source_text(evidence.source, attempt)) is None:
-                lost.add((excerpt, end - start))
-                # For an answer in an earlier turn, only the excerpt was recorded.
-                is_whole = is_whole and evidence.source.startswith("turn[")
-                continue
-            for form in _forms(text[start:end]):
-                replacements[form] = _stretched(excerpt, len(form))
+    found = ((a, one) for a in attempts for each in a.assertions for one in each.evidence)
+    for attempt, evidence in found:
+        excerpt, start, end = evidence.excerpt, evidence.start, evidence.end
+        if excerpt is None:
+            continue
+        if (text := source_text(evidence.source, attempt)) is None:
+            lost.add((excerpt, end - start))
+            # For an answer in an earlier turn, only the excerpt was recorded.
+            is_whole = is_whole and evidence.source.startswith("turn[")
+            continue
+        for form in _forms(text[start:end]):
+            replacements[form] = _stretched(excerpt, len(form))
     return Mask(replacements, lost, is_whole=is_whole)
 
 

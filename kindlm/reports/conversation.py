@@ -233,7 +233,7 @@ def _called(
             call,
             text=mask.text(call.text),
             error=mask.text(call.error),
-            raw=mask.body(call.raw, *parsed),
+            raw=mask.wire_text(call.raw, *parsed),
         ),
         sent=tuple(
             _message(message, mask)
