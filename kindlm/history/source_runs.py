@@ -23,13 +23,10 @@ _TESTS = f"""
 SELECT s.project, s.name, p.test, p.target, p.selected, p.skip, p.repeat AS planned,
        json_group_array(e.repeat) FILTER (WHERE e.status IS NOT NULL) AS ended,
        max(e.status <> 'skipped') AS has_run,
-       max(CASE WHEN e.status <> 'skipped' THEN e.messages END) AS messages,
-       count(CASE WHEN e.output_ref IS NOT NULL THEN 1 END) AS said,
-       count(CASE WHEN e.output_ref IS NOT NULL AND c.body IS NULL THEN 1 END) AS purged
+       max(CASE WHEN e.status <> 'skipped' THEN e.messages END) AS messages
   FROM suites s
   JOIN planned_tests p ON p.suite = s.id
   LEFT JOIN executions e ON e.suite = p.suite AND e.test = p.test AND e.target = p.target
-  LEFT JOIN contents c ON c.ref = e.output_ref
  WHERE {_WANTED}
  GROUP BY s.ordinal, p.suite, p.test, p.target
 """  # noqa: S608 (constants of this module)
@@ -93,12 +90,6 @@ def read_source(db: sqlite3.Connection, run: str, suite: str | None = None) -> R
     if not any(test["has_run"] for test in tests):
         of = "" if suite is None else f" of suite {suite!r}"
         return _error(f"Run {run} recorded nothing{of}.", "Choose another run: kindlm runs")
-    said, purged = (sum(test[column] for test in tests) for column in ("said", "purged"))
-    if purged and purged == said:
-        return _error(
-            f"The texts of run {run} were purged or withheld, so nothing of it can be used again.",
-            "Choose another run: kindlm runs; or run it again: kindlm test",
-        )
     options = options_of(db, run)[run]
     suites = []
     for identity, project, name, path in db.execute(_SUITES, wanted).fetchall():
