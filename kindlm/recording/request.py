@@ -29,28 +29,22 @@ class SkippedSuite:
 
 
 @dataclass(frozen=True, slots=True)
-class Lacking:
-    """The executions that a run does not have, by test and repeat; `why` is the reason."""
-
-    executions: frozenset[tuple[QualifiedName, int]]
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
 class Derived:
     """How a run is derived from a recorded run.
 
     A rescored run checks the recorded conversations again; a replayed run gives its targets'
     recorded answers again. `asks_judges` says whether judges get questions that the record does not
-    answer. `repeats` are the planned repeat numbers of each test; None: all. With `masks_times`,
-    requests of agents that differ only in times and UUIDs count as equal.
+    answer. `repeats` are the planned repeat numbers of each test; None: all. `never` are executions
+    that the recorded run does not have, by test and repeat, and `why_incomplete` the reason. With
+    `masks_times`, requests of agents that differ only in times and UUIDs count as equal.
     """
 
     mode: Literal["rescored", "replayed"]
     run: str
     asks_judges: bool = True
     repeats: Mapping[QualifiedName, Sequence[int]] | None = None
-    lacking: Lacking | None = None
+    never: frozenset[tuple[QualifiedName, int]] = frozenset()
+    why_incomplete: str | None = None
     masks_times: bool = False
 
 

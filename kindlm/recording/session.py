@@ -143,13 +143,13 @@ class _Session:
             message = f"The cost limit leaves out {calls} of unknown cost."
             hint = "To keep all calls within the limit, run the tests again: kindlm test"
             self._warn("limits", ErrorCode.CONFIG_VALIDATION_ERROR, message, hint)
-        lacking = self.request.derived.lacking if self.request.derived else None
-        if lacking is not None:
-            never = {each.id for each in plan if (each.test, each.repeat) in lacking.executions}
+        derived = self.request.derived
+        if derived is not None and derived.never:
+            never = {each.id for each in plan if (each.test, each.repeat) in derived.never}
             earlier = replace(earlier, finished=earlier.finished | never)
         self.watcher.planned(plan, earlier.finished)
         complete = await self._run(plan, ports, earlier)
-        why = None if lacking is None else lacking.why
+        why = None if derived is None else derived.why_incomplete
         if complete and why is not None:
             self.stop.abort(why)
         return complete and why is None

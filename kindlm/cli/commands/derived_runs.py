@@ -29,7 +29,7 @@ from kindlm.plan import QualifiedName, Selection, make_plan, name_of
 from kindlm.recording.history_file import new_run_id
 from kindlm.recording.loading import Loaded, load_paths
 from kindlm.recording.project import Project, default_paths, paths_from
-from kindlm.recording.request import Derived, Lacking, RunRequest
+from kindlm.recording.request import Derived, RunRequest
 from kindlm.recording.resumption import find_unfinished, read_unfinished, resumed
 from kindlm.suite import Case, Suite
 from kindlm.transcript import Message, Role
@@ -135,10 +135,10 @@ def _rescoring(
         if not now.redact_pii  # recorded messages differ from the sent ones
         for case in now.cases
     )
-    lacking = _lacking_of(source, repeats)
+    never, why_incomplete = _never_ended(source, repeats)
     parts = [f"Run {source.id} is checked again: {count(len(only & then), 'test')} of it"]
-    if lacking is not None:
-        parts.append(lacking.why)
+    if why_incomplete is not None:
+        parts.append(why_incomplete)
     if new := len(only - then):
         parts.append(f"{count(new, 'new test')} without a recording")
     if gone := len(then - defined.keys()):
@@ -160,7 +160,9 @@ def _rescoring(
             concurrency=options.concurrency,
             max_cost_usd=options.max_cost_usd,
         ),
-        derived=Derived("rescored", source.id, repeats=repeats, lacking=lacking),
+        derived=Derived(
+            "rescored", source.id, repeats=repeats, never=never, why_incomplete=why_incomplete
+        ),
     )
     return again, "; ".join(parts) + "."
 
@@ -196,22 +198,17 @@ def _tests_of(suite: Suite) -> Iterator[tuple[Case, str]]:
             yield case, target
 
 
-def _lacking_of(
+def _never_ended(
     source: SourceRun, repeats: Mapping[QualifiedName, Sequence[int]]
-) -> Lacking | None:
-    """Return the repeats that a stopped run did not finish; None if there are none."""
+) -> tuple[frozenset[tuple[QualifiedName, int]], str | None]:
+    """Return the repeats that a stopped run did not finish, and a text about them if any."""
     if source.state == "finished":
-        return None
-    planned, never = 0, set[tuple[QualifiedName, int]]()
-    for test, numbers in repeats.items():
-        if (recorded := source.tests.get(test)) is not None:
-            planned += len(numbers)
-            never.update((test, number) for number in numbers if number not in recorded.ended)
-    if not never:
-        return None
-    lacks = f"{len(never):,} of its {planned:,} executions did not finish"
+        return frozenset(), None
+    known = [(test, number) for test in repeats for number in repeats[test] if test in source.tests]
+    never = frozenset(one for one in known if one[1] not in source.tests[one[0]].ended)
+    lacks = f"{len(never):,} of its {len(known):,} executions did not finish"
     why = f"run {source.id} was {source.state}: {lacks}; finish it first"
-    return Lacking(frozenset(never), why)
+    return never, why if never else None
 
 
 def _with_repeats(suite: Suite, repeats: Mapping[QualifiedName, Sequence[int]]) -> Suite:
