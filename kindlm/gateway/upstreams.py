@@ -84,11 +84,3 @@ def upstreams(
                 headers = {"Authorization": f"Bearer {token}"}
         found[name] = Upstream(base, variable, headers)
     return found
-
-
-def lacks_keys(environ: Mapping[str, str], providers: Iterable[ProviderSettings]) -> bool:
-    """Return whether both providers have their default URLs, and neither has a key."""
-    return all(
-        not upstream.headers and upstream.base_url == DEFAULT_BASES[name]
-        for name, upstream in upstreams(environ, providers).items()
-    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,7 +31,6 @@ from kindlm.suite import Suite
 
 if TYPE_CHECKING:
     from kindlm.formats.evalview import Surroundings as CaseSurroundings
-    from kindlm.scenarios.scenario_suite import Surroundings as ScenarioSurroundings
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,16 +81,15 @@ def load_paths(
     held = found.value
     folders = _folders(held.found, root)
     environ = run_environment([*folders, root], os.environ)
-    if any(
-        item.front_end == "scenario" and item.path.suffix.lower() == ".py" for item in held.found
-    ):
+    kinds = {(item.front_end, item.path.suffix.lower()) for item in held.found}
+    if ("scenario", ".py") in kinds:
         guard.enter()
         os.environ.update(environ)  # imported agents look up variables there
         if not is_run:
             # Clients that agents create on import require a key, but do not use it.
             for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
                 os.environ.setdefault(name, "sk-kindlm-no-key")
-    loaded = _distinct(_Loader(root, environ, strict, compat, is_run).load(held))
+    loaded = _distinct(_load(held, root, environ, strict=strict, compat=compat, is_run=is_run))
     if strict:
         loaded = list(map(_strictly, loaded))
         for path in held.ignored:
@@ -102,7 +100,7 @@ def load_paths(
     # Messages quote the content of the files.
     remember_secrets(suite_secrets(environ, suites))
     diagnostics: dict[tuple[str, str], Diagnostic] = {}
-    wrong = ((*item.diagnostics, *_warnings(item, environ, is_run=is_run)) for item in loaded)
+    wrong = ((*item.diagnostics, *_warnings(item, environ)) for item in loaded)
     for each in chain(*wrong, _project_warnings(root, environ)):
         # Folders may share a configuration, and its problems.
         diagnostics.setdefault((str(each.error.where), each.error.message), each)
@@ -159,114 +157,77 @@ def _folders(found: Sequence[Found], root: Path) -> list[Path]:
     return list(folders)
 
 
-@dataclass(eq=False)
-class _Loader:
-    """Loads the suites of a project; front ends are imported only for files that they read."""
+def _load(
+    held: Discovery,
+    root: Path,
+    environ: Mapping[str, str],
+    *,
+    strict: bool,
+    compat: bool,
+    is_run: bool,
+) -> Iterator[LoadedSuite]:
+    """Yield the suites of the files: one per kindlm.yaml, one per folder of EvalView cases.
 
-    root: Path
-    environ: Mapping[str, str]
-    strict: bool
-    compat: bool
-    is_run: bool
+    Front ends are imported only for files that they read.
+    """
+    project = cache(partial(project_name, root))
+    folders: dict[Path, list[Path]] = {}
+    for item in held.found:
+        if item.front_end == "evalview":
+            folders.setdefault(item.path.parent.resolve(), []).append(item.path)
+    for path, error in held.unreadable.items():
+        # In a folder with cases, the suite of that folder reports the file.
+        if (named := folders.get(path.parent.resolve())) is not None:
+            named.append(path)
+        else:
+            yield _without_suite(path, error)
+    if folders:
+        from kindlm.formats.evalview import Surroundings as CaseSurroundings
 
-    @cached_property
-    def _project(self) -> str:
-        return project_name(self.root)
-
-    @cached_property
-    def _cases(self) -> CaseSurroundings:
-        from kindlm.formats.evalview import Surroundings
-
-        of_project = self.root, self._project, self.environ
-        return Surroundings(*of_project, self.strict, self.compat, self.is_run)
-
-    @cached_property
-    def _scenarios(self) -> ScenarioSurroundings:
+        cases = CaseSurroundings(root, project(), environ, strict, compat, is_run)
+    if any(item.front_end == "scenario" or item.suite for item in held.found):
         from kindlm.scenarios.configuration import load_configuration
-        from kindlm.scenarios.scenario_suite import Surroundings
+        from kindlm.scenarios.scenario_suite import Surroundings, load_scenarios
 
-        configuration = load_configuration(self.root, self.environ)
-        return Surroundings(self.root, self._project, self.environ, configuration)
+        scenarios = Surroundings(root, project(), environ, load_configuration(root, environ))
+    for item in held.found:
+        if item.front_end == "scenario":
+            yield load_scenarios(item.path, scenarios, item.suite)
+        elif item.front_end == "kindlm" and item.suite is not None:
+            from kindlm.scenarios.packs import load_pack_suite
 
-    def load(self, held: Discovery) -> Iterator[LoadedSuite]:
-        """Yield the suites of the files: one per kindlm.yaml, one per folder of EvalView cases."""
-        folders: dict[Path, list[Path]] = {}
-        for item in held.found:
-            if item.front_end == "evalview":
-                folders.setdefault(item.path.parent.resolve(), []).append(item.path)
-        for path, error in held.unreadable.items():
-            # In a folder with cases, the suite of that folder reports the file.
-            if (named := folders.get(path.parent.resolve())) is not None:
-                named.append(path)
-            else:
-                yield _without_suite(path, error)
-        for item in held.found:
-            if item.front_end == "kindlm" and item.suite is not None:
-                from kindlm.scenarios.packs import load_pack_suite
-
-                yield load_pack_suite(item.path, item.suite, self._scenarios)
-            elif item.front_end == "kindlm":
-                yield load_suite(
-                    item.path,
-                    root=self.root,
-                    environ=self.environ,
-                    project=lambda: self._project,
-                )
-            elif item.front_end == "scenario":
-                from kindlm.scenarios.scenario_suite import load_scenarios
-
-                yield load_scenarios(item.path, self._scenarios, item.suite)
-            elif (named := folders.pop(item.path.parent.resolve(), None)) is not None:
-                yield from self._load_folder(item.path.parent, named)
-
-    def _load_folder(self, folder: Path, named: Sequence[Path]) -> list[LoadedSuite]:
-        """Load a folder of cases, which is one suite even if only some of its files are `named`."""
-        from kindlm.formats.evalview import load_folder
-
-        here = cases_in(folder)
-        # Links count as named.
-        real, reached = set(map(os.path.realpath, here)), set(map(os.path.realpath, named))
-        asked = [path for path in here if os.path.realpath(path) in reached]
-        # Named files are cases whatever their names are.
-        others = [path for path in named if os.path.realpath(path) not in real]
-        return load_folder(folder, [*here, *others], self._cases, {*asked, *others})
+            yield load_pack_suite(item.path, item.suite, scenarios)
+        elif item.front_end == "kindlm":
+            yield load_suite(item.path, root=root, environ=environ, project=project)
+        elif (named := folders.pop(item.path.parent.resolve(), None)) is not None:
+            yield from _load_folder(item.path.parent, named, cases)
 
 
-def _warnings(
-    loaded: LoadedSuite, environ: Mapping[str, str], *, is_run: bool
-) -> Iterator[Diagnostic]:
+def _load_folder(
+    folder: Path, named: Sequence[Path], surroundings: CaseSurroundings
+) -> list[LoadedSuite]:
+    """Load a folder of cases, which is one suite even if only some of its files are `named`."""
+    from kindlm.formats.evalview import load_folder
+
+    here = cases_in(folder)
+    # Links count as named.
+    real, reached = set(map(os.path.realpath, here)), set(map(os.path.realpath, named))
+    asked = [path for path in here if os.path.realpath(path) in reached]
+    # Named files are cases whatever their names are.
+    others = [path for path in named if os.path.realpath(path) not in real]
+    return load_folder(folder, [*here, *others], surroundings, {*asked, *others})
+
+
+def _warnings(loaded: LoadedSuite, environ: Mapping[str, str]) -> Iterator[Diagnostic]:
     """Yield warnings about variables of the environment that do not suit a suite."""
     suite, where = loaded.suite, SourceLocation(str(loaded.path))
     if suite is None:
         return
     if short := short_secrets(environ, suite):
-        names = " or ".join(short)
-        message = f"The value of {names} is too short to be kept out of records and output"
+        message = f"The value of {' or '.join(short)} is too short to be kept out of records and"
         hint = "kindlm finds secrets by their values; a value of fewer than 8 characters would"
         hint += " match ordinary words. Use a longer one"
-        yield Diagnostic(misuse(message, hint, where, "short_secret"), "warning")
-    if any(agent.telemetry and agent.instance is None for agent in suite.all_agents()):
-        from kindlm.telemetry.spans import NoProtobuf, reads_protobuf
-
-        if not reads_protobuf():
-            error = replace(NoProtobuf.error, where=where)
-            yield Diagnostic(error, "warning", "agents.telemetry")
-    # Agents that are Python objects have keys of their own.
-    behind = [one.id for one in suite.all_agents() if one.gateway and one.instance is None]
-    if behind and is_run:
-        from kindlm.gateway.upstreams import lacks_keys
-
-        if lacks_keys(environ, suite.providers.values()):
-            error = KindlmError(
-                ErrorCode.PROVIDER_AUTH_ERROR,
-                f'The agent "{behind[0]}" has `gateway: true`, and kindlm knows no key of OpenAI or'
-                " Anthropic to forward its model calls with",
-                "Set OPENAI_API_KEY or ANTHROPIC_API_KEY in your environment or .env file; the"
-                " agent gets a key of the gateway",
-                where,
-                {"reason": "no_provider_key"},
-            )
-            yield Diagnostic(error, "warning")
+        yield Diagnostic(misuse(f"{message} output", hint, where, "short_secret"), "warning")
     expectations = (each for case in suite.cases for each in case.expectations)
     comparing = next((each for each in expectations if each.check.embeds), None)
     if comparing is not None:
@@ -316,13 +277,12 @@ def _distinct(loaded: Iterable[LoadedSuite]) -> list[LoadedSuite]:
     return distinct
 
 
-_NEVER_RED = ("expects_nothing", "never_fails")
-"""The reasons of warnings about tests, checks and gates that never fail."""
-
-
 def _strictly(loaded: LoadedSuite) -> LoadedSuite:
+    """Return a suite without a test, check or gate that never fails, else its errors."""
     found = tuple(
-        replace(each, severity="error") if each.error.details.get("reason") in _NEVER_RED else each
+        replace(each, severity="error")
+        if each.error.details.get("reason") in ("expects_nothing", "never_fails")
+        else each
         for each in loaded.diagnostics
     )
     return loaded if found == loaded.diagnostics else replace(loaded, suite=None, diagnostics=found)
