@@ -541,19 +541,25 @@ class ReplayedModels(Protocol):
 
 
 class RecordedAnswers(Protocol):
-    """Gives one execution the answers of an earlier run; each of them at most once."""
+    """Gives one execution the answers of an earlier run; each of them at most once.
+
+    By default, agents, the models of agents, and MCP servers are called.
+    """
 
     def answer(self, asked: Asked) -> Result[ModelReply] | None:
         """Return the recorded answer, or why there is none; None if the model is to be called."""
 
     def agent(self) -> Agent | None:
         """Return an agent that gives recorded answers; None if the real one is to be called."""
+        return None
 
     def models(self) -> ReplayedModels | None:
         """Return the recorded answers for a real agent's model calls; None if models are called."""
+        return None
 
     def tool_results(self) -> Mapping[str, Sequence[RecordedAnswer]] | None:
         """Return the recorded results of MCP tools, by name; None if servers are called."""
+        return None
 
 
 AnswerSource = Callable[[Execution], RecordedAnswers]

@@ -12,7 +12,7 @@ import re
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Any, NamedTuple
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
@@ -21,8 +21,8 @@ from kindlm.history.recorded_attempts import PurgedError, RecordedAttempt
 from kindlm.history.runs import sources_of
 from kindlm.matching import equal
 from kindlm.plan import Execution, QualifiedName
-from kindlm.ports import Agent, Asked, ModelReply, Provenance, Purpose, ReplayedModels
-from kindlm.suite import ProviderSettings, RecordedAnswer
+from kindlm.ports import Asked, ModelReply, Provenance, Purpose, RecordedAnswers
+from kindlm.suite import ProviderSettings
 from kindlm.transcript import PaidBefore
 from kindlm_store import REDACTED
 
@@ -56,21 +56,14 @@ _OF_REPLAY = """
 _IN_ORDER = " ORDER BY run.key, e.number, c.attempt DESC, c.call"
 
 
-class Place(NamedTuple):
-    """The repeat of a test for which an answer was recorded, or is needed."""
+class RecordedCall(NamedTuple):
+    """A call to a model that ended; `number` counts equal requests in an attempt, from 0.
+
+    `test` and `repeat` are those of the execution that asked.
+    """
 
     test: QualifiedName
     repeat: int
-
-    def distance(self, now: Place) -> tuple[Any, ...]:
-        """Return a sort key for places: `now`, then other repeats of its test, then other tests."""
-        return (self.test != now.test, abs(self.repeat - now.repeat), *self)
-
-
-class RecordedCall(NamedTuple):
-    """A call to a model that ended; `number` counts equal requests in an attempt, from 0."""
-
-    place: Place
     purpose: str
     fingerprint: str
     number: int
@@ -95,24 +88,30 @@ def read_calls(
         query = _CALLS + _OF_EXECUTION
     found: dict[tuple[str, str], list[RecordedCall]] = {}
     for row in db.execute(query + _IN_ORDER, wanted):
-        call = RecordedCall(Place(QualifiedName(*row[:4]), row[4]), *row[5:])
+        call = RecordedCall(QualifiedName(*row[:4]), *row[4:])
         found.setdefault((call.purpose, call.fingerprint), []).append(call)
     return found
 
 
-class RecordedAnswers:
-    """Gives recorded answers to the requests of one execution; a `ports.RecordedAnswers`."""
+class FoundAnswers(RecordedAnswers):
+    """Gives answers among some recorded calls to the requests of one execution."""
 
     takes_any = False
     """Whether the n-th equal request gets any unused answer, and not only the n-th."""
 
-    def __init__(self, db: sqlite3.Connection, calls: RecordedCalls) -> None:
+    def __init__(self, db: sqlite3.Connection, calls: RecordedCalls, execution: Execution) -> None:
         self._db = db
         self._calls = calls
+        self._execution = execution
         self._asked: Counter[tuple[str, str]] = Counter()
         self._given_again: set[Provenance | None] = set()
         self._attempt = cache(partial(RecordedAttempt, db))
         self._config = cache(partial(_config_of, db))
+
+    @cached_property
+    def _config_now(self) -> Mapping[str, Any]:
+        config: Mapping[str, Any] = json.loads(self._execution.suite.suite.config_text)
+        return config
 
     def answer(self, asked: Asked) -> Result[ModelReply] | None:
         """Return the recorded answer or an error; None if the model has to be called."""
@@ -123,18 +122,6 @@ class RecordedAnswers:
                 if isinstance(given, Ok) and given.value.recorded not in self._given_again:
                     self._given_again.add(given.value.recorded)
                     return given
-        return None
-
-    def agent(self) -> Agent | None:
-        """Return None: agents and commands may do more than answer, so they are called."""
-        return None
-
-    def models(self) -> ReplayedModels | None:
-        """Return None: the models of agents are called."""
-        return None
-
-    def tool_results(self) -> Mapping[str, Sequence[RecordedAnswer]] | None:
-        """Return None: MCP servers are called."""
         return None
 
     def _equal_requests(self, asked: Asked) -> tuple[int, Sequence[RecordedCall]]:
@@ -199,7 +186,7 @@ def runs_related_to(db: sqlite3.Connection, run: str) -> list[str]:
     return [row[0] for row in db.execute(_RELATED, {"run": run, "sources": sources})]
 
 
-class RescoredAnswers(RecordedAnswers):
+class RescoredAnswers(FoundAnswers):
     """Gives judges the recorded answers of runs that share the conversation.
 
     These include answers of attempts that were cut off. Answers from another server are not used,
@@ -209,8 +196,7 @@ class RescoredAnswers(RecordedAnswers):
     takes_any = True
 
     def __init__(self, db: sqlite3.Connection, runs: Sequence[str], execution: Execution) -> None:
-        super().__init__(db, read_calls(db, runs, execution))
-        self._now: Mapping[str, Any] = json.loads(execution.suite.suite.config_text)
+        super().__init__(db, read_calls(db, runs, execution), execution)
 
     def answer(self, asked: Asked) -> Result[ModelReply] | None:
         """Return the recorded answer or an error; None if a judge has to be called."""
@@ -224,7 +210,7 @@ class RescoredAnswers(RecordedAnswers):
         return given
 
     def _given(self, call: RecordedCall, asked: Asked) -> Result[ModelReply] | None:
-        then, now = self._config(call.suite_id), self._now
+        then, now = self._config(call.suite_id), self._config_now
         # Messages of a simulated user are a part of the conversation, whoever wrote them.
         if asked.purpose is not Purpose.SIMULATE and not equal(
             _server(then, asked.provider), _server(now, asked.provider)
@@ -261,7 +247,7 @@ def earlier_runs(db: sqlite3.Connection, run: str, project: str, suite: str) -> 
     return [row[0] for row in db.execute(_EARLIER, (project, suite, run, _MOST_RUNS))]
 
 
-class CachedAnswers(RecordedAnswers):
+class CachedAnswers(FoundAnswers):
     """Gives recorded answers to the same request in the same test, target, repeat and purpose.
 
     They come from the first of the `earlier` runs that has any. These requests are made again:
@@ -280,14 +266,13 @@ class CachedAnswers(RecordedAnswers):
         wants_echo: Callable[[ProviderSettings], bool],
         execution: Execution,
     ) -> None:
-        suite = execution.suite.suite
-        super().__init__(db, read_calls(db, earlier(suite.project, suite.name), execution))
-        self._now: Mapping[str, Any] = json.loads(suite.config_text)
-        self._suite = suite
+        self._suite = execution.suite.suite
+        runs = earlier(self._suite.project, self._suite.name)
+        super().__init__(db, read_calls(db, runs, execution), execution)
         self._wants_echo = wants_echo
 
     def _given(self, call: RecordedCall, asked: Asked) -> Result[ModelReply] | None:
-        then, now = (of.get("config", {}) for of in (self._config(call.suite_id), self._now))
+        then, now = (of.get("config", {}) for of in (self._config(call.suite_id), self._config_now))
         provider = now.get("providers", {}).get(asked.provider)
         if (
             any(message.written not in (None, message.text) for message in asked.request.messages)

@@ -79,17 +79,8 @@ SELECT total(cost_usd) + total(then_usd), coalesce(sum(is_unknown + unknown_then
                 OR attempt = :attempt AND call IN (SELECT value FROM json_each(:calls))))
 """
 
-_TALK_TYPES = frozenset(
-    kind.type
-    for kind in (
-        ExecutionStarted,
-        ProviderRequested,
-        ProviderResponded,
-        ToolSimulated,
-        AgentSent,
-        AgentReplied,
-    )
-)
+_TALK = (ExecutionStarted, ProviderRequested, ProviderResponded, ToolSimulated, AgentSent)
+_TALK_TYPES = frozenset(kind.type for kind in (*_TALK, AgentReplied))
 _REQUEST_TYPES = frozenset((ProviderRequested.type, AgentSent.type))
 _FAILED_TYPES = frozenset((ProviderFailed.type, AgentFailed.type))
 _ERROR_TYPES = _FAILED_TYPES | {ExecutionFinished.type}

@@ -19,8 +19,7 @@ from kindlm.dataclass import replace
 from kindlm.errors import Err, Ok, Result
 from kindlm.events.execution_events import AgentReplied, CallFailed, ProviderRequested
 from kindlm.history.recorded_answers import (
-    Place,
-    RecordedAnswers,
+    FoundAnswers,
     RecordedCall,
     RecordedCalls,
     not_found,
@@ -98,7 +97,7 @@ def _form_of(message: Message, then: Message | None = None) -> dict[str, Any]:
     return form
 
 
-class ReplayedAnswers(RecordedAnswers):
+class ReplayedAnswers(FoundAnswers):
     """Gives the recorded answers of a run, without any calls.
 
     A repeat gets its own answers, else those of another repeat of the test, else those of another
@@ -115,12 +114,10 @@ class ReplayedAnswers(RecordedAnswers):
         models: Callable[[Execution], ReplayedModels | None] | None,
         execution: Execution,
     ) -> None:
-        super().__init__(db, calls)
+        super().__init__(db, calls, execution)
         self._run = run
         self._asks_judges = asks_judges
         self._models = models
-        self._execution = execution
-        self._place = Place(execution.test, execution.repeat)
 
     def agent(self) -> Agent:
         """Return an agent that gives the recorded answers."""
@@ -174,23 +171,24 @@ class ReplayedAnswers(RecordedAnswers):
         if isinstance(given, Err):
             hint = f"It failed the same way in run {self._run}. Run the test: kindlm test"
             return Err(replace(given.error, hint=hint))
-        then, now = call.place, self._place
-        if asked.purpose is not Purpose.TEST or then == now:
+        test, repeat = call.test, self._execution.repeat
+        is_own = test == self._execution.test
+        if asked.purpose is not Purpose.TEST or (is_own and call.repeat == repeat):
             return given
-        test = then.test
         warning = f"This is the answer of the test {shown(test.name)} on {shown(test.target)}."
-        if test == now.test:
-            warning = as_repeat(then.repeat, now.repeat)
+        warning = as_repeat(call.repeat, repeat) if is_own else warning
         return Ok(replace(given.value, warnings=(*given.value.warnings, warning)))
 
     def _distance(self, call: RecordedCall) -> tuple[Any, ...]:
-        return (*call.place.distance(self._place), call.call)
+        """Return a sort key: the own repeat, then others of the test, then other tests."""
+        own, apart = self._execution.test, abs(call.repeat - self._execution.repeat)
+        return call.test != own, apart, call.test, call.repeat, call.call
 
     def _differences(self, asked: Asked) -> list[str] | None:
         """Return how a request differs from the closest recorded one; None if there is none."""
         known = (each for calls in self._calls.values() for each in calls)
-        of_test = (each for each in known if each.place.test == self._place.test)
-        calls = [each for each in of_test if each.purpose == asked.purpose]
+        wanted = self._execution.test, asked.purpose
+        calls = [each for each in known if (each.test, each.purpose) == wanted]
         found: list[tuple[bool, int, list[str]]] = []
         turn = [message.role for message in asked.request.messages].count(Role.ASSISTANT)
         for call in sorted(calls, key=self._distance)[:_NEAREST]:

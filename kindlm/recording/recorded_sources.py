@@ -79,28 +79,24 @@ def with_recorded_answers(
     run_of = cache(partial(_run_of, db, suite=suite))
     cases: list[Case] = []
     for item in planned.cases:
-        case = item.case
-        has_model = any(target in suite.models for target in item.targets)
-        calls_tools = item.selected and not case.skip and case.command is None and has_model
-        tools: list[SimulatedTool] = []
+        case, tools = item.case, list[SimulatedTool]()
+        has_model = not suite.models.keys().isdisjoint(item.targets)
+        calls_tools = has_model and not case.skip and case.command is None
         for tool in case.tools:
             if tool.cassette is None or not calls_tools:
                 tools.append(tool)
                 continue
+            what, test = f"The cassette of the tool {shown(tool.name)}", shown(case.name)
             run = run_of(tool.cassette)
             if run is None:
-                which = "finished run" if tool.cassette == "latest" else f"run {tool.cassette!r}"
-                message = f'The cassette of the tool {tool.name!r} in test "{case.name}" cannot be'
-                message += f" read: No {which} has executed tests of the suite {suite.name!r}."
+                message = f"{what} in the test {test} cannot be read: no run {tool.cassette!r} has"
+                message += f" executed tests of the suite {suite.name!r}"
                 hint = "Record a run first, or name one that is there: kindlm runs"
                 code = ErrorCode.CONFIG_FILE_REF_ERROR
                 return Err(KindlmError(code, message, hint, where=case.where))
             recorded = _answers_of(db, run, suite, case, tool)
             if not recorded:
-                message = (
-                    f"The cassette of the tool {shown(tool.name)} is empty: the run {run} has no"
-                    f" result of it in the test {shown(case.name)}"
-                )
+                message = f"{what} is empty: the run {run} has no result of it in the test {test}"
                 hint = "A cassette answers in the test of the same name only: record that test"
                 warn(Diagnostic(misuse(message, hint, case.where), "warning"))
             tools.append(replace(tool, recorded=recorded))

@@ -65,7 +65,7 @@ def test_a_run_that_executed_nothing_does_not_stand_for_its_label(workspace, ser
     suite(workspace, server.url, {"cassette": {"run": "hollow"}})
     done = workspace.run("test")
     assert done.returncode == 1
-    assert "cannot be read: No run 'hollow' has executed tests of the suite 'orders'" in " ".join(
+    assert "cannot be read: no run 'hollow' has executed tests of the suite 'orders'" in " ".join(
         done.stdout.split()
     )
 
