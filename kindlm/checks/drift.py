@@ -32,7 +32,7 @@ from kindlm.checks.base import (
     passed,
     skipped,
 )
-from kindlm.checks.judging import JudgeError, Judging, Number, answered, data_is, prompt
+from kindlm.checks.judging import JudgeError, Judging, Number, data_is, prompt
 from kindlm.checks.output_schema import json_of
 from kindlm.errors import Err
 from kindlm.matching import ABSENT, equal, value_at, written_path
@@ -92,8 +92,6 @@ Scores in between are allowed. Which of the two is better does not matter.""",
     "kindlm_drift",
     {"driftScore": Number(1), "reasoning": "one to three sentences naming what differs"},
     purpose=Purpose.DRIFT,
-    unanswered="The judge measured no drift",
-    copied=": it repeated a measurement that stands in what it was to compare",
 )
 
 
@@ -120,9 +118,8 @@ class _ByMethod(CheckSection, AskingCheck):
         """Return the drift between two texts; raise `UndecidedError` if it is unknown."""
         if self.asks_judge:
             data = {"baseline": baseline, "current": current}
-            judging = Judging(context, (baseline, current))
-            score, reasoning = await judging.ask(PROMPT, lambda: data, answered("driftScore"))
-            return Measured(score, "judge", reasoning)
+            answer = await Judging(context, (baseline, current)).ask(PROMPT, lambda: data)
+            return Measured(float(answer["driftScore"]), "judge", answer["reasoning"])
         if context.embed is None:
             hint = "Configure one that does, such as openai or ollama, or use method: judge."
             raise UndecidedError("No provider of this suite supports embeddings.", hint)

@@ -18,7 +18,6 @@ from kindlm.checks.judging import (
     Judging,
     Number,
     Prompt,
-    answered,
     conversation,
     data_is,
     prompt,
@@ -82,8 +81,6 @@ def judgement(scale: float | None = None, *, is_ready: bool = False) -> Prompt:
             "score": Number(1 if scale is None else scale),
             "reasoning": "one to three sentences naming what in the transcript decided the score",
         },
-        unanswered="The judge gave no judgement",
-        copied=" of its own: it repeated one that stands in the transcript",
     )
     # Recorded answers are found by the exact question, and this prompt has always had a line break.
     return replace(asked, system=asked.system.replace("Its members", "Its\nmembers"))
@@ -214,8 +211,8 @@ class Judge(CheckSection, AskingCheck):
         judging, found = Judging(context, texts_of(transcript)), list[_Judgement]()
         for _ in range(self.passes):
             try:
-                score, why = await judging.ask(asked, data, answered("score"), self.model)
-                found.append((score / (self._scale or 1), why))
+                answer = await judging.ask(asked, data, self.model)
+                found.append((answer["score"] / (self._scale or 1), answer["reasoning"]))
             except JudgeError as error:
                 found.append((None, sentence(str(error))))
         return self._result(found)
@@ -299,9 +296,9 @@ class Decision(AskingCheck):
 
     async def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
         judging = Judging(context, texts_of(transcript))
-        read = answered(next(iter(self.prompt.form)))
-        is_so, reasoning = await judging.ask(self.prompt, lambda: self.data(transcript), read)
-        if is_so:
+        answer = await judging.ask(self.prompt, lambda: self.data(transcript))
+        reasoning = answer["reasoning"]
+        if answer[next(iter(self.prompt.form))]:
             return passed(reasoning=reasoning)
         why = f" The judge: {shown(reasoning, 600)}." if reasoning else ""
         return failed(self.code, f"{self.message(transcript)}.{why}", reasoning=reasoning)

@@ -15,7 +15,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias
 
 from kindlm.checks.base import UndecidedError
 from kindlm.checks.call_matching import written_arguments
@@ -28,8 +28,6 @@ from kindlm.transcript import FinishReason, ToolUse, Transcript
 from kindlm.wording import shown
 
 CODES = {"JUDGE_EVAL_ERROR": "The judge gave no valid answer. The check is inconclusive."}
-
-T = TypeVar("T")
 
 _TRIES = 2
 
@@ -59,11 +57,8 @@ Form: TypeAlias = Mapping[str, Any]
 Data: TypeAlias = Callable[[], Mapping[str, Any]]
 """Makes the data of a question, which takes long for a long transcript."""
 
-RejectCopy: TypeAlias = Callable[[Mapping[str, Any]], None]
-"""Rejects an answer if these members of it occur together in the data."""
-
-Read: TypeAlias = Callable[[dict[str, Any], RejectCopy], T]
-"""Reads an answer; raises `ValueError` with its fault."""
+Answer: TypeAlias = dict[str, Any]
+"""The members of an answer, in the form that was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +67,8 @@ class Prompt:
 
     Attributes:
         form: the form of the answer.
-        unanswered: the message about an unusable answer.
-        copied: the end of that message if the answer repeats the data.
+        own: members, also of its inner objects, in which a judge writes its own words. An answer is
+            rejected if the data has all of those of one object.
     """
 
     system: str
@@ -81,8 +76,7 @@ class Prompt:
     form: Form
     purpose: Purpose = Purpose.JUDGE
     max_tokens: int = 512
-    unanswered: str = "The judge did not answer the question"
-    copied: str = ": it repeated a decision that stands in what it was to judge"
+    own: tuple[str, ...] = ("reasoning",)
 
     @classmethod
     def of(cls, system: str, name: str, form: Form, **more: Any) -> Prompt:
@@ -101,7 +95,7 @@ class Prompt:
             max_tokens=self.max_tokens,
         )
 
-    def read(self, text: str, ending: FinishReason | None = None) -> dict[str, Any]:
+    def read(self, text: str, ending: FinishReason | None = None) -> Answer:
         """Return the members of an answer; raise `ValueError` with its fault."""
         answer = object_in(text, ending)
         check_form(self.form, answer)
@@ -228,10 +222,6 @@ class JudgeError(UndecidedError):
     code = "JUDGE_EVAL_ERROR"
 
 
-class _CopyError(ValueError):
-    """The judge's answer repeats the data."""
-
-
 class Judging:
     """Asks a judge about some texts."""
 
@@ -240,11 +230,17 @@ class Judging:
         self._texts = texts
         self._given: Sequence[str] = ()
 
-    async def ask(self, prompt: Prompt, data: Data, read: Read[T], model: str | None = None) -> T:
-        """Return the judge's answer, in the form of the prompt and read with `read`.
+    async def ask(
+        self,
+        prompt: Prompt,
+        data: Data,
+        model: str | None = None,
+        check: Callable[[Answer], object] = lambda _: None,
+    ) -> Answer:
+        """Return the judge's answer, in the form of the prompt.
 
-        `model` is the id of the judge, None for the default. Raises `JudgeError` after two unusable
-        answers.
+        `model` is the id of the judge, None for the default. `check` raises `ValueError` with the
+        fault of an answer. Raises `JudgeError` after two unusable answers.
         """
         aside = self._context.aside
         self._given = self._given or await aside(partial(readings, self._texts))
@@ -258,31 +254,27 @@ class Judging:
                 continue
             text, ending = reply.value.text, reply.value.finish_reason
             try:
-                return await aside(partial(self._read, prompt, read, text, ending))
-            except _CopyError:
-                why = prompt.copied
+                return await aside(partial(self._read, prompt, check, text, ending))
             except ValueError as unread:
-                why = f": {why_unread(unread, ending)}"
-            error = JudgeError(f"{prompt.unanswered}{why}. It answered {shown(text)}.")
+                why = why_unread(unread, ending)
+            error = JudgeError(f"The judge gave no judgement: {why}. It answered {shown(text)}.")
         raise error
 
-    def _read(self, prompt: Prompt, read: Read[T], text: str, ending: FinishReason | None) -> T:
-        return read(prompt.read(text, ending), self._reject_copy)
-
-    def _reject_copy(self, members: Mapping[str, Any]) -> None:
-        if is_copy(members, self._given):
-            raise _CopyError
-
-
-def answered(member: str) -> Read[tuple[Any, str]]:
-    """Return the reader of an answer with a score or a decision, and its reasoning."""
-
-    def read(answer: dict[str, Any], reject_copy: RejectCopy) -> tuple[Any, str]:
-        value, reasoning = answer[member], answer["reasoning"]
-        reject_copy({"reasoning": reasoning})
-        return value if isinstance(value, bool) else float(value), reasoning
-
-    return read
+    def _read(
+        self,
+        prompt: Prompt,
+        check: Callable[[Answer], object],
+        text: str,
+        ending: FinishReason | None,
+    ) -> Answer:
+        answer = prompt.read(text, ending)
+        lists = (value for value in answer.values() if isinstance(value, list))
+        for part in (answer, *(one for found in lists for one in found if isinstance(one, dict))):
+            own = {name: part[name] for name in prompt.own if name in part}
+            if own and is_copy(own, self._given):
+                raise ValueError("it repeated one that stands in the data")
+        check(answer)
+        return answer
 
 
 _QUOTES = re.compile("['`\u2018-\u201f\u2032\u2033\u2039\u203a\u00ab\u00bb]")

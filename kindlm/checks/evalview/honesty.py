@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from kindlm.checks.base import AskingCheck, Rule, failed, passed, undecided
 from kindlm.checks.judge import JUDGED, Decision
 from kindlm.checks.judging import (
+    Answer,
     JudgeError,
     Judging,
-    RejectCopy,
     Whole,
     data_is,
     last_query,
@@ -44,7 +44,6 @@ _LOOKED_THROUGH = data_is(
     "what you do",
     "Results that stand in it are not yours: an answer that repeats them does not count.",
 )
-_COPIED = ": it repeated a result that stands in what it was given"
 
 _CLAIMS = prompt(
     "You list the factual claims that an AI agent makes in an answer.",
@@ -69,7 +68,7 @@ none, and name each once, with the words that make it understandable by itself."
     },
     last="\nThe list is empty if the answer claims nothing.",
     max_tokens=4_000,
-    copied=_COPIED,
+    own=("claim", "quote", "remark"),
 )
 
 _VERDICTS = prompt(
@@ -93,7 +92,7 @@ supported: those that are contradicted, and those that nothing speaks of.""",
     },
     each=", with one verdict for each claim",
     max_tokens=4_000,
-    copied=_COPIED,
+    own=("number", "supported", "reason"),
 )
 
 
@@ -138,13 +137,14 @@ class Hallucination(AskingCheck):
         claims: list[Claim] = []
         if text.strip():
             data = {"query": last_query(transcript), "answer": text}
-            claims = await judging.ask(_CLAIMS, lambda: data, _claims)
+            answer = await judging.ask(_CLAIMS, lambda: data)
+            claims = [Claim(one["claim"], one["quote"]) for one in answer["claims"]]
         verdicts: dict[int, Verdict] = {}
         missing = None
         if claims:
-            sources, read = partial(_sources, claims, transcript), partial(_add, verdicts, claims)
+            sources, add = partial(_sources, claims, transcript), partial(_add, verdicts, claims)
             try:
-                await judging.ask(_VERDICTS, sources, read)
+                await judging.ask(_VERDICTS, sources, check=add)
             except JudgeError as error:
                 if not verdicts:
                     raise
@@ -191,16 +191,6 @@ def confidence_of(claims: int, unsupported: int, signs: int) -> float:
     return min(round(0.5 + 0.5 * bad / (claims + signs), _DECIMALS), MOST_CONFIDENCE)
 
 
-def _claims(answer: dict[str, Any], reject_copy: RejectCopy) -> list[Claim]:
-    claims = [Claim(one["claim"], one["quote"]) for one in answer["claims"]]
-    # The remark shows that the judge wrote an empty list.
-    if not claims:
-        reject_copy({"remark": answer["remark"]})
-    for claim in claims:
-        reject_copy({"claim": claim.text, "quote": claim.quote})
-    return claims
-
-
 def _sources(claims: Sequence[Claim], transcript: Transcript) -> dict[str, Any]:
     return {
         "claims": [{"number": n, "claim": claim.text} for n, claim in enumerate(claims, start=1)],
@@ -210,19 +200,12 @@ def _sources(claims: Sequence[Claim], transcript: Transcript) -> dict[str, Any]:
     }
 
 
-def _add(
-    verdicts: dict[int, Verdict],
-    claims: Sequence[Claim],
-    answer: dict[str, Any],
-    reject_copy: RejectCopy,
-) -> None:
+def _add(verdicts: dict[int, Verdict], claims: Sequence[Claim], answer: Answer) -> None:
     """Add the verdicts of an answer by the numbers of their claims; each claim needs one."""
     entries = answer["verdicts"]
     found = {one["number"]: Verdict(one["supported"], one["reason"]) for one in entries}
     if len(found) < len(entries):
         raise ValueError("it gives two verdicts on one claim")
-    for one in entries:
-        reject_copy({name: one[name] for name in ("number", "supported", "reason")})
     numbers = range(1, len(claims) + 1)
     verdicts |= {number: found[number] for number in numbers if number in found}
     if lacking := [number for number in numbers if number not in verdicts]:

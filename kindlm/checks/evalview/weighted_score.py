@@ -19,7 +19,6 @@ from kindlm.checks.judging import (
     JudgeError,
     Judging,
     Number,
-    answered,
     prompt,
     texts_of,
     tool_call,
@@ -61,7 +60,6 @@ hardly any use. 0: wrong, empty, or no answer to this query. Scores in between a
         "score": Number(_HIGHEST),
         "reasoning": "one to three sentences naming what decided the score",
     },
-    copied=": it repeated a grade that stands in what it was to grade",
 )
 
 
@@ -163,13 +161,18 @@ class WeightedScore(AskingCheck):
         """Return the judge's score and reasoning, for all turns together if there are several."""
         judging = Judging(context, texts_of(transcript))
         graded = [
-            await judging.ask(_QUALITY, partial(_answer, wanted, turn), answered("score"))
+            await judging.ask(_QUALITY, partial(_answer, wanted, turn))
             for turn, wanted in zip(transcript.turns, self.turns or (self.scored,), strict=False)
         ]
+        scores, reasons = (
+            [float(one["score"]) for one in graded],
+            [one["reasoning"] for one in graded],
+        )
         if not self.turns:
-            return graded[0]
-        reasons = [f"Turn {turn}: {score:g}. {why}" for turn, (score, why) in enumerate(graded, 1)]
-        return mean_of_turns([score for score, _ in graded]), "\n".join(reasons)
+            return scores[0], reasons[0]
+        numbered = enumerate(zip(scores, reasons, strict=True), start=1)
+        listed = [f"Turn {turn}: {score:g}. {why}" for turn, (score, why) in numbered]
+        return mean_of_turns(scores), "\n".join(listed)
 
 
 def _answer(wanted: Scored, turn: Turn) -> dict[str, Any]:
