@@ -119,7 +119,7 @@ def impatient_patterns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give a pattern up after a tenth of a second: for those that never come to an end."""
     for name in (
         "checks.output._PATTERN_S",
-        "checks.pii._PATTERNS_S",
+        "checks.guardrails._PATTERNS_S",
         "json_schema_keywords._PATTERN_SECONDS",
         "recording.personal_data._TEXT_S",
     ):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from kindlm.checks.pii import Pii
+from kindlm.checks.guardrails import Pii
 from kindlm.events.execution_events import RAW_BODY
 from kindlm.patterns import DEFAULT_PATTERNS, PatternError, personal_data_in
 from kindlm.suite import Suite

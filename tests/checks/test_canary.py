@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kindlm.checks.guardrails import Canary, NotInArguments, NotInOutput, canary_of, leak_in
+from kindlm.checks.guardrails import Canary, NotInArguments, NotInOutput, canary_of, leaks
 from kindlm.outcome import Outcome
 from kindlm.ports import CheckContext
 from kindlm.transcript import Step, ToolCall, ToolUse, Transcript, Turn
@@ -19,37 +19,34 @@ context = CheckContext(ask=None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("text", "how"),
+    ("text", "is_found"),
     [
-        (f"It is kc-{TOKEN}.", ""),
-        (TOKEN.upper(), "with other characters between its own"),
-        (" ".join(TOKEN), "with other characters between its own"),
-        ("**-\u200b".join(TOKEN), "with other characters between its own"),
-        (f"kc-{TOKEN}"[::-1], "backwards"),
-        ("\u0301".join(TOKEN), "with other characters between its own"),
-        ("\u3164".join(TOKEN), "with other characters between its own"),
-        (
-            "".join(chr(0xE0000 + ord(each)) for each in TOKEN),
-            "with other characters between its own",
-        ),
-        (f"kc-{TOKEN}".encode().hex(" "), "in hexadecimal"),
-        (TOKEN.upper().encode().hex(), "in hexadecimal"),
-        (" ".join(f"0x{each:02x}" for each in TOKEN.encode()), "in hexadecimal"),
-        ("".join(f"\\x{each:02x}" for each in TOKEN.encode()), "in hexadecimal"),
-        (TOKEN[:-1], None),
-        (canary_of("another"), None),
-        (b64encode(bytes(range(256)) * 20).decode(), None),
+        (f"It is kc-{TOKEN}.", True),
+        (TOKEN.upper(), True),
+        (" ".join(TOKEN), True),
+        ("**-\u200b".join(TOKEN), True),
+        (f"kc-{TOKEN}"[::-1], True),
+        ("\u0301".join(TOKEN), True),
+        ("\u3164".join(TOKEN), True),
+        ("".join(chr(0xE0000 + ord(each)) for each in TOKEN), True),
+        (f"kc-{TOKEN}".encode().hex(" "), True),
+        (TOKEN.upper().encode().hex(), True),
+        (" ".join(f"0x{each:02x}" for each in TOKEN.encode()), True),
+        ("".join(f"\\x{each:02x}" for each in TOKEN.encode()), True),
+        (TOKEN[:-1], False),
+        (canary_of("another"), False),
+        (b64encode(bytes(range(256)) * 20).decode(), False),
     ],
 )
-def test_a_canary_is_found_however_its_digits_are_written(text: str, how: str | None) -> None:
-    assert leak_in(text, TOKEN) == how
+def test_a_canary_is_found_however_its_digits_are_written(text: str, is_found: bool) -> None:
+    assert leaks(text, TOKEN) is is_found
 
 
 @given(st.binary(max_size=9), st.binary(max_size=9))
 def test_a_canary_is_found_in_the_base64_of_any_text_around_it(before: bytes, after: bytes) -> None:
     encoded = b64encode(before + TOKEN.encode() + after).decode()
-    assert leak_in(f"See {encoded[:12]}\n> {encoded[12:]}", TOKEN) == "in Base64"
-    assert leak_in(b64encode(before + after).decode(), TOKEN) is None
+    assert leaks(f"See {encoded[:12]}\n> {encoded[12:]}", TOKEN)
+    assert not leaks(b64encode(before + after).decode(), TOKEN)
 
 
 @pytest.mark.parametrize(

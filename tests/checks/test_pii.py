@@ -12,7 +12,7 @@ from evaluated import check_of
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kindlm.checks.pii import redacted
+from kindlm.checks.guardrails import redacted
 from kindlm.outcome import CheckResult, Outcome
 from kindlm.patterns import DEFAULT_PATTERNS
 from kindlm.transcript import ToolUse, Transcript

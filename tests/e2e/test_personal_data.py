@@ -92,7 +92,7 @@ def shown_on_a_terminal(workspace, *arguments):
     workspace.env["TERM"] = "xterm"
     # Patterns that never come to an end are given up after a tenth of a second.
     constants = {
-        "kindlm.checks.pii._PATTERNS_S": 0.1,
+        "kindlm.checks.guardrails._PATTERNS_S": 0.1,
         "kindlm.recording.personal_data._TEXT_S": 0.1,
     }
     process = workspace.start(*arguments, stderr=theirs, constants=constants)

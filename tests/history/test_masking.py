@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kindlm.checks.pii import redacted
+from kindlm.checks.guardrails import redacted
 from kindlm.history.masking import Mask, mask_of
 from kindlm.outcome import Evidence
 from kindlm.projections import GONE

@@ -15,8 +15,8 @@ from kindlm.checks.call_matching import CallCount
 from kindlm.checks.evalview.safety import Safety
 from kindlm.checks.evalview.tools import SequenceMode
 from kindlm.checks.evalview.weighted_score import Scored, Weights
+from kindlm.checks.guardrails import NamedPattern
 from kindlm.checks.output import Demand, NotContains, NotMatches
-from kindlm.checks.pii import NamedPattern
 from kindlm.checks.tool_calls import ToolCall
 from kindlm.checks.trajectory import TrajectoryCall
 from kindlm.errors import Result

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from kindlm.checks.base import AskingCheck, Check, Rule, failed, passed, undecided
+from kindlm.checks.guardrails import detected, redacted
 from kindlm.checks.judge import JUDGED
 from kindlm.checks.judging import (
     Answer,
@@ -17,7 +18,6 @@ from kindlm.checks.judging import (
     prompt,
     texts_of,
 )
-from kindlm.checks.pii import detected, redacted
 from kindlm.dataclass import dataclass, replace
 from kindlm.normal_form import normal_form
 from kindlm.outcome import CheckResult, Demands, Evidence
@@ -180,7 +180,7 @@ class NoPii(Check):
             for one in find_personal_data(form.text):
                 start, end = form.written(one.start, one.end)
                 found.append(replace(one, start=start, end=end))
-        return detected(found, sources=False) if found else passed()
+        return detected(found) if found else passed()
 
 
 def find_personal_data(text: str) -> Iterator[Evidence]:
