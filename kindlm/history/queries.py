@@ -59,9 +59,6 @@ SELECT s.*, {_texts("s", "error", "hint")}
   FROM suites s WHERE s.run IN $ids ORDER BY s.ordinal, s.started_at
 """  # noqa: S608 (names of this module)
 
-TESTS = "SELECT * FROM tests WHERE suite IN $ids ORDER BY ordinal"
-ONE_TEST = "SELECT * FROM tests WHERE suite = ? AND test = ? AND target = ?"
-
 # Tests with the same results are counted together.
 TEST_COUNTS = """
 SELECT passed, failed, errored, skipped, unfinished, pass_rate_min, score_mean_min,
@@ -70,13 +67,6 @@ SELECT passed, failed, errored, skipped, unfinished, pass_rate_min, score_mean_m
  GROUP BY passed, failed, errored, skipped, unfinished, pass_rate_min, score_mean_min,
           score_std_dev_max, weighted_scores
 """
-
-NAMES = "SELECT count(DISTINCT test), count(DISTINCT target) FROM tests WHERE suite IN $ids"
-
-TARGETS = """
-SELECT target FROM planned_tests WHERE suite IN $ids GROUP BY target ORDER BY min(ordinal)
-"""
-
 
 # Warnings are references to texts; events of earlier versions have the texts themselves.
 _NOTE = "coalesce(n.body, w.value)"
@@ -101,10 +91,6 @@ EXECUTIONS = _executions("e", "e.*")
 _OWN_SOURCE = "e.id AS source, r.attempt AS source_attempt, r.*, e.*"
 RETRIED_ATTEMPTS = _executions("r", _OWN_SOURCE, "JOIN retried_attempts r ON r.execution = e.id")
 RETRIED_ATTEMPTS += " WHERE r.execution = ? ORDER BY r.attempt"
-
-OF_TEST = " WHERE e.suite = ? AND e.test = ? AND e.target = ? ORDER BY e.repeat"
-
-OF_ID = " WHERE e.id = ?"
 
 REPEATS = """
 SELECT id, repeat, status FROM executions
@@ -158,11 +144,6 @@ SELECT CASE WHEN c.execution = e.id THEN c.attempt ELSE e.attempt END AS attempt
  ORDER BY 1, c.call
 """  # noqa: S608 (names of this module)
 
-# A rescored execution has the tools of the conversation that it checks.
-TOOLS = """
-SELECT t.body FROM executions e JOIN shown_texts t ON t.ref = e.tools_ref WHERE e.id = ?
-"""
-
 UNPRICED = """
 SELECT DISTINCT coalesce(c.reported_model, c.model)
   FROM executions e
@@ -179,8 +160,6 @@ SELECT {_texts("v", "note")}, v.*
  WHERE e.id = ?
  ORDER BY v.at, v.event
 """  # noqa: S608 (names of this module)
-
-GATES_THEN = "SELECT suite, name, passed, actual FROM gates WHERE run IN $ids"
 
 REVIEWED = """
 SELECT count(DISTINCT e.id) AS executions,
@@ -259,12 +238,6 @@ SELECT s.name, a.kind, {_texts("a", "message")}, count(*)
  GROUP BY s.ordinal, a.kind, message
 """  # noqa: S608 (names of this module)
 
-PLANNED = """
-SELECT coalesce(sum(repeat), 0) FROM planned_tests WHERE suite IN $ids AND selected
-"""
-
-ENDED = "SELECT count(*) FROM executions WHERE run IN $ids AND status IS NOT NULL"
-
 # A rescored execution makes no calls to its target. Its original cost is that of the calls of its
 # source, failed tries and earlier attempts included, if the source is in this history.
 _CAME_TO = """
@@ -334,9 +307,6 @@ SELECT EXISTS (SELECT 1 FROM planned_tests WHERE suite IN $ids
 """
 
 FIGURES = f"SELECT * FROM ({_CAME_TO}), ({_CHECKED}), ({_SPENT}), ({_NARROWED})"  # noqa: S608
-
-GATES = "SELECT name, threshold, written FROM suite_gates WHERE suite = ? ORDER BY rowid"
-
 
 # A rescored run calls no agent.
 _PAID = """

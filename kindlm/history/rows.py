@@ -25,15 +25,15 @@ from kindlm.strict_json import read_json
 class SuiteView:
     """A suite of the run; a suite that could not be loaded has an error and no tests.
 
-    `parts` are its ids in the shards that are read as one run, `id` the first of them.
-    `has_namesake` is whether another suite of the run has the same name.
+    `parts` are its ids in the shards that are read as one run, `id` the first of them. `full_name`
+    has the file, too, if another suite of the run has the same name.
     """
 
     id: str
     parts: tuple[str, ...]
-    has_namesake: bool
     project: str | None
     name: str
+    full_name: str
     path: str
     config_hash: str | None
     error_code: str | None
@@ -46,11 +46,6 @@ class SuiteView:
     tests: StatusCounts
     executions: StatusCounts
     gates: tuple[GateResult, ...]
-
-    @property
-    def full_name(self) -> str:
-        """The name, with the file if another suite of the run has the same name."""
-        return f"{self.name} ({self.path})" if self.has_namesake else self.name
 
     @property
     def passed(self) -> bool:
@@ -283,6 +278,12 @@ class Reviewed(NamedTuple):
 
     executions: int
     disputed: int
+
+
+def read_test(db: sqlite3.Connection, suite: str, test: str, target: str) -> TestView:
+    """Return a test; `suite` is the id of its suite."""
+    query = "SELECT * FROM tests WHERE suite = ? AND test = ? AND target = ?"
+    return test_of(db.execute(query, (suite, test, target)).fetchone())
 
 
 def test_of(row: sqlite3.Row) -> TestView:

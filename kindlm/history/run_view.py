@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain, groupby
@@ -31,6 +30,7 @@ from kindlm.history.rows import (
     assertion_of,
     counts_of,
     execution_of,
+    read_test,
     scores_of,
     test_of,
 )
@@ -80,28 +80,12 @@ class RunView:
         """All suites of the run, in order, with their gates evaluated by today's rules."""
         return tuple(self._suite(*rows) for rows in self.suite_rows)
 
-    def suite(self, wanted: str) -> SuiteView:
-        """Return one suite by its id, without loading the others; raise `LookupError`."""
-        for row, parts in self.suite_rows:
-            if any(part["id"] == wanted for part in parts):
-                return self._suite(row, parts)
-        raise LookupError(wanted)
-
     @cached_property
     def suite_rows(self) -> list[tuple[sqlite3.Row, list[sqlite3.Row]]]:
         """Each suite: the row that counts, of a shard that failed to load it; and all its rows."""
         suites = groupby(self.ask(queries.SUITES), key=itemgetter("ordinal"))
         found = (list(rows) for _, rows in suites)
         return [(next((row for row in rows if row["error_code"]), rows[0]), rows) for rows in found]
-
-    @cached_property
-    def _suites_by_name(self) -> Counter[str]:
-        return Counter(row["name"] for row, _ in self.suite_rows)
-
-    @cached_property
-    def projects(self) -> dict[str, str]:
-        """The project of each suite, by the ids of its parts."""
-        return {part["id"]: part["project"] or "" for _, parts in self.suite_rows for part in parts}
 
     @cached_property
     def summary(self) -> Figures:
@@ -124,14 +108,16 @@ class RunView:
     @cached_property
     def missing(self) -> int:
         """The number of planned executions that have not ended, as in a stopped run."""
-        ended: int = self.ask(queries.ENDED).fetchone()[0]
+        of_ended = "SELECT count(*) FROM executions WHERE run IN $ids AND status IS NOT NULL"
+        ended: int = self.ask(of_ended).fetchone()[0]
         return self.info.planned - ended
 
     def missing_of(self, suite: SuiteView) -> int:
         """Return how many planned executions of a suite have not ended."""
         if not self.missing:
             return 0
-        planned: int = self.ask(queries.PLANNED, suite).fetchone()[0]
+        of_planned = "SELECT total(repeat) FROM planned_tests WHERE suite IN $ids AND selected"
+        planned = int(self.ask(of_planned, suite).fetchone()[0])
         ended = suite.executions.total - suite.executions.pending
         return max(0, planned - ended)
 
@@ -168,7 +154,7 @@ class RunView:
         """The gate results when the run ended, by the suite's id and name; {} for a group."""
         if self.group is not None:
             return {}
-        rows = self.ask(queries.GATES_THEN)
+        rows = self.ask("SELECT suite, name, passed, actual FROM gates WHERE run IN $ids")
         return {tuple(key): GateThen(bool(passed), actual) for *key, passed, actual in rows}
 
     @property
@@ -205,32 +191,35 @@ class RunView:
 
     def targets(self, suite: SuiteView) -> list[str]:
         """Return the targets of a suite, selected or not, in the order of its file."""
-        return [row[0] for row in self.ask(queries.TARGETS, suite)]
+        of_targets = "SELECT target FROM planned_tests WHERE suite IN $ids GROUP BY target"
+        return [row[0] for row in self.ask(f"{of_targets} ORDER BY min(ordinal)", suite)]
 
     def names(self) -> tuple[int, int]:
         """Return the number of names of tests, and the largest number of targets of a suite."""
-        counted = [tuple(row) for row in self.over_suites(queries.NAMES)]
+        query = "SELECT count(DISTINCT test), count(DISTINCT target) FROM tests WHERE suite IN $ids"
+        counted = [tuple(row) for row in self.over_suites(query)]
         return sum(names for names, _ in counted), max((n for _, n in counted), default=0)
 
     def tests(self, suite: str | None = None) -> Iterator[TestView]:
         """Yield the selected tests of the run, or of one suite (by id), in the order of files."""
-        return map(test_of, self.over_suites(queries.TESTS, suite))
+        query = "SELECT * FROM tests WHERE suite IN $ids ORDER BY ordinal"
+        return map(test_of, self.over_suites(query, suite))
 
     def test_of(self, execution: ExecutionView) -> TestView:
         """Return the test that an execution is a repeat of, on its target."""
-        key = (execution.suite_id, execution.test, execution.target)
-        return test_of(self.db.execute(queries.ONE_TEST, key).fetchone())
+        return read_test(self.db, execution.suite_id, execution.test, execution.target)
 
     def executions(self, test: TestView) -> Iterator[ExecutionView]:
         """Yield the executions of a test, repeat by repeat."""
         key = (test.suite_id, test.name, test.target)
-        return map(execution_of, self.db.execute(queries.EXECUTIONS + queries.OF_TEST, key))
+        of_test = " WHERE e.suite = ? AND e.test = ? AND e.target = ? ORDER BY e.repeat"
+        return map(execution_of, self.db.execute(queries.EXECUTIONS + of_test, key))
 
     def execution(self, wanted: str) -> ExecutionView | None:
         """Return one execution by its id, or by its number in the run; None if there is none."""
         in_run = wanted.rpartition("-")[0] in self.runs
         identity = wanted if in_run else f"{self.id}-{wanted}"
-        row = self.db.execute(queries.EXECUTIONS + queries.OF_ID, (identity,)).fetchone()
+        row = self.db.execute(f"{queries.EXECUTIONS} WHERE e.id = ?", (identity,)).fetchone()
         return None if row is None else execution_of(row)
 
     def repeats(self, execution: ExecutionView) -> list[sqlite3.Row]:
@@ -257,13 +246,9 @@ class RunView:
         """Return the latest review by each person, in order of time, with masked notes."""
         found = []
         for row in self.db.execute(queries.REVIEWS, (execution.id,)).fetchall():
-            note = self.shown_note(execution, row["note"])
+            note = row["note"] and shown_note(row["note"], self.attempts(execution))
             found.append(value_of(ReviewView, row, passed=bool(row["passed"]), note=note))
         return found
-
-    def shown_note(self, execution: ExecutionView, note: str | None) -> str | None:
-        """Return a reviewer's note on an execution, with personal data masked."""
-        return note and shown_note(note, self.attempts(execution))
 
     def tool_calls(
         self, execution: ExecutionView, *, all_attempts: bool = False
@@ -303,8 +288,10 @@ class RunView:
 
     def tools(self, execution: ExecutionView) -> Any:
         """Return the recorded tool definitions; None without any, a string if erased."""
-        row = self.db.execute(queries.TOOLS, (execution.source,)).fetchone()
-        return read_json(row[0]) if row else None
+        # A rescored execution has the tools of the conversation that it checks.
+        query = "SELECT tools_ref FROM executions WHERE id = ?"
+        row = self.db.execute(query, (execution.source,)).fetchone()
+        return read_json(self._text(row[0])) if row and row[0] else None
 
     def _filled(self, message: dict[str, Any]) -> dict[str, Any]:
         return {**message, "text": self._text(message["text"]["$ref"])}
@@ -320,16 +307,18 @@ class RunView:
             tests += count_tests(
                 counts_of(alike), alike["pass_rate_min"], alike["number"], scores_of(alike)
             )
+        namesakes = sum(other["name"] == row["name"] for other, _ in self.suite_rows)
         skipped = max((row["skipped_tests"] or 0) - tests.total, 0)
         tests += StatusCounts(skipped=skipped)
         figures = read_figures(lambda query: self._of_suite(query, parts), tests)
-        gates = [Gate(r[0], r[1], bool(r[2])) for r in self.db.execute(queries.GATES, (row["id"],))]
+        of_gates = "SELECT name, threshold, written FROM suite_gates WHERE suite = ? ORDER BY rowid"
+        gates = [Gate(r[0], r[1], bool(r[2])) for r in self.db.execute(of_gates, (row["id"],))]
         return value_of(
             SuiteView,
             row,
             id=parts[0],
             parts=parts,
-            has_namesake=self._suites_by_name[row["name"]] > 1,
+            full_name=f"{row['name']} ({row['path']})" if namesakes > 1 else row["name"],
             skipped_tests=skipped,
             figures=figures,
             tests=tests,

@@ -9,8 +9,8 @@ from statistics import fmean, stdev
 from typing import NamedTuple
 
 from kindlm.dataclass import dataclass, replace
-from kindlm.history.queries import ONE_TEST, paid_for_test, value_of
-from kindlm.history.rows import TestView, test_of
+from kindlm.history.queries import paid_for_test, value_of
+from kindlm.history.rows import TestView, read_test
 from kindlm.history.run_view import RunView
 from kindlm.history.runs import Run, RunFilter, runs
 from kindlm.history.statistics import (
@@ -263,7 +263,7 @@ def read_trend(
         read = {
             "run": found[row["run"]],
             "config_hash": row["config_hash"],
-            "test": test_of(db.execute(ONE_TEST, key).fetchone()),
+            "test": read_test(db, *key),
             "cost_usd": None if paid.unknown else paid.total_usd,
             "models": tuple(model for (model,) in db.execute(_MODELS, named)),
             "own": Counts(figures["own_passed"], figures["own_tested"]),

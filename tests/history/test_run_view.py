@@ -120,7 +120,7 @@ def test_erased_texts_are_shown_as_such(history: Any, make: Any) -> None:
 @pytest.mark.parametrize(
     "query",
     [
-        queries.TESTS,
+        "SELECT * FROM tests WHERE suite IN $ids ORDER BY ordinal",
         queries.FIGURES,
         queries.of_suites(queries.FIGURES),
         queries.UNPRICED,

@@ -334,7 +334,8 @@ def read_history(view: RunView, suite: SuiteView) -> tuple[list[dict[str, Any]],
     listed = []
     for row, older in zip_longest(rows[:_MOST_RUNS], rows[1 : _MOST_RUNS + 1]):
         run = RunView(view.db, row["id"])
-        verdict = facts.suite_verdict_of(run, run.suite(row["suite"]))
+        then = next(each for each in run.suites if row["suite"] in each.parts)
+        verdict = facts.suite_verdict_of(run, then)
         result = {"passed": verdict.good, "result": verdict.word}
         changed = []
         if older is not None:

@@ -85,11 +85,12 @@ def read_grid(
     failed_first: bool = False,
 ) -> Grid:
     """Return a page of at most `limit` tests of a run; `cell` makes the cell of a test."""
-    suites = {part: suite.full_name for suite in view.suites for part in suite.parts}
+    suites = {part: suite for suite in view.suites for part in suite.parts}
     tests = dict[RowName, dict[str, TestView]]()
     for test in view.tests():
-        project, shown = view.projects[test.suite_id], suites[test.suite_id]
-        tests.setdefault(RowName(project, test.suite, test.name, shown), {})[test.target] = test
+        suite = suites[test.suite_id]
+        name = RowName(suite.project or "", test.suite, test.name, suite.full_name)
+        tests.setdefault(name, {})[test.target] = test
     rows = list(tests.items())
     if failed_first:
         rows.sort(key=lambda row: min(_ORDER.index(test.status) for test in row[1].values()))
