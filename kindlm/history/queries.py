@@ -169,20 +169,10 @@ SELECT count(DISTINCT e.id) AS executions,
  WHERE e.run IN $ids
 """
 
-# Earlier versions did not record what a failed check demands. Checks of these kinds demand the
-# task, and so does the score of an imported run, which has no failure code. All others count as
-# demanding safety.
-_OF_THE_TASK = """
-       'contains', 'contains_any', 'cost', 'drift', 'equals', 'evalview_verdict', 'keywords_allow',
-       'latency', 'matches', 'max_length', 'metric', 'output_schema', 'regex', 'schema',
-       'similar_to', 'starts_with', 'token_usage', 'tool_category', 'tool_sequence', 'uncertainty',
-       'weighted_score'"""
-
-# A check that demands calls may also have found forbidden ones.
-_FORBIDS = f"""
-       CASE WHEN a.kind NOT IN ('tool_called', 'trajectory')
-            THEN a.demands IS NULL AND a.kind NOT IN ({_OF_THE_TASK})
-                 AND NOT (a.kind = 'score' AND a.failure_code IS NULL)
+# A failed check demands safety unless its event says otherwise. One that demands calls may also
+# have found forbidden ones.
+_FORBIDS = """
+       CASE WHEN a.kind NOT IN ('tool_called', 'trajectory') THEN a.demands IS NULL
             WHEN a.outcome = 'failed' AND NOT json_valid(y.body) THEN true
             WHEN a.kind = 'tool_called'
             THEN a.failure_code = 'TOOL_CALL_COUNT_WRONG'
@@ -192,7 +182,7 @@ _FORBIDS = f"""
                WHERE value ->> 'kind' IN ('unexpected', 'count')
                   OR value ->> 'kind' = 'arguments'
                  AND x.body ->> '$.mode' IN ('strict', 'unordered'))
-             END"""  # noqa: S608
+             END"""
 
 ATTACKS = f"""
 SELECT tags, count(*), sum(won), sum(NOT won AND (open OR status = 'errored'))
