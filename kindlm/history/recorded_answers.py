@@ -118,7 +118,7 @@ class FoundAnswers(RecordedAnswers):
         number, calls = self._equal_requests(asked)
         for call in calls:
             if call.number == number or self.takes_any:
-                given = self._given(call, asked)
+                given = self._reply(call, asked)
                 if isinstance(given, Ok) and given.value.recorded not in self._given_again:
                     self._given_again.add(given.value.recorded)
                     return given
@@ -130,12 +130,8 @@ class FoundAnswers(RecordedAnswers):
         self._asked[request] += 1
         return self._asked[request] - 1, self._calls.get(request, ())
 
-    def _given(self, call: RecordedCall, asked: Asked) -> Result[ModelReply] | None:  # noqa: ARG002
-        """Return the outcome of a call; None if it may not be used, or was purged."""
-        return self._reply(call)
-
-    def _reply(self, call: RecordedCall) -> Result[ModelReply] | None:
-        """Return the outcome of a call; None if the text of its answer is gone."""
+    def _reply(self, call: RecordedCall, asked: Asked) -> Result[ModelReply] | None:  # noqa: ARG002
+        """Return the outcome of a call; None if it may not be used, or its text is gone."""
         attempt = self._attempt(call.execution, call.attempt)
         try:
             outcome = attempt.outcome(call.call)
@@ -209,14 +205,13 @@ class RescoredAnswers(FoundAnswers):
             return not_found(message, "Undo the change, or record it: kindlm test")
         return given
 
-    def _given(self, call: RecordedCall, asked: Asked) -> Result[ModelReply] | None:
-        then, now = self._config(call.suite_id), self._config_now
+    def _reply(self, call: RecordedCall, asked: Asked) -> Result[ModelReply] | None:
+        then, now = (
+            _server(of, asked.provider) for of in (self._config(call.suite_id), self._config_now)
+        )
         # Messages of a simulated user are a part of the conversation, whoever wrote them.
-        if asked.purpose is not Purpose.SIMULATE and not equal(
-            _server(then, asked.provider), _server(now, asked.provider)
-        ):
-            return None
-        return self._reply(call)
+        is_fit = asked.purpose is Purpose.SIMULATE or equal(then, now)
+        return super()._reply(call, asked) if is_fit else None
 
 
 def not_found(message: str, hint: str) -> Err:
@@ -266,12 +261,12 @@ class CachedAnswers(FoundAnswers):
         wants_echo: Callable[[ProviderSettings], bool],
         execution: Execution,
     ) -> None:
-        self._suite = execution.suite.suite
-        runs = earlier(self._suite.project, self._suite.name)
+        suite = execution.suite.suite
+        runs = earlier(suite.project, suite.name)
         super().__init__(db, read_calls(db, runs, execution), execution)
         self._wants_echo = wants_echo
 
-    def _given(self, call: RecordedCall, asked: Asked) -> Result[ModelReply] | None:
+    def _reply(self, call: RecordedCall, asked: Asked) -> Result[ModelReply] | None:
         then, now = (of.get("config", {}) for of in (self._config(call.suite_id), self._config_now))
         provider = now.get("providers", {}).get(asked.provider)
         if (
@@ -282,10 +277,10 @@ class CachedAnswers(FoundAnswers):
             or not equal(then.get("providers", {}).get(asked.provider), provider)
         ):
             return None
-        given = self._reply(call)
+        given = super()._reply(call, asked)
         if not isinstance(given, Ok) or not _is_whole(given.value):
             return None
-        settings = self._suite.providers[asked.provider]
+        settings = self._execution.suite.suite.providers[asked.provider]
         return None if given.value.tool_calls and self._wants_echo(settings) else given
 
 

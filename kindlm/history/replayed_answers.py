@@ -164,7 +164,7 @@ class ReplayedAnswers(FoundAnswers):
         )
 
     def _answer_of(self, call: RecordedCall, asked: Asked) -> Result[ModelReply]:
-        given = self._reply(call)
+        given = self._reply(call, asked)
         if given is None:
             message = f"The answer of {call.execution}, call {call.call}, was purged or withheld."
             return not_found(message, "Record it again: kindlm test")

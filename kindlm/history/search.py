@@ -19,7 +19,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from enum import Enum
 from pathlib import Path
-from typing import NamedTuple
 
 from kindlm.dataclass import dataclass
 from kindlm.history.masking import mask_of
@@ -182,34 +181,25 @@ UPDATE texts SET execution = ?, executions = executions + ? WHERE ref = ? AND ki
 """
 
 
-class Progress(NamedTuple):
-    """The progress of the index, as positions in the log."""
+def indexed_part(db: sqlite3.Connection, history: Path) -> float:
+    """Return the part of the log that is in the index, 0 to 1; 0 if it fits another history.
 
-    reached: int
-    wanted: int
-
-    @property
-    def current(self) -> bool:
-        """Whether the index has all executions that finished."""
-        return self.reached >= self.wanted
-
-    @property
-    def part(self) -> float:
-        """The part of the log that is in the index, 0 to 1."""
-        return 1.0 if self.current else self.reached / self.wanted
-
-
-def progress_of(db: sqlite3.Connection, history: Path) -> Progress:
-    """Return the progress of the index of a history; 0 if it does not match the history."""
+    It is 1 if the index has all executions that finished.
+    """
     try:
         reached = _position_of_index(db, history)
     except sqlite3.DatabaseError:
         reached = None  # `catch_up` reports the error
-    return Progress(reached or 0, db.execute(_NEWEST).fetchone()[0])
+    return _part(db, reached or 0)
 
 
-def catch_up(db: sqlite3.Connection, history: Path, limit: int = _STEP) -> Progress:
-    """Index the next executions that finished, and return the progress.
+def _part(db: sqlite3.Connection, reached: int) -> float:
+    newest: int = db.execute(_NEWEST).fetchone()[0]
+    return min(1.0, reached / newest) if newest else 1.0
+
+
+def catch_up(db: sqlite3.Connection, history: Path, limit: int = _STEP) -> float:
+    """Index the next executions that finished, and return the `indexed_part`.
 
     `db` is a read-only connection to the file `history`, in no transaction. Raise `LockHeldError`
     if another process is indexing, `OSError` or `sqlite3.Error` if the folder or the index cannot
@@ -235,7 +225,7 @@ def catch_up(db: sqlite3.Connection, history: Path, limit: int = _STEP) -> Progr
                     state = until or 0, *_state(db, until or 0)
                     index.execute("INSERT INTO state VALUES (?, ?, ?)", state)
                     index.execute("COMMIT")
-            return Progress(until or after or 0, db.execute(_NEWEST).fetchone()[0])
+            return _part(db, until or after or 0)
         finally:
             db.execute("ROLLBACK")
 

@@ -16,7 +16,7 @@ import pytest
 from pages import HOSTILE, assert_harmless, text_of
 
 from kindlm.cli.app import run
-from kindlm.history.search import catch_up, index_file, progress_of
+from kindlm.history.search import catch_up, index_file, indexed_part
 from kindlm.reports.pages import history_pages
 from kindlm_store import StreamLock, open_reader
 
@@ -229,10 +229,10 @@ def test_an_index_that_does_not_fit_is_made_anew(ask: Any, recorded: Any, make: 
 def test_a_step_that_another_process_takes_is_not_taken_twice(recorded: Any) -> None:
     with closing(open_reader(recorded.path)) as one, closing(open_reader(recorded.path)) as other:
         first = catch_up(one, recorded.path, limit=1)
-        assert 0 < first.part < 1
-        assert progress_of(other, recorded.path) == first
-        assert catch_up(other, recorded.path, limit=1).current
-        assert catch_up(one, recorded.path, limit=1).current
+        assert 0 < first < 1
+        assert indexed_part(other, recorded.path) == first
+        assert catch_up(other, recorded.path, limit=1) == 1
+        assert catch_up(one, recorded.path, limit=1) == 1
     with closing(sqlite3.connect(index_file(recorded.path))) as index:
         (number,) = index.execute("SELECT count(*) FROM words WHERE words MATCH 'zebra'").fetchone()
     assert number == 2

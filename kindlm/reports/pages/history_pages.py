@@ -24,12 +24,11 @@ from kindlm.history.runs import (
 from kindlm.history.search import (
     Findings,
     Kind,
-    Progress,
     TooLongError,
     catch_up,
     find_texts,
+    indexed_part,
     is_damage,
-    progress_of,
     remove_index,
 )
 from kindlm.history.trends import Trend, read_trend
@@ -195,15 +194,15 @@ def search_page(db: sqlite3.Connection, asked: PageRequest) -> Document:
     kind = next((kind for kind in Kind if kind.value == query.get("kind")), None)
     position = query.get("after", "")
     after = int(position) if _NUMBER.fullmatch(position) else None
-    progress, findings, problem, index_problem = None, None, None, None
+    part, findings, problem, index_problem = 1.0, None, None, None
     try:
         try:
-            progress, findings = _search(db, history, written, kind, after)
+            part, findings = _search(db, history, written, kind, after)
         except sqlite3.DatabaseError as error:
             if not is_damage(error):
                 raise
             remove_index(history)
-            progress, findings = _search(db, history, written, kind, after)
+            part, findings = _search(db, history, written, kind, after)
     except TooLongError:
         problem = "This search takes too long. Use longer prefixes, or fewer of them."
     except (OSError, sqlite3.Error) as error:
@@ -212,7 +211,6 @@ def search_page(db: sqlite3.Connection, asked: PageRequest) -> Document:
     if findings is not None and findings.next is not None:
         narrowed = {"kind": kind.value} if kind else {}
         older = "?" + urlencode({"q": written, **narrowed, "after": str(findings.next)})
-    behind = progress is not None and not progress.current
     return Document(
         "search.html",
         f"Search: {one_line(written)}" if written else "Search",
@@ -222,29 +220,29 @@ def search_page(db: sqlite3.Connection, asked: PageRequest) -> Document:
             "names": _NAMES,
             "findings": findings,
             "older": older,
-            "behind": behind,
-            "done": percent(int(progress.part * 100) / 100) if progress else "",
+            "behind": part < 1,
+            "done": percent(int(part * 100) / 100),
             "problem": problem,
             "index_problem": index_problem,
         },
         styles=("runs", "search", "pager"),
-        scripts=("live",) if behind else (),
+        scripts=("live",) if part < 1 else (),
     )
 
 
 def _search(
     db: sqlite3.Connection, history: Path, written: str, kind: Kind | None, after: int | None
-) -> tuple[Progress, Findings | None]:
-    """Index new executions for a while; return the progress and what a search finds."""
-    progress, end = progress_of(db, history), time.monotonic() + _INDEXING_S
+) -> tuple[float, Findings | None]:
+    """Index new executions for a while; return the indexed part and what a search finds."""
+    part, end = indexed_part(db, history), time.monotonic() + _INDEXING_S
     # If another process is indexing, the reloaded page shows its progress.
     with suppress(LockHeldError):
-        while not progress.current and time.monotonic() < end:
-            progress = catch_up(db, history)
+        while part < 1 and time.monotonic() < end:
+            part = catch_up(db, history)
     if not written:
-        return progress, None
+        return part, None
     try:
         found = find_texts(db, history, written, kind=kind, after=after, limit=_FINDINGS_PER_PAGE)
     except FileNotFoundError:
         found = Findings()
-    return progress, found
+    return part, found
