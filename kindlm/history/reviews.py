@@ -28,8 +28,6 @@ J. R. Landis and G. G. Koch, "The Measurement of Observer Agreement for Categori
 Biometrics 33 (1977), 159-174.
 """
 
-_MOST_REVIEWS = 500
-
 # The newest execution of each conversation.
 _EXECUTIONS = """
 WITH looked_at AS (
@@ -160,38 +158,23 @@ class Agreement:
 
             (w - expected) / (1 - expected), for both ends w of Wilson's interval
         """
-        return self._interval_of(self.reviews)
-
-    @property
-    def needed(self) -> int | None:
-        """How many more reviews like these would decide `trust`; None if 500 would not."""
-        for total in range(self.reviews, _MOST_REVIEWS + 1):
-            if _trust(self._interval_of(total)) is not Trust.UNDECIDED:
-                return total - self.reviews
-        return None
+        ends = wilson_interval(self.agreed, self.reviews) or ()
+        kappas = [kappa for kappa in map(self._beyond_chance, ends) if kappa is not None]
+        return (max(-1.0, kappas[0]), kappas[1]) if kappas else None
 
     @property
     def trust(self) -> Trust:
         """Whether the interval of kappa is above `SUBSTANTIAL`, below it, or undecided."""
-        return _trust(self.interval)
+        interval = self.interval
+        if interval is None or interval[0] < SUBSTANTIAL <= interval[1]:
+            return Trust.UNDECIDED
+        return Trust.TRUSTED if interval[0] >= SUBSTANTIAL else Trust.NOT_TRUSTED
 
     def _beyond_chance(self, agreement: float) -> float | None:
         judge = (self.both_passed + self.judge_passed_only) / self.reviews
         person = (self.both_passed + self.person_passed_only) / self.reviews
         expected = judge * person + (1 - judge) * (1 - person)
         return None if expected == 1 else (agreement - expected) / (1 - expected)
-
-    def _interval_of(self, n: int) -> tuple[float, float] | None:
-        """Return the interval of kappa for n reviews with the same observed agreement."""
-        ends = wilson_interval(round(self.observed * n), n) or ()
-        kappas = [kappa for kappa in map(self._beyond_chance, ends) if kappa is not None]
-        return (max(-1.0, kappas[0]), kappas[1]) if kappas else None
-
-
-def _trust(interval: tuple[float, float] | None) -> Trust:
-    if interval is None or interval[0] < SUBSTANTIAL <= interval[1]:
-        return Trust.UNDECIDED
-    return Trust.TRUSTED if interval[0] >= SUBSTANTIAL else Trust.NOT_TRUSTED
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,7 +172,6 @@ def test_a_judge_is_trusted_once_enough_reviews_agree(
     ] + [reviewed("yn"[number % 2], judged(number % 2 == 1)) for number in range(differed)]
     (judge,) = compare_reviews(executions).judges
     assert judge.trust is trust
-    assert judge.needed == 0 if trust is not Trust.UNDECIDED else judge.needed
 
 
 def test_full_agreement_of_few_is_not_certain() -> None:
@@ -193,7 +192,6 @@ def test_the_interval_holds_the_estimate_and_stays_in_bounds() -> None:
 
 def test_without_a_kappa_there_is_none() -> None:
     assert Agreement(7, 0, 0, 0).interval is None
-    assert Agreement(7, 0, 0, 0).needed is None
 
 
 @pytest.mark.parametrize(
@@ -220,17 +218,3 @@ def test_the_level_holds(kappa: float, rate: float, n: int) -> None:
         too_high += interval[0] > kappa
     assert missed / drawn < 0.08
     assert too_high / drawn < 0.045, "a judge is not trusted that should not be"
-
-
-def test_as_many_more_reviews_as_are_needed_decide() -> None:
-    few = Agreement(18, 2, 1, 9)
-    assert few.needed
-    assert few.needed < 60
-    as_many_thrice_over = Agreement(54, 6, 3, 27)
-    low, _ = as_many_thrice_over.interval or (0.0, 0.0)
-    assert low >= 0.6
-    assert as_many_thrice_over.needed == 0
-
-
-def test_a_judge_as_good_as_the_limit_is_never_reported() -> None:
-    assert Agreement(40, 10, 10, 40).needed is None

@@ -39,7 +39,6 @@ def _judge(compared: Agreement) -> dict[str, Any]:
         "judge": compared.judge or None,
         **_comparison(compared),
         "trust": compared.trust,
-        "reviewsNeeded": compared.needed,
     }
 
 
@@ -146,10 +145,10 @@ def _sentence(judge: Agreement) -> str:
             f"Undecided: all of these {always} for the judge and for people. Review"
             f" executions that {other}."
         )
-    if judge.needed is None:
-        return f"Undecided: kappa is about {SUBSTANTIAL:.2f}, the least to be trusted."
-    more = count(judge.needed, "more review", "more reviews")
-    return f"Too few reviews to decide whether it can be trusted: about {more} would be needed."
+    return (
+        f"Undecided: the interval of kappa holds {SUBSTANTIAL:.2f}, the least to be trusted. More"
+        " reviews make it narrower."
+    )
 
 
 def _write_list(title: str, executions: tuple[ReviewedExecution, ...], page: Page) -> None:
