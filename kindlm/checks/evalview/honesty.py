@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from kindlm.checks.base import AskingCheck, Rule, failed, passed, undecided
 from kindlm.checks.judge import JUDGED, Decision
@@ -96,20 +96,6 @@ supported: those that are contradicted, and those that nothing speaks of.""",
 )
 
 
-class Claim(NamedTuple):
-    """A claim that an answer makes, and the words of the answer that make it."""
-
-    text: str
-    quote: str
-
-
-class Verdict(NamedTuple):
-    """Whether something supports a claim, and why."""
-
-    supported: bool
-    reason: str
-
-
 @dataclass(frozen=True, slots=True)
 class Hallucination(AskingCheck):
     """The confidence that the answer is made up is below `confidence_threshold`.
@@ -134,12 +120,11 @@ class Hallucination(AskingCheck):
         of_last_turn, text = context.turn is not None, transcript.text
         signs = await context.aside(lambda: list(_signs(transcript, of_last_turn=of_last_turn)))
         judging = Judging(context, texts_of(transcript))
-        claims: list[Claim] = []
+        claims: list[dict[str, str]] = []
         if text.strip():
             data = {"query": last_query(transcript), "answer": text}
-            answer = await judging.ask(_CLAIMS, lambda: data)
-            claims = [Claim(one["claim"], one["quote"]) for one in answer["claims"]]
-        verdicts: dict[int, Verdict] = {}
+            claims = (await judging.ask(_CLAIMS, lambda: data))["claims"]
+        verdicts: dict[int, Any] = {}
         missing = None
         if claims:
             sources, add = partial(_sources, claims, transcript), partial(_add, verdicts, claims)
@@ -150,13 +135,13 @@ class Hallucination(AskingCheck):
                     raise
                 missing = error
         judged = [(claim, verdicts.get(number)) for number, claim in enumerate(claims, start=1)]
-        bad = [(claim, found.reason) for claim, found in judged if found and not found.supported]
+        bad = [(one, found["reason"]) for one, found in judged if found and not found["supported"]]
         confidence = confidence_of(len(claims), len(bad), len(signs))
         recorded = [
             {
-                "claim": bounded(claim.text),
-                "supported": found and found.supported,
-                "reason": bounded(found and found.reason),
+                "claim": bounded(claim["claim"]),
+                "supported": found and found["supported"],
+                "reason": bounded(found and found["reason"]),
             }
             for claim, found in judged[:_MAX_ACTUAL]
         ]
@@ -166,7 +151,7 @@ class Hallucination(AskingCheck):
         score = round(1 - len(bad) / len(claims), 6) if claims else 1.0
         message = "The answer makes no claims that could be checked."
         if claims or signs:
-            wrong = [*(f"{shown(claim.text)} ({shown(reason)})" for claim, reason in bad), *signs]
+            wrong = [f"{shown(claim['claim'])} ({shown(reason)})" for claim, reason in bad] + signs
             message = f"{len(bad)} of {count(len(claims), 'claim')} not supported"
             message += f", confidence {confidence:g}"
             message += f": {listed(wrong, _MAX_LISTED)}." if wrong else "."
@@ -175,7 +160,12 @@ class Hallucination(AskingCheck):
             message += " Hallucinations are allowed here." if is_made_up else ""
             return passed(score=score, actual=actual, message=message)
         about: dict[str, Any] = {"expected": {"confidenceBelow": self.confidence_threshold}}
-        about |= {"evidence": [place for claim, _ in bad for place in _places(claim, text)]}
+        quotes = [(quote, text.find(quote)) for one, _ in bad if (quote := one["quote"].strip())]
+        about["evidence"] = [
+            Evidence("output", start, start + len(quote), "unsupported claim")
+            for quote, start in quotes
+            if start >= 0
+        ]
         return failed("HALLUCINATION_DETECTED", message, score=score, actual=actual, **about)
 
 
@@ -191,34 +181,25 @@ def confidence_of(claims: int, unsupported: int, signs: int) -> float:
     return min(round(0.5 + 0.5 * bad / (claims + signs), _DECIMALS), MOST_CONFIDENCE)
 
 
-def _sources(claims: Sequence[Claim], transcript: Transcript) -> dict[str, Any]:
+def _sources(claims: Sequence[Mapping[str, str]], transcript: Transcript) -> dict[str, Any]:
+    numbered = enumerate(claims, start=1)
     return {
-        "claims": [{"number": n, "claim": claim.text} for n, claim in enumerate(claims, start=1)],
+        "claims": [{"number": number, "claim": claim["claim"]} for number, claim in numbered],
         "system": transcript.system,
         "userMessages": [turn.user for turn in transcript.turns],
         "toolCalls": [tool_call(use) for use in transcript.tool_uses],
     }
 
 
-def _add(verdicts: dict[int, Verdict], claims: Sequence[Claim], answer: Answer) -> None:
+def _add(verdicts: dict[int, Any], claims: Sized, answer: Answer) -> None:
     """Add the verdicts of an answer by the numbers of their claims; each claim needs one."""
-    entries = answer["verdicts"]
-    found = {one["number"]: Verdict(one["supported"], one["reason"]) for one in entries}
-    if len(found) < len(entries):
+    found = {one["number"]: one for one in answer["verdicts"]}
+    if len(found) < len(answer["verdicts"]):
         raise ValueError("it gives two verdicts on one claim")
     numbers = range(1, len(claims) + 1)
     verdicts |= {number: found[number] for number in numbers if number in found}
-    if lacking := [number for number in numbers if number not in verdicts]:
-        raise ValueError(f"it gives no verdict on {count(len(lacking), 'claim')}")
-
-
-def _places(claim: Claim, output: str) -> Iterator[Evidence]:
-    """Yield the place in the output whose words make the claim, if they occur there."""
-    for words in (claim.quote.strip(), claim.text.strip()):
-        start = output.find(words) if words else -1
-        if start >= 0:
-            yield Evidence("output", start, start + len(words), "unsupported claim")
-            break
+    if lacking := len(claims) - len(verdicts):
+        raise ValueError(f"it gives no verdict on {count(lacking, 'claim')}")
 
 
 _LONG = 100
