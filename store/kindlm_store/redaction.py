@@ -20,19 +20,19 @@ import json
 import re
 import urllib.parse
 from base64 import b64encode
-from collections import ChainMap
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import accumulate, pairwise
+from itertools import chain
 
-from kindlm_store.decoding import holds_bytes, read_bytes, readings, strings_in
+from kindlm_store.decoding import pieces, readings
 from kindlm_store.new_event import scrub
 
 Span = tuple[int, int]
 """Start and end of a range of characters."""
 
-_Form = tuple[str, int]
-"""A form of a secret, and the length of its beginning that is public, such as a host."""
+_Form = tuple[str, str, int]
+"""A secret, a form of it, and the length of the form's public beginning, such as a host."""
 
 REDACTED = "[redacted]"
 """Replaces a secret, or a whole text that contains one."""
@@ -56,9 +56,6 @@ _BEHIND_A_CUT = frozenset(("", *"%\\&u….\"'`”\ufffd")) | {
     chr(part) for part in (*range(0x80, 0x100), *range(0xD800, 0xE000))
 }
 
-# Text before a secret may form an escape with up to 4 characters of the secret.
-_READ_AWAY = 4
-
 _HALF = MIN_LENGTH // 2
 
 # The public beginning of a URL, of `user:password`, or of a JSON document. A name with digits may
@@ -69,10 +66,11 @@ _PUBLIC = re.compile(
     re.ASCII,
 )
 
-# Signs of strings without quotation marks, or with escaped ASCII letters. Many texts escape line
-# ends and letters beyond ASCII.
-_UNREAD = ("data:", "%", "&")
-_ESCAPED = re.compile(r"\\(?:u00[2-7]|\\(?![nrtbf]|u(?!00[2-7])[0-9A-Fa-f]{4}))")
+_UNSPELLED = str.maketrans("", "", ' \t\r\n,:[]{}"\\')
+"""Removes what may stand between pieces from forms and from pieces."""
+
+_TURNS = 8
+"""Up to this number of texts may alternate in pieces."""
 
 _LINE_END = re.compile(r"\n[ \t]*")  # with the indentation of the next line
 
@@ -101,182 +99,133 @@ class Redactor:
     """
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        self._values: set[str] = set()
-        # The fixed forms of each secret, with the lengths of their public beginnings.
-        self._families: list[dict[str, int]] = []
-        for secret in sorted(set(secrets)):
-            family: dict[str, int] = {}
-            for value in _spellings(secret) if len(secret) >= MIN_LENGTH else ():
+        # Forms by their heads, the shortest beginnings that are redacted: keys of one provider
+        # often begin alike.
+        self._by_head: defaultdict[str, list[_Form]] = defaultdict(list)
+        self._has_spaces = False
+        for secret in {secret for secret in secrets if len(secret) >= MIN_LENGTH}:
+            self._has_spaces |= " " in secret
+            forms: dict[str, int] = {}
+            for value in _spellings(secret):
                 if len(value) >= _HALF and value not in REDACTED:
                     public = value[: _public(value)]
-                    family |= {write(value): len(write(public)) for write in _ENCODINGS}
-                    family |= _encoded(value)
-                    self._values.add(value)
-            self._families.append(family)
-        self._has_spaces = any(" " in value for value in self._values)
-        # Forms by their heads, the shortest beginnings that are redacted: keys of one provider
-        # often begin alike. And by the ends of the heads, which never form an escape with the text
-        # before.
-        self._by_head: dict[str, list[_Form]] = {}
-        self._by_part: dict[str, list[_Form]] = {}
-        for form, known in ChainMap(*self._families).items():
-            head = form[: known + MIN_LENGTH]
-            self._by_head.setdefault(head, []).append((form, known))
-            self._by_part.setdefault(head[-_HALF:], []).append((form, known))
+                    forms |= {write(value): len(write(public)) for write in _ENCODINGS}
+                    forms |= _encoded(value)
+            for form, known in forms.items():
+                self._by_head[form[: known + MIN_LENGTH]].append((secret, form, known))
 
     def __call__(self, text: str) -> str:
         """Return the text with its secrets replaced, or `[redacted]`."""
-        if not self._values or len(text) < MIN_LENGTH:
+        if not self._by_head or len(text) < MIN_LENGTH:
             return text
-        spans = self._found(text)
-        if self._hides(text, spans) or self._spells(text, repeats_secret=bool(spans)):
+        found = self._found(text)
+        for reading in self._readings(text):
+            if reading is None:
+                return REDACTED
+            hidden = self._found(reading)
+            if any(len(spans) > len(found.get(key, ())) for key, spans in hidden.items()):
+                return REDACTED
+        if self._spells(text):
             return REDACTED
-        return _replaced(text, spans) if spans else text
+        return _replaced(text, chain(*found.values())) if found else text
 
-    def _found(self, text: str) -> list[Span]:
-        """Find fixed forms, whole or cut."""
-        spans: list[Span] = []
-        for form, public in _candidates(self._by_head, text):
-            spans += merged(occurrences(text, form))
-            spans += _cut_occurrences(text, form, public + MIN_LENGTH)
-        return spans
+    def _found(self, text: str) -> dict[tuple[str, str], list[Span]]:
+        """Find fixed forms by secret: those that are whole, and all with those that were cut."""
+        found: defaultdict[tuple[str, str], list[Span]] = defaultdict(list)
+        for secret, form, public in self._candidates(text):
+            whole = [*occurrences(text, form)]
+            found[secret, "whole"] += whole
+            found[secret, "any"] += whole
+            found[secret, "any"] += _cut_occurrences(text, form, public + MIN_LENGTH)
+        return {key: [*merged(sorted(spans))] for key, spans in found.items()}
 
-    def _hides(self, text: str, spans: Sequence[Span]) -> bool:
-        """Return whether the decoded text contains a secret outside the spans."""
-        # The beginning of a secret may stand before a part of it that was found.
-        left = _replaced(text, spans, mark='"') if spans else text
-        for decoded, escaped in self._readings(left):
-            if escaped is None or self._begins(decoded, escaped):
-                return True
-            for form, public in _candidates(self._by_part, decoded):
-                if _tail(form) in decoded or any(
-                    _cut_occurrences(decoded, form, public + MIN_LENGTH)
-                ):
-                    return True
-        if spans:
-            # A span may have been a part of an escaped form beside it.
-            counts = self._counts(text)
-            for decoded, _ in readings(text):
-                if any(map(int.__gt__, self._counts(decoded), counts)):
-                    return True
-        return False
+    def _candidates(self, text: str) -> list[_Form]:
+        found = [forms for head, forms in self._by_head.items() if head in text]
+        return [form for forms in found for form in forms]
 
-    def _readings(self, text: str) -> Iterator[tuple[str, set[str] | None]]:
+    def _readings(self, text: str) -> Iterator[str | None]:
         """Yield `readings`, and the last of them with joined lines, and with plus as space."""
-        decoded = text
-        for decoded, escaped in readings(text):
-            yield decoded, escaped
-        if "\n" in decoded or "\r" in decoded:
-            yield _LINE_END.sub("", decoded.replace("\r", "\n")), set()
-        if "+" in decoded and self._has_spaces:
-            yield decoded.replace("+", " "), set()
+        last: str | None = text
+        for last in readings(text):
+            yield last
+        if last and ("\n" in last or "\r" in last):
+            yield _LINE_END.sub("", last.replace("\r", "\n"))
+        if last and self._has_spaces and "+" in last:
+            yield last.replace("+", " ")
 
-    def _spells(self, text: str, *, repeats_secret: bool) -> bool:
-        """Return whether strings of JSON in the text spell a secret, a few characters with each.
-
-        If the text `repeats_secret` anyway, other strings may stand between those that spell it.
-        """
-        if not self._may_spell(text):
-            return False
-        for strings in strings_in(text):
-            unquoted = '"'.join(strings.unquoted)
-            if self._found(unquoted) or self._hides(unquoted, ()):
-                return True
-            if repeats_secret and any(
-                _spell_beginning(strings.values, value) for value in self._values
-            ):
-                return True
-            if any(map(self._goes_on, strings.put_together(self._may_be_pieces))):
-                return True
-        return False
+    def _spells(self, text: str) -> bool:
+        """Return whether strings in the text spell a secret, a few characters with each."""
+        # A whole form is no piece of a longer one.
+        for _, form, _ in self._candidates(text):
+            text = text.replace(form, "")
+        likely = (one for one in (text, *readings(text)) if one and self._may_spell(one))
+        return any(self._spell(strings) for one in likely for strings in pieces(one))
 
     def _may_spell(self, text: str) -> bool:
-        """Return quickly whether strings of the text may spell a secret; mostly they do not.
-
-        They may if strings begin or end with 4 characters of a secret, or shorter strings are parts
-        of it, or if anything is escaped.
-        """
-        if not ('"' in text or "[" in text or "data:" in text):
+        """Return quickly whether strings of the text may spell a secret; mostly they do not."""
+        if '"' not in text and "data:" not in text:
             return False
-        if any(sign in text for sign in _UNREAD) or _ESCAPED.search(text):
-            return True
-        if holds_bytes(text):
-            return True
-        parts, length = self._parts, 0
-        # Without backslashes, strings inside strings are found, too.
-        strings = text.replace("\\n", "\n").replace("\\", "").split('"')
-        for value, behind in pairwise((*strings, "")):
-            # The name of a member is no value.
-            if (value[:_HALF] in parts or value[-_HALF:] in parts) and not behind.startswith(":"):
-                length += len(value)
-        return length > 1
+        parts = self._parts
+        text = text.replace("data:", '"').replace("\\", '"').replace("\n", '"')
+        strings = {string.strip() for string in text.split('"')}
+        likely = (one for one in strings if one[:_HALF] in parts or one[-_HALF:] in parts)
+        return sum(map(len, likely)) > 1
 
-    def _goes_on(self, strings: Sequence[str]) -> bool:
-        """Return whether a secret begins in a string and continues in the next."""
-        text = "".join(strings)
-        found = self._found(text)
-        if found:
-            ends = {*accumulate(map(len, strings))}
-            if any(not ends.isdisjoint(range(start + 1, end)) for start, end in found):
-                return True
-        return self._hides(text, found)
+    def _spell(self, strings: Sequence[str]) -> bool:
+        """Return whether consecutive strings, or every second and so on, spell a form's head."""
+        # Per form, how much of it is spelled so far, in every which string, and up to which.
+        begun: list[tuple[str, int, int, int]] = []
+        for at, string in enumerate(strings):
+            piece = string.translate(_UNSPELLED)
+            begun = [part for part in begun if at - part[3] <= (part[2] or _TURNS)]
+            for form, length, step, last in begun[:]:
+                if step in (0, at - last) and form.startswith(piece[:1], length):
+                    shared = common_length(piece, form[length:])
+                    if shared and length + shared >= self._spelt[form]:
+                        return True
+                    if shared == len(piece):
+                        begun.append((form, length + shared, at - last, at))
+            for start in range(max(len(piece) - self._longest, 0), len(piece)):
+                for form in self._beginnings.get(piece[start : start + _HALF], ()):
+                    if form.startswith(piece[start:]):
+                        begun.append((form, len(piece) - start, 0, at))
+        return False
 
-    def _may_be_pieces(self, strings: Sequence[str]) -> bool:
-        """Return quickly whether a secret may begin in a string and continue in the next.
+    @cached_property
+    def _spelt(self) -> dict[str, int]:
+        """The forms as strings in pieces spell them, with the lengths of their heads."""
+        return {
+            form.translate(_UNSPELLED): len(head.translate(_UNSPELLED))
+            for head, forms in self._by_head.items()
+            for _, form, _ in forms
+        }
 
-        Then 4 characters of the secret lie across the end of a string.
-        """
-        text = "".join(strings)
-        if not {"%", "\\", "&"}.isdisjoint(text):
-            return True
-        ends = [*accumulate(map(len, strings))][:-1]
-        return not self._parts.isdisjoint(
-            text[at : at + _HALF] for end in ends for at in (end - 1, max(end + 1 - _HALF, 0))
-        )
+    @cached_property
+    def _longest(self) -> int:
+        return max(map(len, self._spelt))
+
+    @cached_property
+    def _beginnings(self) -> Mapping[str, Sequence[str]]:
+        """Their beginnings of up to 4 characters."""
+        found: defaultdict[str, list[str]] = defaultdict(list)
+        for form in self._spelt:
+            for length in range(1, _HALF + 1):
+                found[form[:length]].append(form)
+        return found
 
     @cached_property
     def _parts(self) -> frozenset[str]:
-        """All parts of fixed forms with up to 4 characters."""
-        forms = [form for family in self._families for form in family]
-        # In strings inside strings, `_may_spell` removes the backslashes.
-        forms += [form.replace("\\", "") for form in forms if "\\" in form]
-        together = "\0".join(forms)
+        """All their parts of up to 4 characters."""
+        together = "\0".join(self._spelt)
         lengths, starts = range(1, _HALF + 1), range(len(together))
         return frozenset(together[at : at + length] for length in lengths for at in starts)
 
-    def _begins(self, decoded: str, escaped: set[str]) -> bool:
-        """Return whether a text was cut after 2 or more characters of a secret, some escaped.
 
-        Escaped characters are long, so few of them may be left.
-        """
-        for value in self._values:
-            if escaped.isdisjoint(value):
-                continue
-            for start, _ in _cut_occurrences(decoded, value, _public(value) + 2):
-                rest = decoded[start : start + len(value)]
-                if not escaped.isdisjoint(rest[: common_length(rest, value)]):
-                    return True
-        return False
-
-    def _counts(self, text: str) -> list[int]:
-        """Count how often the text contains each secret, in any fixed form."""
-        places = (
-            sorted(span for form in family for span in occurrences(text, form))
-            for family in self._families
-        )
-        return [sum(1 for _ in merged(spans)) for spans in places]
-
-
-def _candidates(forms: Mapping[str, list[_Form]], text: str) -> list[_Form]:
-    found = [alike for part, alike in forms.items() if part in text]
-    return [form for alike in found for form in alike]
-
-
-def _replaced(text: str, spans: Iterable[Span], mark: str = REDACTED) -> str:
+def _replaced(text: str, spans: Iterable[Span]) -> str:
     kept: list[str] = []
     behind = 0
     for start, end in merged(sorted(spans)):
-        kept += (text[behind:start], mark)
+        kept += (text[behind:start], REDACTED)
         behind = end
     return "".join((*kept, text[behind:]))
 
@@ -313,23 +262,6 @@ def _cut_occurrences(text: str, form: str, least: int) -> Iterator[Span]:
                 break
 
 
-def _spell_beginning(strings: Iterable[str], value: str) -> bool:
-    """Return whether some of the strings, in order, spell the beginning of a value."""
-    beginning = value[: _public(value) + MIN_LENGTH]
-    heads = {beginning[:length] for length in range(1, len(beginning))}
-    # The heads that strings up to here may spell.
-    spelled: set[str] = set()
-    for piece in strings:
-        if not (piece[0] in beginning or piece[-1] in beginning):
-            continue
-        longer = {head + piece for head in spelled}
-        if any(one.startswith(beginning) for one in longer):
-            return True
-        spelled |= heads & longer
-        spelled.update(head for head in heads if piece.endswith(head))
-    return False
-
-
 def common_length(one: Sequence[str], other: Sequence[str]) -> int:
     """Return the length of the common beginning of two texts, or of two lists of words."""
     pairs = enumerate(zip(one, other, strict=False))
@@ -342,17 +274,10 @@ def _spellings(secret: str) -> Iterator[str]:
     # Events are scrubbed before they are redacted.
     stored = scrub(secret)
     yield stored
-    yield read_bytes(stored)
     if " " in stored:
         # `_readings` reads plus signs as spaces.
         yield stored.replace("+", " ")
-    for decoded, _ in readings(stored):
-        yield scrub(decoded)
-
-
-def _tail(form: str) -> str:
-    """Return a form without the beginning that may be decoded together with the text before."""
-    return form[min(_READ_AWAY, max(len(form) - MIN_LENGTH, 0)) :]
+    yield from (scrub(decoded) for decoded in readings(stored) if decoded)
 
 
 def _public(value: str) -> int:

@@ -8,15 +8,17 @@ from typing import Any
 
 import pytest
 
-SECRET = "hunter2hunter2"
-"""It begins at its middle, too: with the `h` of the next string, that is a beginning of it."""
+SECRET = "hunter2-hunter3"
 
 
 @pytest.fixture
 def recorded(here: Path, kindlm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two runs of a suite, the second one with another text."""
     monkeypatch.setenv("SHOP_PASSWORD", SECRET)
-    tools = [{"name": "a", "description": SECRET}, {"name": "b", "description": "helps"}]
+    tools = [
+        {"name": "a", "description": SECRET[:7]},
+        {"name": "b", "description": SECRET[7:]},
+    ]
     expect = {"output": {"contains": "Hi"}}
     test = {"name": "greets", "input": "Hi", "tools": tools, "expect": expect}
     suite = {
