@@ -273,10 +273,13 @@ class CheckSection(ExpectSection, Check):
         if "key" in vars(cls) and not hasattr(cls, "kind"):
             cls.kind = to_snake(cls.key.name)
 
+    labelled_by: ClassVar[str] = "kind"
+    """The field with the label, which distinguishes results of one kind."""
+
     @property
     def label(self) -> str:
-        """The label, which distinguishes results of one kind."""
-        return self.kind
+        """The label of its expectation."""
+        return str(getattr(self, self.labelled_by))
 
     def checks(self, schema: Callable[[str], Any]) -> Iterator[Made]:
         yield Made(self, self.label)

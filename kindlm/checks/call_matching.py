@@ -13,7 +13,6 @@ from itertools import starmap
 from typing import Any, Self
 
 from pydantic import Field, model_validator
-from pydantic.alias_generators import to_camel
 
 from kindlm.checks.base import ExpectSection, undecided
 from kindlm.errors import DOCS
@@ -118,8 +117,6 @@ class CallCount(ExpectSection):
 
     @model_validator(mode="after")
     def _is_a_range(self) -> Self:
-        if self.min is None and self.max is None:
-            raise refuse("holds neither `min` nor `max`", "Add one of them")
         if self.min is not None and self.max is not None and self.min > self.max:
             raise refuse(f"can never hold: min {self.min} is more than max {self.max}")
         return self
@@ -142,14 +139,6 @@ def how_often(bounds: Bounds) -> str:
     if high is None or low == high:
         return f"{'at least' if high is None else 'exactly'} {count(low, 'call')}"
     return f"{f'{low} to' if low else 'at most'} {count(high, 'call')}"
-
-
-def written(value: Any) -> Any:
-    """Return a part of a section as users write it, without keys that are empty or false."""
-    if not isinstance(value, ExpectSection):
-        return value
-    items = ((to_camel(name), written(part)) for name, part in value)
-    return {key: part for key, part in items if part is not None and part is not False}
 
 
 def normalised(name: str) -> str:

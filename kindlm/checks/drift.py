@@ -141,6 +141,7 @@ class Drift(_ByMethod):
 
     kind = "drift"
     demands = Demands.TASK
+    labelled_by = "method"
 
     max_score: Score = Field(default=0.15, examples=[0.1])
     """Maximum drift to pass, from 0 (the same) to 1 (unrelated)."""
@@ -151,10 +152,6 @@ class Drift(_ByMethod):
     fields that differ."""
     fields: Maybe[list[str]] = Field(default=None, examples=[["response.action"]])
     """Paths that `field-diff` compares. By default all fields."""
-
-    @property
-    def label(self) -> str:
-        return self.method
 
     def never_fails(self, timeout_ms: float) -> Iterator[tuple[Place, str]]:
         if self.max_score == 1:
@@ -213,6 +210,7 @@ class SimilarTo(_ByMethod):
     kind = "similar_to"
     demands = Demands.TASK
     main: ClassVar[str | None] = "text"
+    labelled_by = "text"
 
     text: Solid = Field(examples=["The refund arrives in 5 days."])
     """The text to compare with."""
@@ -221,10 +219,6 @@ class SimilarTo(_ByMethod):
     method: Literal["embedding", "judge"] = Field(default="embedding", examples=["judge"])
     """`embedding`: cosine similarity of embeddings, from a provider or a local model. `judge`: a
     model compares."""
-
-    @property
-    def label(self) -> str:
-        return self.text
 
     def never_fails(self, timeout_ms: float) -> Iterator[tuple[Place, str]]:
         if self.min_score == 0:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from operator import attrgetter
-from types import MappingProxyType
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -38,7 +37,6 @@ class Latency(CheckSection):
     main = "maxMs"
 
     key = Key("latency", order=70)
-    kind = "latency"
     reads = Reads.NUMBERS_AND_NAMES
     demands = Demands.LIMIT
     only_numbers = True
@@ -56,13 +54,8 @@ class Latency(CheckSection):
             yield ("maxMs",), beyond(timeout_ms)
 
     def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
-        limit = self.max_ms
-        if not transcript.steps:
-            message = "The latency is not known: the target gave no answer."
-            return undecided(message, threshold=limit)
-        took = round(transcript.total.latency_ms, 3)
-        message = f"Expected at most {limit:,.10g} ms; it took {took:,.10g} ms."
-        return _limited(took, limit, "LATENCY_EXCEEDED", message, too_much=took > limit)
+        took, code = _latency(transcript), "LATENCY_EXCEEDED"
+        return limited(took, self.max_ms, code, "{:,.10g} ms", NO_LATENCY)
 
 
 class LatencyMs(Latency):
@@ -82,7 +75,6 @@ class Cost(CheckSection):
     main = "maxUsd"
 
     key = Key("cost", "Limit of the cost.", order=80)
-    kind = "cost"
     reads = Reads.NUMBERS_AND_NAMES
     demands = Demands.LIMIT
     only_numbers = True
@@ -99,15 +91,13 @@ class Cost(CheckSection):
 
         If a cost is unknown, the check is undecided, unless the known costs exceed the limit.
         """
-        limit = self.max_usd
         known = [step.cost.usd for step in transcript.steps if step.cost.usd is not None]
-        usd, is_whole = sum(known), transcript.total.cost.usd is not None
-        too_much = exceeds(usd, limit)
-        if not is_whole and not too_much:
-            return undecided(why_cost_unknown(transcript), threshold=limit)
-        spent, was = round(usd, _DECIMALS), "it was" if is_whole else "it was at least"
-        message = f"Expected a cost of at most ${limit:.10g}; {was} ${spent:.10g}."
-        return _limited(spent, limit, "BUDGET_EXCEEDED", message, too_much=too_much)
+        spent: float | None = round(sum(known), _DECIMALS)
+        is_whole = transcript.total.cost.usd is not None
+        if not is_whole and not exceeds(sum(known), self.max_usd):
+            spent = None
+        why, was = why_cost_unknown(transcript), "it was" if is_whole else "it was at least"
+        return limited(spent, self.max_usd, "BUDGET_EXCEEDED", "${:.10g}", why, was)
 
 
 class CostUsd(Cost):
@@ -130,20 +120,24 @@ class TokenUsage(Check):
     max_tokens: float
 
     def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
-        limit, used = self.max_tokens, transcript.total.usage.total
-        if used is None:
-            message = "The tokens are not known: the target did not report all of them."
-            return undecided(message, threshold=limit)
-        message = f"Expected at most {limit:,} tokens; it took {used:,}."
-        return _limited(used, limit, "TOKENS_EXCEEDED", message, too_much=used > limit)
+        used, code = transcript.total.usage.total, "TOKENS_EXCEEDED"
+        why = "The tokens are not known: the target did not report all of them."
+        return limited(used, self.max_tokens, code, "{:,} tokens", why)
 
 
-def _limited(
-    actual: float, limit: float, code: str, message: str, *, too_much: bool
+NO_LATENCY = "The latency is not known: the target gave no answer."
+
+
+def limited(
+    actual: float | None, limit: float, code: str, unit: str, why: str, was: str = "it was"
 ) -> CheckResult:
-    if too_much:
-        return failed(code, message, expected=limit, actual=actual, threshold=limit)
-    return passed(threshold=limit, actual=actual)
+    """Return whether a number is at most `limit`; if it is unknown, `why` is the reason."""
+    if actual is None:
+        return undecided(why, threshold=limit)
+    if not exceeds(actual, limit):
+        return passed(threshold=limit, actual=actual)
+    message = f"Expected at most {unit.format(limit)}; {was} {unit.format(actual)}."
+    return failed(code, message, expected=limit, actual=actual, threshold=limit)
 
 
 def why_cost_unknown(transcript: Transcript) -> str:
@@ -158,7 +152,8 @@ def why_cost_unknown(transcript: Transcript) -> str:
     return f"The cost is not known: {who} has no price. Add it to {where}."
 
 
-_Measure: TypeAlias = Callable[[Transcript], float | None]
+def _latency(transcript: Transcript) -> float | None:
+    return round(transcript.total.latency_ms, 3) if transcript.steps else None
 
 
 def _total(name: str, place: str, transcript: Transcript) -> float | None:
@@ -175,18 +170,16 @@ def _tool_calls(transcript: Transcript) -> float | None:
     return len(transcript.tool_uses) if why_unknown(transcript) is None else None
 
 
-KNOWN_METRICS: Mapping[str, _Measure] = MappingProxyType(
-    {
-        "latency": lambda seen: round(seen.total.latency_ms, 3) if seen.steps else None,
-        "cost": partial(_total, "cost", "cost.usd"),
-        "tokens": partial(_total, "tokens", "usage.total"),
-        "input_tokens": partial(_total, "input_tokens", "usage.input_tokens"),
-        "output_tokens": partial(_total, "output_tokens", "usage.output_tokens"),
-        "tool_calls": _tool_calls,
-        # EvalView calls a tool call a step.
-        "steps": _tool_calls,
-    }
-)
+KNOWN_METRICS: Mapping[str, Callable[[Transcript], float | None]] = {
+    "latency": _latency,
+    "cost": partial(_total, "cost", "cost.usd"),
+    "tokens": partial(_total, "tokens", "usage.total"),
+    "input_tokens": partial(_total, "input_tokens", "usage.input_tokens"),
+    "output_tokens": partial(_total, "output_tokens", "usage.output_tokens"),
+    "tool_calls": _tool_calls,
+    # EvalView calls a tool call a step.
+    "steps": _tool_calls,
+}
 """The metrics of every execution: latency in milliseconds, cost in US dollars, and counts.
 
 Each is a total over all answers, and None if it is unknown for one of them.

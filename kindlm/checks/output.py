@@ -31,6 +31,7 @@ from kindlm.checks.base import (
     passed,
 )
 from kindlm.checks.drift import SimilarTo
+from kindlm.checks.limits import limited
 from kindlm.checks.output_schema import Schema
 from kindlm.dataclass import dataclass
 from kindlm.normal_form import normal_form
@@ -40,7 +41,7 @@ from kindlm.ports import CheckContext
 from kindlm.section import WHOLE, Extension, Maybe, Pattern, Solid, Text
 from kindlm.transcript import Transcript
 from kindlm.values import refuse
-from kindlm.wording import bounded, count, excerpt, shown
+from kindlm.wording import bounded, excerpt, shown
 
 CODES = {
     "EQUALS_FAILED": "The output is not equal to the text.",
@@ -261,12 +262,8 @@ class MaxLength(Check):
     max: int
 
     def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
-        limit, length = self.max, len(transcript.text)
-        if length <= limit:
-            return passed(threshold=limit)
-        message = f"Expected at most {count(limit, 'character')}, got {length:,}."
-        code = "MAX_LENGTH_EXCEEDED"
-        return failed(code, message, expected=limit, actual=length, threshold=limit)
+        length, code = len(transcript.text), "MAX_LENGTH_EXCEEDED"
+        return limited(length, self.max, code, "{:,} characters", "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, Self
+from typing import Any
 
-from pydantic import Field, PrivateAttr, model_validator
+from pydantic import Field, PrivateAttr
 from pydantic.alias_generators import to_camel
 
 from kindlm.checks.base import (
@@ -32,7 +32,6 @@ from kindlm.checks.call_matching import (
     normalised,
     not_an_object,
     undecided_for_a_name,
-    written,
     written_arguments,
 )
 from kindlm.dataclass import dataclass
@@ -40,10 +39,9 @@ from kindlm.json_schema import schema_issues
 from kindlm.matching import Bounds
 from kindlm.outcome import CheckResult, Demands
 from kindlm.ports import CheckContext
-from kindlm.section import Count, Extension, Maybe, Text
+from kindlm.section import Count, Extension, Maybe, Text, resolved
 from kindlm.strict_json import parts_of
 from kindlm.transcript import UNNAMED, ToolProblemKind, ToolUse, Transcript
-from kindlm.values import refuse
 from kindlm.wording import bounded, count, excerpt, listed, listed_names, named, sentence, shown
 
 CODES = {
@@ -104,6 +102,7 @@ class ToolCall(ExpectedCall, CheckSection):
     )
     demands = Demands.SAFETY
     about_tools = True
+    labelled_by = "tool"
     sarif = Rule("forbidden-tool", "A forbidden tool was called", kind="tool_not_called")
 
     should_not_call: bool = Field(default=False, examples=[True])
@@ -127,13 +126,6 @@ class ToolCall(ExpectedCall, CheckSection):
     _document: Any = PrivateAttr(None)
     """The JSON Schema in the file `args_schema`, None if there is no such file."""
 
-    @model_validator(mode="after")
-    def _is_about_another_tool(self) -> Self:
-        for key, other in (("before", self.before), ("after", self.after)):
-            if other == self.tool:
-                raise refuse(f"can never hold: {key} names the tool itself", "Name another tool")
-        return self
-
     @classmethod
     def kinds(cls) -> tuple[str, ...]:
         return "tool_called", "tool_not_called"
@@ -142,10 +134,6 @@ class ToolCall(ExpectedCall, CheckSection):
     def kind(self) -> str:  # type: ignore[override]
         """Whether a call is demanded or forbidden."""
         return self.kinds()[self.should_not_call]
-
-    @property
-    def label(self) -> str:
-        return self.tool
 
     @classmethod
     def references(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, Refers, Any]]:
@@ -222,7 +210,7 @@ class ToolCall(ExpectedCall, CheckSection):
                 near = min(others, key=lambda call: call.distance)
                 message += f"; the closest other one is call {near.index}: {near.why}"
             code, actual = "TOOL_CALL_COUNT_WRONG", {"count": number}
-            return failed(code, f"{message}.", expected=written(self), actual=actual)
+            return failed(code, f"{message}.", expected=resolved(self), actual=actual)
         doubt = None
         if bounds.high is not None:
             room = bounds.high - number
@@ -233,7 +221,7 @@ class ToolCall(ExpectedCall, CheckSection):
 
     def _lacking(self, calls: Sequence[_Call], uses: Sequence[ToolUse]) -> CheckResult:
         """Return the result if none of the `calls` to the tool satisfies all parts."""
-        expected = written(self)
+        expected = resolved(self)
         if calls:
             near = min(calls, key=lambda call: call.distance)
             message = f"No call to {named(self.tool)} is as expected; call {near.index}: {near.why}"
@@ -301,7 +289,7 @@ class ToolCall(ExpectedCall, CheckSection):
             message = f"Expected no call to {named(tool)}{which}; the agent made "
             message += f"{count(len(calls), 'call')}, first with {first}."
             actual = [described(index, use) for index, use in calls[:_MAX_LISTED]]
-            return failed("TOOL_CALL_UNEXPECTED", message, expected=written(self), actual=actual)
+            return failed("TOOL_CALL_UNEXPECTED", message, expected=resolved(self), actual=actual)
         for index, use in enumerate(uses):
             if use.call.name == tool and use.call.malformed is not None:
                 message = f"Call {index}, to {named(tool)}, may match: {not_an_object(use)}."

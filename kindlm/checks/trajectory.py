@@ -13,13 +13,12 @@ from kindlm.checks.call_matching import (
     ExpectedCall,
     described,
     undecided_for_a_name,
-    written,
     written_arguments,
 )
 from kindlm.matching import Bounds, in_any_order, in_sequence
 from kindlm.outcome import CheckResult, Demands
 from kindlm.ports import CheckContext
-from kindlm.section import Count, Maybe
+from kindlm.section import Count, Maybe, resolved
 from kindlm.transcript import Transcript
 from kindlm.wording import bounded, count, listed, shown
 
@@ -77,9 +76,9 @@ class Trajectory(CheckSection):
     """The sequence of tool calls as a whole."""
 
     key = Key("trajectory", "All tool calls of the conversation as a sequence.", order=60)
-    kind = "trajectory"
     demands = Demands.SAFETY
     about_tools = True
+    labelled_by = "mode"
     reads = Reads.CALLS
 
     mode: Literal["strict", "in-order", "unordered", "subset", "superset"] = Field(
@@ -90,10 +89,6 @@ class Trajectory(CheckSection):
     of times. `superset`: these calls in any order, and any others."""
     calls: list[TrajectoryCall]
     """The expected calls."""
-
-    @property
-    def label(self) -> str:
-        return self.mode
 
     @property
     def expects_nothing(self) -> bool:
@@ -132,7 +127,7 @@ class Trajectory(CheckSection):
             for item in wrong[:_MAX_ACTUAL]
         ]
         made = [described(index, use) for index, use in enumerate(uses[:_MAX_ACTUAL])]
-        wanted = bounded([written(call) for call in self.calls])
+        wanted = bounded(resolved(self.calls))
         return failed(
             "TRAJECTORY_MISMATCH",
             f"The calls are not as expected ({self.mode}): {first}.",

@@ -36,7 +36,7 @@ from kindlm.checks.base import (
     undecided,
 )
 from kindlm.checks.call_matching import why_unknown, written_arguments
-from kindlm.checks.limits import why_cost_unknown
+from kindlm.checks.limits import NO_LATENCY, why_cost_unknown
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, Ok, error_text
 from kindlm.guard import guard
@@ -108,7 +108,7 @@ class CheckedExecution:
     def latency_ms(self) -> float:
         """The latency of all answers together, in milliseconds."""
         if not self._seen.steps:
-            self._refuse("The latency is not known: the target gave no answer.")
+            self._refuse(NO_LATENCY)
         return self._seen.total.latency_ms
 
     @property
@@ -138,9 +138,8 @@ class PythonFunction(CheckSection, AskingCheck):
     """A function of your own that checks an execution."""
 
     key = Key("python", "Functions of your own that check an execution.", many=True, order=90)
-    kind = "python"
     demands = Demands.SAFETY
-    main = "function"
+    main = labelled_by = "function"
     reads = Reads.EVERYTHING
     asks_judge = False
 
@@ -151,10 +150,6 @@ class PythonFunction(CheckSection, AskingCheck):
     """Minimum score to pass, for a function that returns a score."""
 
     _call: Callable[[CheckedExecution], Any] | None = PrivateAttr(None)
-
-    @property
-    def label(self) -> str:
-        return self.function
 
     @classmethod
     def references(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, Refers, Any]]:

@@ -424,17 +424,17 @@ def _pattern(name: str, pattern: object) -> tuple[str, str]:
 def _call(
     tool: str, arguments: Mapping[str, Any] | None, *, should_not_call: bool = False
 ) -> ToolCall:
-    name, wanted = required_text("tool", tool), None
+    call: dict[str, Any] = {"tool": required_text("tool", tool), "should_not_call": should_not_call}
     if arguments is not None:
         if not isinstance(arguments, Mapping):
             raise TypeError(f"arguments must be a mapping, not {arguments!r}")
-        wanted = dict(arguments)
+        call["args_match"] = dict(arguments)
         try:
-            json.dumps(wanted)
+            json.dumps(call)
         except (TypeError, ValueError) as error:
             hint = "leave out what may be anything, or use custom(…)"
             raise TypeError(f"arguments must be JSON: {error}: {hint}") from error
-    return ToolCall.model_construct(tool=name, args_match=wanted, should_not_call=should_not_call)
+    return ToolCall.model_construct(**call)
 
 
 def _limit(argument: str, value: float) -> float:

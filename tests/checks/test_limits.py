@@ -79,7 +79,7 @@ def test_what_is_known_of_a_cost_can_exceed_the_limit(
 
     assert (result.outcome, result.failure_code) == (Outcome.FAILED, "BUDGET_EXCEEDED")
     assert (result.expected, result.actual) == (0.02, 0.05)
-    assert result.message == "Expected a cost of at most $0.02; it was at least $0.05."
+    assert result.message == "Expected at most $0.02; it was at least $0.05."
 
 
 @pytest.mark.parametrize(

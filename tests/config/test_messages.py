@@ -406,8 +406,6 @@ def test_of_many_variables_without_a_value_the_first_are_reported(load: Any) -> 
         ("{output: {contains: [hello]}}", "{judge: [{criteria: kind, ready: faithful}]}", "criteria and ready cannot be combined"),
         ("{output: {contains: [hello]}}", "{judge: [{criteria: kind, context: x}]}", "context is used by ready criteria alone"),
         ("{output: {contains: [hello]}}", "{output: {format: json, schema: {type: object}, schemaFile: a.json}}", "schema and schemaFile cannot be combined"),
-        ("{output: {contains: [hello]}}", "{toolCalls: [{tool: a, count: {}}]}\n    tools: [{name: a}]", "tests[0].expect.toolCalls[0].count holds neither `min` nor `max`"),
-        ("{output: {contains: [hello]}}", "{toolCalls: [{tool: a, before: a}]}\n    tools: [{name: a}]", "tests[0].expect.toolCalls[0] can never hold: before names the tool itself"),
         ("{user: Hi}", "{assistant: Hi}", "prompts.ask a user text is missing"),
         ("{user: Hi}", "{user: Hi, userFile: hi.md}", "`user` and `userFile` cannot be combined"),
         ("{user: Hi}", "{user: Hi, system: a, systemFile: b.md}", "`system` and `systemFile` cannot be combined"),
