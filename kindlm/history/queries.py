@@ -59,14 +59,13 @@ SELECT s.*, {_texts("s", "error", "hint")}
   FROM suites s WHERE s.run IN $ids ORDER BY s.ordinal, s.started_at
 """  # noqa: S608 (names of this module)
 
+_RESULTS = """passed, failed, errored, skipped, unfinished, pass_rate_min, score_mean_min,
+       score_std_dev_max, weighted_scores"""
+
 # Tests with the same results are counted together.
-TEST_COUNTS = """
-SELECT passed, failed, errored, skipped, unfinished, pass_rate_min, score_mean_min,
-       score_std_dev_max, weighted_scores, count(*) AS number
-  FROM tests WHERE suite IN $ids
- GROUP BY passed, failed, errored, skipped, unfinished, pass_rate_min, score_mean_min,
-          score_std_dev_max, weighted_scores
-"""
+TEST_COUNTS = f"""
+SELECT {_RESULTS}, count(*) AS number FROM tests WHERE suite IN $ids GROUP BY {_RESULTS}
+"""  # noqa: S608 (names of this module)
 
 # Warnings are references to texts; events of earlier versions have the texts themselves.
 _NOTE = "coalesce(n.body, w.value)"
@@ -106,43 +105,44 @@ SELECT {_texts("a", "expected", "actual", "message", "reasoning", "trace")},
  ORDER BY a.position
 """  # noqa: S608 (names of this module)
 
-# The conversation may be that of another run. Its calls are then shown with the attempt that refers
-# to it.
-TOOL_CALLS = f"""
-SELECT CASE WHEN t.execution = e.id THEN t.attempt ELSE e.attempt END AS attempt,
-       {_texts("t", "arguments", "response")},
-       nullif(t.called_at, (SELECT c.answered_at FROM provider_calls c
-                             WHERE (c.execution, c.attempt, c.call)
-                                 = (t.execution, t.attempt, t.call))) AS called_at, t.*
+
+def _conversation(table: str, columns: str, order: str, seen: str = "true") -> str:
+    """Return a query for the calls of an execution, or for a part of them.
+
+    The conversation may be that of another run. Its calls (those that are `seen`) are then shown
+    with the attempt that refers to it.
+    """
+    return f"""
+SELECT CASE WHEN c.execution = e.id THEN c.attempt ELSE e.attempt END AS attempt, {columns}, c.*
   FROM executions e
-  JOIN tool_calls t ON t.execution = e.source
-   AND (e.source = e.id OR t.attempt = e.source_attempt)
+  JOIN {table} c ON c.execution IN (e.id, e.source)
+   AND (c.execution = e.id OR (c.attempt = e.source_attempt AND {seen}))
  WHERE e.id = ?
- ORDER BY 1, t.position
+ ORDER BY 1, {order}
 """  # noqa: S608 (names of this module)
 
-SPANS = f"""
-SELECT CASE WHEN s.execution = e.id THEN s.attempt ELSE e.attempt END AS attempt,
-       coalesce(n.body, '[erased]') AS name, {_texts("s", "message", "input", "output")},
-       s.span AS id, s.*
-  FROM executions e
-  JOIN agent_spans s ON s.execution = e.source
-   AND (e.source = e.id OR s.attempt = e.source_attempt)
-  LEFT JOIN shown_texts n ON n.ref = s.name_ref
- WHERE e.id = ?
- ORDER BY 1, s.call, s.position
-"""  # noqa: S608 (names of this module)
 
-CALLS = f"""
-SELECT CASE WHEN c.execution = e.id THEN c.attempt ELSE e.attempt END AS attempt,
-       {_texts("c", "text", "error", "raw")}, c.*
-  FROM executions e
-  JOIN provider_calls c ON c.execution IN (e.id, e.source)
-   AND (c.execution = e.id OR (c.attempt = e.source_attempt
-                               AND c.purpose IN ('test', 'agent')))
- WHERE e.id = ?
- ORDER BY 1, c.call
-"""  # noqa: S608 (names of this module)
+CALLS = _conversation(
+    "provider_calls",
+    _texts("c", "text", "error", "raw"),
+    "c.call",
+    "c.purpose IN ('test', 'agent')",
+)
+
+TOOL_CALLS = _conversation(
+    "tool_calls",
+    f"""{_texts("c", "arguments", "response")},
+       nullif(c.called_at, (SELECT answered_at FROM provider_calls
+                             WHERE (execution, attempt, call) = (c.execution, c.attempt, c.call)))
+       AS called_at""",  # noqa: S608 (names of this module)
+    "c.position",
+)
+
+SPANS = _conversation(
+    "agent_spans",
+    f"c.span AS id, {_texts('c', 'name', 'message', 'input', 'output')}",
+    "c.call, c.position",
+)
 
 UNPRICED = """
 SELECT DISTINCT coalesce(c.reported_model, c.model)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 
-from kindlm.errors import ErrorCode, KindlmError
+from kindlm.errors import ErrorCode, KindlmError, not_there
 from kindlm.projections import PROJECTIONS
 from kindlm_store import (
     ProjectionError,
@@ -21,31 +21,28 @@ from kindlm_store import (
 )
 from kindlm_store.projecting import problem_of, read_states
 
+_COMPUTE = "Compute them: kindlm history rebuild"
+
 
 def are_outdated(db: sqlite3.Connection) -> bool:
     """Return whether opening the history for writing would update its tables to this version."""
-    states = read_states(db)
-    if not states and _is_empty(db):
-        return False
-    found = [(states.get(projection.name), projection.version) for projection in PROJECTIONS]
-    newer = any(state is not None and state.version > version for state, version in found)
-    return not newer and any(state is None or state.version < version for state, version in found)
+    problem = read_model_problem(db)
+    outdated = (ErrorCode.HISTORY_VERSION_MISMATCH, _COMPUTE)
+    return problem is not None and (problem.code, problem.hint) == outdated
 
 
 def read_model_problem(db: sqlite3.Connection) -> KindlmError | None:
     """Return why the tables cannot be read, with a hint; None if they can be."""
     states = read_states(db)
-    if not states and _is_empty(db):
+    if not states and db.execute("SELECT 1 FROM streams LIMIT 1").fetchone() is None:
         # The process that made the file was stopped before it recorded anything.
-        return KindlmError(
-            ErrorCode.CONFIG_NOT_FOUND, "No runs are recorded yet.", "Record a run: kindlm test"
-        )
+        return not_there("No runs are recorded yet.", "Record a run: kindlm test")
     for projection in PROJECTIONS:
         name, state = projection.name, states.get(projection.name)
         problem = problem_of(projection, state)
         if problem is None:
             continue
-        code, hint = ErrorCode.HISTORY_VERSION_MISMATCH, "Compute them: kindlm history rebuild"
+        code, hint = ErrorCode.HISTORY_VERSION_MISMATCH, _COMPUTE
         if state is not None and state.version == projection.version:
             code = ErrorCode.UNKNOWN_ERROR
         elif state is not None and state.version > projection.version:
@@ -53,10 +50,6 @@ def read_model_problem(db: sqlite3.Connection) -> KindlmError | None:
         message = f"kindlm cannot read the tables of this history: {name!r} {problem}."
         return KindlmError(code, message, hint)
     return None
-
-
-def _is_empty(db: sqlite3.Connection) -> bool:
-    return db.execute("SELECT 1 FROM streams LIMIT 1").fetchone() is None
 
 
 _JOURNALS = ("run.labelled", "run.sealed", "review.recorded", "baseline.set", "baseline.removed")
@@ -67,22 +60,17 @@ _EXECUTIONS = "execution IN (SELECT id FROM executions WHERE run = :run)"
 
 _ROWS_OF = {
     "runs": "id = :run",
-    "run_labels": "run = :run",
-    "seals": "run = :run",
-    "suites": "run = :run",
     "suite_gates": _SUITES,
     "planned_tests": _SUITES,
-    "executions": "run = :run",
     "retried_attempts": _EXECUTIONS,
     "provider_calls": _EXECUTIONS,
     "tool_calls": _EXECUTIONS,
     "agent_spans": _EXECUTIONS,
     "assertions": _EXECUTIONS,
-    "gates": "run = :run",
     "baselines": ":run IS NOT NULL",
     "reviews": f"run = :run OR {_EXECUTIONS}",
 }
-"""The rows of each table that are about a run, as a condition in SQL."""
+"""The rows of a table that are about a run, as a condition in SQL, if `run = :run` does not do."""
 
 
 def changed_tables(database: Path, runs: Iterable[str]) -> list[str]:
@@ -111,7 +99,7 @@ def _changed(stored: sqlite3.Connection, run: str) -> Iterator[str]:
         with recomputed(stored, PROJECTIONS, f"run/{run}", _JOURNALS) as computed:
             for projection in PROJECTIONS:
                 for table in projection.tables:
-                    where = _ROWS_OF[table]
+                    where = _ROWS_OF.get(table, "run = :run")
                     place = first_difference(stored, computed, table, where, {"run": run})
                     if place is not None:
                         said = f"what the events of run {run} say, first at {place}"

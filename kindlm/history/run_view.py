@@ -44,6 +44,7 @@ from kindlm.history.verdict import (
     read_figures,
 )
 from kindlm.outcome import Gate
+from kindlm.projections import ERASED
 from kindlm.strict_json import read_arguments, read_json
 
 
@@ -278,7 +279,7 @@ class RunView:
     def spans(self, execution: ExecutionView) -> list[SpanView]:
         """Return the spans that the agent exported, of every attempt, in the order of the tree."""
         return [
-            value_of(SpanView, row, failed=bool(row["failed"]))
+            value_of(SpanView, row, name=row["name"] or ERASED, failed=bool(row["failed"]))
             for row in self.db.execute(queries.SPANS, (execution.id,))
         ]
 
