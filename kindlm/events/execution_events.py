@@ -62,10 +62,7 @@ class AssertionEvaluated(OfAttempt, type="assertion.evaluated", schema=2):
     line: Annotated[int | None, "line of the check in its file"] = None
     turn: Annotated[int | None, "the last user message that it checked"] = None
     advisory: Annotated[bool, "it does not affect the result"] = False
-    demands: Annotated[
-        Demands | None,
-        "what the check demands; absent if it did not fail, or demands safety",
-    ] = None
+    demands: Annotated[Demands | None, "what it demands; absent if it passed, or for safety"] = None
     only_numbers: Annotated[bool, Form.UNSTORED] = False
 
     @classmethod
@@ -142,21 +139,15 @@ class CallAnswered(OfAttempt, schema=2):
     cost_usd: float | None = None
     cost_source: CostSource = CostSource.UNKNOWN
     recorded_in: Annotated[
-        str | None,
-        "the call of an earlier run with this answer (execution.attempt/call); no call was made"
-        " now",
+        str | None, "the call of an earlier run (execution.attempt/call) that had this answer"
     ] = None
     cost_then_usd: Annotated[
-        float | None,
-        "cost of that call; earlier versions added the tries of a judge that failed",
+        float | None, "cost of that call; earlier versions added the tries of a judge that failed"
     ] = None
-    failed_then_usd: Annotated[
-        float | None,
-        "cost of its tries that failed; at the first call, also of earlier attempts",
-    ] = None
-    unknown_then: Annotated[
-        int | None, "number of calls in these tries and attempts whose cost is unknown"
-    ] = None
+    failed_then_usd: Annotated[float | None, "cost of earlier tries and attempts that failed"] = (
+        None
+    )
+    unknown_then: Annotated[int | None, "number of calls of unknown cost among these"] = None
     raw: Annotated[Authored | None, "the body as received"] = None
     warnings: Sequence[Note] = ()
 
@@ -194,9 +185,7 @@ class CallFailed(OfAttempt):
     output_tokens: Annotated[int | None, Key("gen_ai.usage.output_tokens")] = None
     cost_usd: float | None = None
     cost_source: CostSource | None = None
-    cost_then_usd: Annotated[
-        float | None, "cost of the call of an earlier run that failed so, with its tries"
-    ] = None
+    cost_then_usd: Annotated[float | None, "cost of its tries in an earlier run"] = None
     unknown_then: Annotated[int | None, "number of these calls of unknown cost"] = None
 
     @classmethod
@@ -264,22 +253,14 @@ class ProviderRequested(OfAttempt, type="provider.requested"):
     stop_sequences: Annotated[AuthoredJson | None, "JSON"] = None
     response_schema: Annotated[str | None, "name of the demanded schema"] = None
     assertion: Annotated[int | None, "for a judge: index of the assertion"] = None
-    after: Annotated[
-        int | None,
-        "the call whose answer this continues; 0 for the first messages of the execution, null"
-        " for an independent question",
-    ] = None
+    after: Annotated[int | None, "0: the first messages; null: an independent question"] = None
     messages: Sequence[Message] = ()
     path: Annotated[str | None, "for a call by an agent: provider and path"] = None
     body: Annotated[Authored | None, "for a call by an agent: without `items`"] = None
     items: Annotated[
-        Sequence[Authored],
-        "for a call by an agent: the members of `messages` or `input`, each as JSON, that come"
-        " after those of call `base`",
+        Sequence[Authored], "for a call by an agent: its messages after those of `base`, as JSON"
     ] = ()
-    base: Annotated[
-        int | None, "for a call by an agent: the earlier call whose members come first"
-    ] = None
+    base: Annotated[int | None, "for a call by an agent: the call whose messages come first"] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -388,16 +369,10 @@ class AgentReplied(CallAnswered, type="agent.replied"):
         default_factory=dict
     )
     reports_tools: Annotated[
-        bool | None,
-        "whether the answer shows that the agent reports its tool calls: it holds one, or its"
-        " form has a place for them; null in events of earlier versions",
+        bool | None, "whether it shows that the agent reports tool calls; null in older events"
     ] = None
     unseen: Annotated[Authored | None, "why observers may have missed calls"] = None
-    models_of: Annotated[
-        str | None,
-        "the attempt of an earlier run whose recorded answers the models gave"
-        " (execution.attempt); the agent itself ran now",
-    ] = None
+    models_of: Annotated[str | None, "the earlier attempt whose models answered the agent"] = None
 
     def step(self) -> Step:
         """Return the answer as a step of the transcript."""
@@ -438,11 +413,7 @@ class ToolSimulated(OfAttempt, type="tool.simulated"):
 
     index: int
     call_id: Annotated[Name, Key("gen_ai.tool.call.id")]
-    rule: Annotated[
-        str,
-        "source of the result: responses[n] (with its fault, if any), cassette, defaultResponse,"
-        " unknown tool, or mcp for the tool's server",
-    ]
+    rule: Annotated[str, "source: responses[n], cassette, defaultResponse, unknown tool, or mcp"]
     response: AuthoredJson
     problems: Sequence[ToolProblem] = ()
 

@@ -48,9 +48,7 @@ class RunOptions:
     max_rpm: float | None = None
     cache: bool = False
     compat: Annotated[str | None, "the program whose rules decide on its tests"] = None
-    runner: Annotated[
-        Literal["pytest"] | None, "what selected and started the tests, if not kindlm"
-    ] = None
+    runner: Annotated[Literal["pytest"] | None, "what started the tests, if not kindlm"] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,9 +243,7 @@ class ContentsPurged(Payload, type="contents.purged"):
     """
 
     texts: Annotated[int, "number of erased texts"]
-    refs: Annotated[
-        Sequence[str] | None, "their references; null in events of earlier versions"
-    ] = None
+    refs: Annotated[Sequence[str] | None, "their references; null in older events"] = None
     runs: Annotated[Sequence[str], "only texts of these runs; if absent, of all runs"] = ()
     matching: Annotated[bool, "only texts that matched a pattern"] = False
     by: str
