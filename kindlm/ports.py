@@ -202,15 +202,10 @@ class Embedding:
 
 
 class Embedder(Protocol):
-    """A model that turns texts into vectors. `provider` and `model` name it in results."""
+    """A model that turns texts into vectors. `provider` is `local` for one that runs here."""
 
-    @property
-    def provider(self) -> str:
-        """The provider of the model; `local` for one that runs here."""
-
-    @property
-    def model(self) -> str:
-        """The model's name."""
+    provider: str
+    model: str
 
     async def embed(self, texts: Sequence[str], timeout_s: float) -> Result[Embedding]:
         """Return the vectors of some texts; errors as those of `ModelClient.complete`."""
@@ -332,11 +327,9 @@ class Seen:
 
 
 class CallDesk(Protocol):
-    """Receives the calls that an observer of one attempt sees."""
+    """Receives the calls that an observer of one attempt sees; `subject` is such as `17.1`."""
 
-    @property
-    def subject(self) -> str:
-        """The attempt within its run, such as `17.1`."""
+    subject: str
 
     def record(self, event: Payload) -> None:
         """Record an event of this attempt."""
@@ -512,15 +505,15 @@ class RecordedModelCall:
 
 
 class ReplayedModels(Protocol):
-    """Gives the recorded model answers of an attempt to an agent whose code runs now."""
+    """Gives the recorded model answers of an attempt to an agent whose code runs now.
 
-    @property
-    def source(self) -> str:
-        """The attempt that the answers are from, such as `k3f9x2ab-17.1`."""
+    `source` is that attempt, such as `k3f9x2ab-17.1`; `warnings` are for the user. `missed` is the
+    agent's first request without a recorded answer, as an error.
+    """
 
-    @property
-    def warnings(self) -> Sequence[str]:
-        """Warnings about them for the user."""
+    source: str
+    warnings: Sequence[str]
+    missed: KindlmError | None
 
     def paid_before(self, message: int, failed: int) -> PaidBefore:
         """Return what was paid besides the answer to a message of the user, counted from 0.
@@ -534,10 +527,6 @@ class ReplayedModels(Protocol):
 
         None if it did not answer that.
         """
-
-    @property
-    def missed(self) -> KindlmError | None:
-        """The agent's first request without a recorded answer, as an error."""
 
 
 class RecordedAnswers(Protocol):
