@@ -44,7 +44,7 @@ _LINE_OF_A_KEY = re.compile("[A-Za-z0-9+/=]{32,}")
 _REMEMBERED: set[str] = set()
 
 TOKENS: set[str] = set()
-"""Tokens of history servers that this process was given."""
+"""Tokens of history servers that this process was given; runs that begin later hide them, too."""
 
 
 def remember_secrets(values: Iterable[str]) -> None:
@@ -52,15 +52,9 @@ def remember_secrets(values: Iterable[str]) -> None:
     _REMEMBERED.update(values)
 
 
-def hide_token(token: str) -> None:
-    """Keep the token of a history server out of messages, and out of runs that begin later."""
-    TOKENS.add(token)
-    remember_secrets({token})
-
-
 def redactor() -> Redactor:
     """Return a function that removes remembered and environment secrets from texts."""
-    return _redactor(frozenset(secret_values(os.environ, ()) | _REMEMBERED))
+    return _redactor(frozenset(secret_values(os.environ, ()) | _REMEMBERED | TOKENS))
 
 
 _redactor = lru_cache(maxsize=4)(Redactor)

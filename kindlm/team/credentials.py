@@ -15,7 +15,7 @@ from typing import NamedTuple
 from pydantic import BaseModel, ValidationError
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, misuse
-from kindlm.recording.secrets import hide_token
+from kindlm.recording import secrets
 from kindlm.secrecy import SHORTEST_SECRET
 from kindlm.team.protocol import TOKEN_PREFIX, ServerAddress
 
@@ -125,7 +125,7 @@ def find_login(
 def checked_login(address: ServerAddress, token: str, *, insecure: bool) -> Result[Login]:
     """Return a login if its token may be sent; from then on, no message shows the token."""
     if len(token) >= SHORTEST_SECRET:
-        hide_token(token)
+        secrets.TOKENS.add(token)
     fits = token.isascii() and token.isprintable() and " " not in token
     if not (token.startswith(TOKEN_PREFIX) and fits and len(token) <= _MOST_OF_A_TOKEN):
         return Err(
