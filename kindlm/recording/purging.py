@@ -34,12 +34,15 @@ SELECT stream, json_extract(data, '$.run') AS run, max(at) AS at
  GROUP BY stream, run
 """
 
-_ENDS = """
-SELECT substr(stream, 5) AS run, max(at) AS at
-  FROM event_log
- WHERE stream GLOB 'run/*'
- GROUP BY stream
-"""
+_NEWS = f"""
+SELECT run FROM (
+  SELECT substr(stream, 5) AS run, at FROM event_log WHERE stream GLOB 'run/*'
+   UNION ALL
+  SELECT run, at FROM ({_REVIEWS})
+) AS news LEFT JOIN ({_PURGES}) AS purged USING (run)
+ GROUP BY run
+HAVING max(news.at) > coalesce(purged.at, '')
+"""  # noqa: S608
 
 
 class OlderRuns(NamedTuple):
@@ -71,9 +74,12 @@ def streams_to_purge(db: sqlite3.Connection, runs: Collection[str]) -> PurgedStr
     """
     chosen = {*runs}
     purged = dict(db.execute(_PURGES).fetchall())
+    journals: dict[str, dict[str, str]] = {}
+    for stream, run, at in db.execute(_REVIEWS):
+        journals.setdefault(stream, {})[run] = at
     streams = [f"run/{run}" for run in runs]
     forgotten = {f"run/{run}": at for run, at in purged.items()}
-    for journal, noted in _reviews(db).items():
+    for journal, noted in journals.items():
         open_ = {run for run, at in noted.items() if at > purged.get(run, "")}
         if chosen & noted.keys() and open_ <= chosen:
             streams.append(journal)
@@ -84,19 +90,8 @@ def streams_to_purge(db: sqlite3.Connection, runs: Collection[str]) -> PurgedStr
 
 def with_news(db: sqlite3.Connection, runs: Iterable[str]) -> list[str]:
     """Return the runs that were never purged, or have had events or reviews since."""
-    purged = dict(db.execute(_PURGES).fetchall())
-    latest = dict(db.execute(_ENDS).fetchall())
-    for noted in _reviews(db).values():
-        latest |= {run: max(at, latest.get(run, "")) for run, at in noted.items()}
-    return [run for run in runs if latest.get(run, "") > purged.get(run, "")]
-
-
-def _reviews(db: sqlite3.Connection) -> dict[str, dict[str, str]]:
-    """Return the runs whose executions each journal reviews, with the time of the last review."""
-    journals: dict[str, dict[str, str]] = {}
-    for row in db.execute(_REVIEWS):
-        journals.setdefault(row["stream"], {})[row["run"]] = row["at"]
-    return journals
+    news = {run for (run,) in db.execute(_NEWS)}
+    return [run for run in runs if run in news]
 
 
 def erase(
