@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from enum import StrEnum
 from functools import cache, lru_cache
 from pathlib import Path
@@ -40,6 +41,7 @@ def _vocabulary() -> frozenset[str]:
 
 
 _LINE_OF_A_KEY = re.compile("[A-Za-z0-9+/=]{32,}")
+"""A line of base64, as in a private key."""
 
 _REMEMBERED: set[str] = set()
 
@@ -76,8 +78,12 @@ def secret_values(environ: Mapping[str, str], key_variables: Iterable[str]) -> s
     do the secret parts of the file that GOOGLE_APPLICATION_CREDENTIALS names. If a secret is JSON
     or has several lines, its parts also count, since programs show these separately.
     """
-    named = set(key_variables)
-    values = set(_members(_content_of(environ.get("GOOGLE_APPLICATION_CREDENTIALS", ""))))
+    named, values = set(key_variables), set[str]()
+    file = environ.get("GOOGLE_APPLICATION_CREDENTIALS", "")
+    with suppress(OSError, ValueError):
+        # Path.is_file() raises for a name that is too long.
+        if os.path.isfile(file):  # noqa: PTH113
+            values.update(_members(Path(file).read_text("utf-8")))
     for name, written in environ.items():
         value = written.strip()
         if is_secret_name(name) or (name in named and not _is_path(value)):
@@ -86,22 +92,14 @@ def secret_values(environ: Mapping[str, str], key_variables: Iterable[str]) -> s
         if may_be_one or ("://" in value and ("@" in value or "?" in value)):
             values |= set(variable_secrets(name, value))
     for value in tuple(values):
-        values.update(members := tuple(_members(value)))
-        values.update(line for text in (value, *members) for line in _lines_of_keys(text))
+        for text in (value, *_members(value)):
+            lines = (line.strip() for line in text.replace("\\n", "\n").splitlines())
+            values.update((text, *filter(_LINE_OF_A_KEY.fullmatch, lines)))
     long_enough = {value for value in values if len(value) >= SHORTEST_SECRET}
     # A variable such as CACHE_KEY=config_hash must not remove names from kindlm's own events.
     # The vocabulary takes a while to collect, and most environments hold no secret.
     words = _vocabulary() if long_enough else ()
     return {value for value in long_enough if not any(value in word for word in words)}
-
-
-def _content_of(path: str) -> str:
-    """Return the text of a file, an empty one if it cannot be read."""
-    try:
-        # Path.is_file() raises for a name that is too long.
-        return Path(path).read_text("utf-8") if os.path.isfile(path) else ""  # noqa: PTH113
-    except (OSError, ValueError):
-        return ""
 
 
 def _members(text: str) -> Iterator[str]:
@@ -116,13 +114,6 @@ def _members(text: str) -> Iterator[str]:
                 found.append(item)
             elif isinstance(item, str) and is_secret_name(name) and not is_ordinary(item):
                 yield item.strip()
-
-
-def _lines_of_keys(text: str) -> Iterator[str]:
-    """Yield the base64 lines of a multi-line text, such as a private key."""
-    lines = [line.strip() for line in text.replace("\\n", "\n").splitlines()]
-    if len(lines) > 1:
-        yield from filter(_LINE_OF_A_KEY.fullmatch, lines)
 
 
 def _is_path(value: str) -> bool:

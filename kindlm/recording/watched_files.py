@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice, takewhile
 from pathlib import Path
@@ -66,7 +66,13 @@ class WatchedFiles(NamedTuple):
         paths = set(self.files)
         for folders, suffixes in ((self.folders, _CODE), (self.places, SUFFIXES)):
             for folder in folders:
-                paths.update(islice(_files_below(folder, suffixes), _MAX_FILES))
+                of_kind = (
+                    Path(place, name)
+                    for place, names in files_by_folder(folder)
+                    for name in names
+                    if os.path.splitext(name)[1].lower() in suffixes  # noqa: PTH122 - thousands
+                )
+                paths.update(islice(of_kind, _MAX_FILES))
         found: dict[Path, tuple[int, int, int]] = {}
         for path in paths:
             with suppress(OSError, ValueError):
@@ -87,10 +93,18 @@ def watched_files(paths: Sequence[Path], loaded: Loaded, root: Path) -> WatchedF
     named, folders = set[Path](), {*_of_tests(loaded)}
     for suite in loaded.suites:
         for words, place in _commands(suite):
-            found = [*_named_files(words, place)]
-            named.update(found)
+            # `agent.py`, `--config=a.json`, and `exec python agent.py` of a shell.
+            parts = {part for w in words for part in (w, w.rpartition("=")[2], *w.split())} - {""}
+            # `Path.is_file` would raise for some texts.
+            found = {place / part for part in parts if os.path.isfile(place / part)}  # noqa: PTH113
+            named |= found
             folders |= {file.parent for file in found if file.suffix.lower() in _CODE} or {place}
-        folders.update(_of_python_agents(suite, root))
+        for agent in suite.all_agents():
+            if agent.adapter == "python" and agent.instance is None:
+                here = Path(root, agent.directory or ".", getattr(agent.options, "path", "."))
+                top = agent.endpoint.partition(":")[0].partition(".")[0]
+                is_here = any((here / name).exists() for name in (top, f"{top}.py"))
+                folders.add(here if is_here else root)
     files = {
         *loaded.files,
         *(path for path in paths if not path.is_dir()),
@@ -111,13 +125,6 @@ def changed(before: Stamps, after: Stamps) -> frozenset[Path]:
     return frozenset(path for path, _ in before.items() ^ after.items())
 
 
-def _files_below(folder: Path, suffixes: Collection[str]) -> Iterator[Path]:
-    for place, files in files_by_folder(folder):
-        for name in files:
-            if os.path.splitext(name)[1].lower() in suffixes:  # noqa: PTH122 - thousands of them
-                yield Path(place, name)
-
-
 def _commands(suite: Suite) -> Iterator[tuple[Sequence[str], Path]]:
     """Yield the words of each command of a suite, with the folder that it runs in."""
     for service in suite.services:
@@ -127,27 +134,6 @@ def _commands(suite: Suite) -> Iterator[tuple[Sequence[str], Path]]:
     for agent in suite.all_agents():
         if words := getattr(agent.options, "words", None):
             yield words, Path(agent.directory or ".", agent.options.cwd)
-
-
-def _named_files(words: Sequence[str], place: Path) -> Iterator[Path]:
-    """Yield the files that the words of a command name, such as `agent.py` or `--config=a.json`."""
-    for word in words:
-        for part in (word, word.rpartition("=")[2], *word.split()):
-            # `Path.is_file` would raise for some texts.
-            if part and os.path.isfile(place / part):  # noqa: PTH113
-                yield place / part
-
-
-def _of_python_agents(suite: Suite, root: Path) -> Iterator[Path]:
-    """Yield the folders that the Python agents of a suite are imported from."""
-    for agent in suite.all_agents():
-        if agent.adapter == "python":
-            path = getattr(agent.options, "path", ".")
-            top = agent.endpoint.partition(":")[0].partition(".")[0]
-            for folder in (Path(root, agent.directory or ".", path), root):
-                if (folder / top).is_dir() or (folder / f"{top}.py").is_file():
-                    yield folder
-                    break
 
 
 def _of_tests(loaded: Loaded) -> Iterator[Path]:

@@ -111,7 +111,7 @@ def test_the_code_matters_beside_what_a_command_names_or_where_it_runs(
     [
         ("main:reply", "agent", ITS),
         ("agent.main:reply", ".", {*ITS, "other/main.py"}),
-        ("elsewhere:reply", ".", set()),
+        ("other.main:reply", "agent", {*ITS, "other/main.py"}),
     ],
 )
 def test_the_folder_matters_that_a_python_agent_is_imported_from(
