@@ -7,7 +7,6 @@ errored, and does not affect the rest of the run.
 from __future__ import annotations
 
 import asyncio
-from collections import ChainMap
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import attrgetter
@@ -17,7 +16,7 @@ from kindlm.dataclass import dataclass, replace
 from kindlm.engine import FieldLog, name_execution
 from kindlm.engine.calls import Calls, definition_of
 from kindlm.engine.observing import ObservedCalls
-from kindlm.engine.pace import Callee, Turn
+from kindlm.engine.pace import Turn
 from kindlm.engine.resources import LiveRun
 from kindlm.engine.simulation import SimulatedTools, Tools, ToolServers
 from kindlm.engine.stage import ScriptedTrial
@@ -28,7 +27,9 @@ from kindlm.engine.talk import (
     ModelTalk,
     RecordedConversation,
     Talk,
+    agent_of,
     first_messages,
+    seen_from,
 )
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, broken, error_text
 from kindlm.events.execution_events import AssertionEvaluated, ExecutionFinished, ExecutionStarted
@@ -39,13 +40,17 @@ from kindlm.ports import (
     Agent,
     CheckContext,
     HeldConversation,
-    Observation,
     RecordedAnswers,
     Recorder,
 )
 from kindlm.spelling import in_words_of, said_in_words_of
-from kindlm.suite import AgentTarget, Case, Command, Script, SimulatedTool, Suite
-from kindlm.transcript import Message, calls_lack_a_secret, text_lacks_a_secret, total_of
+from kindlm.suite import Case, Script
+from kindlm.transcript import (
+    Message,
+    calls_lack_a_secret,
+    text_lacks_a_secret,
+    total_of,
+)
 
 _log = FieldLog(__name__)
 
@@ -74,25 +79,31 @@ class Finished:
 
 
 def _started(
-    execution: Execution,
-    attempt: int,
-    *,
-    messages: Sequence[Message] = (),
-    tools: Sequence[SimulatedTool] = (),
-    source: str | None = None,
+    execution: Execution, attempt: int, messages: Sequence[Message] = (), **known: Any
 ) -> ExecutionStarted:
-    suite = execution.suite.suite
+    """Return the event that begins an attempt; `known` are the other fields of a conversation."""
     return ExecutionStarted(
         suite=execution.suite.ordinal,
         test=execution.case.name,
         target=execution.target,
         repeat=execution.repeat,
         attempt=attempt,
-        tags=list(dict.fromkeys((*suite.tags, *execution.case.tags))),
+        tags=list(dict.fromkeys((*execution.suite.suite.tags, *execution.case.tags))),
         messages=messages,
-        tools=list(map(definition_of, tools)) or None,
-        source=source,
+        **known,
     )
+
+
+def _errored(error: KindlmError) -> dict[str, Any]:
+    """Return the fields of the event that ends an attempt with an error."""
+    return {
+        "status": Status.ERRORED,
+        "error_code": error.code.name,
+        "error_number": error.code.value,
+        "error": error.message,
+        "hint": error.hint,
+        "trace": error.trace or None,
+    }
 
 
 def end_unrun(
@@ -109,25 +120,11 @@ def end_unrun(
     """
     recorder = run.about(execution.subject(attempt))
     recorder.record(_started(execution, attempt))
-    if isinstance(how, KindlmError):
-        event, error = _errored(how), how
-    else:
-        event, error = ExecutionFinished(status=how, warnings=[reason] if reason else []), None
-    recorder.record(event)
-    return Finished(execution, event.status, error)
-
-
-def _errored(error: KindlmError, **known: Any) -> ExecutionFinished:
-    """Return the event that ends an attempt with an error; `known` are further fields."""
-    return ExecutionFinished(
-        status=Status.ERRORED,
-        error_code=error.code.name,
-        error_number=error.code.value,
-        error=error.message,
-        hint=error.hint,
-        trace=error.trace or None,
-        **known,
-    )
+    error = how if isinstance(how, KindlmError) else None
+    known = {"status": how, "warnings": [reason] if reason else []}
+    ended = ExecutionFinished(**(known if error is None else _errored(error)))
+    recorder.record(ended)
+    return Finished(execution, ended.status, error)
 
 
 async def run_execution(
@@ -155,11 +152,8 @@ async def run_execution(
     if isinstance(held, str):
         return end_unrun(execution, run.ports.recorder, attempt, reason=held)
     if held is not None:
-        past, agent = held.transcript.from_record(), _agent(execution)
-        # These are settings of the current suite, and not part of the record.
-        if agent is not None:
-            past = replace(past, reports_tools=agent.reports_tools, prints_calls=agent.prints_calls)
-        held = replace(held, transcript=past)
+        past, agent = held.transcript.from_record(), agent_of(execution)
+        held = replace(held, transcript=past if agent is None else seen_from(agent, past))
     name_execution(execution.subject(attempt), case.name, execution.target)
     running = _Attempt(execution, run, attempt, reserved, held, answers)
     run.in_flight[execution.id] = execution, running.calls.now
@@ -177,22 +171,6 @@ async def run_execution(
     else:
         _log.error("The execution errored", code=finished.error.code.name, latency_ms=latency_ms)
     return finished
-
-
-def callee(suite: Suite, case: Case, target: str) -> Callee | None:
-    """Return the provider or agent that a case calls on a target, None if it starts a command."""
-    if case.command is not None:
-        return None
-    model = suite.models.get(target)
-    if model is not None:
-        return suite.providers[model.provider]
-    return case.agent or suite.agents[target]
-
-
-def _agent(execution: Execution) -> AgentTarget | Command | None:
-    """Return the agent, or the program that is the agent, of an execution; None on a model."""
-    case = execution.case
-    return case.command or case.agent or execution.suite.suite.agents.get(execution.target)
 
 
 class _Attempt:
@@ -236,14 +214,14 @@ class _Attempt:
     async def run(self, may_rerun: Callable[[], bool]) -> Finished | None:
         """Converse, check, and record the end of the attempt. Return None if it was cut off."""
         held = self._held
-        started = _started(
-            self._execution,
-            self._number,
-            messages=held.messages if held else self._messages,
-            tools=() if held else self._case.tools,
-            source=held.source if held else None,
-        )
-        self._conversation.record(started)
+        started = partial(_started, self._execution, self._number)
+        if held is not None:
+            event = started(held.messages, source=held.source)
+        else:
+            event = started(
+                self._messages, tools=list(map(definition_of, self._case.tools)) or None
+            )
+        self._conversation.record(event)
         try:
             error = await self._converse_and_check()
             error = error and in_words_of(self._suite.front_end, error)
@@ -257,7 +235,8 @@ class _Attempt:
         undone = list(map(attrgetter("outcome"), self._undone))
         status = Status.ERRORED if error else execution_status(undone)
         retried = status in (Status.FAILED, Status.ERRORED) and may_rerun()
-        self._recorder.record(self._finished_event(status, error, retried=retried))
+        known = _errored(error) if error else {"status": status}
+        self._recorder.record(ExecutionFinished(**known, **self._facts(status), retried=retried))
         return Finished(
             self._execution,
             status,
@@ -273,14 +252,11 @@ class _Attempt:
         script, error = self._case.script, None
         try:
             async with self._deadline.timeout:
-                talk = self._make_talk()
-                if isinstance(talk, Err):
-                    return talk.error
-                async with talk.value as self._talk:
-                    if script is None:
-                        await self._talk.converse()
-                    else:
+                async with self._make_talk() as self._talk:
+                    if self._talk.error is None and script is not None:
                         error = await self._play(script)
+                    elif self._talk.error is None:
+                        await self._talk.converse()
                 error = self._talk.error or error
                 # If tool calls used up all turns, there still is a conversation to check.
                 if script is None and (error is None or error.code is ErrorCode.ENGINE_MAX_TURNS):
@@ -293,86 +269,40 @@ class _Attempt:
         finally:
             self.calls.release_turn()
 
-    def _make_talk(self) -> Result[Talk]:
+    def _make_talk(self) -> Talk:
         """Return the conversation that fits the target: a model, a live agent, or a command."""
         if self._held is not None:
-            return Ok(HeldTalk(self._held))
-        case, model = self._case, self._suite.models.get(self._execution.target)
-        if case.script is not None and case.agent is None and model is not None:
-            return Ok(Talk())  # The script of a model test only asks questions.
-        servers = None
-        if any(tool.server for tool in case.tools):
-            servers = ToolServers(self._server)
-        tools = Tools(self._simulated(servers), self._conversation.record, self._ports.clock)
-        if case.script is None and case.command is None and model is not None:
-            return Ok(
-                ModelTalk(
-                    conversation=self._conversation,
-                    case=case,
-                    calls=self.calls,
-                    tools=tools,
-                    messages=self._messages,
-                    target=model,
-                    calls_left=case.max_turns,
-                    servers=servers,
-                )
-            )
-        return self._make_agent_talk(tools) if case.fault is None else Err(case.fault)
+            return HeldTalk(self._held)
+        execution, case, agent = self._execution, self._case, agent_of(self._execution)
+        if case.script is not None and agent is None:
+            return Talk()  # The script of a model test only asks questions.
+        if agent is not None and case.fault is not None:
+            return Talk(self._conversation, case.fault)
+        servers = ToolServers(self._server)
+        live: dict[str, Any] = {
+            "conversation": self._conversation,
+            "execution": execution,
+            "calls": self.calls,
+            "tools": Tools(self._simulated(servers), self._conversation.record, self._ports.clock),
+            "messages": self._messages,
+        }
+        if agent is None:
+            return ModelTalk(**live, servers=servers)
+        desk = ObservedCalls(execution.subject(self._number), self.calls)
+        return AgentTalk(**live, called=agent, desk=desk, answers=self._answers)
 
-    def _make_agent_talk(self, tools: Tools) -> Result[Talk]:
-        """Return a conversation with the agent or its recorded answers; observers observe it."""
-        case, target, calls, ports = self._case, self._execution.target, self.calls, self._ports
-        agent_target = _agent(self._execution)
-        assert agent_target is not None, "only agents are talked to"
-        self._conversation.transcript = replace(
-            self._conversation.transcript,
-            reports_tools=agent_target.reports_tools,
-            prints_calls=agent_target.prints_calls,
-        )
-        models = None if self._answers is None else self._answers.models()
-        recorded = None if self._answers is None or models else self._answers.agent()
-        desk = ObservedCalls(self._execution.subject(self._number), calls)
-        observations: list[Observation] = []
-        if recorded is None:
-            calls.run.budget.ask()
-            found = [observer.observe(agent_target, desk) for observer in ports.observers]
-            observations = [each for each in found if each is not None]
-        variables = dict(ChainMap(*[dict(each.environ) for each in observations]))
-        agent = ports.agents(agent_target, variables) if recorded is None else Ok(recorded)
-        if isinstance(agent, Err):
-            for each in observations:
-                each.close()
-            return agent
-        return Ok(
-            AgentTalk(
-                conversation=self._conversation,
-                case=case,
-                calls=calls,
-                tools=tools,
-                messages=self._messages,
-                agent=agent.value,
-                name=target,
-                target=agent_target if isinstance(agent_target, AgentTarget) else None,
-                callee=callee(self._suite, case, target) if recorded is None else None,
-                desk=desk,
-                observations=observations,
-                models=models,
-            )
-        )
-
-    def _simulated(self, servers: ToolServers | None) -> SimulatedTools:
+    def _simulated(self, servers: ToolServers) -> SimulatedTools:
         """Return the simulated tools of the case; in a replay, server tools are recorded ones."""
-        tools, call_server = self._case.tools, None
-        if servers is not None:
-            then = None if self._answers is None else self._answers.tool_results()
-            if then is None:
-                call_server = servers.call
-            else:
-                tools = tuple(
-                    replace(tool, recorded=tuple(then.get(tool.name, ()))) if tool.server else tool
-                    for tool in tools
-                )
-        return SimulatedTools(tools, self._ports.aside, call_server)
+        tools, then = self._case.tools, None
+        if self._answers is not None and any(tool.server for tool in tools):
+            then = self._answers.tool_results()
+        if then is None:
+            return SimulatedTools(tools, self._ports.aside, servers.call)
+        recorded = [
+            replace(tool, recorded=tuple(then.get(tool.name, ()))) if tool.server else tool
+            for tool in tools
+        ]
+        return SimulatedTools(recorded, self._ports.aside)
 
     def _server(self, name: str) -> tuple[Result[Agent], float]:
         target = self._suite.agents[name]
@@ -418,9 +348,8 @@ class _Attempt:
             if not expectation.advisory and result.outcome in _UNDONE:
                 self._undone.append(result)
 
-    def _finished_event(
-        self, status: Status, error: KindlmError | None, *, retried: bool
-    ) -> ExecutionFinished:
+    def _facts(self, status: Status) -> dict[str, Any]:
+        """Return what the event that ends the attempt says about the conversation."""
         transcript = self._talk.conversation.transcript
         steps, total = transcript.steps, transcript.total
         cost_usd, cost_then_usd = total.cost.usd, None
@@ -436,21 +365,19 @@ class _Attempt:
             cost_then_usd = total_of(recorded).cost.usd
             if any(text_lacks_a_secret(step) or calls_lack_a_secret(step) for step in recorded):
                 warnings = list(dict.fromkeys((*warnings, _REDACTION_WARNING)))
-        make = partial(_errored, error) if error else partial(ExecutionFinished, status=status)
-        return make(
-            output=transcript.text if steps else None,
-            answers=len(steps),
-            latency_ms=round(total.latency_ms, 3),
-            input_tokens=total.usage.input_tokens,
-            output_tokens=total.usage.output_tokens,
-            cost_usd=cost_usd,
-            cost_source=total.cost.source,
-            cost_then_usd=cost_then_usd,
-            finish_reason=steps[-1].finish_reason if steps else None,
-            warnings=warnings,
-            score=self._score,
-            retried=retried,
-        )
+        return {
+            "output": transcript.text if steps else None,
+            "answers": len(steps),
+            "latency_ms": round(total.latency_ms, 3),
+            "input_tokens": total.usage.input_tokens,
+            "output_tokens": total.usage.output_tokens,
+            "cost_usd": cost_usd,
+            "cost_source": total.cost.source,
+            "cost_then_usd": cost_then_usd,
+            "finish_reason": steps[-1].finish_reason if steps else None,
+            "warnings": warnings,
+            "score": self._score,
+        }
 
 
 def _crashed(crash: Exception) -> KindlmError:
@@ -465,8 +392,6 @@ def _too_slow(timeout_ms: int, case: Case) -> KindlmError:
     limit = "defaults.executionTimeoutMs"
     if case.script is not None:
         limit = "`timeout` of the scenario, or eval.default_timeout"
-    return KindlmError(
-        ErrorCode.PROVIDER_TIMEOUT,
-        f"The execution took longer than {timeout_ms} ms.",
-        f"Raise {limit}, or look at which call was slow: kindlm show",
-    )
+    message = f"The execution took longer than {timeout_ms} ms."
+    hint = f"Raise {limit}, or look at which call was slow: kindlm show"
+    return KindlmError(ErrorCode.PROVIDER_TIMEOUT, message, hint)

@@ -14,10 +14,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from functools import partial
 
 from kindlm.dataclass import replace
-from kindlm.engine.attempt import Finished, callee, end_unrun, run_execution
+from kindlm.engine.attempt import Finished, end_unrun, run_execution
 from kindlm.engine.pace import Callee, Pace, Turn
 from kindlm.engine.resources import USED_UP, LiveRun
 from kindlm.engine.stop import Stop
+from kindlm.engine.talk import callee
 from kindlm.guard import guard
 from kindlm.money import plain_usd
 from kindlm.outcome import Status
@@ -271,7 +272,7 @@ def _lanes(
     for each in plan:
         key = (each.suite.ordinal, each.target, each.case.command is None)
         if key not in paces:
-            called = callee(each.suite.suite, each.case, each.target)
+            called = callee(each)
             paces[key] = None if called is None else pace_of(called)
         if each.id not in done:
             lanes[paces[key]].append(each)

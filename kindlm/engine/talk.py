@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events.codec import Payload
 from kindlm.events.execution_events import AgentReplied, AgentSent, Conversation
 from kindlm.outcome import NOTHING_CHECKED
+from kindlm.plan import Execution
 from kindlm.ports import (
     Agent,
     AgentReply,
@@ -35,10 +37,11 @@ from kindlm.ports import (
     ModelRequest,
     Observation,
     Purpose,
+    RecordedAnswers,
     Recorder,
     ReplayedModels,
 )
-from kindlm.suite import AgentTarget, Case, ModelTarget
+from kindlm.suite import AgentTarget, Case, Command
 from kindlm.transcript import (
     Cost,
     CostSource,
@@ -46,6 +49,7 @@ from kindlm.transcript import (
     Message,
     Role,
     Step,
+    Transcript,
     Usage,
     storable_json,
 )
@@ -67,6 +71,29 @@ def first_messages(case: Case) -> tuple[Message, ...]:
     system = Message(Role.SYSTEM, prompt.system or "", written=written.system)
     prefill = Message(Role.ASSISTANT, prompt.prefill or "", prefill=True, written=written.prefill)
     return tuple(message for message in (system, user, prefill) if message.text or message is user)
+
+
+def agent_of(execution: Execution) -> AgentTarget | Command | None:
+    """Return the agent, or the program that is the agent, of an execution; None on a model."""
+    case, suite = execution.case, execution.suite.suite
+    if case.command is not None:
+        return case.command
+    if execution.target in suite.models and (case.script is None or case.agent is None):
+        return None
+    return case.agent or suite.agents[execution.target]
+
+
+def callee(execution: Execution) -> Callee | None:
+    """Return the provider or agent that an execution calls, None if it starts a command."""
+    suite, agent = execution.suite.suite, agent_of(execution)
+    if agent is None:
+        return suite.providers[suite.models[execution.target].provider]
+    return None if isinstance(agent, Command) else agent
+
+
+def seen_from(agent: AgentTarget | Command, transcript: Transcript) -> Transcript:
+    """Return a transcript with what the current suite, and no record, says of its agent."""
+    return replace(transcript, reports_tools=agent.reports_tools, prints_calls=agent.prints_calls)
 
 
 @dataclass(eq=False)
@@ -133,22 +160,22 @@ class HeldTalk(Talk):
     async def say(self, message: Message) -> Result[tuple[Step, str | None]]:
         """Return the recorded answer to this message."""
         held, number = self._held, len(self.conversation.transcript.turns)
-        turns = held.transcript.turns
-        if number >= len(turns):
-            purged = None if turns else held.error
-            return self._ended(purged or _diverged(held, f"it sent {number} messages then"))
-        turn = turns[number]
-        if turn.user != scrub(message.text):
-            return self._ended(_diverged(held, f"message {number + 1} was different then"))
-        self.conversation.transcript = held.transcript.prefix(number + 1)
-        if not turn.steps:
-            return self._ended(held.error or _diverged(held, "there was no answer then"))
-        raw = held.bodies[number] if number < len(held.bodies) else None
-        return Ok((turn.steps[-1], raw))
-
-    def _ended(self, error: KindlmError) -> Err:
-        self.error = error
-        return Err(error)
+        turns, why = held.transcript.turns, f"it sent {number} messages then"
+        error = None if turns else held.error  # purged
+        if number < len(turns) and turns[number].user == scrub(message.text):
+            self.conversation.transcript = held.transcript.prefix(number + 1)
+            if turns[number].steps:
+                raw = held.bodies[number] if number < len(held.bodies) else None
+                return Ok((turns[number].steps[-1], raw))
+            error, why = held.error, "there was no answer then"
+        elif number < len(turns):
+            why = f"message {number + 1} was different then"
+        self.error = error or KindlmError(
+            ErrorCode.PROVIDER_NOT_FOUND,
+            f"The scenario no longer sends what it sent in {held.source}: {why}.",
+            "The agent's answer to this was never recorded. Run the test: kindlm test",
+        )
+        return Err(self.error)
 
 
 _OF_CONVERSATIONS = {
@@ -162,20 +189,12 @@ _OF_CONVERSATIONS = {
 """Errors of a conversation. An error of the recorded script is ignored: today's may be correct."""
 
 
-def _diverged(held: HeldConversation, why: str) -> KindlmError:
-    return KindlmError(
-        ErrorCode.PROVIDER_NOT_FOUND,
-        f"The scenario no longer sends what it sent in {held.source}: {why}.",
-        "The agent's answer to this was never recorded. Run the test: kindlm test",
-    )
-
-
 @dataclass(eq=False, kw_only=True)
 class _LiveTalk(Talk):
     """A conversation with a live target: `new` are the messages since the answer `after`."""
 
     conversation: RecordedConversation
-    case: Case
+    execution: Execution
     calls: Calls
     tools: Tools
     messages: tuple[Message, ...]
@@ -184,7 +203,8 @@ class _LiveTalk(Talk):
 
     async def converse(self) -> None:
         """Send the messages of the case; the first ones are recorded already."""
-        case, contexts = self.case, iter(self.case.contexts)
+        case = self.execution.case
+        contexts = iter(case.contexts)
         written = (case.written or case).follow_ups
         await self._exchange(next(contexts, None))
         for text, as_written in zip(case.follow_ups, written, strict=True):
@@ -198,34 +218,27 @@ class _LiveTalk(Talk):
         self.new = (*self.new, message)
 
     @abstractmethod
-    async def _exchange(self, context: Mapping[str, Any] | None) -> object:
-        """Get the answer to the user's last message; only agents get the `context`."""
+    async def _exchange(self, _: Mapping[str, Any] | None) -> object:
+        """Get the answer to the user's last message; only agents get the context."""
 
 
 @dataclass(eq=False, kw_only=True)
 class ModelTalk(_LiveTalk):
-    """One conversation with a model, with at most `calls_left` further calls."""
+    """One conversation with a model; `calls_made` counts towards `maxTurns`."""
 
-    target: ModelTarget
-    calls_left: int
-    servers: ToolServers | None
+    servers: ToolServers
+    calls_made: int = 0
 
     async def __aexit__(self, *exception: object) -> None:
-        if self.servers is not None:
-            await self.servers.aclose()
+        await self.servers.aclose()
 
-    async def _exchange(
-        self,
-        context: Mapping[str, Any] | None,  # noqa: ARG002 - for agents only
-    ) -> None:
+    async def _exchange(self, _: Mapping[str, Any] | None) -> None:
         """Call the model, and answer its tool calls, until it answers without one."""
-        if not self.calls_left:
-            self.error = _too_many_turns(self.case, "The user had more to say")
-            return
-        timeout_s = self.calls.suite.timeout_ms / 1000
-        target, tools = self.target, self.tools
-        while self.calls_left:
-            self.calls_left -= 1
+        suite, tools, most = self.calls.suite, self.tools, self.execution.case.max_turns
+        target, timeout_s = suite.models[self.execution.target], suite.timeout_ms / 1000
+        why = "The user had more to say"
+        while self.calls_made < most:
+            self.calls_made, why = self.calls_made + 1, "The model still called tools"
             request = ModelRequest(
                 target.model, self.messages, target.params, timeout_s, tools.simulator.definitions
             )
@@ -263,33 +276,55 @@ class ModelTalk(_LiveTalk):
             for each in results:
                 call = each.use.call
                 self._add(Message(Role.TOOL, each.text, tool_call_id=call.id, tool_name=call.name))
-        self.error = _too_many_turns(self.case, "The model still called tools")
+        self.error = KindlmError(
+            ErrorCode.ENGINE_MAX_TURNS,
+            f"{why} when maxTurns ({most}) was reached.",
+            "Check the simulated answers for a loop, or raise maxTurns of this test.",
+        )
 
 
 @dataclass(eq=False, kw_only=True)
 class AgentTalk(_LiveTalk):
-    """One conversation with an agent.
+    """One conversation with an agent, or with its recorded `answers`.
 
-    `name` is its name in the record. The pace of `callee` limits its calls. `target` says how to
-    reach it; None for a command. The `observations` pass the calls that they see to the `desk`.
+    `called` says how to reach it. The `observations` pass the calls that they see to the `desk`.
     `models` supplies recorded answers to its model calls, if there are any. `failed` counts the
     failed tries of the current message.
     """
 
-    agent: Agent
-    name: str
-    target: AgentTarget | None
-    callee: Callee | None
+    called: AgentTarget | Command
     desk: ObservedCalls
+    answers: RecordedAnswers | None
+    agent: Agent | None = None
+    callee: Callee | None = None
     observations: Sequence[Observation] = ()
     models: ReplayedModels | None = None
     failed: int = 0
     conversation_id: str = field(default_factory=lambda: uuid4().hex)
 
+    @property
+    def target(self) -> AgentTarget | None:
+        """The settings of the agent; None for a command."""
+        return self.called if isinstance(self.called, AgentTarget) else None
+
     async def __aenter__(self) -> Self:
-        """Open the conversation; end the observations if that fails."""
+        """Begin to observe, and open the conversation; end the observations if that fails."""
+        run, answers, conversation = self.calls.run, self.answers, self.conversation
+        conversation.transcript = seen_from(self.called, conversation.transcript)
+        self.models = None if answers is None else answers.models()
+        agent = None if answers is None or self.models else answers.agent()
         try:
-            await self.agent.__aenter__()
+            if agent is None:
+                run.budget.ask()
+                found = [each.observe(self.called, self.desk) for each in run.ports.observers]
+                self.observations = [each for each in found if each is not None]
+                variables = dict(ChainMap(*[dict(each.environ) for each in self.observations]))
+                made = run.ports.agents(self.called, variables)
+                if isinstance(made, Err):
+                    self.error = made.error
+                    return self
+                agent, self.callee = made.value, callee(self.execution)
+            self.agent = await agent.__aenter__()
         except BaseException:
             self._end_observations()
             raise
@@ -298,7 +333,8 @@ class AgentTalk(_LiveTalk):
     async def __aexit__(self, *exception: object) -> None:
         """Close it; some agents report only now that an answer did not belong to its question."""
         try:
-            await self.agent.__aexit__(*exception)
+            if self.agent is not None:
+                await self.agent.__aexit__(*exception)
         except ConversationSpoilt as spoilt:
             self.error = self.error or spoilt.error
         finally:
@@ -318,10 +354,10 @@ class AgentTalk(_LiveTalk):
         calls, target = self.calls, self.target
         own = None if target is None else target.timeout_ms
         timeout_s = (calls.suite.timeout_ms if own is None else own) / 1000
-        answer_tool = self.tools.answer if self.case.tools else None
+        answer_tool = self.tools.answer if self.execution.case.tools else None
         request = AgentRequest(self.conversation_id, self.messages, timeout_s, context, answer_tool)
         sent = AgentSent(
-            agent=self.name,
+            agent=self.execution.target,
             adapter=target.adapter if target else "command",
             call=0,
             after=self.after,
@@ -337,7 +373,7 @@ class AgentTalk(_LiveTalk):
         answer = await self._record_reply(number, reply)
         self.warnings.update(dict.fromkeys(answer.warnings))
         if not answer.tool_calls and not answer.text.strip():
-            what = f"The agent {self.name} returned neither text nor a tool call."
+            what = f"The agent {self.execution.target} returned neither text nor a tool call."
             self.error = _empty_response(what, "Look")
             return Err(self.error)
         self.messages = (*self.messages, Message(Role.ASSISTANT, answer.text))
@@ -364,7 +400,12 @@ class AgentTalk(_LiveTalk):
         cost = self._cost(reported_usd, model, usage, seen_cost, reports_tokens=reports_tokens)
         answer = AgentReplied(
             **self.calls.answer_facts(
-                number, reply, cost, self.name, counted_usd=self.desk.spent_usd, paid_before=before
+                number,
+                reply,
+                cost,
+                self.execution.target,
+                counted_usd=self.desk.spent_usd,
+                paid_before=before,
             ),
             tool_calls=self.tools.place(reply.tool_uses),
             reported=storable_json(dict(reply.reported)),
@@ -390,6 +431,7 @@ class AgentTalk(_LiveTalk):
         if request.context is not None:
             text = f"{text} {json.dumps(request.context, ensure_ascii=False)}"
         self._log_body("Sent to the agent", number, text)
+        assert self.agent is not None, "a conversation is open while its context is"
         result = await self.agent.send(request)
         if self.models is not None and self.models.missed is not None:
             # The agent got no answer from its model, so its own answer is worthless.
@@ -429,7 +471,7 @@ class AgentTalk(_LiveTalk):
             return seen
         model = model or (self.target.model if self.target else None)
         model = model if seen is None or reports_tokens else None
-        return self.calls.pricing.cost(None, model, usage, requested=self.name)
+        return self.calls.pricing.cost(None, model, usage, requested=self.execution.target)
 
     def _billed(self, error: KindlmError) -> dict[str, Any]:
         """Count the cost that the agent reports although it failed. Return the fields to record.
@@ -446,14 +488,14 @@ class AgentTalk(_LiveTalk):
         if seen_usd:
             usage = Usage()
             cost = replace(cost, usd=max((cost.usd or 0.0) - seen_usd, 0.0))
-        return self.calls.failure_facts(model, usage, cost, self.name)
+        return self.calls.failure_facts(model, usage, cost, self.execution.target)
 
     def _log_body(self, message: str, number: int, body: str) -> None:
         """Log a body if the target is `verbose`; hide it if the suite hides personal data."""
         if self.target is None or not self.target.verbose:
             return
         text = _HIDDEN if self.calls.suite.redact_pii else body[:_LOGGED_CHARACTERS]
-        _log.info(message, agent=self.name, call=number, body=text)
+        _log.info(message, agent=self.execution.target, call=number, body=text)
 
 
 _FINISH_WARNINGS: Mapping[FinishReason | None, str] = {
@@ -465,11 +507,3 @@ _FINISH_WARNINGS: Mapping[FinishReason | None, str] = {
 def _empty_response(message: str, hint: str) -> KindlmError:
     hint = f"{hint} at the recorded body: kindlm show RUN EXECUTION --verbose"
     return KindlmError(ErrorCode.ENGINE_EMPTY_RESPONSE, message, hint)
-
-
-def _too_many_turns(case: Case, what: str) -> KindlmError:
-    return KindlmError(
-        ErrorCode.ENGINE_MAX_TURNS,
-        f"{what} when maxTurns ({case.max_turns}) was reached.",
-        "Check the simulated answers for a loop, or raise maxTurns of this test.",
-    )
