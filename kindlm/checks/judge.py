@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
-from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from kindlm.checks.base import AskingCheck, CheckSection, Key, Place, failed, passed, undecided
 from kindlm.checks.judging import (
@@ -86,15 +86,6 @@ def judgement(scale: float | None = None, *, is_ready: bool = False) -> Prompt:
     return replace(asked, system=asked.system.replace("Its members", "Its\nmembers"))
 
 
-def _name_of(value: Any) -> Any:
-    """Return the ready criterion that a text names, such as `onTopic` for `on-topic`."""
-    if not isinstance(value, str):
-        return value
-    name = "".join(value.split()).replace("-", "").replace("_", "")
-    found = (each for each in READY if each.casefold() == name.casefold())
-    return next(found, value)
-
-
 class Judge(CheckSection, AskingCheck):
     """A criterion that a model judges, with a score from 0 to 1."""
 
@@ -113,11 +104,9 @@ class Judge(CheckSection, AskingCheck):
 
     criteria: Maybe[Text] = Field(default=None, examples=["Confirms the refund and is polite"])
     """What the answer must fulfil, in plain words. Required without `ready`."""
-    ready: Extension[
-        Maybe[
-            Annotated[Literal["faithful", "relevant", "safe", "onTopic"], BeforeValidator(_name_of)]
-        ]
-    ] = Field(default=None, examples=["faithful"])
+    ready: Extension[Maybe[Literal["faithful", "relevant", "safe", "onTopic"]]] = Field(
+        default=None, examples=["faithful"]
+    )
     """Ready criterion instead of `criteria`. The short form is `judge: faithful`."""
     context: Extension[Maybe[Solid]] = Field(default=None, examples=["Refunds take 5 days."])
     """Context for the judge of a ready criterion, such as facts."""
@@ -149,13 +138,10 @@ class Judge(CheckSection, AskingCheck):
 
     @classmethod
     def main_key(cls, value: Any) -> str | None:
-        if not isinstance(value, str | int | float):
-            return None
         # A word is the name of a ready criterion, perhaps misspelt: criteria are sentences. In some
         # languages, sentences have no spaces.
-        name = _name_of(value)
-        is_word = isinstance(name, str) and re.fullmatch(r"\s*[\w-]+\s*", name, re.ASCII)
-        return "ready" if is_word else "criteria"
+        is_word = isinstance(value, str) and re.fullmatch(r"\s*[\w-]+\s*", value, re.ASCII)
+        return "ready" if is_word else super().main_key(value)
 
     @property
     def label(self) -> str:

@@ -380,7 +380,7 @@ class TestReadyCriteria:
 
     @pytest.mark.parametrize(
         ("written", "means"),
-        [("Safe ", "safe"), ("on-topic", "onTopic"), ("on-topik", ""), ("回答は丁寧である", None)],
+        [("safe", "safe"), ("onTopic", "onTopic"), ("on-topik", ""), ("回答は丁寧である", None)],
     )
     def test_a_word_names_one_and_a_sentence_does_not(
         self, written: str, means: str | None
