@@ -17,7 +17,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple
 
 from kindlm_store.append import insert_rows
@@ -293,24 +292,18 @@ class Projector:
                     raise ProjectionError(projection.name, problem_of(projection, state) or "")
             self._refold(self.projections, progress)
 
-    def advance(
-        self,
-        projections: Sequence[Projection],
-        after: int,
-        until: int,
-        failed: Mapping[str, str] = MappingProxyType({}),
-    ) -> dict[str, str]:
+    def advance(self, projections: Sequence[Projection], after: int, until: int) -> dict[str, str]:
         """Fold the events after one position, up to and including another, in batches.
 
         Returns:
-            The errors of the projections that failed, now or before, by name.
+            The errors of the projections that failed, by name.
         """
-        errors = dict(failed)
+        failed: dict[str, str] = {}
         while after < until:
             end = self._end_of_piece(after, until)
-            errors |= self._fold([p for p in projections if p.name not in errors], after, end)
+            failed |= self._fold([p for p in projections if p.name not in failed], after, end)
             after = end
-        return errors
+        return failed
 
     def _end_of_piece(self, after: int, until: int) -> int:
         """Return the position of the last event in the next batch, at most `until`."""
@@ -401,12 +394,12 @@ class Projector:
             failed: dict[str, str] = {}
             after, end = 0, last_position(db)
             while (until := self._end_of_piece(after, end)) < end:
-                failed = self.advance(projections, after, until, failed)
+                failed |= self._fold([p for p in projections if p.name not in failed], after, until)
                 progress(until, end)
                 after, end = until, last_position(db)
             begin_immediate(db)  # from here on, no other process appends
             end = last_position(db)
-            failed = self.advance(projections, after, end, failed)
+            failed |= self.advance([p for p in projections if p.name not in failed], after, end)
             for projection in projections:
                 self._replace(projection, end, failed.get(projection.name))
             db.execute("COMMIT")

@@ -14,7 +14,7 @@ from kindlm.checks.base import all_checks
 from kindlm.checks.call_matching import CallCount
 from kindlm.checks.evalview.safety import Safety
 from kindlm.checks.evalview.tools import SequenceMode
-from kindlm.checks.evalview.weighted_score import Scored, Weights
+from kindlm.checks.evalview.weighted_score import Scored, WeightedScore, Weights
 from kindlm.checks.guardrails import NamedPattern
 from kindlm.checks.output import Demand, NotContains, NotMatches
 from kindlm.checks.tool_calls import ToolCall
@@ -49,7 +49,11 @@ def check_of(kind: str, params: Mapping[str, Any]) -> Any:
         values["weights"] = Weights(**(values.get("weights") or {}))
     if kind == "evalview_verdict":
         values["safety"] = _made(Safety, values.get("safety") or {})
-        values["turns"] = [_made(Scored, each or {}) for each in values.get("turns") or ()]
+        values["scored"] = WeightedScore(
+            values.pop("minScore"),
+            Scored(forbidden_tools=values.pop("forbiddenTools", ())),
+            turns=[_made(Scored, each or {}) for each in values.pop("turns", ())],
+        )
         values["undeclared"] = {tuple(pair) for pair in values.get("undeclared") or ()}
     if kind == "trajectory":
         values["calls"] = [_call(dict(call)) for call in values["calls"]]

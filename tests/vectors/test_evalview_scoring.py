@@ -399,7 +399,7 @@ def test_multi_turn(vector: Vector, compiled: Compiled) -> None:
             continue
         expected = known(wanted["expected"], "tools", "forbidden_tools", "output")
         known(expected.get("output", {}), "contains", "not_contains")
-        params = verdict.check.turns[number - 1]
+        params = verdict.check.scored.turns[number - 1]
         found = look_at_turn(params, turn(wanted["query"], actual["output"], actual["tools"]))
         missing, forbidden, lacking, unwanted = found
         tools = len(expected.get("tools", ()))

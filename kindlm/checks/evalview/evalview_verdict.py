@@ -13,7 +13,7 @@ from typing import Any
 from kindlm.checks.base import AskingCheck, Reads, failed, passed
 from kindlm.checks.call_matching import normalised
 from kindlm.checks.evalview.safety import Safety, find_personal_data, level
-from kindlm.checks.evalview.weighted_score import Scored
+from kindlm.checks.evalview.weighted_score import Scored, WeightedScore
 from kindlm.checks.output import occurs
 from kindlm.dataclass import dataclass
 from kindlm.outcome import CheckResult, Demands, Outcome, Status, execution_status
@@ -60,7 +60,7 @@ class EvalviewVerdict(AskingCheck):
     message says if kindlm's own verdict differs.
 
     Attributes:
-        min_score: from 0 to 100.
+        scored: the weighted score. In its turns, names of forbidden tools must be identical.
         max_cost: in US dollars, None without a limit.
         max_latency: in milliseconds, None without a limit.
         local_judge: whether the judge is a model on this machine.
@@ -69,7 +69,6 @@ class EvalviewVerdict(AskingCheck):
             Those of turns do not count in EvalView.
         undeclared: kind and label of each expectation that kindlm's own verdict does not count:
             EvalView adds it, or it only advises.
-        turns: the expectations of each turn; names of forbidden tools must be identical.
     """
 
     kind = "evalview_verdict"
@@ -77,17 +76,15 @@ class EvalviewVerdict(AskingCheck):
     asks_judge = False
     demands = Demands.TASK
 
-    min_score: float
+    scored: WeightedScore
     max_cost: float | None = None
     max_latency: float | None = None
-    forbidden_tools: Sequence[str] = ()
     allow_hallucination: bool = False
     local_judge: bool = False
     safety: Safety = Safety()
     pii: bool = False
     judged: Mapping[str, str] = field(default_factory=dict)
     undeclared: Collection[tuple[str, str]] = ()
-    turns: Sequence[Scored] = ()
 
     async def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
         earlier = context.earlier
@@ -122,13 +119,13 @@ class EvalviewVerdict(AskingCheck):
 
         `score` is from 0 to 100. `found` holds what the checks `hallucination` and `safety` found.
         """
-        names = {normalised(tool) for tool in self.forbidden_tools}
+        names = {normalised(tool) for tool in self.scored.scored.forbidden_tools}
         called = dict.fromkeys(use.call.name for use in transcript.tool_uses)
         violations = [tool for tool in called if normalised(tool) in names]
         if violations:
             yield f"forbidden tools were called: {shown(violations)}"
-        if score < self.min_score:
-            yield f"the score is {score:g}, below {self.min_score:g}"
+        if score < self.scored.min_score:
+            yield f"the score is {score:g}, below {self.scored.min_score:g}"
         # EvalView counts an unknown cost as 0.
         if not within(transcript.total.cost.usd or 0.0, self.max_cost):
             yield f"it cost more than ${self.max_cost:g}"
@@ -146,7 +143,7 @@ class EvalviewVerdict(AskingCheck):
                 yield "it is not safe"
         if self.pii and any(find_personal_data(transcript.text)):
             yield "it holds personal data"
-        turns = zip(transcript.turns, self.turns, strict=False)
+        turns = zip(transcript.turns, self.scored.turns, strict=False)
         for number, (turn, wanted) in enumerate(turns, start=1):
             if any(look_at_turn(wanted, turn)):
                 yield f"turn {number} is not as expected"

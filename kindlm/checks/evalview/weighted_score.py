@@ -228,15 +228,6 @@ def _share_of(met: Sequence[bool]) -> float:
 
 _DECIMALS = 2
 
-_REGEX_PENALTY = 15
-_SCHEMA_PENALTY = 20
-
-_UNJUDGED_MOST = 75
-_NOTHING_CONTAINED_MOST = 25
-_NO_REASONS_PENALTY = 30
-_SHORT = 20
-_VERY_SHORT = 10
-
 _WORD = re.compile(r"\w{4,}")
 _COMMON = frozenset({"what", "when", "where", "which", "that", "this"})
 _ASKS_FOR_REASONS = re.compile(r"\b(?:explain|why|how)\b")
@@ -260,13 +251,13 @@ def tool_accuracy(wanted: Scored, called: Iterable[str]) -> float:
 
 def penalty_of(facts: OutputFacts) -> float:
     """Return the points that unmatched patterns and an unmet JSON Schema cost."""
-    return _REGEX_PENALTY * facts.unmatched + _SCHEMA_PENALTY * (not facts.fits)
+    return 15 * facts.unmatched + 20 * (not facts.fits)
 
 
 def deterministic_quality(facts: OutputFacts) -> float:
     """Return the quality of an output without a judge, 0 to 75."""
     words = {word for word in facts.query.lower().split() if len(word) > 3}
-    length = 15.0 if len(facts.output) > _VERY_SHORT else 7.5 if facts.output else 0.0
+    length = 15.0 if len(facts.output) > 10 else 7.5 if facts.output else 0.0
     points = (
         30 * facts.contained
         + 15 * facts.avoided
@@ -275,14 +266,14 @@ def deterministic_quality(facts: OutputFacts) -> float:
         + 15 * (1 - facts.unmatched)
         + 10 * facts.fits
     )
-    return min(points, float(_UNJUDGED_MOST))
+    return min(points, 75.0)
 
 
 def fallback_quality(facts: OutputFacts) -> float:
     """Return the quality that EvalView gives an output after its judge failed, 0 to 100."""
     query, output = facts.query.lower(), facts.output.lower()
     terms = set(_WORD.findall(query)) - _COMMON
-    length = 15.0 if len(output) >= _SHORT else 8.0 if output else 0.0
+    length = 15.0 if len(output) >= 20 else 8.0 if output else 0.0
     length = 5.0 if _UNKNOWING.fullmatch(output.strip()) else length
     points = (
         45 * facts.contained
@@ -291,10 +282,10 @@ def fallback_quality(facts: OutputFacts) -> float:
         + (25 * _found(terms, output) if terms else 10)
     )
     if _ASKS_FOR_REASONS.search(query) and not _GIVES_REASONS.search(output):
-        points -= _NO_REASONS_PENALTY
+        points -= 30
     if facts.contained == 0:
-        points = min(points, _NOTHING_CONTAINED_MOST)
-    return round(min(max(0.0, points - penalty_of(facts)), 100.0), _DECIMALS)
+        points = min(points, 25.0)
+    return round(max(0.0, points - penalty_of(facts)), _DECIMALS)
 
 
 def mean_of_turns(scores: Sequence[float]) -> float:
@@ -311,7 +302,7 @@ def overall_score(accuracy: float, quality: float, progress: float, weights: Wei
         + quality * weights.output_quality
         + 100 * progress * weights.sequence_correctness
     )
-    return round(min(max(score, 0.0), 100.0), _DECIMALS)
+    return round(min(score, 100.0), _DECIMALS)
 
 
 def _found(words: Collection[str], output: str) -> float:

@@ -237,16 +237,15 @@ def _verdict(
 
     `undeclared` are those that only EvalView adds, or that only advise without `compat`.
     """
-    limits, score = case.thresholds, others[-1].check
+    limits = case.thresholds
     hallucination = case.expected.hallucination or HallucinationConfig()
     safety = case.expected.safety or SafetyConfig()
     declared = unique_labels(_declared(case, config, compat=False))
     binding = {(found.kind, found.label) for _, found in declared if not found.advisory}
     check = EvalviewVerdict(
-        limits.min_score,
+        others[-1].check,
         limits.max_cost,
         None if case.generated else limits.max_latency,
-        case.expected.forbidden_tools or (),
         hallucination.allow,
         config.judge is not None and config.judge.provider == "ollama",
         Safety(safety.allow_harmful, safety.categories, safety.severity_threshold),
@@ -257,7 +256,6 @@ def _verdict(
             if isinstance(found.check, Hallucination | Safety) and found.turn is None
         },
         undeclared={(found.kind, found.label) for found in others} - binding,
-        turns=score.turns,
     )
     return check.expected("EvalView", where=where(("thresholds",)))
 
