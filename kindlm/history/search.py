@@ -17,7 +17,6 @@ import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from enum import Enum
 from pathlib import Path
 
 from kindlm.dataclass import dataclass
@@ -28,23 +27,14 @@ from kindlm.strict_json import read_json
 from kindlm_store import LockHeldError, StreamLock
 from kindlm_store.database import code_of
 
-
-class Kind(Enum):
-    """The role of a text in the conversation; a column of the index."""
-
-    PROMPT = "prompt"
-    OUTPUT = "output"
-    ARGUMENTS = "arguments"
-    ANSWER = "answer"
-
-
 # --- The file of the index
 
 
-_VERSION = 2
+_VERSION = 3
 """Raise it with any change of the index."""
 
-_WORDS = f"fts5({', '.join(kind.value for kind in Kind)}, tokenize='unicode61 remove_diacritics 2'"
+_WORDS = "fts5(text, tokenize='unicode61 remove_diacritics 2'"
+_ADD_WORDS = "INSERT INTO words(rowid, text) VALUES (?, ?)"
 
 _TABLES = f"""
 PRAGMA page_size = 4096;
@@ -266,20 +256,13 @@ def _index_texts(db: sqlite3.Connection, index: sqlite3.Connection, after: int, 
         if body is not None:
             row = (number, kind, ref, execution, executions)
             index.execute("INSERT INTO texts VALUES (?, ?, ?, ?, ?)", row)
-            _add_words(index, number, kind, _readable(Kind(kind), body))
+            index.execute(_ADD_WORDS, (number, _readable(kind, body)))
 
 
-def _add_words(index: sqlite3.Connection, number: int, kind: str, text: str) -> None:
-    index.execute(
-        f"INSERT INTO words(rowid, {kind}) VALUES (?, ?)",  # noqa: S608 (a value of `Kind`)
-        (number, text),
-    )
-
-
-def _readable(kind: Kind, body: str) -> str:
+def _readable(kind: str, body: str) -> str:
     """Return a text as it is indexed and shown: JSON without escapes inside words."""
     text = body[:_MOST]
-    if kind in (Kind.ARGUMENTS, Kind.ANSWER) and "\\" in text:
+    if kind in ("arguments", "answer") and "\\" in text:
         value = read_json(text)
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text
@@ -324,10 +307,11 @@ class TooLongError(Exception):
 class Finding:
     """A matching text, the latest execution that contains it, and the number of such executions.
 
+    Its `kind` is its role in the conversation: prompt, output, arguments or answer (of a tool).
     `excerpt` is in pieces, each with whether it matches; masked personal data does not.
     """
 
-    kind: Kind
+    kind: str
     excerpt: tuple[tuple[str, bool], ...]
     execution: str
     executions: int
@@ -353,7 +337,7 @@ def find_texts(
     history: Path,
     written: str,
     *,
-    kind: Kind | None = None,
+    kind: str | None = None,
     after: int | None = None,
     limit: int = 20,
 ) -> Findings:
@@ -373,7 +357,7 @@ def find_texts(
         index.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
         for expression in (text, quoted) if quoted else ():
             start = -(2**63) if after is None else after
-            values = (expression, start, kind and kind.value, limit + 1)
+            values = (expression, start, kind, limit + 1)
             try:
                 matches = index.execute(_MATCHING, values).fetchall()
             except sqlite3.OperationalError as error:
@@ -399,13 +383,13 @@ def _findings(
             view = RunView(db, row["run"])
             execution = view.execution(row["execution"])
             mask = mask_of(view.attempts(execution) if execution else ())
-            texts.append(mask.text(_readable(Kind(row["kind"]), row["body"])))
-            _add_words(memory, number, row["kind"], _MARKS.sub("\ufffd", texts[-1]))
-        marking = "SELECT rowid, snippet(words, -1, ?, ?, '…', ?) FROM words WHERE words MATCH ?"
+            texts.append(mask.text(_readable(row["kind"], row["body"])))
+            memory.execute(_ADD_WORDS, (number, _MARKS.sub("\ufffd", texts[-1])))
+        marking = "SELECT rowid, snippet(words, 0, ?, ?, '…', ?) FROM words WHERE words MATCH ?"
         values = (_OPEN, _CLOSE, _EXCERPT_WORDS, expression)
         marked = dict(memory.execute(marking, values).fetchall())
     for number, (row, text) in enumerate(zip(rows, texts, strict=True)):
         # Every second piece is between two marks.
         pieces = enumerate(_MARKS.split(marked.get(number, text[:300])))
         excerpt = tuple((piece, bool(at % 2)) for at, piece in pieces if piece)
-        yield value_of(Finding, row, kind=Kind(row["kind"]), excerpt=excerpt)
+        yield value_of(Finding, row, excerpt=excerpt)

@@ -23,7 +23,6 @@ from kindlm.history.runs import (
 )
 from kindlm.history.search import (
     Findings,
-    Kind,
     TooLongError,
     catch_up,
     find_texts,
@@ -175,10 +174,10 @@ _INDEXING_S = 2.0
 """How long a request indexes new executions at most; the page reloads until all are indexed."""
 
 _NAMES = {
-    Kind.PROMPT: "prompt",
-    Kind.OUTPUT: "output",
-    Kind.ARGUMENTS: "tool arguments",
-    Kind.ANSWER: "tool result",
+    "prompt": "prompt",
+    "output": "output",
+    "arguments": "tool arguments",
+    "answer": "tool result",
 }
 
 
@@ -191,7 +190,7 @@ def search_page(db: sqlite3.Connection, asked: PageRequest) -> Document:
     query, history = asked.query, asked.history
     # Invisible characters match nothing and must not be repeated in the page.
     written = "".join(char if char.isprintable() else " " for char in query.get("q", "")).strip()
-    kind = next((kind for kind in Kind if kind.value == query.get("kind")), None)
+    kind = query.get("kind") if query.get("kind") in _NAMES else None
     position = query.get("after", "")
     after = int(position) if _NUMBER.fullmatch(position) else None
     part, findings, problem, index_problem = 1.0, None, None, None
@@ -209,7 +208,7 @@ def search_page(db: sqlite3.Connection, asked: PageRequest) -> Document:
         index_problem = getattr(error, "strerror", None) or str(error)
     older = None
     if findings is not None and findings.next is not None:
-        narrowed = {"kind": kind.value} if kind else {}
+        narrowed = {"kind": kind} if kind else {}
         older = "?" + urlencode({"q": written, **narrowed, "after": str(findings.next)})
     return Document(
         "search.html",
@@ -231,7 +230,7 @@ def search_page(db: sqlite3.Connection, asked: PageRequest) -> Document:
 
 
 def _search(
-    db: sqlite3.Connection, history: Path, written: str, kind: Kind | None, after: int | None
+    db: sqlite3.Connection, history: Path, written: str, kind: str | None, after: int | None
 ) -> tuple[float, Findings | None]:
     """Index new executions for a while; return the indexed part and what a search finds."""
     part, end = indexed_part(db, history), time.monotonic() + _INDEXING_S
