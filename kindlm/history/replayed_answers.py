@@ -12,7 +12,6 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice, zip_longest
-from operator import itemgetter
 from typing import Any, Self
 
 from kindlm.dataclass import replace
@@ -189,18 +188,16 @@ class ReplayedAnswers(FoundAnswers):
         known = (each for calls in self._calls.values() for each in calls)
         wanted = self._execution.test, asked.purpose
         calls = [each for each in known if (each.test, each.purpose) == wanted]
-        found: list[tuple[bool, int, list[str]]] = []
-        turn = [message.role for message in asked.request.messages].count(Role.ASSISTANT)
+        found: list[list[str]] = []
         for call in sorted(calls, key=self._distance)[:_NEAREST]:
             attempt = self._attempt(call.execution, call.attempt)
             with suppress(PurgedError):
                 then = attempt.request(call.call)
                 # A judge has no tools.
                 tools = [] if then.after is None else attempt.tools()
-                differs = list(islice(request_differences(asked, then, tools), _MOST_COUNTED))
-                turn_then = [message.role for message in then.messages].count(Role.ASSISTANT)
-                found.append((turn_then != turn, len(differs), differs))
-        return min(found, key=itemgetter(0, 1))[2] if found else None
+                differs = request_differences(asked, then, tools)
+                found.append(list(islice(differs, _MOST_COUNTED)))
+        return min(found, key=len, default=None)
 
 
 def as_repeat(then: int, now: int) -> str:
