@@ -40,18 +40,6 @@ def test_kindlm_yaml_is_the_default(kindlm: Any, here: Path) -> None:
     assert (outcome.code, outcome.out) == (0, "1 file, 1 test: no problems\n")
 
 
-def test_a_gateway_without_any_key_is_warned_of(
-    kindlm: Any, here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
-    agent = "agents:\n  - { id: own, adapter: subprocess, command: agent, gateway: true }\n"
-    write(here / "kindlm.yaml", f"{SUITE}{agent}")
-    assert "Set OPENAI_API_KEY" in kindlm("validate").err
-    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-example-5d1c92e07b3f4a68")
-    assert "OPENAI_API_KEY" not in kindlm("validate").err
-
-
 def test_one_secret_that_is_too_short_is_one(
     kindlm: Any, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
