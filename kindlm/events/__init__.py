@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kindlm.events import execution_events, run
-from kindlm.events.codec import EventError, OfAttempt, Payload, TextOf, read
+from kindlm.events.codec import EventError, OfAttempt, Payload, TextOf, read, values_in
 from kindlm_store import EventLog, RecordedEvent
 
 if TYPE_CHECKING:
@@ -75,14 +75,15 @@ def require_known_form(recorded: RecordedEvent) -> None:
     if issubclass(event, OfAttempt) and not _ATTEMPT.fullmatch(recorded.subject or ""):
         raise ValueError(f"{recorded.type} has an impossible subject: {recorded.subject!r}")
     data = recorded.data
-    for key, number in _numbers(data):
-        most = _LARGEST_INTEGER if key.startswith("parameters.") else _MOST
-        most = _MOST_REPEATS if key == "tests.repeat" else most
-        if not abs(number) <= most:  # also true for NaN
-            raise ValueError(f"{recorded.type} {key}: the number is too large")
-        if number < 0 and key.endswith("_usd"):
-            # It would reduce the recorded cost of a resumed run, and so lift cost limits.
-            raise ValueError(f"{recorded.type} {key}: a cost is never negative")
+    for key, number in values_in(data):
+        if isinstance(number, int | float):
+            most = _LARGEST_INTEGER if key.startswith("parameters.") else _MOST
+            most = _MOST_REPEATS if key == "tests[].repeat" else most
+            if not abs(number) <= most:  # also true for NaN
+                raise ValueError(f"{recorded.type} {key}: the number is too large")
+            if number < 0 and key.endswith("_usd"):
+                # It would reduce the recorded cost of a resumed run, and so lift cost limits.
+                raise ValueError(f"{recorded.type} {key}: a cost is never negative")
     try:
         load_event(recorded.type, data, str)
     except EventError as error:
@@ -91,18 +92,6 @@ def require_known_form(recorded: RecordedEvent) -> None:
     part = _SHARD.fullmatch("1/1" if shard is None else shard)
     if part is None or int(part[1]) > int(part[2]):
         raise ValueError(f"{recorded.type} shard: {shard!r} is not one of up to 9,999, like 2/4")
-
-
-def _numbers(value: Any, key: str = "") -> Iterator[tuple[str, float]]:
-    """Yield the numbers in the data of an event, each with its path."""
-    if isinstance(value, dict):
-        for name, member in value.items():
-            yield from _numbers(member, f"{key}.{name}" if key else name)
-    elif isinstance(value, list):
-        for member in value:
-            yield from _numbers(member, key)
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        yield key, value
 
 
 def merge_of(

@@ -282,13 +282,16 @@ _FORMS: Mapping[Any, tuple[Callable[[Any], Any], _Decode]] = {
 """How values of these forms are encoded and decoded."""
 
 
-def strings_in(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the strings in the data of an event with keys like `tests[].test`, without texts."""
-    if isinstance(value, str):
-        yield key, value
-    elif isinstance(value, list):
+def values_in(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield strings, numbers and nulls in an event's data, with keys like `tests[].test`.
+
+    References to texts are left out.
+    """
+    if isinstance(value, list):
         for item in value:
-            yield from strings_in(item, f"{key}[]")
-    elif isinstance(value, dict) and value.keys() != {"$ref"}:
+            yield from values_in(item, f"{key}[]")
+    elif not isinstance(value, dict):
+        yield key, value
+    elif value.keys() != {"$ref"}:
         for name, item in value.items():
-            yield from strings_in(item, f"{key}.{name}" if key else name)
+            yield from values_in(item, f"{key}.{name}" if key else name)

@@ -56,6 +56,10 @@ def session_started(
         yield run_resumed(len(plan), request)
     else:
         source = request.derived or request.settling
+        versions = {"python": platform.python_version(), "kindlm": __version__}
+        for package in ("openai", "anthropic"):
+            with suppress(PackageNotFoundError):
+                versions[package] = version(package)
         yield RunStarted(
             project=plan.suites[0].suite.project if plan.suites else request.root.name,
             mode=request.mode,
@@ -67,7 +71,7 @@ def session_started(
             shard=request.options.shard,
             git=git_state(request.root),
             ci=ci_service(request.environ),
-            versions=_versions(),
+            versions=versions,
             options=request.options,
         )
     for planned in served.plan.suites:
@@ -173,11 +177,3 @@ async def end_dealt(run: str, log: EventLog, duration_ms: float, lacking: str | 
             await finish_run(run, log, duration_ms)
         else:
             await log.submit(Append(stream, (new_event(RunInterrupted(reason=lacking)),)))
-
-
-def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version(), "kindlm": __version__}
-    for package in ("openai", "anthropic"):
-        with suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found

@@ -27,6 +27,7 @@ COULD_NOT_BE_WRITTEN = "the history could not be written"
 """The recorded reason of an interruption whose events are in a recovery file."""
 
 _HEADER_BYTES = 1_000_000
+_NOT_A_HEADER = ValueError, RecursionError, LookupError, TypeError, AttributeError
 
 
 def keep_unwritten(log: EventLog, run: str, shown: str) -> KindlmError:
@@ -76,18 +77,12 @@ def find_unwritten(database: Path, run: str, reader: sqlite3.Connection) -> Path
     version = found[0] if found else 0
     for folder in _folders(database):
         for file in sorted(folder.glob(f"unwritten-{run}-*.jsonl")):
-            with suppress(OSError), file.open("rb") as opened:
-                if _begin(opened.readline(_HEADER_BYTES), stream) == version:
+            # Other files may have such a name.
+            with suppress(OSError, *_NOT_A_HEADER), file.open("rb") as opened:
+                part = json.loads(opened.readline(_HEADER_BYTES))["streams"][stream]
+                if part.get("after", 0) == version:
                     return file
     return None
-
-
-def _begin(header: bytes, stream: str) -> object:
-    """Return the version after which a file has events of a stream; None if it has none."""
-    try:
-        return json.loads(header)["streams"][stream].get("after", 0)
-    except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
-        return None  # not a recovery file
 
 
 def import_command(file: Path, database: str) -> str:

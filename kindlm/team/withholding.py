@@ -20,7 +20,7 @@ from typing import Any, get_args
 from kindlm.dataclass import dataclass
 from kindlm.errors import Err, Ok, Result, misuse
 from kindlm.events import EVENTS
-from kindlm.events.codec import strings_in
+from kindlm.events.codec import values_in
 from kindlm.events.execution_events import PaceReason, ProviderPaced, ProviderRequested
 from kindlm.events.run import SuiteSkipped, SuiteStarted
 from kindlm.patterns import PatternError, matcher
@@ -89,7 +89,9 @@ class Withholding:
     def objection(self, event: RecordedEvent) -> str | None:
         """Return why an event cannot be sent, None if it can."""
         data = event.data
-        for key, string in strings_in(data):
+        for key, string in values_in(data):
+            if not isinstance(string, str):
+                continue
             if self.every_text:
                 if event.type not in EVENTS:
                     return f"this kindlm does not know what `{key}` of {event.type} holds"

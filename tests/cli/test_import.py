@@ -246,7 +246,10 @@ FORMS: list[tuple[NewEvent, str]] = [
     ),
     (NewEvent("provider.responded", {"call": "one"}, subject="1.1"), "call"),
     (NewEvent("run.finished", {"duration_ms": 1e300}), "too large"),
-    (NewEvent("suite.started", {"tests": [{"repeat": 10**12}]}), "tests.repeat: the number is too"),
+    (
+        NewEvent("suite.started", {"tests": [{"repeat": 10**12}]}),
+        "tests[].repeat: the number is too",
+    ),
 ]
 
 

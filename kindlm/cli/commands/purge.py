@@ -22,7 +22,7 @@ from kindlm.cli.history_errors import disk_full
 from kindlm.cli.journal import author, open_journal
 from kindlm.cli.options import DATABASE, flag, option, parse_erased_before
 from kindlm.errors import ErrorCode, KindlmError, broken
-from kindlm.events.codec import strings_in
+from kindlm.events.codec import values_in
 from kindlm.events.execution_events import RAW_BODY
 from kindlm.history.runs import held_lock
 from kindlm.patterns import PatternError, matcher
@@ -187,7 +187,9 @@ def _warn_of_names(
         data = json.loads(text)
         run = stream.removeprefix("run/") if stream.startswith("run/") else data.get("run")
         if chosen is None or run in chosen:
-            for key in {key for key, name in strings_in(data) if matches(name)}:
+            for key in {
+                key for key, name in values_in(data) if isinstance(name, str) and matches(name)
+            }:
                 found[kind, key][stream] += 1
     if not found:
         return
