@@ -12,9 +12,11 @@ from __future__ import annotations
 import json
 import re
 import secrets
+from contextlib import suppress
+from itertools import islice
 from typing import Any
 
-from kindlm.strict_json import parse_json, unique_keys
+from kindlm.strict_json import parse_json, parse_json_at, unique_keys
 from kindlm.transcript import FinishReason
 
 # The boundaries, characters that break lines or encodings, and invisible characters.
@@ -55,12 +57,38 @@ _FENCED = re.compile(r"(`{3,99}|~{3,99})[^\n`]*\n(.*)\1", re.DOTALL)
 # Some servers leave out the opening tag. Thoughts without an end have no answer after them.
 _THOUGHTS = re.compile(r"\A.*?</think(?:ing)?>|\A\s*<think(?:ing)?>.*", re.DOTALL | re.IGNORECASE)
 
+_OPENING = re.compile(r'\{[ \t\n\r]*["}]')
+_MAX_OPENINGS = 1_000
+
 
 def unfenced(text: str) -> str | None:
     """Return the content of a code fence around a whole text, None without a fence."""
     body = text.strip()
     fence = _FENCED.fullmatch(body) if body[:1] in {"`", "~"} else None
     return fence[2] if fence else None
+
+
+def json_of(text: str) -> Any:
+    """Return the JSON value of a whole text, perhaps in a code fence.
+
+    Raises:
+        ValueError: The text is not JSON, or repeats a key, so that one value would hide another.
+    """
+    inside = unfenced(text)
+    return parse_json(text if inside is None else inside, unique_keys)
+
+
+def find_json(text: str) -> Any:
+    """Return the JSON value of a text, or the first object among 1,000 places in it.
+
+    Raises `ValueError` if there is none.
+    """
+    with suppress(ValueError):
+        return json_of(text)
+    for opening in islice(_OPENING.finditer(text), _MAX_OPENINGS):
+        with suppress(ValueError):
+            return parse_json_at(text, opening.start())
+    raise ValueError("it holds no JSON object")
 
 
 def object_in(text: str, ending: FinishReason | None = None) -> dict[str, Any]:
@@ -72,8 +100,7 @@ def object_in(text: str, ending: FinishReason | None = None) -> dict[str, Any]:
         ValueError: There is no object, more than one, or a key occurs twice.
     """
     try:
-        inside = unfenced(text)
-        answer = parse_json(text.strip() if inside is None else inside, unique_keys)
+        answer = json_of(text)
     except ValueError as error:
         is_cut = ending is FinishReason.MAX_TOKENS
         answer = None if is_cut else _among_words(_THOUGHTS.sub("", text, count=1))

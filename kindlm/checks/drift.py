@@ -33,9 +33,9 @@ from kindlm.checks.base import (
     skipped,
 )
 from kindlm.checks.judging import JudgeError, Judging, Number, data_is, prompt
-from kindlm.checks.output_schema import json_of
 from kindlm.errors import Err
 from kindlm.matching import ABSENT, equal, value_at, written_path
+from kindlm.model_answers import json_of
 from kindlm.outcome import CheckResult, Demands
 from kindlm.ports import CheckContext, Purpose
 from kindlm.section import Maybe, Score, Solid

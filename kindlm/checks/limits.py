@@ -1,4 +1,4 @@
-"""Checks of the time, cost and tokens of a conversation, and of any reported number."""
+"""Checks of the time, cost, tokens and length of answers, and of any reported number."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ CODES = {
     "LATENCY_EXCEEDED": "The answers took longer than allowed.",
     "BUDGET_EXCEEDED": "The conversation cost more than allowed.",
     "TOKENS_EXCEEDED": "The conversation took more tokens than allowed.",
+    "MAX_LENGTH_EXCEEDED": "The output is longer than allowed.",
     "METRIC_OUT_OF_RANGE": "A metric is outside its tolerance.",
 }
 
@@ -104,6 +105,21 @@ class CostUsd(Cost):
     """Maximum US dollars for a conversation, as `cost.maxUsd`."""
 
     key = Key("costUsd", order=81, examples=[0.02])
+
+
+@dataclass(frozen=True, slots=True)
+class MaxLength(Check):
+    """The output has at most `max` characters (code points)."""
+
+    kind = "max_length"
+    demands = Demands.TASK
+    only_numbers = True
+
+    max: int
+
+    def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+        length, code = len(transcript.text), "MAX_LENGTH_EXCEEDED"
+        return limited(length, self.max, code, "{:,} characters", "")
 
 
 @dataclass(frozen=True, slots=True)

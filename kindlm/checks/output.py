@@ -31,9 +31,10 @@ from kindlm.checks.base import (
     passed,
 )
 from kindlm.checks.drift import SimilarTo
-from kindlm.checks.limits import limited
-from kindlm.checks.output_schema import Schema
+from kindlm.checks.limits import MaxLength
 from kindlm.dataclass import dataclass
+from kindlm.json_schema import SchemaIssue, schema_issues
+from kindlm.model_answers import find_json, json_of, unfenced
 from kindlm.normal_form import normal_form
 from kindlm.outcome import CheckResult, Demands, Evidence
 from kindlm.patterns import Dialect, PatternError, first_match, searches
@@ -41,7 +42,7 @@ from kindlm.ports import CheckContext
 from kindlm.section import WHOLE, Extension, Maybe, Pattern, Solid, Text
 from kindlm.transcript import Transcript
 from kindlm.values import refuse
-from kindlm.wording import bounded, excerpt, shown
+from kindlm.wording import bounded, excerpt, listed, shown
 
 CODES = {
     "EQUALS_FAILED": "The output is not equal to the text.",
@@ -51,11 +52,13 @@ CODES = {
     "PATTERN_NOT_MATCHED": "No part of the output matches the pattern.",
     "PATTERN_MATCHED": "The output matches a forbidden pattern.",
     "INVALID_PATTERN": "A pattern does not compile or takes too long.",
-    "MAX_LENGTH_EXCEEDED": "The output is longer than allowed.",
+    "SCHEMA_PARSE_ERROR": "The output is not JSON.",
+    "SCHEMA_INVALID": "The output does not match its schema. The message lists all places.",
 }
 
 _MAX_EVIDENCE = 20
 _CONTEXT = 30
+_MAX_LISTED = 5
 _PATTERN_S = 1.0
 
 _HIDDEN = (
@@ -68,6 +71,8 @@ _Range: TypeAlias = tuple[int, int]
 """Start and end of a range of characters."""
 
 _BETWEEN_WORDS = re.compile(r"(?<=\S)\s+(?=\S)")
+
+_Patterns = Annotated[list[Annotated[Pattern, Field(min_length=1)]], Field(min_length=1)]
 
 
 class Output(ExpectSection):
@@ -95,14 +100,10 @@ class Output(ExpectSection):
         default=None, examples=[["refund", "money back"]]
     )
     """At least one of these texts must be in the output. Case does not matter."""
-    regex: Extension[
-        Maybe[Annotated[list[Annotated[Pattern, Field(min_length=1)]], Field(min_length=1)]]
-    ] = Field(default=None, examples=[[r"REF-\d{4}"]])
+    regex: Extension[Maybe[_Patterns]] = Field(default=None, examples=[[r"REF-\d{4}"]])
     """Regular expressions that must all match somewhere in the output. Case matters, unless one
     begins with `(?i)`."""
-    not_regex: Extension[
-        Maybe[Annotated[list[Annotated[Pattern, Field(min_length=1)]], Field(min_length=1)]]
-    ] = Field(default=None, examples=[[r"will e-?mail"]])
+    not_regex: Extension[Maybe[_Patterns]] = Field(default=None, examples=[[r"will e-?mail"]])
     """Regular expressions that must not match anywhere in the output or its normal form. Case
     matters, unless one begins with `(?i)`."""
     similar_to: Extension[Maybe[SimilarTo]] = None
@@ -215,55 +216,58 @@ def occurs(wanted: str, text: str) -> bool:
     return wanted.lower() in text.lower()
 
 
-_DEMANDS: dict[str, tuple[str, str, Callable[[Any, str], bool]]] = {
-    # Apart from white space around both.
-    "equals": ("EQUALS_FAILED", "to be", lambda wanted, text: text.strip() == wanted.strip()),
-    # In any case, apart from leading white space.
-    "starts_with": (
-        "STARTS_WITH_FAILED",
-        "to start with",
-        lambda wanted, text: text.lstrip().lower().startswith(wanted.lstrip().lower()),
-    ),
-    "contains": ("CONTAINS_FAILED", "to contain", occurs),
-    "contains_any": (
-        "CONTAINS_FAILED",
-        "to contain one of",
-        lambda wanted, text: any(occurs(one, text) for one in wanted),
-    ),
-    # In any case and spacing, also in the normal form.
-    "keywords_allow": (
-        "KEYWORD_MISSING",
-        "to contain one of",
-        lambda wanted, text: any(occurrences(one, text)[0] for one in wanted),
-    ),
-    "matches": (
-        "PATTERN_NOT_MATCHED",
-        "to match",
-        lambda wanted, text: _first(wanted, text) is not None,
-    ),
-    # In any case; `.` also matches line breaks.
-    "regex": (
-        "PATTERN_NOT_MATCHED",
-        "to match",
-        lambda wanted, text: _first(wanted, text, Dialect.OUTPUT) is not None,
-    ),
-}
-"""The failure code of each kind, its words in a message, and whether it holds for a text."""
+@dataclass(frozen=True, slots=True)
+class Schema(Check):
+    """The whole output is JSON, and fits the schema if there is one.
+
+    `schema_file` is the name of the schema in messages. `issues` returns further problems of a
+    value that fits the schema, as pydantic models demand more than a schema can say.
+    """
+
+    kind = "schema"
+    demands = Demands.TASK
+
+    schema: Any = None
+    schema_file: str | None = None
+    issues: Callable[[Any], list[SchemaIssue]] | None = None
+
+    def is_slow(self, transcript: Transcript) -> bool:
+        return self.schema is not None
+
+    def value(self, text: str) -> Any:
+        """Return the JSON value of a text; raise `ValueError` if there is none."""
+        return json_of(text)
+
+    def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+        text, name, found = transcript.text, self.schema_file or "the schema", list[SchemaIssue]()
+        try:
+            value = self.value(text)
+        except ValueError as error:
+            message = f"The output is not JSON: {error}. It is {shown(text)}."
+            return failed("SCHEMA_PARSE_ERROR", message, expected="JSON", actual=excerpt(text))
+        note = ""
+        if unfenced(text) is not None:
+            note = "The output is JSON inside a code fence, which was removed."
+        if self.schema is not None:
+            found = schema_issues(self.schema, value)
+        if not found and self.issues is not None:
+            found = self.issues(value)
+        if not found:
+            return passed(message=note)
+        places = listed(found, _MAX_LISTED, lambda issue: f"{issue.path}: {issue.message}")
+        message = f"The output does not fit {name}: {places}. {note}".rstrip()
+        actual = [{"path": issue.path, "message": issue.message} for issue in found]
+        return failed("SCHEMA_INVALID", message, expected=name, actual=actual)
 
 
 @dataclass(frozen=True, slots=True)
-class MaxLength(Check):
-    """The output has at most `max` characters (code points)."""
+class OutputSchema(Schema):
+    """The JSON in the output fits the schema; see `find_json`."""
 
-    kind = "max_length"
-    demands = Demands.TASK
-    only_numbers = True
+    kind = "output_schema"
 
-    max: int
-
-    def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
-        length, code = len(transcript.text), "MAX_LENGTH_EXCEEDED"
-        return limited(length, self.max, code, "{:,} characters", "")
+    def value(self, text: str) -> Any:
+        return find_json(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,3 +369,31 @@ def count_unmatched(patterns: Sequence[str], text: str) -> int:
         with suppress(UndecidedError):
             matched += _first(pattern, text, Dialect.OUTPUT) is not None
     return len(patterns) - matched
+
+
+_DEMANDS: dict[str, tuple[str, str, Callable[[Any, str], Any]]] = {
+    # Apart from white space around both.
+    "equals": ("EQUALS_FAILED", "to be", lambda wanted, text: text.strip() == wanted.strip()),
+    # In any case, apart from leading white space.
+    "starts_with": (
+        "STARTS_WITH_FAILED",
+        "to start with",
+        lambda wanted, text: text.lstrip().lower().startswith(wanted.lstrip().lower()),
+    ),
+    "contains": ("CONTAINS_FAILED", "to contain", occurs),
+    "contains_any": (
+        "CONTAINS_FAILED",
+        "to contain one of",
+        lambda wanted, text: any(occurs(one, text) for one in wanted),
+    ),
+    # In any case and spacing, also in the normal form.
+    "keywords_allow": (
+        "KEYWORD_MISSING",
+        "to contain one of",
+        lambda wanted, text: any(occurrences(one, text)[0] for one in wanted),
+    ),
+    "matches": ("PATTERN_NOT_MATCHED", "to match", _first),
+    # In any case; `.` also matches line breaks.
+    "regex": ("PATTERN_NOT_MATCHED", "to match", partial(_first, dialect=Dialect.OUTPUT)),
+}
+"""The failure code of each kind, its words in a message, and whether it holds for a text."""

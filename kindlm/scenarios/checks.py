@@ -33,8 +33,8 @@ from kindlm.checks.output import (
     Demand,
     NotContains,
     NotMatches,
+    Schema,
 )
-from kindlm.checks.output_schema import Schema
 from kindlm.checks.tool_calls import ToolCall
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import SourceLocation, error_text

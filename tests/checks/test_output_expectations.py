@@ -15,8 +15,8 @@ from examples import examples
 from kindlm.checks.evalview.honesty import UNCERTAIN_PHRASES
 from kindlm.checks.evalview.safety import find_personal_data
 from kindlm.checks.output import count_unmatched
-from kindlm.checks.output_schema import find_json
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.model_answers import find_json
 from kindlm.outcome import CheckResult, Outcome
 from kindlm.ports import ModelReply, Question
 from kindlm.transcript import Cost, CostSource, Step, ToolCall, ToolUse, Transcript, Turn, Usage

@@ -11,9 +11,8 @@ from kindlm.checks.call_matching import CallCount
 from kindlm.checks.drift import Drift
 from kindlm.checks.guardrails import KeywordsDeny
 from kindlm.checks.judge import Judge
-from kindlm.checks.limits import Cost, Latency
-from kindlm.checks.output import Demand, MaxLength, NotContains
-from kindlm.checks.output_schema import Schema
+from kindlm.checks.limits import Cost, Latency, MaxLength
+from kindlm.checks.output import Demand, NotContains, Schema
 from kindlm.checks.tool_calls import ToolCall, ToolStrict
 from kindlm.checks.trajectory import Trajectory, TrajectoryCall
 from kindlm.outcome import Gate

@@ -24,10 +24,10 @@ from kindlm.checks.judging import (
     tool_call,
 )
 from kindlm.checks.output import count_unmatched, occurs
-from kindlm.checks.output_schema import find_json
 from kindlm.dataclass import dataclass
 from kindlm.json_schema import schema_issues
 from kindlm.json_schema_keywords import UndecidableSchemaError
+from kindlm.model_answers import find_json
 from kindlm.outcome import CheckResult, Demands
 from kindlm.ports import CheckContext
 from kindlm.transcript import Transcript, Turn

@@ -15,8 +15,7 @@ from kindlm.checks.evalview.safety import NoPii, Safety
 from kindlm.checks.evalview.tools import ForbiddenTool, SequenceMode, ToolCategory, ToolSequence
 from kindlm.checks.evalview.weighted_score import Scored, WeightedScore, Weights
 from kindlm.checks.limits import Cost, Latency, Metric
-from kindlm.checks.output import Demand, NotContains
-from kindlm.checks.output_schema import OutputSchema
+from kindlm.checks.output import Demand, NotContains, OutputSchema
 from kindlm.checks.tool_calls import ToolCall, ToolStrict
 from kindlm.config.expect import Placed, unique_labels
 from kindlm.dataclass import replace
