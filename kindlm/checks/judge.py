@@ -30,7 +30,7 @@ from kindlm.ports import CheckContext
 from kindlm.section import WHOLE, Extension, Maybe, Score, Solid, Text
 from kindlm.transcript import Transcript
 from kindlm.values import refuse
-from kindlm.wording import bounded, sentence, shown
+from kindlm.wording import sentence, shown
 
 CODES = {
     "JUDGE_BELOW_THRESHOLD": "The judge's score is below `minScore`.",
@@ -213,17 +213,14 @@ class Judge(CheckSection, AskingCheck):
 
     def _result(self, found: Sequence[_Judgement]) -> CheckResult:
         """Return the result of all passes: the score and the reasoning, or why there is none."""
-        highest, several = self._scale or 1, self.passes > 1
+        highest, least, several = self._scale or 1, self.min_score, self.passes > 1
         given = [(score, why) for score, why in found if score is not None]
-        passes = [{"score": score, "reasoning": bounded(why)} for score, why in found]
-        listed: dict[str, Any] = {"passes": passes} if several else {}
-        about: dict[str, Any] = {"threshold": self.min_score, "actual": listed or None}
         if 2 * len(given) <= self.passes:
             message = next(why for score, why in found if score is None)
             if several:
                 lost = self.passes - len(given)
                 message = f"{lost} of {self.passes} passes of the judge gave no score. {message}"
-            return undecided(message, "JUDGE_EVAL_ERROR", **about)
+            return undecided(message, "JUDGE_EVAL_ERROR", threshold=least)
         scores = [score for score, _ in given]
         score = statistics.median(scores)
         if score not in scores:
@@ -232,18 +229,16 @@ class Judge(CheckSection, AskingCheck):
         message = f"The judge scored {score * highest:.10g}"
         message += "" if self._scale is None else f" of {self._scale:g}"
         message += f", the median of {', '.join(f'{one:g}' for one in scores)}" if several else ""
-        message += f", expected at least {self.min_score * highest:.10g}: {shown(reasoning, 600)}"
+        message += f", expected at least {least * highest:.10g}: {shown(reasoning, 600)}"
         if several:
-            about["actual"] = {"score": score} | listed
             reasoning = "\n".join(
                 f"Pass {number}: {'no score' if each is None else f'{each:g}'}. {why}"
                 for number, (each, why) in enumerate(found, start=1)
             )
-        about |= {"score": score, "reasoning": reasoning}
-        if score >= self.min_score:
+        about: dict[str, Any] = {"score": score, "threshold": least, "reasoning": reasoning}
+        if score >= least:
             return passed(**about)
-        about |= {"expected": self.min_score, "actual": about["actual"] or score}
-        return failed("JUDGE_BELOW_THRESHOLD", message, **about)
+        return failed("JUDGE_BELOW_THRESHOLD", message, expected=least, actual=score, **about)
 
 
 _A_DECISION = (

@@ -167,19 +167,11 @@ class TestPasses:
         assert result.failure_code == "JUDGE_BELOW_THRESHOLD"
         assert "curt" in result.message
         assert "0.2, 0.9, 0.5" in result.message
-        assert result.actual == {
-            "score": 0.5,
-            "passes": [
-                {"score": 0.2, "reasoning": "rude"},
-                {"score": 0.9, "reasoning": "kind"},
-                {"score": 0.5, "reasoning": "curt"},
-            ],
-        }
         assert result.reasoning is not None
-        assert [line.split(".")[0] for line in result.reasoning.splitlines()] == [
-            "Pass 1: 0",
-            "Pass 2: 0",
-            "Pass 3: 0",
+        assert result.reasoning.splitlines() == [
+            "Pass 1: 0.2. rude",
+            "Pass 2: 0.9. kind",
+            "Pass 3: 0.5. curt",
         ]
 
     def test_a_pass_without_a_judgement_is_asked_for_once_more(
@@ -199,8 +191,10 @@ class TestPasses:
 
         assert result.outcome is Outcome.PASSED
         assert result.score == 0.8
-        assert [entry["score"] for entry in result.actual["passes"]] == [0.9, None, 0.7]
-        assert "no judgement" in result.actual["passes"][1]["reasoning"]
+        assert result.reasoning is not None
+        first, lost, last = result.reasoning.splitlines()
+        assert (first, last) == ("Pass 1: 0.9. r", "Pass 3: 0.7. r")
+        assert lost.startswith("Pass 2: no score. The judge gave no judgement: ")
 
     @pytest.mark.parametrize(
         ("passes", "answers"),
@@ -214,7 +208,6 @@ class TestPasses:
         assert result.outcome is Outcome.INCONCLUSIVE
         assert result.failure_code == "JUDGE_EVAL_ERROR"
         assert result.score is None
-        assert len(result.actual["passes"]) == passes
         assert f"of {passes} passes" in result.message
 
 

@@ -160,19 +160,14 @@ class WeightedScore(AskingCheck):
     async def _judge(self, transcript: Transcript, context: CheckContext) -> tuple[float, str]:
         """Return the judge's score and reasoning, for all turns together if there are several."""
         judging = Judging(context, texts_of(transcript))
-        graded = [
-            await judging.ask(_QUALITY, partial(_answer, wanted, turn))
-            for turn, wanted in zip(transcript.turns, self.turns or (self.scored,), strict=False)
-        ]
-        scores, reasons = (
-            [float(one["score"]) for one in graded],
-            [one["reasoning"] for one in graded],
-        )
+        graded: list[tuple[float, str]] = []
+        for turn, wanted in zip(transcript.turns, self.turns or (self.scored,), strict=False):
+            answer = await judging.ask(_QUALITY, partial(_answer, wanted, turn))
+            graded.append((float(answer["score"]), answer["reasoning"]))
         if not self.turns:
-            return scores[0], reasons[0]
-        numbered = enumerate(zip(scores, reasons, strict=True), start=1)
-        listed = [f"Turn {turn}: {score:g}. {why}" for turn, (score, why) in numbered]
-        return mean_of_turns(scores), "\n".join(listed)
+            return graded[0]
+        reasons = [f"Turn {turn}: {score:g}. {why}" for turn, (score, why) in enumerate(graded, 1)]
+        return mean_of_turns([score for score, _ in graded]), "\n".join(reasons)
 
 
 def _answer(wanted: Scored, turn: Turn) -> dict[str, Any]:
