@@ -17,6 +17,7 @@ from typing import Any
 from kindlm.checks.guardrails import Pii
 from kindlm.events.execution_events import RAW_BODY
 from kindlm.patterns import DEFAULT_PATTERNS, PatternError, personal_data_in
+from kindlm.strict_json import json_or_text
 from kindlm.suite import Suite
 from kindlm_store import Text
 from kindlm_store.decoding import spelled
@@ -177,10 +178,5 @@ class PersonalData:
 
 
 def _is_json(text: str) -> bool:
-    if not text.lstrip().startswith(("{", "[", '"')):
-        return False
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return True
+    # A text that is not JSON comes back itself.
+    return text.lstrip().startswith(("{", "[", '"')) and json_or_text(text) is not text
