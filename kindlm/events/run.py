@@ -283,22 +283,14 @@ SEALED_HEADS: Mapping[str, Callable[[RecordedEvent], Mapping[str, str]]] = {
 
 
 def _purge(event: RecordedEvent) -> Erasure:
-    data = event.data
-    refs, names = data.get("refs"), data.get("runs", [])
-    if not (_are_names(names) and (refs is None or _are_names(refs))):
+    refs, names = event.data.get("refs"), event.data.get("runs", [])
+    lists = (names, [] if refs is None else refs)
+    if not all(isinstance(it, list) and all(isinstance(name, str) for name in it) for it in lists):
         # An event that kindlm did not write erases nothing.
-        return Erasure((), frozenset[str]().__contains__)
+        return Erasure((), lambda _: False)
     runs = {f"run/{run}" for run in names}
-
-    def covers(stream: str) -> bool:
-        # A purge also erases the notes on its runs, which are in journals.
-        return not runs or stream in runs or stream.startswith("journal/")
-
-    return Erasure(refs, covers)
-
-
-def _are_names(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+    # A purge also erases the notes on its runs, which are in journals.
+    return Erasure(refs, lambda stream: not runs or stream in runs or stream.startswith("journal/"))
 
 
 PURGES: Erasures = {"contents.purged": _purge}
