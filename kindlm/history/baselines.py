@@ -18,30 +18,26 @@ from kindlm.history.queries import among, value_of
 from kindlm.plan import Execution, QualifiedName
 
 _LIST = """
-SELECT b.*, b."by" AS set_by, b.at AS set_at, a.run IS NOT NULL AS active,
+SELECT b.*, coalesce(b.runs, json_array(b.run)) AS all_runs, b."by" AS set_by, b.at AS set_at,
+       a.run IS NOT NULL AS active,
        (SELECT value FROM json_each(coalesce(b.runs, json_array(b.run)))
          WHERE value NOT IN (SELECT id FROM runs) LIMIT 1) AS missing,
-       CASE WHEN b.runs IS NOT NULL THEN (SELECT group_id FROM runs r WHERE r.id = b.run) END
-         AS group_id
+       iif(b.runs IS NULL, NULL, (SELECT group_id FROM runs r WHERE r.id = b.run)) AS group_id
   FROM baselines b
   LEFT JOIN active_baselines a
     ON a.project = b.project AND a.suite = b.suite AND a.label = b.label
- WHERE b.run IS NOT NULL
+ WHERE b.run IS NOT NULL AND (:suite IS NULL OR b.suite = :suite)
+ ORDER BY b.project, b.suite, active DESC, b.at DESC, b.label
 """
 
-_ORDER = " ORDER BY b.project, b.suite, active DESC, b.at DESC, b.label"
-
-_LATEST = "SELECT max(at) FROM baselines WHERE project = ? AND suite = ?"
-
-_SUITE = """
-SELECT EXISTS (SELECT 1 FROM suites WHERE run = :run AND project = :project AND name = :suite
-                  AND error_code IS NULL) AS suite_known,
-       EXISTS (SELECT 1
-                 FROM suites s
-                 JOIN executions e ON e.suite = s.id
-                 LEFT JOIN contents c ON c.ref = e.output_ref
-                WHERE s.run = :run AND s.project = :project AND s.name = :suite
-                  AND e.output_ref IS NOT NULL AND c.body IS NULL) AS purged
+_WHY_UNUSABLE = """
+SELECT CASE WHEN count(*) = 0 THEN 'this history has no results of the suite in that run'
+            WHEN max(EXISTS (SELECT 1 FROM executions e
+                               LEFT JOIN contents c ON c.ref = e.output_ref
+                              WHERE e.suite = s.id AND e.output_ref IS NOT NULL AND c.body IS NULL))
+            THEN 'its outputs were purged or withheld' END
+  FROM suites s
+ WHERE s.run = ? AND s.project = ? AND s.name = ? AND s.error_code IS NULL
 """
 
 # The first repeat that passed, else the first with a text.
@@ -93,14 +89,10 @@ class Baseline:
 
 def list_baselines(db: sqlite3.Connection, suite: str | None = None) -> list[Baseline]:
     """Return all baselines that are set, or those of one suite; active ones come first."""
-    rows = db.execute(
-        f"{_LIST} AND (:suite IS NULL OR b.suite = :suite) {_ORDER}", {"suite": suite}
-    )
-    found = []
-    for row in rows:
-        runs = (row["run"],) if row["runs"] is None else tuple(json.loads(row["runs"]))
-        found.append(value_of(Baseline, row, runs=runs, active=bool(row["active"])))
-    return found
+    return [
+        value_of(Baseline, row, runs=tuple(json.loads(row["all_runs"])), active=bool(row["active"]))
+        for row in db.execute(_LIST, {"suite": suite})
+    ]
 
 
 def find_baseline(
@@ -115,7 +107,8 @@ def find_baseline(
 
 def last_change(db: sqlite3.Connection, project: str, suite: str) -> str | None:
     """Return when a baseline of a suite was set or removed last; UTC, ISO 8601."""
-    at: str | None = db.execute(_LATEST, (project, suite)).fetchone()[0]
+    query = "SELECT max(at) FROM baselines WHERE project = ? AND suite = ?"
+    at: str | None = db.execute(query, (project, suite)).fetchone()[0]
     return at
 
 
@@ -126,31 +119,22 @@ class BaselineChecks:
         self._db = db
         self._change_of = cache(partial(_change_of, db))
 
-    def corruption(self, runs: Iterable[str], project: str, suite: str) -> KindlmError | None:
-        """Return why a run, or shards of a group, cannot be the baseline of a suite, or None."""
-        for run in runs:
-            named = {"run": run, "project": project, "suite": suite}
-            known = self._db.execute(_SUITE, named).fetchone()
-            if not known["suite_known"]:
-                why = "this history has no results of the suite in that run"
-            elif known["purged"]:
-                why = "its outputs were purged or withheld"
-            elif (changed := self._change_of(run)) is not None:
-                why = f"the run was changed after it was recorded: {changed}"
-            else:
-                continue
-            message = f'The baseline of suite "{suite}", run {run}, cannot be used: {why}.'
-            hint = "Choose another run: kindlm baseline set RUN"
-            return KindlmError(ErrorCode.BASELINE_CORRUPT, message, hint)
-        return None
+    def corruption(self, runs: Iterable[str], *suite: str) -> KindlmError | None:
+        """Return why a run, or shards of a group, cannot be a baseline; None if they can.
 
-    def change(self, runs: Iterable[str]) -> KindlmError | None:
-        """Return an error about the first run that was changed after it was recorded, or None."""
+        It is that of a suite, if its project and name are given.
+        """
         for run in runs:
-            if (changed := self._change_of(run)) is not None:
-                message = f"The baseline, run {run}, was changed after it was recorded: {changed}."
-                hint = f"See: kindlm history verify {run}. Choose another run: kindlm baseline set"
-                return KindlmError(ErrorCode.BASELINE_CORRUPT, message, f"{hint} RUN")
+            of_suite, why, hint = "", None, "Choose another run: kindlm baseline set RUN"
+            if suite:
+                of_suite = f' of suite "{suite[1]}"'
+                why = self._db.execute(_WHY_UNUSABLE, (run, *suite)).fetchone()[0]
+            if why is None and (changed := self._change_of(run)) is not None:
+                why = f"the run was changed after it was recorded: {changed}"
+                hint = f"See: kindlm history verify {run}. {hint}"
+            if why is not None:
+                message = f"The baseline{of_suite}, run {run}, cannot be used: {why}."
+                return KindlmError(ErrorCode.BASELINE_CORRUPT, message, hint)
         return None
 
 
@@ -180,16 +164,14 @@ def output_of(db: sqlite3.Connection, runs: Sequence[str], test: QualifiedName) 
 
 
 class RecordedBaselines:
-    """Looks baselines up in a history; for the engine.
+    """Looks baselines up in a history; its `text` is a `ports.BaselineTexts`.
 
     Each suite keeps its baseline for the whole run. `chosen` has the runs that earlier sessions of
     the run found, by project and suite.
     """
 
     def __init__(
-        self,
-        db: sqlite3.Connection,
-        chosen: Mapping[tuple[str, str], str | None] | None = None,
+        self, db: sqlite3.Connection, chosen: Mapping[tuple[str, str], str | None] | None = None
     ) -> None:
         self._db = db
         self._checks = BaselineChecks(db)
@@ -203,19 +185,19 @@ class RecordedBaselines:
 
     def text(self, execution: Execution) -> Result[str | None]:
         """Return the text that the output of a test is compared with."""
-        suite = execution.suite.suite
-        runs = self._runs(suite.project, suite.name)
+        runs = self._runs(execution.suite.suite.project, execution.suite.suite.name)
         if isinstance(runs, Err):
             return runs
         return Ok(output_of(self._db, runs.value, execution.test))
 
     def _find(self, project: str, suite: str) -> Result[tuple[str, ...]]:
-        set_ = [each for each in list_baselines(self._db, suite) if each.project == project]
-        runs: tuple[str, ...] = next((each.runs for each in set_ if each.active), ())
+        known = [each for each in list_baselines(self._db, suite) if each.project == project]
+        runs: tuple[str, ...] = next((each.runs for each in known if each.active), ())
         chosen = self._chosen.get((project, suite), ...)
         if isinstance(chosen, str):
             # Events name a group by the run of its first shard.
-            runs = next((each.runs for each in set_ if each.run == chosen), (chosen,))
-        problem = self._checks.corruption(runs, project, suite)
+            runs = next((each.runs for each in known if each.run == chosen), (chosen,))
+        if (problem := self._checks.corruption(runs, project, suite)) is not None:
+            return Err(problem)
         # Earlier sessions recorded None without a usable baseline.
-        return Ok(() if chosen is None else runs) if problem is None else Err(problem)
+        return Ok(() if chosen is None else runs)

@@ -595,7 +595,7 @@ def test_nothing_is_compared_with_a_baseline_whose_events_were_changed(
     for sides in ((), ("run1", "run3")):
         refused = kindlm(*diff, *sides)
         assert (refused.code, refused.out) == (1, "")
-        assert "run run1, was changed after it was recorded" in refused.err
+        assert "run run1, cannot be used: the run was changed after it was recorded" in refused.err
         assert "kindlm history verify run1" in refused.err
     # It is no baseline of theirs.
     assert kindlm(*diff, "previous").code == 0

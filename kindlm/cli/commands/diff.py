@@ -239,7 +239,7 @@ def _check_baseline(db: sqlite3.Connection, before: Side, after: Side, *, by_def
     baseline = baseline_of(db, after)
     if not isinstance(baseline, Ok) or baseline.value != before:
         return
-    problem = BaselineChecks(db).change([before] if isinstance(before, str) else before.runs)
+    problem = BaselineChecks(db).corruption([before] if isinstance(before, str) else before.runs)
     if problem is not None:
         fail([problem])
     if by_default:
