@@ -19,11 +19,6 @@ STATUSES = ("passed", "failed", "interrupted", "aborted", "not ended")
 
 _MOST_CHOICES = 200
 
-_CHOICES = {
-    "suite": "SELECT DISTINCT name FROM suites",
-    "branch": "SELECT DISTINCT git_branch FROM runs WHERE git_branch IS NOT NULL",
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -153,22 +148,17 @@ class RunFigures:
     paid: Paid
 
 
+# The column `e.run` is in the index that covers this query.
 _FIGURES = """
-SELECT r.id, e.passed, e.failed, e.errored, e.skipped, e.pending,
-       (SELECT count(*) FROM gates g WHERE g.run = r.id AND g.passed) AS gates_passed,
-       (SELECT count(*) FROM gates g WHERE g.run = r.id) AS gates,
-       (SELECT count(*) FROM gates g WHERE g.run = r.id AND g.passed AND g.written IS NOT 1)
-         AS gates_tacit
-  FROM json_each(:ids) wanted
-  JOIN runs r ON r.id = wanted.value
-  LEFT JOIN (
-    SELECT run, sum(status IS 'passed') AS passed, sum(status IS 'failed') AS failed,
-           sum(status IS 'errored') AS errored, sum(status IS 'skipped') AS skipped,
-           sum(status IS NULL) AS pending
-      FROM executions
-     WHERE run IN (SELECT value FROM json_each(:ids))
-     GROUP BY run
-  ) e ON e.run = r.id
+SELECT w.value, count(*) FILTER (WHERE e.status = 'passed'),
+       count(*) FILTER (WHERE e.status = 'failed'), count(*) FILTER (WHERE e.status = 'errored'),
+       count(*) FILTER (WHERE e.status = 'skipped'), count(e.run) FILTER (WHERE e.status IS NULL),
+       (SELECT count(*) FROM gates g WHERE g.run = w.value AND g.passed),
+       (SELECT count(*) FROM gates g WHERE g.run = w.value),
+       (SELECT count(*) FROM gates g WHERE g.run = w.value AND g.passed AND g.written IS NOT 1)
+  FROM json_each(?) w
+  LEFT JOIN executions e ON e.run = w.value
+ GROUP BY w.value
 """
 
 
@@ -176,11 +166,10 @@ def read_figures(db: sqlite3.Connection, listed: Sequence[Run]) -> dict[str, Run
     """Return the figures of runs, by id, with two queries for any number of runs."""
     ids = [run.id for run in listed]
     paid = paid_for_runs(db, ids)
-    found = {}
-    for run, *counts, passed, judged, tacit in db.execute(_FIGURES, {"ids": json.dumps(ids)}):
-        executions = StatusCounts(*(count or 0 for count in counts))
-        found[run] = RunFigures(executions, passed, judged, tacit, paid.get(run, Paid()))
-    return found
+    return {
+        run: RunFigures(StatusCounts(*counts), passed, gates, tacit, paid.get(run, Paid()))
+        for run, *counts, passed, gates, tacit in db.execute(_FIGURES, (json.dumps(ids),))
+    }
 
 
 def state_of(db: sqlite3.Connection, run: str, ended: str | None) -> str:
@@ -225,10 +214,7 @@ def sources_of(db: sqlite3.Connection, run: str) -> dict[str, str | None]:
     return dict(db.execute(_SOURCES, (run,)).fetchall())
 
 
-_ADDED = """
-SELECT id FROM runs WHERE mode = 'settled' AND source_run IN (SELECT value FROM json_each(?))
- ORDER BY started_at, id
-"""
+_ADDED = "SELECT id FROM runs WHERE mode = 'settled' AND source_run IN $ids ORDER BY started_at, id"
 
 # Journals with entries about a run, or that removed it as a baseline.
 _JOURNALS = """
@@ -262,7 +248,7 @@ def streams_of(db: sqlite3.Connection, run: str) -> tuple[list[str], list[str], 
     sources = sources_of(db, run)
     missing = [each for each, mode in sources.items() if mode is None and each != run]
     own = [each for each in reversed(sources) if each not in missing]
-    added = (each for (each,) in db.execute(_ADDED, (json.dumps(own),)))
+    added = (each for (each,) in db.execute(*among(_ADDED, own)))
     own[-1:-1] = [each for each in added if each not in own]
     wanted = list(own)
     journals: dict[str, None] = {}
@@ -290,7 +276,12 @@ def runner_of(db: sqlite3.Connection, run: str) -> str | None:
 
 def choices(db: sqlite3.Connection) -> dict[str, list[str]]:
     """Return the names of recorded suites and git branches, for a page's filters."""
+    columns = {"suite": "name FROM suites", "branch": "git_branch FROM runs"}
     return {
-        name: [row[0] for row in db.execute(f"{query} ORDER BY 1 LIMIT {_MOST_CHOICES}")]
-        for name, query in _CHOICES.items()
+        name: [
+            row[0]
+            for row in db.execute(f"SELECT DISTINCT {column} ORDER BY 1 LIMIT {_MOST_CHOICES}")
+            if row[0] is not None
+        ]
+        for name, column in columns.items()
     }
