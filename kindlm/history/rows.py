@@ -68,13 +68,6 @@ class SuiteView:
         return Status.PASSED if self.executions.tested else Status.SKIPPED
 
 
-class GateThen(NamedTuple):
-    """The reported result of a gate of a suite, when the run ended."""
-
-    passed: bool
-    actual: float | None
-
-
 @dataclass(frozen=True, slots=True)
 class TestView:
     """A test (case x target) over its repeats; in a stopped run, it may have none.

@@ -20,7 +20,6 @@ from kindlm.history.rows import (
     AttemptView,
     CallView,
     ExecutionView,
-    GateThen,
     Reviewed,
     ReviewView,
     SpanView,
@@ -43,7 +42,7 @@ from kindlm.history.verdict import (
     evaluate_gates,
     read_figures,
 )
-from kindlm.outcome import Gate
+from kindlm.outcome import Gate, GateResult
 from kindlm.projections import ERASED
 from kindlm.strict_json import read_arguments, read_json
 
@@ -151,12 +150,15 @@ class RunView:
         return self.info.passed is not None and self.info.passed is not self.passed
 
     @cached_property
-    def gates_then(self) -> dict[tuple[str, str], GateThen]:
+    def gates_then(self) -> dict[tuple[str, str], GateResult]:
         """The gate results when the run ended, by the suite's id and name; {} for a group."""
         if self.group is not None:
             return {}
-        rows = self.ask("SELECT suite, name, passed, actual FROM gates WHERE run IN $ids")
-        return {tuple(key): GateThen(bool(passed), actual) for *key, passed, actual in rows}
+        rows = self.ask("SELECT *, false AS warning FROM gates WHERE run IN $ids").fetchall()
+        return {
+            (row["suite"], row["name"]): value_of(GateResult, row, passed=bool(row["passed"]))
+            for row in rows
+        }
 
     @property
     def status(self) -> str:

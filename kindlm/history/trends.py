@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Collection, Iterator
 from itertools import pairwise
@@ -121,15 +122,14 @@ _SHORT = 8
 _NOT_COUNTED = frozenset({"rescored", "replayed", "settled"})
 
 # CROSS JOIN makes SQLite use the primary key of planned_tests for each suite.
-_EXACT = """
-SELECT s.project, s.name AS suite, p.test, p.target
+_NAMED = """
+SELECT DISTINCT s.project, s.name, p.test, p.target
   FROM suites s
-  CROSS JOIN planned_tests p ON p.suite = s.id AND p.test = ?
+ CROSS JOIN planned_tests p ON p.suite = s.id AND $condition
  WHERE s.project IS NOT NULL
- GROUP BY s.project, s.name, p.test, p.target
+   AND s.name = coalesce(:suite, s.name) AND p.target = coalesce(:target, p.target)
+ ORDER BY p.test, s.project, s.name, p.target
 """
-
-_NAMES = "SELECT DISTINCT test FROM planned_tests"
 
 # CROSS JOIN makes SQLite begin with the newest run, and stop at the limit.
 _RUNS = """
@@ -146,7 +146,7 @@ SELECT r.id AS run, s.id AS suite, s.config_hash
 # results of EvalView have the kind `score`.
 _FIGURES = """
 WITH repeats AS (
-  SELECT * FROM executions WHERE suite = :suite AND test = :test AND target = :target),
+  SELECT * FROM executions WHERE suite = ? AND test = ? AND target = ?),
 own AS (
   SELECT status, EXISTS (SELECT 1 FROM retried_attempts r WHERE r.execution = e.id) AS is_retried
     FROM repeats e
@@ -164,16 +164,10 @@ SELECT (SELECT coalesce(sum(status = 'passed'), 0) FROM own) AS own_passed,
        (SELECT coalesce(sum(status = 'passed' AND is_retried), 0) FROM own) AS passed_later,
        (SELECT avg(mean) FROM (
           SELECT avg(score) AS mean FROM scored WHERE kind = 'judge' GROUP BY label)) AS judge,
-       (SELECT avg(score) FROM scored WHERE kind IN ('weighted_score', 'score')) AS weighted
-"""
-
-_MODELS = """
-SELECT DISTINCT coalesce(c.reported_model, c.model)
-  FROM executions e
-  JOIN provider_calls c ON c.execution = e.source
- WHERE e.suite = :suite AND e.test = :test AND e.target = :target
-   AND c.purpose = 'test' AND c.status = 'responded'
- ORDER BY 1
+       (SELECT avg(score) FROM scored WHERE kind IN ('weighted_score', 'score')) AS weighted,
+       (SELECT json_group_array(DISTINCT coalesce(c.reported_model, c.model))
+          FROM repeats e JOIN provider_calls c ON c.execution = e.source
+         WHERE c.purpose = 'test' AND c.status = 'responded') AS models
 """
 
 
@@ -239,10 +233,11 @@ def find_tests(
     db: sqlite3.Connection, name: str, *, suite: str | None = None, target: str | None = None
 ) -> list[QualifiedName]:
     """Return the tests with a name; without one, those whose name contains it, in any case."""
-    known = {row[0] for row in db.execute(_NAMES)}
-    names = [name] if name in known else [n for n in known if name.casefold() in n.casefold()]
-    found = (QualifiedName(*row) for each in sorted(names) for row in db.execute(_EXACT, (each,)))
-    return [test for test in found if suite in (None, test.suite) and target in (None, test.target)]
+    values = {"name": name, "suite": suite, "target": target}
+    for condition in ("p.test = :name", "instr(lower(p.test), lower(:name))"):
+        if rows := db.execute(_NAMED.replace("$condition", condition), values).fetchall():
+            return [QualifiedName(*row) for row in rows]
+    return []
 
 
 def read_trend(
@@ -257,15 +252,14 @@ def read_trend(
     points = []
     for row in rows:
         key = row["suite"], test.name, test.target
-        named = dict(zip(("suite", "test", "target"), key, strict=True))
-        figures = db.execute(_FIGURES, named).fetchone()
+        figures = db.execute(_FIGURES, key).fetchone()
         paid = paid_for_test(db, *key)
         read = {
             "run": found[row["run"]],
             "config_hash": row["config_hash"],
             "test": read_test(db, *key),
             "cost_usd": None if paid.unknown else paid.total_usd,
-            "models": tuple(model for (model,) in db.execute(_MODELS, named)),
+            "models": tuple(sorted(json.loads(figures["models"]))),
             "own": Counts(figures["own_passed"], figures["own_tested"]),
             "changes": (),
         }

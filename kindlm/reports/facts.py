@@ -306,11 +306,10 @@ def then_text(view: RunView) -> str | None:
 def gates_otherwise(view: RunView, suite: SuiteView) -> Iterator[str]:
     """Yield the gate results that users saw when the run ended, where today's rules differ."""
     for gate in suite.gates:
-        then_gate = view.gates_then.get((suite.id, gate.name))
-        if then_gate is None or then_gate.passed is gate.passed:
+        then = view.gates_then.get((suite.id, gate.name))
+        if then is None or then.passed is gate.passed:
             continue
-        earlier = replace(gate, passed=then_gate.passed, actual=then_gate.actual)
-        was = f"{'passed' if earlier.passed else 'failed'} then: {figures.comparison(earlier)}"
+        was = f"{'passed' if then.passed else 'failed'} then: {figures.comparison(then)}"
         yield f"Gate {gate.name} of {one_line(suite.full_name)} {was}."
 
 
