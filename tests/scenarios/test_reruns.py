@@ -120,7 +120,7 @@ def test_an_execution_is_searched_once(project: Project) -> None:
     project.test(tests=TEST.replace('"good"', '"good news"'))
     history = project.root / ".kindlm" / "kindlm.db"
     with closing(open_reader(history)) as db:
-        assert catch_up(db, history).current
+        assert catch_up(db, history) == 1
         (found,) = find_texts(db, history, "good").found
         assert find_texts(db, history, "bad").found == ()
     assert (found.execution.rpartition("-")[2], found.executions) == ("1", 1)
