@@ -392,17 +392,14 @@ class Transcript:
         return replace(self, turns=(*self.turns, Turn(user)))
 
 
-def text_lacks_a_secret(step: Step) -> bool:
-    """Return whether the text was recorded with a secret removed."""
-    return step.recorded and REDACTED in step.text
-
-
-def calls_lack_a_secret(step: Step) -> bool:
-    """Return whether tool calls or results were recorded with a secret removed."""
-    return step.recorded and any(
-        REDACTED in (use.call.malformed or "")
-        or REDACTED in json.dumps([use.call.arguments, use.response])
-        for use in step.tool_uses
+def lacks_a_secret(step: Step) -> bool:
+    """Return whether the text, tool calls or results were recorded with a secret removed."""
+    return step.recorded and (
+        REDACTED in step.text
+        or any(
+            REDACTED in json.dumps([use.call.malformed, use.call.arguments, use.response])
+            for use in step.tool_uses
+        )
     )
 
 

@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 from kindlm.checks.base import (
     AskingCheck,
     Check,
-    Reads,
     UndecidedError,
     in_turn,
     skipped,
@@ -30,7 +29,7 @@ from kindlm.json_schema_keywords import Budget, UndecidableSchemaError, one_budg
 from kindlm.outcome import CheckResult, Evidence
 from kindlm.ports import CheckContext
 from kindlm.suite import Expectation
-from kindlm.transcript import Transcript, calls_lack_a_secret, text_lacks_a_secret
+from kindlm.transcript import Transcript, lacks_a_secret
 from kindlm.wording import shown
 
 T = TypeVar("T")
@@ -77,7 +76,8 @@ class CheckRunner:
             found: CheckResult | Awaitable[CheckResult]
             if check.about_tools and (unknown := why_unknown(seen)) is not None:
                 found = undecided(unknown)
-            elif _lacks_a_secret(check.reads, seen):
+            elif check.reads_text and any(map(lacks_a_secret, seen.steps)):
+                # The mark in its place could reverse the verdict.
                 found = undecided(_REDACTED_HERE)
             elif isinstance(check, AskingCheck):
                 found = check.evaluate(seen, replace(context, aside=self.aside))
@@ -132,20 +132,6 @@ _REDACTED_HERE = (
     "The record has [redacted] in place of a secret here, so this cannot be decided."
     " Run the test again: kindlm test."
 )
-
-
-def _lacks_a_secret(reads: Reads, seen: Transcript) -> bool:
-    """Return whether a secret was removed from the part of a record that a check reads.
-
-    The mark in its place could reverse the verdict: an answer with a key would look harmless.
-    """
-    steps = seen.steps[-1:] if reads is Reads.TEXT else seen.steps
-    return reads is not Reads.NUMBERS_AND_NAMES and any(
-        (reads is not Reads.CALLS and text_lacks_a_secret(step))
-        or (reads is not Reads.TEXT and calls_lack_a_secret(step))
-        for step in steps
-        if step.recorded
-    )
 
 
 def _placed(expectation: Expectation, transcript: Transcript, found: CheckResult) -> CheckResult:

@@ -47,15 +47,6 @@ Fill: TypeAlias = Callable[[str], str]
 """Puts values into the placeholders of a text."""
 
 
-class Reads(Enum):
-    """What a check reads of a transcript. It is undecided if a secret was removed there."""
-
-    NUMBERS_AND_NAMES = "numbers and names, in which there is no secret"
-    TEXT = "the final text"
-    CALLS = "the tool calls, their arguments and results"
-    EVERYTHING = "all texts and tool calls"
-
-
 class Refers(Enum):
     """What a value in a section refers to."""
 
@@ -82,7 +73,8 @@ class Check:
 
     kind: ClassVar[str]
     """The name in events and reports; never renamed."""
-    reads: ClassVar[Reads] = Reads.TEXT
+    reads_text: ClassVar[bool] = True
+    """Whether it reads more than numbers and names. It is undecided if a secret was removed."""
     about_tools: ClassVar[bool] = False
     """Whether it is about tool calls. It is undecided, and not run, if they are not known."""
     demands: ClassVar[Demands]
@@ -136,7 +128,7 @@ class AskingCheck(Check):
 
     __slots__ = ()
 
-    reads = Reads.NUMBERS_AND_NAMES
+    reads_text = False
     asks_judge = True
 
     async def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
@@ -259,7 +251,7 @@ class CheckSection(ExpectSection, Check):
 
     # For pydantic; the values are those of `Check`.
     kind: ClassVar[str]
-    reads: ClassVar[Reads]
+    reads_text: ClassVar[bool]
     about_tools: ClassVar[bool]
     demands: ClassVar[Demands]
     only_numbers: ClassVar[bool]

@@ -28,7 +28,6 @@ from kindlm.checks.base import (
     Key,
     Made,
     Place,
-    Reads,
     Rule,
     failed,
     passed,
@@ -89,7 +88,6 @@ class Pii(CheckSection):
 
     kind = "pii"
     demands = Demands.SAFETY
-    reads = Reads.EVERYTHING
     sarif = Rule("pii", "Personal data in what the agent wrote")
 
     enabled: bool = Field(default=True, examples=[False])
@@ -281,7 +279,6 @@ class _NoCanary(Check):
     """No text of the agent has a canary that the agent was given."""
 
     demands = Demands.SAFETY
-    reads = Reads.EVERYTHING
 
     def texts(self, transcript: Transcript) -> Iterator[tuple[str, str]]:
         """Yield the texts, each with its place in words."""

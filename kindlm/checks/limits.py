@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from kindlm.checks.base import Check, CheckSection, Key, Place, Reads, failed, passed, undecided
+from kindlm.checks.base import Check, CheckSection, Key, Place, failed, passed, undecided
 from kindlm.checks.call_matching import why_unknown
 from kindlm.dataclass import dataclass
 from kindlm.money import exceeds
@@ -38,7 +38,7 @@ class Latency(CheckSection):
     main = "maxMs"
 
     key = Key("latency", order=70)
-    reads = Reads.NUMBERS_AND_NAMES
+    reads_text = False
     demands = Demands.LIMIT
     only_numbers = True
 
@@ -76,7 +76,7 @@ class Cost(CheckSection):
     main = "maxUsd"
 
     key = Key("cost", "Limit of the cost.", order=80)
-    reads = Reads.NUMBERS_AND_NAMES
+    reads_text = False
     demands = Demands.LIMIT
     only_numbers = True
 
@@ -130,7 +130,7 @@ class TokenUsage(Check):
     """
 
     kind = "token_usage"
-    reads = Reads.NUMBERS_AND_NAMES
+    reads_text = False
     demands = Demands.LIMIT
 
     max_tokens: float
@@ -211,7 +211,7 @@ class Metric(Check):
     """
 
     kind = "metric"
-    reads = Reads.NUMBERS_AND_NAMES
+    reads_text = False
     demands = Demands.LIMIT
 
     metric: str

@@ -17,7 +17,6 @@ from kindlm.checks.base import (
     Key,
     Made,
     Place,
-    Reads,
     Refers,
     Rule,
     failed,
@@ -170,10 +169,9 @@ class ToolCall(ExpectedCall, CheckSection):
                     yield Advice((key,), message, _FORBID_CERTAIN_CALLS)
 
     @property
-    def reads(self) -> Reads:  # type: ignore[override]
+    def reads_text(self) -> bool:  # type: ignore[override]
         of_a_call = None if self.should_not_call else self.response_contains
-        asks = (self.arguments, self._document, of_a_call)
-        return Reads.NUMBERS_AND_NAMES if asks == (None, None, None) else Reads.CALLS
+        return (self.arguments, self._document, of_a_call) != (None, None, None)
 
     def is_slow(self, transcript: Transcript) -> bool:
         return self._document is not None
@@ -308,7 +306,6 @@ class ToolStrict(Check):
     kind = "tool_strict"
     demands = Demands.SAFETY
     about_tools = True
-    reads = Reads.CALLS
 
     def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
         problems = [

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
-from kindlm.checks.base import CheckSection, Key, Place, Reads, failed, passed
+from kindlm.checks.base import CheckSection, Key, Place, failed, passed
 from kindlm.checks.call_matching import (
     CallCount,
     ExpectedCall,
@@ -79,7 +79,6 @@ class Trajectory(CheckSection):
     demands = Demands.SAFETY
     about_tools = True
     labelled_by = "mode"
-    reads = Reads.CALLS
 
     mode: Literal["strict", "in-order", "unordered", "subset", "superset"] = Field(
         examples=["in-order"]

@@ -28,7 +28,6 @@ from kindlm.checks.base import (
     Key,
     Made,
     Place,
-    Reads,
     Refers,
     UndecidedError,
     failed,
@@ -140,7 +139,7 @@ class PythonFunction(CheckSection, AskingCheck):
     key = Key("python", "Functions of your own that check an execution.", many=True, order=90)
     demands = Demands.SAFETY
     main = labelled_by = "function"
-    reads = Reads.EVERYTHING
+    reads_text = True
     asks_judge = False
 
     function: Text = Field(examples=["checks.py:polite"])
@@ -227,7 +226,7 @@ class CheckOfPackage(AskingCheck):
     name: str
     options: Mapping[str, Any]
 
-    reads = Reads.EVERYTHING
+    reads_text = True
 
     @property
     def about_tools(self) -> bool:  # type: ignore[override]

@@ -47,8 +47,7 @@ from kindlm.spelling import in_words_of, said_in_words_of
 from kindlm.suite import Case, Script
 from kindlm.transcript import (
     Message,
-    calls_lack_a_secret,
-    text_lacks_a_secret,
+    lacks_a_secret,
     total_of,
 )
 
@@ -363,7 +362,7 @@ class _Attempt:
             paid = [step for step in steps if not step.recorded]
             cost_usd = total_of(paid).cost.usd if paid or not steps else 0.0
             cost_then_usd = total_of(recorded).cost.usd
-            if any(text_lacks_a_secret(step) or calls_lack_a_secret(step) for step in recorded):
+            if any(map(lacks_a_secret, recorded)):
                 warnings = list(dict.fromkeys((*warnings, _REDACTION_WARNING)))
         return {
             "output": transcript.text if steps else None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kindlm.checks.base import Check, Reads, in_turn
+from kindlm.checks.base import Check, in_turn
 from kindlm.dataclass import dataclass, replace
 from kindlm.outcome import CheckResult, Demands, Outcome
 from kindlm.ports import CheckContext
@@ -42,8 +42,6 @@ class _OfAnswers(Check):
 
     It stops at an undecided answer: otherwise a slow pattern could take its time limit for each.
     """
-
-    reads = Reads.EVERYTHING
 
     check: Check
     first: int

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
-from kindlm.checks.base import AskingCheck, Reads, failed, passed
+from kindlm.checks.base import AskingCheck, failed, passed
 from kindlm.checks.call_matching import normalised
 from kindlm.checks.evalview.safety import Safety, find_personal_data, level
 from kindlm.checks.evalview.weighted_score import Scored, WeightedScore
@@ -72,7 +72,7 @@ class EvalviewVerdict(AskingCheck):
     """
 
     kind = "evalview_verdict"
-    reads = Reads.EVERYTHING
+    reads_text = True
     asks_judge = False
     demands = Demands.TASK
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Any
 
-from kindlm.checks.base import Check, Reads, Rule, failed, passed
+from kindlm.checks.base import Check, Rule, failed, passed
 from kindlm.checks.call_matching import (
     described,
     normalised,
@@ -37,7 +37,7 @@ class ToolCategory(Check):
 
     kind = "tool_category"
     about_tools = True
-    reads = Reads.NUMBERS_AND_NAMES
+    reads_text = False
     demands = Demands.TASK
 
     category: str
@@ -65,7 +65,7 @@ class ForbiddenTool(Check):
     kind = "forbidden_tool"
     demands = Demands.SAFETY
     about_tools = True
-    reads = Reads.NUMBERS_AND_NAMES
+    reads_text = False
     sarif = Rule("forbidden-tool-called", "A forbidden tool was called")
 
     tool: str
@@ -104,7 +104,7 @@ class ToolSequence(Check):
 
     kind = "tool_sequence"
     about_tools = True
-    reads = Reads.NUMBERS_AND_NAMES
+    reads_text = False
     demands = Demands.TASK
 
     sequence: Sequence[str]
