@@ -1,11 +1,11 @@
 """Tables of executions: their attempts, the calls in them, and the assertions.
 
-A table of executions shows their last attempts; the tables of calls and assertions have all.
+A table of executions shows their last attempts; the tables of calls and assertions have all. The
+folds also read the columns in `run_tables.COLUMNS`.
 """
 
 from __future__ import annotations
 
-from kindlm.projections.run_tables import COLUMNS
 from kindlm_store import Projection, on
 
 # The result of an attempt, in both tables, from the event of its end.
@@ -31,7 +31,6 @@ _ENDED = """
 EXECUTIONS = Projection(
     "executions",
     version=8,
-    columns=COLUMNS,
     # `source` and `source_attempt` are the attempt that held the conversation, which may be in
     # another run. The second index covers the figures of run lists.
     create=f"""
@@ -99,7 +98,6 @@ EXECUTIONS = Projection(
 PROVIDER_CALLS = Projection(
     "provider_calls",
     version=7,
-    columns=COLUMNS,
     create="""
     CREATE TABLE provider_calls (
         execution TEXT NOT NULL REFERENCES executions (id), attempt INTEGER, call INTEGER,
@@ -170,7 +168,6 @@ PROVIDER_CALLS = Projection(
 TOOL_CALLS = Projection(
     "tool_calls",
     version=2,
-    columns=COLUMNS,
     create="""
     CREATE TABLE tool_calls (
         execution TEXT NOT NULL REFERENCES executions (id), attempt INTEGER, position INTEGER,
@@ -226,7 +223,6 @@ TOOL_CALLS = Projection(
 AGENT_SPANS = Projection(
     "agent_spans",
     version=1,
-    columns=COLUMNS,
     create="""
     CREATE TABLE agent_spans (
         execution TEXT NOT NULL REFERENCES executions (id), attempt INTEGER, call INTEGER,
@@ -261,7 +257,6 @@ AGENT_SPANS = Projection(
 ASSERTIONS = Projection(
     "assertions",
     version=5,
-    columns=COLUMNS,
     create="""
     CREATE TABLE assertions (
         execution TEXT REFERENCES executions (id), attempt INTEGER, position INTEGER,

@@ -19,7 +19,7 @@ COLUMNS = {
     "number": _ABOUT.format("CAST(subject AS INTEGER)"),
     "attempt": _ABOUT.format(f"CAST(substr(subject, {_DOT} + 1) AS INTEGER)"),
 }
-"""More columns of `new_events`."""
+"""More columns of `new_events`, in the folds of all projections."""
 
 
 def _last(types: str, change: str) -> Fold:
@@ -116,7 +116,6 @@ _NEW_SUITES = f"(SELECT suite FROM {_LAST_OF_SUITES})"  # noqa: S608 (constants 
 SUITES = Projection(
     "suites",
     version=8,
-    columns=COLUMNS,
     # The first index has both columns, since most runs have a suite of the same name.
     create="""
     CREATE TABLE suites (
@@ -201,7 +200,6 @@ SUITES = Projection(
 GATES = Projection(
     "gates",
     version=2,
-    columns=COLUMNS,
     create="""
     CREATE TABLE gates (
         run TEXT REFERENCES runs (id), suite TEXT REFERENCES suites (id), name TEXT,

@@ -79,8 +79,8 @@ class Projection:
             unique among the projections of a file.
         folds: The statements that fold events into the tables, in order.
         views: Name → SELECT statement.
-        columns: More columns of `new_events`: name → SQL over its other columns. A name has the
-            same SQL in all projections of a log.
+        columns: More columns of `new_events`, also for the other projections of a log: name → SQL
+            over its other columns.
     """
 
     name: str

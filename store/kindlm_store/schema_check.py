@@ -10,6 +10,7 @@ import json
 import sqlite3
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -62,20 +63,20 @@ class ForeignSchemaError(OpenError):
 _HARMLESS = {("table", "foreign"), ("index", "missing"), ("trigger", "missing")}
 
 
+@dataclass(slots=True)
 class SchemaGuard:
     """Refuses to write into a file whose schema differs from what this code creates.
 
-    Args:
+    Attributes:
         path: The file, for the error.
         projections: The projections of this code.
         repair: Whether to allow problems that a rebuild removes (`can_be_made`).
     """
 
-    def __init__(self, path: Path, projections: Sequence[Projection], *, repair: bool) -> None:
-        self._path = path
-        self._projections = tuple(projections)
-        self._repair = repair
-        self._seen: int | None = None
+    path: Path
+    projections: Sequence[Projection]
+    repair: bool
+    _seen: int | None = None
 
     def check(self, connection: sqlite3.Connection) -> None:
         """Check the schema, unless it is the one that was checked last.
@@ -88,12 +89,12 @@ class SchemaGuard:
             return
         problems = [
             problem
-            for problem in schema_problems(connection, self._projections)
+            for problem in schema_problems(connection, self.projections)
             if (problem.kind, problem.state) not in _HARMLESS
-            and not (self._repair and problem.can_be_made)
+            and not (self.repair and problem.can_be_made)
         ]
         if problems:
-            raise ForeignSchemaError(self._path, problems)
+            raise ForeignSchemaError(self.path, problems)
         self._seen = version
 
 
