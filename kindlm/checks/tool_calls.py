@@ -41,7 +41,7 @@ from kindlm.ports import CheckContext
 from kindlm.section import Count, Extension, Maybe, Text, resolved
 from kindlm.strict_json import parts_of
 from kindlm.transcript import UNNAMED, ToolProblemKind, ToolUse, Transcript
-from kindlm.wording import bounded, count, excerpt, listed, listed_names, named, sentence, shown
+from kindlm.wording import bounded, count, listed, listed_names, named, sentence, shown
 
 CODES = {
     "TOOL_CALL_MISSING": "A required tool was not called.",
@@ -55,7 +55,6 @@ CODES = {
 }
 
 _MAX_LISTED = 5
-_MAX_ACTUAL = 20
 _ONLY_OF_A_CALL = ("args_schema", "order", "response_contains", "before", "after", "count")
 _FORBID_CERTAIN_CALLS = "Use argsMatch to forbid certain calls, or remove shouldNotCall"
 _MISMATCH = "TOOL_CALL_ARGS_MISMATCH"
@@ -308,27 +307,17 @@ class ToolStrict(Check):
     about_tools = True
 
     def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
-        problems = [
-            (index, use.call.name, problem)
+        found = [
+            (f"Call {index}: {problem.message}", _PROBLEM_CODES.get(problem.kind))
             for index, use in enumerate(transcript.tool_uses)
             for problem in use.problems
         ]
-        if not problems:
+        if not found:
             return passed()
-        first = " ".join(f"Call {index}: {one.message}" for index, _, one in problems[:_MAX_LISTED])
-        message = f"{count(len(problems), 'problem')} with simulated tools. {first}"
-        actual = [
-            {
-                "index": index,
-                "tool": excerpt(tool),
-                "problem": problem.kind.value,
-                "message": sentence(problem.message),
-            }
-            for index, tool, problem in problems[:_MAX_ACTUAL]
-        ]
-        codes = (_PROBLEM_CODES.get(problem.kind) for _, _, problem in problems)
-        code = next(filter(None, codes), None)
-        return failed(code, message, actual=actual) if code else undecided(message, actual=actual)
+        first = [sentence(problem) for problem, _ in found[:_MAX_LISTED]]
+        message = f"{count(len(found), 'problem')} with simulated tools. {' '.join(first)}"
+        code = next((code for _, code in found if code is not None), None)
+        return failed(code, message, actual=first) if code else undecided(message, actual=first)
 
 
 _PROBLEM_CODES = {

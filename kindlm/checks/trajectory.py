@@ -177,25 +177,23 @@ class _Comparison:
         lacking = [often.low - self.owners.count(n) for n, often in enumerate(self.bounds)]
         spare = [call for call, owner in enumerate(self.owners) if owner is None]
         near = sorted(
-            (len(self._faults(entry, call)), entry, call)
+            (len(faults := self._faults(entry, call)), entry, call, "; ".join(faults))
             for entry, calls in enumerate(lacking)
             for call in spare
             if calls > 0 and self.uses[call].call.name == self.entries[entry].tool
         )
-        for distance, entry, call in near:
+        for distance, entry, call, why in near:
             if lacking[entry] > 0 and call in spare:
                 lacking[entry] -= 1
                 spare.remove(call)
-                kind, why = "arguments", "; ".join(self._faults(entry, call))
-                wrong = f"is not as expected: {why}"
-                if not distance:
-                    is_late = any(
-                        owner is not None and owner > entry for owner in self.owners[:call]
-                    )
-                    kind, wrong = "order", f"comes too {'late' if is_late else 'early'}"
+                is_late = any(owner is not None and owner > entry for owner in self.owners[:call])
+                kind, wrong = "order", f"comes too {'late' if is_late else 'early'}"
+                if distance:
+                    kind, wrong = "arguments", f"is not as expected: {why}"
                 found.append(_Difference(kind, f"{self._call(call)} {wrong}", entry, call))
-        if not self.others_allowed:
-            found.extend(map(self._unexpected, spare))
+        for call in () if self.others_allowed else spare:
+            message = f"{self._call(call)} is not expected"
+            found.append(_Difference("unexpected", message, None, call))
         found.sort(key=lambda difference: difference.call or 0)
         for entry, (item, often) in enumerate(zip(self.entries, self.bounds, strict=True)):
             if (missing := lacking[entry]) > 0:
@@ -208,19 +206,6 @@ class _Comparison:
                 message = f"{shown(item.tool)}: expected at most {count(most, 'call')}, got {made}"
                 found.append(_Difference("count", message, entry))
         return found
-
-    def _unexpected(self, call: int) -> _Difference:
-        """Return the difference of a call that no entry takes, compared with the closest entry."""
-        of_tool = [
-            (self._faults(entry, call), entry)
-            for entry, item in enumerate(self.entries)
-            if item.tool == self.uses[call].call.name
-        ]
-        faults, entry = min(of_tool, key=lambda near: len(near[0]), default=([], None))
-        why = f"not expected{': ' if faults else ''}{'; '.join(faults)}"
-        if entry is not None and not faults:
-            why = "one too many"
-        return _Difference("unexpected", f"{self._call(call)} is {why}", entry, call)
 
     def _faults(self, entry: int, call: int) -> list[str]:
         """Return the differences of a call from an entry for its tool."""

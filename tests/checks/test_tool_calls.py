@@ -406,15 +406,11 @@ def test_all_problems_are_listed_with_their_calls(evaluate: Evaluate, said: Said
     assert "Call 1:" in result.message
     assert "Call 2:" in result.message
     assert result.message.isprintable()
-    assert [(entry["index"], entry["problem"]) for entry in result.actual] == [
-        (1, "arguments"),
-        (1, "unmatched"),
-        (2, "result"),
-    ]
+    assert [problem[:7] for problem in result.actual] == ["Call 1:", "Call 1:", "Call 2:"]
 
 
 def test_a_thousand_problems_make_a_bounded_result(evaluate: Evaluate, said: Said) -> None:
     result = evaluate("tool_strict", {}, said("", *[use(UNMATCHED)] * 1_000))
 
-    assert len(result.actual) == 20
+    assert len(result.actual) == 5
     assert len(result.message) <= 1_000

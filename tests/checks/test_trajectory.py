@@ -186,7 +186,7 @@ class TestNearestMiss:
         result = evaluate("trajectory", wanted, talk("lookup", "refund"))
 
         assert result.outcome is (Outcome.FAILED if fault else Outcome.PASSED)
-        assert fault in (result.message or "")
+        assert ("is not expected" if fault and mode == "subset" else fault) in result.message
 
     def test_the_closest_calls_are_compared(self, evaluate: Evaluate) -> None:
         wanted = params(
@@ -220,7 +220,7 @@ class TestNearestMiss:
         [
             ("strict", ["a", "b"], ["a"], [("missing", 1, None)]),
             ("strict", ["a"], ["a", "x"], [("unexpected", None, 1)]),
-            ("strict", ["a"], ["a", "a"], [("unexpected", 0, 1)]),
+            ("strict", ["a"], ["a", "a"], [("unexpected", None, 1)]),
             ("in-order", ["a", "b"], ["x", "a", "x"], [("missing", 1, None)]),
             ("unordered", ["a"], ["x"], [("unexpected", None, 0), ("missing", 0, None)]),
             ("subset", ["a"], ["a", "x", "a"], [("unexpected", None, 1)]),
@@ -245,14 +245,6 @@ class TestNearestMiss:
         result = evaluate("trajectory", params(mode, *calls), talk(*made))
 
         assert self.differences(result) == expected
-
-    def test_a_call_outside_a_subset_is_compared_with_the_closest(self, evaluate: Evaluate) -> None:
-        wanted = params("subset", {"tool": "t", "argsMatch": {"id": "A1"}})
-
-        result = evaluate("trajectory", wanted, talk(("t", {"id": "B2"})))
-
-        assert self.differences(result) == [("unexpected", 0, 0)]
-        assert 'id: expected "A1", got "B2"' in result.message
 
     def test_malformed_arguments_fit_only_where_none_are_asked_for(
         self, evaluate: Evaluate, said: Said, used: Used
