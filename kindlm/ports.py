@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar, runtime_checkable
 
 from kindlm.dataclass import dataclass
-from kindlm.errors import KindlmError, Raised, Result, SourceLocation
+from kindlm.errors import KindlmError, Raised, Result
 from kindlm.outcome import CheckResult
 from kindlm.plan import Execution
 from kindlm.suite import (
@@ -584,10 +584,6 @@ class Stage(Protocol):
     Once the trial is over, methods raise `asyncio.CancelledError`, and coroutines never return.
     """
 
-    @property
-    def turns(self) -> int:
-        """The number of messages sent so far."""
-
     async def send(self, text: str) -> Result[tuple[Step, str | None]]:
         """Send a message of the user to the agent under test, and return its answer.
 
@@ -607,9 +603,6 @@ class Stage(Protocol):
         self, expectation: Expectation, finding: Awaitable[CheckResult] | CheckResult
     ) -> Future[CheckResult]:
         """Record a result of the script itself, now or once it is known."""
-
-    def record_score(self, name: str, value: float, where: SourceLocation | None) -> None:
-        """Record a number from 0 to 1, which decides nothing and is compared between runs."""
 
     async def ask(self, question: Question) -> Result[ModelReply]:
         """Ask a model on behalf of the script; recorded, priced and retried."""

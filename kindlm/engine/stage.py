@@ -15,7 +15,7 @@ from kindlm.dataclass import replace
 from kindlm.engine.calls import Calls
 from kindlm.engine.stop import Clock, cut_off
 from kindlm.engine.talk import Talk
-from kindlm.errors import Err, ErrorCode, KindlmError, Result, SourceLocation
+from kindlm.errors import Err, ErrorCode, KindlmError, Result
 from kindlm.events.codec import Payload
 from kindlm.events.execution_events import AssertionEvaluated
 from kindlm.outcome import CheckResult, Outcome
@@ -47,10 +47,6 @@ class ScriptedTrial:
         self._checks: set[asyncio.Task[CheckResult]] = set()
         self._over: asyncio.Future[None] | None = None
         self._ended_itself = False
-
-    @property
-    def turns(self) -> int:
-        return len(self._talk.conversation.transcript.turns)
 
     @property
     def results(self) -> list[CheckResult]:
@@ -90,10 +86,6 @@ class ScriptedTrial:
     ) -> asyncio.Future[CheckResult]:
         index, expectation = self._next(expectation)
         return self._concluded(index, expectation, finding, self._clock.monotonic())
-
-    def record_score(self, name: str, value: float, where: SourceLocation | None) -> None:
-        found = CheckResult(_NUMBER, name, Outcome.PASSED, score=value)
-        self.conclude(Expectation(_NUMBER, name, where=where), found)
 
     async def ask(self, question: Question) -> Result[ModelReply]:
         await self._block_if_over()

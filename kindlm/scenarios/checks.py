@@ -188,8 +188,9 @@ class CheckRecorder:
         return self._do(lambda: self._stage.conclude(expectation, finding))
 
     def record_score(self, name: str, value: float, where: SourceLocation) -> None:
-        """Record a score; see `ports.Stage`."""
-        self._do(lambda: self._stage.record_score(name, value, where))
+        """Record a number from 0 to 1, which decides nothing and is compared between runs."""
+        found = CheckResult("score", name, Outcome.PASSED, score=value)
+        self._do(lambda: self._stage.conclude(Expectation("score", name, where=where), found))
 
     def _do(self, work: Callable[[], V]) -> V:
         async def done() -> V:

@@ -198,7 +198,7 @@ class AgentUnderTest:
             raise AgentError(answer.error.message)
         step, body = answer.value
         self.exchanges.append((text, step.text))
-        self.replies.append(reply_of(step, body, self._stage.turns))
+        self.replies.append(reply_of(step, body, len(self.replies) + 1))
         return self.replies[-1]
 
     def own_reply(self, reply: object) -> Reply:
