@@ -15,7 +15,7 @@ import os
 import re
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -33,9 +33,6 @@ from kindlm_store.database import code_of
 _VERSION = 3
 """Raise it with any change of the index."""
 
-_WORDS = "fts5(text, tokenize='unicode61 remove_diacritics 2'"
-_ADD_WORDS = "INSERT INTO words(rowid, text) VALUES (?, ?)"
-
 _TABLES = f"""
 PRAGMA page_size = 4096;
 PRAGMA journal_mode = DELETE;
@@ -45,7 +42,8 @@ CREATE TABLE texts (
   id INTEGER PRIMARY KEY, kind TEXT, ref TEXT, execution TEXT, executions INTEGER,
   UNIQUE (ref, kind)
 );
-CREATE VIRTUAL TABLE words USING {_WORDS}, content='', columnsize=0);
+CREATE VIRTUAL TABLE words
+ USING fts5(text, tokenize='unicode61 remove_diacritics 2', content='', columnsize=0);
 INSERT INTO words(words, rank) VALUES ('hashsize', 16777216);
 PRAGMA user_version = {_VERSION};
 COMMIT;
@@ -256,7 +254,8 @@ def _index_texts(db: sqlite3.Connection, index: sqlite3.Connection, after: int, 
         if body is not None:
             row = (number, kind, ref, execution, executions)
             index.execute("INSERT INTO texts VALUES (?, ?, ?, ?, ?)", row)
-            index.execute(_ADD_WORDS, (number, _readable(kind, body)))
+            words = (number, _readable(kind, body))
+            index.execute("INSERT INTO words(rowid, text) VALUES (?, ?)", words)
 
 
 def _readable(kind: str, body: str) -> str:
@@ -273,10 +272,10 @@ def _readable(kind: str, body: str) -> str:
 
 _LONGEST_S = 3.0
 _STEPS = 10_000
-_EXCERPT_WORDS = 48
 _LONGEST_QUESTION = 500
-_OPEN, _CLOSE = "\x02", "\x03"
-_MARKS = re.compile(f"[{_OPEN}{_CLOSE}]")
+_BEFORE, _SHOWN = 150, 350
+"""Characters of an excerpt before the first word that was found, and in all."""
+_WORD = re.compile(r"\b(?!(?:AND|OR|NOT|NEAR)\b)\w+")
 
 _MATCHING = """
 SELECT t.id, t.kind, t.ref, t.execution, t.executions
@@ -368,28 +367,22 @@ def find_texts(
                 continue  # no valid expression
             rows = db.execute(_EXECUTIONS, (json.dumps(matches[:limit]),)).fetchall()
             following = matches[limit - 1][0] if len(matches) > limit else None
-            return Findings(tuple(_findings(db, rows, expression)), following)
+            wanted = re.compile(rf"\b({'|'.join(_WORD.findall(text))})", re.IGNORECASE)
+            return Findings(tuple(_finding(db, row, wanted) for row in rows), following)
     return Findings()
 
 
-def _findings(
-    db: sqlite3.Connection, rows: Sequence[sqlite3.Row], expression: str
-) -> Iterator[Finding]:
-    texts = []
-    # The same search in an index of only these texts marks the matches.
-    with closing(sqlite3.connect(":memory:")) as memory:
-        memory.execute(f"CREATE VIRTUAL TABLE words USING {_WORDS})")
-        for number, row in enumerate(rows):
-            view = RunView(db, row["run"])
-            execution = view.execution(row["execution"])
-            mask = mask_of(view.attempts(execution) if execution else ())
-            texts.append(mask.text(_readable(row["kind"], row["body"])))
-            memory.execute(_ADD_WORDS, (number, _MARKS.sub("\ufffd", texts[-1])))
-        marking = "SELECT rowid, snippet(words, 0, ?, ?, '…', ?) FROM words WHERE words MATCH ?"
-        values = (_OPEN, _CLOSE, _EXCERPT_WORDS, expression)
-        marked = dict(memory.execute(marking, values).fetchall())
-    for number, (row, text) in enumerate(zip(rows, texts, strict=True)):
-        # Every second piece is between two marks.
-        pieces = enumerate(_MARKS.split(marked.get(number, text[:300])))
-        excerpt = tuple((piece, bool(at % 2)) for at, piece in pieces if piece)
-        yield value_of(Finding, row, excerpt=excerpt)
+def _finding(db: sqlite3.Connection, row: sqlite3.Row, wanted: re.Pattern[str]) -> Finding:
+    """Return a matching text with an excerpt, in which the beginnings of words are `wanted`."""
+    view = RunView(db, row["run"])
+    execution = view.execution(row["execution"])
+    mask = mask_of(view.attempts(execution) if execution else ())
+    text = mask.text(_readable(row["kind"], row["body"]))
+    first = wanted.search(text)
+    start = max(0, first.start() - _BEFORE) if first else 0
+    end = start + _SHOWN
+    shown = ("…" if start else "") + text[start:end] + ("…" if end < len(text) else "")
+    # Every second piece is a match.
+    pieces = enumerate(wanted.split(shown))
+    excerpt = tuple((piece, bool(at % 2)) for at, piece in pieces if piece)
+    return value_of(Finding, row, excerpt=excerpt)
