@@ -9,14 +9,13 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, Ok, Result, misuse, not_there
 from kindlm.events import load_event
-from kindlm.events.run import RunOptions, RunResumed, RunStarted, SuiteSkipped, SuiteStarted
+from kindlm.events.run import RunOptions, RunStarted, SuiteSkipped, SuiteStarted
 from kindlm.history.run_names import find_run
 from kindlm.history.runs import options_of, runner_of, state_of
 from kindlm.plan import Earlier, Places, QualifiedName, make_plan
@@ -32,21 +31,14 @@ SELECT id FROM runs WHERE ended IS NOT 'finished' AND mode = ?
  ORDER BY started_at DESC, id
 """
 
-# A session lasts from its first event to the last one before the next session.
+# How the run and its suites began, in all sessions.
 _BEGINNINGS = """
-SELECT type, data, at,
-       (SELECT at FROM event_log e WHERE e.stream = b.stream AND e.version = b.version - 1)
-  FROM event_log b
- WHERE stream = 'run/' || ?
-   AND type IN ('run.started', 'run.resumed', 'suite.started', 'suite.skipped')
+SELECT type, data FROM event_log
+ WHERE stream = 'run/' || ? AND type IN ('run.started', 'suite.started', 'suite.skipped')
  ORDER BY version
 """
 
-_RUN = """
-SELECT planned, ended,
-       (SELECT at FROM event_log WHERE stream = 'run/' || runs.id ORDER BY version DESC LIMIT 1)
-  FROM runs WHERE id = ?
-"""
+_RUN = "SELECT planned, ended IS 'finished' FROM runs WHERE id = ?"
 
 _EXECUTIONS = """
 SELECT number, attempt, status,
@@ -69,7 +61,7 @@ class Unfinished:
     """The record of a run that can be resumed, unless it `is_finished`.
 
     `started` are its suites as they last started, by ordinal, in the order of their first starts;
-    `skipped` are those that never started. `duration_ms` is the total time of its sessions.
+    `skipped` are those that never started.
     """
 
     run: str
@@ -79,7 +71,6 @@ class Unfinished:
     started: Mapping[int, SuiteStarted]
     skipped: Mapping[int, SuiteSkipped]
     earlier: Earlier
-    duration_ms: float
     is_finished: bool = False
 
     @property
@@ -151,22 +142,18 @@ def find_unfinished(
 
 def read_unfinished(db: sqlite3.Connection, run: str) -> Unfinished:
     """Return what is recorded of a run."""
-    planned, ended, last = db.execute(_RUN, (run,)).fetchone()
+    planned, is_finished = db.execute(_RUN, (run,)).fetchone()
     began = RunStarted(planned=0, project="", versions={})
     started: dict[int, SuiteStarted] = {}
     skipped: dict[int, SuiteSkipped] = {}
-    times: list[str] = []  # before and at the beginning of each session
-    for kind, data, at, before in db.execute(_BEGINNINGS, (run,)):
+    for kind, data in db.execute(_BEGINNINGS, (run,)):
         match load_event(kind, json.loads(data), lambda _: ""):
             case RunStarted() as began:
-                times += before, at
-            case RunResumed():
-                times += before, at
+                pass
             case SuiteStarted() as event:
                 started[event.ordinal] = event
             case SuiteSkipped() as event:
                 skipped[event.ordinal] = event
-    sessions = zip(times[1::2], [*times[2::2], last], strict=True)
     return Unfinished(
         run=run,
         options=began.options or RunOptions(),
@@ -175,8 +162,7 @@ def read_unfinished(db: sqlite3.Connection, run: str) -> Unfinished:
         started=started,
         skipped={ordinal: skipped[ordinal] for ordinal in skipped.keys() - started.keys()},
         earlier=read_earlier(db, run),
-        duration_ms=sum(_ms_between(*session) for session in sessions),
-        is_finished=ended == "finished",
+        is_finished=bool(is_finished),
     )
 
 
@@ -191,11 +177,6 @@ def read_earlier(db: sqlite3.Connection, run: str) -> Earlier:
         {ordinal: usd for ordinal, usd, _ in paid},
         sum(int(unknown) for *_, unknown in paid),
     )
-
-
-def _ms_between(first: str, last: str) -> float:
-    took = datetime.fromisoformat(last) - datetime.fromisoformat(first)
-    return max(0.0, took.total_seconds() * 1000)
 
 
 def resumed(request: RunRequest, unfinished: Unfinished, *, force: bool) -> Result[RunRequest]:

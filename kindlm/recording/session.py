@@ -70,7 +70,7 @@ async def run_session(
         if request.driven is not None and request.driven.dealt:
             return
         took_ms = (time.monotonic() - started) * 1000
-        await finish_run(run, log, took_ms + (before.duration_ms if before else 0.0))
+        await finish_run(run, log, took_ms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,6 @@ def test_a_resumed_run_is_asked_for_what_it_began_with(history: Any, tmp_path: P
         started={0: began},
         skipped={},
         earlier=Earlier(),
-        duration_ms=0.0,
     )
     resumed = as_recorded(TestOptions(database=history.path), began_with, tmp_path)
     case = Case("refund-order", Prompt("Hi"), ("gpt",), tags=("slow", "paid"))

@@ -8,7 +8,6 @@ from pathlib import Path
 from kindlm.events.codec import Payload, new_event
 from kindlm.events.run import (
     PlannedTest,
-    RunInterrupted,
     RunOptions,
     RunResumed,
     RunStarted,
@@ -90,22 +89,6 @@ def test_suites_keep_the_order_in_which_they_first_started(tmp_path: Path) -> No
     assert found.baselines["shop", "b"] == "earlier"
     assert found.selected == {("shop", name, "chosen", "gpt") for name in "abc"}
     assert not found.is_finished
-
-
-def test_the_time_between_two_sessions_does_not_count(tmp_path: Path) -> None:
-    found = recorded(
-        tmp_path,
-        (0, run()),
-        (2, started("a", 0)),
-        (5, RunInterrupted(reason="Ctrl-C")),
-        (20, resumed(6)),
-        (20, started("a", 0)),
-        (21, RunInterrupted(reason="Ctrl-C")),
-        # A clock that was put back counts for nothing.
-        (40, resumed(6)),
-        (30, started("a", 0)),
-    )
-    assert found.duration_ms == 6_000
 
 
 def test_what_a_run_was_asked_for_is_what_its_first_session_was(tmp_path: Path) -> None:
