@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -68,15 +68,12 @@ class PersonalData:
     """Hides matches of patterns for personal data.
 
     Texts for which the patterns take too long are not recorded. After the first of them, each
-    further text gets less time. `given_up` is called with the pattern that ran out of time.
+    further text gets less time.
     """
 
-    def __init__(
-        self, patterns: tuple[str, ...], given_up: Callable[[str], None] = lambda _: None
-    ) -> None:
+    def __init__(self, patterns: tuple[str, ...]) -> None:
         self._patterns = patterns
         self._time_s = _TEXT_S
-        self._given_up = given_up
         self._remembered = lru_cache(_REMEMBERED)(self._hide)
 
     def hide_in(self, kind: str, data: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -130,6 +127,7 @@ class PersonalData:
         try:
             return self._hide_nested(text, time.monotonic() + self._time_s, _NESTING)
         except PatternError:
+            self._time_s = _SLOW_S
             return json.dumps(_WITHHELD) if _is_json(text) else _WITHHELD
 
     def _hide_nested(self, text: str, end: float, depth: int) -> str:
@@ -157,24 +155,14 @@ class PersonalData:
 
     def _mask(self, text: str, end: float) -> str:
         for pattern in self._patterns:
-            for start, stop in self._ranges(pattern, text, end):
+            for start, stop in list(personal_data_in(text, pattern, end)):
                 kept = 2 if stop - start > 4 else 0
                 stars = "*" * (stop - start - 2 * kept)
                 mask = text[start : start + kept] + stars + text[stop - kept : stop]
-                if self._ranges(pattern, mask, end):
+                if list(personal_data_in(mask, pattern, end)):
                     mask = "*" * (stop - start)
                 text = text[:start] + mask + text[stop:]
         return text
-
-    def _ranges(self, pattern: str, text: str, end: float) -> list[tuple[int, int]]:
-        """Return what a pattern matches; raise `PatternError` if the time is over."""
-        try:
-            return list(personal_data_in(text, pattern, end))
-        except PatternError:
-            if self._time_s != _SLOW_S:
-                self._time_s = _SLOW_S
-                self._given_up(pattern)
-            raise
 
 
 def _is_json(text: str) -> bool:

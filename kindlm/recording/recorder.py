@@ -6,10 +6,9 @@ With `record.redactPii`, it hides personal data (`personal_data.py`). Checks see
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cache
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
@@ -86,22 +85,15 @@ class RunRecorder:
         self._suite: int | None = None
         """The suite of the execution that it is about."""
 
-    def hide_personal_data(
-        self, suites: Iterable[PlannedSuite], given_up: Callable[[str], None]
-    ) -> None:
-        """Hide personal data in events of the suites that ask for it.
-
-        `given_up` is called from another thread with each pattern that takes too long.
-        """
+    def hide_personal_data(self, suites: Iterable[PlannedSuite]) -> None:
+        """Hide personal data in events of the suites that ask for it."""
         asking = [planned for planned in suites if planned.suite.redact_pii]
         if not asking:
             return
         from kindlm.recording.personal_data import PersonalData, patterns_of  # few suites ask
 
-        given_up = cache(given_up)
         for planned in asking:
-            personal = PersonalData(patterns_of(planned.suite), given_up)
-            self._outbox.hiding[planned.ordinal] = personal
+            self._outbox.hiding[planned.ordinal] = PersonalData(patterns_of(planned.suite))
         self._outbox.thread = ThreadPoolExecutor(1, thread_name_prefix="kindlm-personal-data")
 
     def about(self, subject: str) -> RunRecorder:

@@ -101,7 +101,7 @@ class _Session:
             if observers.gateway is not None:
                 suites = [planned.suite for planned in served.plan.suites]
                 observers.gateway.forward_to(_providers_of(suites))
-            self.recorder.hide_personal_data(served.plan.suites, self._too_slow)
+            self.recorder.hide_personal_data(served.plan.suites)
             known = self.before or request.settling
             baselines = RecordedBaselines(self.reader, known.baselines if known else None)
             await self._begin(served, baselines)
@@ -243,11 +243,6 @@ class _Session:
         message = f"The check in {place} ran after its scenario had ended: it is not recorded."
         hint = "Await the task in the scenario, or check in the scenario itself."
         self._warn("checks", ErrorCode.ASSERTION_EVAL_ERROR, message, hint)
-
-    def _too_slow(self, pattern: str) -> None:
-        message = f"The pattern {shown(pattern)} for personal data takes too long."
-        hint = "Texts that it cannot search in time are not recorded. Avoid nested repetition."
-        self._warn("record.redactPii", ErrorCode.ASSERTION_EVAL_ERROR, message, hint)
 
     @asynccontextmanager
     async def _observers(self) -> AsyncIterator[_Observers]:

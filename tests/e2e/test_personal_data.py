@@ -124,7 +124,6 @@ def test_nothing_of_it_is_shown_while_the_run_goes_on(workspace, server):
     text = shown_on_a_terminal(workspace, "test")
     assert "delivered on gpt" in text
     assert EMAIL not in text
-    assert text.count("takes too long") == 1
 
 
 SAID = f"Mail {EMAIL} at once"

@@ -69,16 +69,9 @@ def finished(output: str) -> ExecutionFinished:
 
 @pytest.mark.usefixtures("impatient_patterns")
 def test_slow_patterns_hold_up_no_call_and_keep_the_order(log: EventLog) -> None:
-    given_up: list[str] = []
-    threads: list[threading.Thread] = []
-
-    def tell(pattern: str) -> None:
-        given_up.append(pattern)
-        threads.append(threading.current_thread())
-
     async def record() -> None:
         recorder = RunRecorder(log, "run/r")
-        recorder.hide_personal_data(plan(redact=True).suites, tell)
+        recorder.hide_personal_data(plan(redact=True).suites)
         first, second = recorder.about("1.1"), recorder.about("2.1")
         first.record(started("first"))
         first.record(finished("a" * 40 + "!"))
@@ -95,15 +88,13 @@ def test_slow_patterns_hold_up_no_call_and_keep_the_order(log: EventLog) -> None
         ("2.1", "execution.started"),
         ("2.1", "execution.finished"),
     ]
-    assert given_up == [SLOW]
-    assert threads[0] is not threading.main_thread()
 
 
 @pytest.mark.usefixtures("impatient_patterns")
 def test_who_stops_waiting_loses_no_event(log: EventLog) -> None:
     async def record() -> None:
         recorder = RunRecorder(log, "run/r")
-        recorder.hide_personal_data(plan(redact=True).suites, lambda _: None)
+        recorder.hide_personal_data(plan(redact=True).suites)
         recorder.record(started("first"))
         recorder.record(finished("a" * 40 + "!"))
         recorder.record(finished("last"))
@@ -122,7 +113,7 @@ def test_who_stops_waiting_loses_no_event(log: EventLog) -> None:
 def test_events_that_several_threads_record_are_all_kept(log: EventLog, redact: bool) -> None:
     async def record() -> None:
         recorder = RunRecorder(log, "run/r")
-        recorder.hide_personal_data(plan(redact=redact).suites, lambda _: None)
+        recorder.hide_personal_data(plan(redact=redact).suites)
 
         def from_a_thread(subject: str) -> None:
             about = recorder.about(subject)
@@ -163,7 +154,7 @@ def test_after_hidden_events_that_the_log_refused_it_gets_no_later_ones(
 
     async def record() -> None:
         recorder = RunRecorder(log, "run/r")
-        recorder.hide_personal_data(plan(redact=True).suites, lambda _: None)
+        recorder.hide_personal_data(plan(redact=True).suites)
         recorder.record(started("first"))
         await asyncio.sleep(0)
         recorder.record(started("second"))
@@ -232,7 +223,7 @@ def test_what_checks_have_measured_stays(
 ) -> None:
     planned = plan(redact=True, pattern=r"\d{4,}")
     recorder = RunRecorder(log, "run/r")
-    recorder.hide_personal_data(planned.suites, lambda _: None)
+    recorder.hide_personal_data(planned.suites)
     message = "Expected at most 5000, it took 61234."
     result = CheckResult(kind, "x", Outcome.FAILED, message=message, actual=61234)
     evaluated = AssertionEvaluated.of(result, 0, demand(kind, "x", params), duration_ms=1.0)
@@ -249,7 +240,7 @@ def test_what_checks_have_measured_stays(
 def test_what_is_shown_is_what_is_recorded(log: EventLog, redact: bool) -> None:
     planned = plan(redact=redact)
     recorder = RunRecorder(log, "run/r")
-    recorder.hide_personal_data(planned.suites, lambda _: None)
+    recorder.hide_personal_data(planned.suites)
     (execution,) = planned
     error = KindlmError(ErrorCode.PROVIDER_API_ERROR, f"OpenAI returned 400: no {EMAIL}")
     result = CheckResult("contains", "c", Outcome.FAILED, message=f'Expected "{EMAIL}".')
@@ -328,21 +319,11 @@ def test_a_pattern_that_takes_too_long_keeps_the_text_out() -> None:
 
 
 @pytest.mark.usefixtures("impatient_patterns")
-def test_a_pattern_that_took_too_long_is_reported_once_and_still_lets_nothing_through() -> None:
-    given_up: list[str] = []
-    personal = PersonalData((r"^(a|a)*$", r"E-\d{4}"), given_up.append)
+def test_a_pattern_that_took_too_long_still_lets_nothing_through() -> None:
+    personal = PersonalData((r"^(a|a)*$", r"E-\d{4}"))
     texts = ["a" * 40 + ending for ending in "!?."]
     assert not any("aaaa" in personal.hide(text) for text in texts)
-    assert given_up == [r"^(a|a)*$"]
     assert personal.hide("E-1234 is quick to search") == "E-**34 is quick to search"
-
-
-@pytest.mark.usefixtures("impatient_patterns")
-def test_a_pattern_that_others_left_no_time_is_not_given_up() -> None:
-    given_up: list[str] = []
-    personal = PersonalData((r"^(a|a)*$", "b"), given_up.append)
-    assert "b" not in personal.hide("a" * 40 + "b")
-    assert given_up == [r"^(a|a)*$"]
 
 
 def test_with_a_pattern_that_does_not_compile_nothing_is_recorded() -> None:
@@ -414,7 +395,7 @@ def test_what_a_wire_says_in_pieces_is_not_recorded(
 
 def test_the_configuration_of_a_suite_is_hidden_like_its_executions(log: EventLog) -> None:
     recorder = RunRecorder(log, "run/r")
-    recorder.hide_personal_data(plan(redact=True).suites, lambda _: None)
+    recorder.hide_personal_data(plan(redact=True).suites)
     recorder.record(
         SuiteStarted(
             suite="shop",
