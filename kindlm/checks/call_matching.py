@@ -23,7 +23,7 @@ from kindlm.section import Count, Extension, Maybe, Text
 from kindlm.transcript import UNNAMED, UNREAD_LINES, ToolUse, Transcript
 from kindlm.transcript import ToolCall as Call
 from kindlm.values import refuse
-from kindlm.wording import bounded, count, excerpt, shown
+from kindlm.wording import bounded, excerpt, shown
 
 _LINE_OF_A_CALL = '`{"kindlm": "tool_call", "name": "NAME", "arguments": {}}`'
 """The line that a program under test (`command`) prints for a call."""
@@ -131,14 +131,6 @@ class CallCount(ExpectSection):
     def is_any_number(self) -> bool:
         """Whether any number of calls will do."""
         return self.min == 0 and self.max is None
-
-
-def how_often(bounds: Bounds) -> str:
-    """Return bounds in words."""
-    low, high = bounds.low, bounds.high
-    if high is None or low == high:
-        return f"{'at least' if high is None else 'exactly'} {count(low, 'call')}"
-    return f"{f'{low} to' if low else 'at most'} {count(high, 'call')}"
 
 
 def normalised(name: str) -> str:

@@ -15,7 +15,6 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 from pydantic import Field
@@ -56,14 +55,13 @@ _NAMED = 5
 class Measured(NamedTuple):
     """A drift from 0 to 1, and how it was measured.
 
-    `reasoning` is a judge's. `differing` has the values of different fields on both sides, or
-    `ABSENT`.
+    `reasoning` is a judge's. `sides` describe the differences on both sides.
     """
 
     drift: float
     basis: str
     reasoning: str | None = None
-    differing: Mapping[str, tuple[Any, Any]] = MappingProxyType({})
+    sides: tuple[Mapping[str, Any], Mapping[str, Any]] = ({}, {})
 
     @property
     def about(self) -> dict[str, Any]:
@@ -183,13 +181,8 @@ class Drift(_ByMethod):
         message = f"Drift {found.drift:.3g} ({found.basis})"
         if found.drift <= limit:
             return passed(message=message, **about)
-        expected: dict[str, Any] = {"maxDrift": limit}
-        actual: dict[str, Any] = {"drift": found.drift}
-        if found.differing:
-            first = list(found.differing.items())[:_LISTED]
-            for side, values in enumerate((expected, actual)):
-                both = ((path, pair[side]) for path, pair in first)
-                values["fields"] = {path: bounded(it) for path, it in both if it is not ABSENT}
+        expected = {"maxDrift": limit, **found.sides[0]}
+        actual = {"drift": found.drift, **found.sides[1]}
         why = "" if found.reasoning is None else f": {shown(found.reasoning, 600)}"
         message += f", expected at most {limit:.3g}{why}"
         return failed("DRIFT_EXCEEDED", message, expected=expected, actual=actual, **about)
@@ -282,12 +275,18 @@ def _by_fields(baseline: str, current: str, fields: Sequence[str] | None) -> Mea
         for path, (old, new) in compared.items()
         if old is not new and (ABSENT in (old, new) or not equal(old, new))
     }
+    first = list(differing.items())[:_LISTED]
     basis = f"{len(differing)} of {count(len(compared), 'field')} differ"
     if differing:
         basis += f": {first_of(map(excerpt, differing), _NAMED)}"
     if unknown:
         basis += f"; neither side has {first_of(map(excerpt, unknown), _NAMED)}"
-    return Measured(len(differing) / len(compared), basis, differing=differing)
+    expected, actual = (
+        {path: bounded(pair[side]) for path, pair in first if pair[side] is not ABSENT}
+        for side in (0, 1)
+    )
+    sides = {"fields": expected}, {"fields": actual}
+    return Measured(len(differing) / len(compared), basis, sides=sides)
 
 
 _Path: TypeAlias = Sequence[str | int]

@@ -27,7 +27,6 @@ from kindlm.checks.call_matching import (
     CallCount,
     ExpectedCall,
     described,
-    how_often,
     normalised,
     not_an_object,
     undecided_for_a_name,
@@ -200,8 +199,9 @@ class ToolCall(ExpectedCall, CheckSection):
         if fitting is None and (number or bounds.low):
             return self._lacking(calls, uses)
         if not bounds.holds(number):
-            wanted = f"{how_often(bounds)} to {named(self.tool)} as described"
-            message = f"Expected {wanted}, got {number}"
+            low, high = bounds.low, bounds.high
+            often = f"at least {low:,}" if high is None else f"{low:,} to {high:,}"
+            message = f"Expected {often} calls to {named(self.tool)} as described, got {number}"
             others = [call for call in calls if not call.is_meant]
             if number < bounds.low and others:
                 near = min(others, key=lambda call: call.distance)

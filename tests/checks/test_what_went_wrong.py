@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kindlm.checks.call_matching import CallCount, how_often
+from kindlm.checks.call_matching import CallCount
 from kindlm.matching import Bounds
 from kindlm.outcome import CheckResult
 from kindlm.transcript import Step, ToolCall, ToolUse, Transcript, Turn
@@ -20,20 +20,6 @@ def talk(*calls: str) -> Transcript:
     """Return a conversation of one turn with these calls, without arguments."""
     uses = (ToolUse(ToolCall(f"{n}", name, {}), None, "x") for n, name in enumerate(calls))
     return Transcript(turns=(Turn("a", (Step("", tuple(uses)),)),))
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "words"),
-    [
-        (1, None, "at least 1 call"),
-        (0, 0, "exactly 0 calls"),
-        (2, 2, "exactly 2 calls"),
-        (0, 3, "at most 3 calls"),
-        (1, 3, "1 to 3 calls"),
-    ],
-)
-def test_bounds_are_said_in_words(low: int, high: int | None, words: str) -> None:
-    assert how_often(Bounds(low, high)) == words
 
 
 def test_a_range_may_be_a_single_number() -> None:
