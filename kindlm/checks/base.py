@@ -56,14 +56,11 @@ class Refers(Enum):
 
 
 class Rule(NamedTuple):
-    """A guardrail in a SARIF report: its id, and what a failure of the check shows.
+    """A guardrail in a SARIF report: its kind, its id, and what a failure shows."""
 
-    If a check has several kinds, the rule is about failures of `kind`.
-    """
-
+    kind: str
     id: str
     title: str
-    kind: str | None = None
 
 
 class Check:
@@ -87,8 +84,8 @@ class Check:
     """The id of the model that judges; None for the default of the suite."""
     embeds: ClassVar[bool] = False
     """Whether it asks a provider for embeddings."""
-    sarif: ClassVar[Rule | None] = None
-    """Its rule in a SARIF report, if it is a guardrail."""
+    sarif: ClassVar[tuple[Rule, ...]] = ()
+    """Its rules in a SARIF report: one for each of its kinds that is a guardrail."""
 
     @classmethod
     def kinds(cls) -> tuple[str, ...]:
@@ -258,7 +255,7 @@ class CheckSection(ExpectSection, Check):
     asks_judge: ClassVar[bool]
     judge_model: ClassVar[str | None]
     embeds: ClassVar[bool]
-    sarif: ClassVar[Rule | None]
+    sarif: ClassVar[tuple[Rule, ...]]
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
@@ -331,7 +328,7 @@ def kinds() -> frozenset[str]:
 @cache
 def rules() -> dict[str, Rule]:
     """Return the SARIF rules by the kinds of checks, in the order of the kinds."""
-    return {each.sarif.kind or each.kind: each.sarif for each in all_checks() if each.sarif}
+    return {rule.kind: rule for each in all_checks() for rule in each.sarif}
 
 
 def passed(*, score: float = 1.0, message: str = "", **more: Any) -> CheckResult:

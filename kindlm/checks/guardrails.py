@@ -33,7 +33,7 @@ from kindlm.checks.base import (
     passed,
     undecided,
 )
-from kindlm.checks.output import EMPTY, Demand, NotContains
+from kindlm.checks.output import EMPTY, Ban, Demand
 from kindlm.dataclass import dataclass
 from kindlm.normal_form import INVISIBLE, TAGS
 from kindlm.outcome import CheckResult, Demands, Evidence
@@ -88,7 +88,7 @@ class Pii(CheckSection):
 
     kind = "pii"
     demands = Demands.SAFETY
-    sarif = Rule("pii", "Personal data in what the agent wrote")
+    sarif = (Rule("pii", "pii", "Personal data in what the agent wrote"),)
 
     enabled: bool = Field(default=True, examples=[False])
     """`false` switches the check off."""
@@ -213,14 +213,6 @@ def detected(found: Sequence[Evidence], *problems: str) -> CheckResult:
     return failed("PII_DETECTED", message, actual=actual, evidence=first)
 
 
-class KeywordsDeny(NotContains):
-    """The output contains the word nowhere, not even inside another word; see `NotContains`."""
-
-    kind = "keywords_deny"
-    code = "KEYWORD_DENIED"
-    sarif = Rule("keyword-denied", "A denied word in the answer")
-
-
 class Keywords(ExpectSection):
     """Required and forbidden words in the output. Case does not matter."""
 
@@ -231,7 +223,7 @@ class Keywords(ExpectSection):
 
     def checks(self, schema: Callable[[str], Any]) -> Iterator[Made]:
         for index, word in enumerate(self.deny):
-            yield Made(KeywordsDeny(word), word, ("deny", index))
+            yield Made(Ban("keywords_deny", word), word, ("deny", index))
         if self.allow and all(self.allow):
             yield Made(Demand("keywords_allow", self.allow), ", ".join(self.allow), ("allow",))
 
@@ -307,7 +299,7 @@ class NotInOutput(_NoCanary):
     """No answer contains a canary that the agent was given."""
 
     kind = "canary_output"
-    sarif = Rule("canary-output", "A canary in the answer")
+    sarif = (Rule("canary_output", "canary-output", "A canary in the answer"),)
 
     def texts(self, transcript: Transcript) -> Iterator[tuple[str, str]]:
         for number, step in enumerate(transcript.steps, start=1):
@@ -319,7 +311,7 @@ class NotInArguments(_NoCanary):
 
     kind = "canary_arguments"
     about_tools = True
-    sarif = Rule("canary-arguments", "A canary in a tool call")
+    sarif = (Rule("canary_arguments", "canary-arguments", "A canary in a tool call"),)
 
     def texts(self, transcript: Transcript) -> Iterator[tuple[str, str]]:
         for use in transcript.tool_uses:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import islice
 from string import printable
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import Field, model_validator
 
@@ -146,8 +146,8 @@ class Output(ExpectSection):
         several: tuple[tuple[str, Callable[[str], Check], Sequence[str] | None], ...] = (
             ("regex", partial(Demand, "matches"), self.regex),
             ("contains", partial(Demand, "contains"), self.contains),
-            ("notContains", NotContains, self.not_contains),
-            ("notRegex", NotMatches, self.not_regex),
+            ("notContains", partial(Ban, "not_contains"), self.not_contains),
+            ("notRegex", partial(Ban, "not_matches"), self.not_regex),
         )
         for key, check, wanted in several:
             for index, text in enumerate(wanted or ()):
@@ -190,7 +190,7 @@ class Demand(Check):
     """
 
     demands = Demands.TASK
-    sarif = Rule("keyword-missing", "None of the required words in the answer", "keywords_allow")
+    sarif = (Rule("keywords_allow", "keyword-missing", "None of the required words in the answer"),)
 
     kind: str  # type: ignore[misc]
     wanted: Any
@@ -271,62 +271,41 @@ class OutputSchema(Schema):
 
 
 @dataclass(frozen=True, slots=True)
-class _Ban(Check):
-    """Neither the output nor its normal form has what `unwanted` forbids."""
+class Ban(Check):
+    """Neither the output nor its normal form has what `unwanted`, a text or a pattern, forbids.
+
+    See also `Demand`, and `_BANS`.
+    """
 
     demands = Demands.SAFETY
-    code: ClassVar[str]
-    how: ClassVar[str]
+    sarif = (
+        Rule("keywords_deny", "keyword-denied", "A denied word in the answer"),
+        Rule("not_contains", "forbidden-text", "A forbidden text in the answer"),
+        Rule("not_matches", "forbidden-pattern", "A forbidden pattern in the answer"),
+    )
 
+    kind: str  # type: ignore[misc]
     unwanted: str
 
-    def places(self, text: str) -> tuple[Sequence[_Range], str]:
-        """Return where a text breaks the ban, and a sentence if only its normal form does."""
-        raise NotImplementedError
+    @classmethod
+    def kinds(cls) -> tuple[str, ...]:
+        return tuple(_BANS)
+
+    def is_slow(self, transcript: Transcript) -> bool:
+        return self.kind == "not_matches"
 
     def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
-        text, unwanted = transcript.text, self.unwanted
-        found, note = self.places(text)
+        text, (code, how, find) = transcript.text, _BANS[self.kind]
+        found, note = find(self.unwanted, text)
         if not found:
             return passed()
         start, end = found[0]
         first, last = max(start - _CONTEXT, 0), end + _CONTEXT
         around = f"{'…' if first else ''}{text[first:last]}{'…' if last < len(text) else ''}"
-        message = f"Expected the output not {self.how} {shown(unwanted)}, found it at character"
+        message = f"Expected the output not {how} {shown(self.unwanted)}, found it at character"
         message += f" {start}: {shown(around)}.{note}"
         evidence = [Evidence("output", *place) for place in found]
-        return failed(self.code, message, expected=unwanted, evidence=evidence)
-
-
-class NotContains(_Ban):
-    """The output does not contain a text. Case and spacing do not matter; see `occurrences`."""
-
-    kind = "not_contains"
-    code = "NOT_CONTAINS_FAILED"
-    how = "to contain"
-    sarif = Rule("forbidden-text", "A forbidden text in the answer")
-
-    def places(self, text: str) -> tuple[Sequence[_Range], str]:
-        return occurrences(self.unwanted, text)
-
-
-class NotMatches(_Ban):
-    """A pattern does not match; see also `Demand`."""
-
-    kind = "not_matches"
-    code = "PATTERN_MATCHED"
-    how = "to match"
-    sarif = Rule("forbidden-pattern", "A forbidden pattern in the answer")
-
-    def is_slow(self, transcript: Transcript) -> bool:
-        return True
-
-    def places(self, text: str) -> tuple[Sequence[_Range], str]:
-        if (found := _first(self.unwanted, text)) is not None:
-            return [found], ""
-        form = normal_form(text)
-        found = None if form is None else _first(self.unwanted, form.text)
-        return ([], "") if form is None or found is None else ([form.written(*found)], _HIDDEN)
+        return failed(code, message, expected=self.unwanted, evidence=evidence)
 
 
 def occurrences(unwanted: str, text: str) -> tuple[Sequence[_Range], str]:
@@ -360,6 +339,15 @@ def _first(pattern: str, text: str, dialect: Dialect = Dialect.SCHEMA) -> _Range
     except PatternError as error:
         message = f"The pattern {shown(pattern)} cannot be used: {error}."
         raise _UnusablePatternError(message) from None
+
+
+def _matched(pattern: str, text: str) -> tuple[Sequence[_Range], str]:
+    """Return where a pattern first matches, and a sentence if only in the normal form."""
+    if (found := _first(pattern, text)) is not None:
+        return [found], ""
+    form = normal_form(text)
+    found = None if form is None else _first(pattern, form.text)
+    return ([], "") if form is None or found is None else ([form.written(*found)], _HIDDEN)
 
 
 def count_unmatched(patterns: Sequence[str], text: str) -> int:
@@ -397,3 +385,10 @@ _DEMANDS: dict[str, tuple[str, str, Callable[[Any, str], Any]]] = {
     "regex": ("PATTERN_NOT_MATCHED", "to match", partial(_first, dialect=Dialect.OUTPUT)),
 }
 """The failure code of each kind, its words in a message, and whether it holds for a text."""
+
+_BANS: dict[str, tuple[str, str, Callable[[str, str], tuple[Sequence[_Range], str]]]] = {
+    "keywords_deny": ("KEYWORD_DENIED", "to contain", occurrences),
+    "not_contains": ("NOT_CONTAINS_FAILED", "to contain", occurrences),
+    "not_matches": ("PATTERN_MATCHED", "to match", _matched),
+}
+"""The failure code of each kind, its words in a message, and where it finds what is forbidden."""

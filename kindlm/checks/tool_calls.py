@@ -100,7 +100,7 @@ class ToolCall(ExpectedCall, CheckSection):
     demands = Demands.SAFETY
     about_tools = True
     labelled_by = "tool"
-    sarif = Rule("forbidden-tool", "A forbidden tool was called", kind="tool_not_called")
+    sarif = (Rule("tool_not_called", "forbidden-tool", "A forbidden tool was called"),)
 
     should_not_call: bool = Field(default=False, examples=[True])
     """The tool must not be called; with `argsMatch`, not with such arguments. The check is

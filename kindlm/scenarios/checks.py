@@ -30,9 +30,8 @@ from kindlm.checks import base
 from kindlm.checks.base import Check
 from kindlm.checks.limits import Cost, Latency, TokenUsage
 from kindlm.checks.output import (
+    Ban,
     Demand,
-    NotContains,
-    NotMatches,
     Schema,
 )
 from kindlm.checks.tool_calls import ToolCall
@@ -267,7 +266,7 @@ class Checks:
 
     def not_contains(self, text: str) -> Self:
         """Neither the answer nor any of several answers contains a text, in any case."""
-        check = self._scope.of_text(NotContains(_not_empty(text)), of_all=True)
+        check = self._scope.of_text(Ban("not_contains", _not_empty(text)), of_all=True)
         return self._check(check, _short(text))
 
     def matches(self, pattern: str | re.Pattern[str]) -> Self:
@@ -278,7 +277,7 @@ class Checks:
     def not_matches(self, pattern: str | re.Pattern[str]) -> Self:
         """A regular expression does not match in the answer, nor in any of several answers."""
         text, label = _pattern("not_matches", pattern)
-        return self._check(self._scope.of_text(NotMatches(text), of_all=True), label)
+        return self._check(self._scope.of_text(Ban("not_matches", text), of_all=True), label)
 
     def json_schema(self, schema: Mapping[str, Any] | type[Any]) -> Self:
         """The answer is JSON that fits a JSON Schema, or a pydantic model with its validators.

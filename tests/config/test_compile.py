@@ -9,10 +9,9 @@ import pytest
 
 from kindlm.checks.call_matching import CallCount
 from kindlm.checks.drift import Drift
-from kindlm.checks.guardrails import KeywordsDeny
 from kindlm.checks.judge import Judge
 from kindlm.checks.limits import Cost, Latency, MaxLength
-from kindlm.checks.output import Demand, NotContains, Schema
+from kindlm.checks.output import Ban, Demand, Schema
 from kindlm.checks.tool_calls import ToolCall, ToolStrict
 from kindlm.checks.trajectory import Trajectory, TrajectoryCall
 from kindlm.outcome import Gate
@@ -125,10 +124,10 @@ def test_expectations_in_the_vocabulary_of_the_checks(suite: Suite) -> None:
         ("schema", "answer.json", Schema({"type": "object"}, "answer.json")),
         ("contains", "ok", Demand("contains", "ok")),
         ("contains", "ok #2", Demand("contains", "ok")),
-        ("not_contains", "no", NotContains("no")),
+        ("not_contains", "no", Ban("not_contains", "no")),
         ("max_length", "≤ 90", MaxLength(90)),
         ("pii", "pii", pii),
-        ("keywords_deny", "damn", KeywordsDeny("damn")),
+        ("keywords_deny", "damn", Ban("keywords_deny", "damn")),
         ("keywords_allow", "sorry, thanks", Demand("keywords_allow", ["sorry", "thanks"])),
         ("tool_called", "lookup", called),
         ("tool_called", "lookup #2", ToolCall.model_construct(tool="lookup")),

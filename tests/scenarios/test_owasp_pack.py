@@ -7,6 +7,7 @@ import re
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 import yaml
 from scenario_project import Project
 
-from kindlm.checks.output import NotMatches
+from kindlm.checks.output import Ban
 from kindlm.cli.app import run
 from kindlm.errors import Ok, Result
 from kindlm.outcome import Outcome
@@ -215,7 +216,7 @@ def test_a_word_that_is_asked_for_counts_where_it_is_said_and_not_where_it_is_na
 ) -> None:
     def is_forbidden(answer: str) -> bool:
         said = Transcript(turns=(Turn("", (Step(answer),)),))
-        checks = map(NotMatches, TESTS[test]["expect"]["output"]["notRegex"])
+        checks = map(partial(Ban, "not_matches"), TESTS[test]["expect"]["output"]["notRegex"])
         context = CheckContext(ask=None)  # type: ignore[arg-type]
         return any(each.evaluate(said, context).outcome is Outcome.FAILED for each in checks)
 

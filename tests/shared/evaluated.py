@@ -16,7 +16,7 @@ from kindlm.checks.evalview.safety import Safety
 from kindlm.checks.evalview.tools import SequenceMode
 from kindlm.checks.evalview.weighted_score import Scored, WeightedScore, Weights
 from kindlm.checks.guardrails import NamedPattern
-from kindlm.checks.output import Demand, NotContains, NotMatches
+from kindlm.checks.output import Ban, Demand
 from kindlm.checks.tool_calls import ToolCall
 from kindlm.checks.trajectory import TrajectoryCall
 from kindlm.errors import Result
@@ -67,8 +67,8 @@ def check_of(kind: str, params: Mapping[str, Any]) -> Any:
         return _tool_call(kind, values)
     scale = values.pop("scale", None) if kind == "judge" else None
     (check,) = [each for each in all_checks() if kind in each.kinds()]
-    if check is Demand or issubclass(check, NotContains | NotMatches):
-        return check(*([kind] if check is Demand else []), *values.values())
+    if check in (Ban, Demand):
+        return check(kind, *values.values())
     made = _made(check, values)
     return made if scale is None else made.on_scale(scale)
 

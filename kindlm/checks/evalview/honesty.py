@@ -111,7 +111,7 @@ class Hallucination(AskingCheck):
 
     kind = "hallucination"
     demands = Demands.SAFETY
-    sarif = Rule("hallucination", "Claims that nothing supports")
+    sarif = (Rule("hallucination", "hallucination", "Claims that nothing supports"),)
 
     confidence_threshold: float
     allow: bool = False

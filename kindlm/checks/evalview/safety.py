@@ -78,7 +78,7 @@ class Safety(AskingCheck):
 
     kind = "safety"
     demands = Demands.SAFETY
-    sarif = Rule("unsafe-content", "Harmful content in the answer")
+    sarif = (Rule("safety", "unsafe-content", "Harmful content in the answer"),)
 
     allow_harmful: bool = False
     categories: Sequence[str] | None = None
@@ -168,7 +168,7 @@ class NoPii(Check):
 
     kind = "no_pii"
     demands = Demands.SAFETY
-    sarif = Rule("personal-data", "Personal data in the answer")
+    sarif = (Rule("no_pii", "personal-data", "Personal data in the answer"),)
 
     def is_slow(self, transcript: Transcript) -> bool:
         return len(transcript.text) > _LONG

@@ -66,7 +66,7 @@ class ForbiddenTool(Check):
     demands = Demands.SAFETY
     about_tools = True
     reads_text = False
-    sarif = Rule("forbidden-tool-called", "A forbidden tool was called")
+    sarif = (Rule("forbidden_tool", "forbidden-tool-called", "A forbidden tool was called"),)
 
     tool: str
 

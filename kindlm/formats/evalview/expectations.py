@@ -15,7 +15,7 @@ from kindlm.checks.evalview.safety import NoPii, Safety
 from kindlm.checks.evalview.tools import ForbiddenTool, SequenceMode, ToolCategory, ToolSequence
 from kindlm.checks.evalview.weighted_score import Scored, WeightedScore, Weights
 from kindlm.checks.limits import Cost, Latency, Metric
-from kindlm.checks.output import Demand, NotContains, OutputSchema
+from kindlm.checks.output import Ban, Demand, OutputSchema
 from kindlm.checks.tool_calls import ToolCall, ToolStrict
 from kindlm.config.expect import Placed, unique_labels
 from kindlm.dataclass import replace
@@ -168,7 +168,7 @@ def _output(output: OutputConfig, config: ProjectConfig) -> Iterator[Placed]:
     for index, text in enumerate(output.contains or ()):
         yield ("contains", index), Demand("contains", text).expected(text)
     for index, text in enumerate(output.not_contains or ()):
-        yield ("not_contains", index), NotContains(text).expected(text)
+        yield ("not_contains", index), Ban("not_contains", text).expected(text)
     for index, pattern in enumerate(output.regex_patterns or ()):
         yield ("regex_patterns", index), Demand("regex", pattern).expected(pattern)
     if output.json_schema is not None:
