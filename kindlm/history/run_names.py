@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 import sqlite3
-import unicodedata
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from itertools import islice
@@ -35,9 +34,6 @@ _WORD = re.compile(
     r"previous|baseline|latest(?:~(?P<skip>\d{1,6}))?|git:(?P<revision>.*)", re.ASCII | re.DOTALL
 )
 _LONGEST_LABEL = 200
-
-_CONTROLS = frozenset({"Cc", "Zl", "Zp"})
-"""Categories of Unicode: control characters, and separators of lines and paragraphs."""
 
 _NAMED = 3
 _LISTED = 5
@@ -62,11 +58,9 @@ SELECT project, group_id,
 _SUITES = "SELECT project, name FROM suites WHERE run = ? AND error_code IS NULL"
 
 
-def no_revision(_revision: str) -> None:
-    """Return None: only commits of recorded runs are known."""
-
-
-def find_run(db: sqlite3.Connection, wanted: str, revision: Revision = no_revision) -> Result[str]:
+def find_run(
+    db: sqlite3.Connection, wanted: str, revision: Revision = lambda _: None
+) -> Result[str]:
     """Return the id of the run that a user names; a group is an error."""
     if wanted == "latest" and (newest := next(runs(db, RunFilter(limit=1)), None)):
         return Ok(newest.id)
@@ -91,7 +85,7 @@ def latest_finished(db: sqlite3.Connection, suite: str | None = None) -> Result[
 
 
 def find_run_or_group(
-    db: sqlite3.Connection, wanted: str, revision: Revision = no_revision
+    db: sqlite3.Connection, wanted: str, revision: Revision = lambda _: None
 ) -> Result[Side]:
     """Return the run or group that a user names.
 
@@ -192,7 +186,7 @@ class _Words:
     """Resolves words such as `latest`, given the other side of the comparison if it is known."""
 
     def __init__(
-        self, db: sqlite3.Connection, other: Side | None, revision: Revision = no_revision
+        self, db: sqlite3.Connection, other: Side | None, revision: Revision = lambda _: None
     ) -> None:
         self.db = db
         self.other = other
@@ -342,12 +336,11 @@ def _error(message: str, hint: str) -> Err:
 
 def label_problem(label: str) -> KindlmError | None:
     """Return why a name cannot be a label; None if it can."""
-    is_line = label.strip() and len(label) <= _LONGEST_LABEL
-    is_line = is_line and not any(unicodedata.category(char) in _CONTROLS for char in label)
+    is_line = label.strip() and len(label) <= _LONGEST_LABEL and label.isprintable()
     if is_line and not ("~" in label or _WORD.fullmatch(label)):
         return None
     return misuse(
         f"{label[:_LONGEST_LABEL]!r} cannot be a label.",
-        f"A label is one line of at most {_LONGEST_LABEL} characters, without control characters."
+        f"A label is one line of at most {_LONGEST_LABEL} printable characters."
         " Reserved are baseline, latest, previous, names with ~ and those that begin with git:.",
     )
