@@ -220,12 +220,11 @@ SELECT {_NOTE} AS warning, count(DISTINCT e.id) AS executions
 """  # noqa: S608
 
 SKIPPED_ASSERTIONS = f"""
-SELECT s.name, a.kind, {_texts("a", "message")}, count(*)
+SELECT a.kind, {_texts("a", "message")}, count(*)
   FROM executions e
-  JOIN suites s ON s.id = e.suite
   JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
  WHERE e.run IN $ids AND a.outcome = 'skipped'
- GROUP BY s.ordinal, a.kind, message
+ GROUP BY a.kind, message
 """  # noqa: S608 (names of this module)
 
 # A rescored execution makes no calls to its target. Its original cost is that of the calls of its

@@ -11,28 +11,10 @@ from operator import itemgetter
 from typing import Any
 
 from kindlm.errors import Err, KindlmError
-from kindlm.history import queries
+from kindlm.history import queries, rows
 from kindlm.history.groups import Group, as_one_run, read_group
 from kindlm.history.masking import shown_note
 from kindlm.history.queries import value_of
-from kindlm.history.rows import (
-    AssertionView,
-    AttemptView,
-    CallView,
-    ExecutionView,
-    Reviewed,
-    ReviewView,
-    SpanView,
-    SuiteView,
-    TestView,
-    ToolCallView,
-    assertion_of,
-    counts_of,
-    execution_of,
-    read_test,
-    scores_of,
-    test_of,
-)
 from kindlm.history.run_names import compared_by_default
 from kindlm.history.runs import Run, RunFilter, runner_of, runs, state_of
 from kindlm.history.verdict import (
@@ -76,29 +58,31 @@ class RunView:
         return list(runs(self.db, RunFilter(ids=self.runs)))
 
     @cached_property
-    def suites(self) -> tuple[SuiteView, ...]:
+    def suites(self) -> tuple[rows.SuiteView, ...]:
         """All suites of the run, in order, with their gates evaluated by today's rules."""
-        return tuple(self._suite(*rows) for rows in self.suite_rows)
+        return tuple(self._suite(row, shards) for row, shards in self.suite_rows)
 
     @cached_property
     def suite_rows(self) -> list[tuple[sqlite3.Row, list[sqlite3.Row]]]:
         """Each suite: the row that counts, of a shard that failed to load it; and all its rows."""
-        suites = groupby(self.ask(queries.SUITES), key=itemgetter("ordinal"))
-        found = (list(rows) for _, rows in suites)
-        return [(next((row for row in rows if row["error_code"]), rows[0]), rows) for rows in found]
+        found = []
+        for _, shards in groupby(self.ask(queries.SUITES), key=itemgetter("ordinal")):
+            parts = list(shards)
+            found.append((next((part for part in parts if part["error_code"]), parts[0]), parts))
+        return found
 
     @cached_property
     def summary(self) -> Figures:
         """The figures of the run."""
         return read_figures(self.ask, sum((each.tests for each in self.suites), StatusCounts()))
 
-    def unpriced_models(self, suite: SuiteView | None = None) -> list[str]:
+    def unpriced_models(self, suite: rows.SuiteView | None = None) -> list[str]:
         """Return the models whose calls have no known cost, in the run or in one suite."""
         return [row[0] for row in self.ask(queries.UNPRICED, suite)]
 
-    def reviewed(self, suite: SuiteView | None = None) -> Reviewed:
+    def reviewed(self, suite: rows.SuiteView | None = None) -> rows.Reviewed:
         """Return how many executions of the run or of one suite people reviewed."""
-        return Reviewed(*self.ask(queries.REVIEWED, suite).fetchone())
+        return rows.Reviewed(*self.ask(queries.REVIEWED, suite).fetchone())
 
     @cached_property
     def shard_of(self) -> Group | None:
@@ -112,7 +96,7 @@ class RunView:
         ended: int = self.ask(of_ended).fetchone()[0]
         return self.info.planned - ended
 
-    def missing_of(self, suite: SuiteView) -> int:
+    def missing_of(self, suite: rows.SuiteView) -> int:
         """Return how many planned executions of a suite have not ended."""
         if not self.missing:
             return 0
@@ -144,20 +128,15 @@ class RunView:
         tested = had_nothing or any(suite.executions.tested for suite in self.suites)
         return self.complete and tested and all(suite.passed for suite in self.suites)
 
-    @property
-    def verdict_changed(self) -> bool:
-        """Whether the verdict by today's rules differs from that reported when the run ended."""
-        return self.info.passed is not None and self.info.passed is not self.passed
-
     @cached_property
     def gates_then(self) -> dict[tuple[str, str], GateResult]:
         """The gate results when the run ended, by the suite's id and name; {} for a group."""
         if self.group is not None:
             return {}
-        rows = self.ask("SELECT *, false AS warning FROM gates WHERE run IN $ids").fetchall()
+        found = self.ask("SELECT *, false AS warning FROM gates WHERE run IN $ids").fetchall()
         return {
             (row["suite"], row["name"]): value_of(GateResult, row, passed=bool(row["passed"]))
-            for row in rows
+            for row in found
         }
 
     @property
@@ -184,15 +163,15 @@ class RunView:
         """Return why executions were skipped: suite, reason, how many."""
         return [tuple(row) for row in self.ask(queries.SKIPPED)]
 
-    def warnings_of_passed(self, suite: SuiteView | None = None) -> list[tuple[str, int]]:
+    def warnings_of_passed(self, suite: rows.SuiteView | None = None) -> list[tuple[str, int]]:
         """Return the warnings of executions that passed, and how many of them had each."""
         return [tuple(row) for row in self.ask(queries.WARNED, suite)]
 
-    def skipped_assertions(self) -> list[tuple[str, str, str | None, int]]:
-        """Return the skipped assertions: suite, kind, message, how many."""
+    def skipped_assertions(self) -> list[tuple[str, str | None, int]]:
+        """Return the skipped assertions: kind, message, how many."""
         return [tuple(row) for row in self.ask(queries.SKIPPED_ASSERTIONS)]
 
-    def targets(self, suite: SuiteView) -> list[str]:
+    def targets(self, suite: rows.SuiteView) -> list[str]:
         """Return the targets of a suite, selected or not, in the order of its file."""
         of_targets = "SELECT target FROM planned_tests WHERE suite IN $ids GROUP BY target"
         return [row[0] for row in self.ask(f"{of_targets} ORDER BY min(ordinal)", suite)]
@@ -203,59 +182,61 @@ class RunView:
         counted = [tuple(row) for row in self.over_suites(query)]
         return sum(names for names, _ in counted), max((n for _, n in counted), default=0)
 
-    def tests(self, suite: str | None = None) -> Iterator[TestView]:
+    def tests(self, suite: str | None = None) -> Iterator[rows.TestView]:
         """Yield the selected tests of the run, or of one suite (by id), in the order of files."""
         query = "SELECT * FROM tests WHERE suite IN $ids ORDER BY ordinal"
-        return map(test_of, self.over_suites(query, suite))
+        return map(rows.test_of, self.over_suites(query, suite))
 
-    def test_of(self, execution: ExecutionView) -> TestView:
+    def test_of(self, execution: rows.ExecutionView) -> rows.TestView:
         """Return the test that an execution is a repeat of, on its target."""
-        return read_test(self.db, execution.suite_id, execution.test, execution.target)
+        return rows.read_test(self.db, execution.suite_id, execution.test, execution.target)
 
-    def executions(self, test: TestView) -> Iterator[ExecutionView]:
+    def executions(self, test: rows.TestView) -> Iterator[rows.ExecutionView]:
         """Yield the executions of a test, repeat by repeat."""
         key = (test.suite_id, test.name, test.target)
         of_test = " WHERE e.suite = ? AND e.test = ? AND e.target = ? ORDER BY e.repeat"
-        return map(execution_of, self.db.execute(queries.EXECUTIONS + of_test, key))
+        return map(rows.execution_of, self.db.execute(queries.EXECUTIONS + of_test, key))
 
-    def execution(self, wanted: str) -> ExecutionView | None:
+    def execution(self, wanted: str) -> rows.ExecutionView | None:
         """Return one execution by its id, or by its number in the run; None if there is none."""
         in_run = wanted.rpartition("-")[0] in self.runs
         identity = wanted if in_run else f"{self.id}-{wanted}"
         row = self.db.execute(f"{queries.EXECUTIONS} WHERE e.id = ?", (identity,)).fetchone()
-        return None if row is None else execution_of(row)
+        return None if row is None else rows.execution_of(row)
 
-    def repeats(self, execution: ExecutionView) -> list[sqlite3.Row]:
+    def repeats(self, execution: rows.ExecutionView) -> list[sqlite3.Row]:
         """Return the repeats of the test of an execution: rows of `id`, `repeat` and `status`."""
         key = (execution.suite_id, execution.test, execution.target)
         return self.db.execute(queries.REPEATS, key).fetchall()
 
-    def attempts(self, execution: ExecutionView) -> list[AttemptView]:
+    def attempts(self, execution: rows.ExecutionView) -> list[rows.AttemptView]:
         """Return the attempts at an execution that ended; the last one is its current state."""
         earlier: Iterable[sqlite3.Row] = ()
         if execution.attempt > 1:
             earlier = self.db.execute(queries.RETRIED_ATTEMPTS, (execution.id,))
         return [
-            AttemptView(attempt, tuple(self.assertions(attempt)), tuple(self.tool_calls(attempt)))
-            for attempt in (*map(execution_of, earlier), execution)
+            rows.AttemptView(
+                attempt, tuple(self.assertions(attempt)), tuple(self.tool_calls(attempt))
+            )
+            for attempt in (*map(rows.execution_of, earlier), execution)
         ]
 
-    def assertions(self, execution: ExecutionView) -> list[AssertionView]:
+    def assertions(self, execution: rows.ExecutionView) -> list[rows.AssertionView]:
         """Return the assertions of an execution in its attempt."""
-        rows = self.db.execute(queries.ASSERTIONS, (execution.id, execution.attempt))
-        return list(map(assertion_of, rows))
+        found = self.db.execute(queries.ASSERTIONS, (execution.id, execution.attempt))
+        return list(map(rows.assertion_of, found))
 
-    def reviews(self, execution: ExecutionView) -> list[ReviewView]:
+    def reviews(self, execution: rows.ExecutionView) -> list[rows.ReviewView]:
         """Return the latest review by each person, in order of time, with masked notes."""
         found = []
         for row in self.db.execute(queries.REVIEWS, (execution.id,)).fetchall():
             note = row["note"] and shown_note(row["note"], self.attempts(execution))
-            found.append(value_of(ReviewView, row, passed=bool(row["passed"]), note=note))
+            found.append(value_of(rows.ReviewView, row, passed=bool(row["passed"]), note=note))
         return found
 
     def tool_calls(
-        self, execution: ExecutionView, *, all_attempts: bool = False
-    ) -> list[ToolCallView]:
+        self, execution: rows.ExecutionView, *, all_attempts: bool = False
+    ) -> list[rows.ToolCallView]:
         """Return the tool calls of an execution in its attempt, or in all attempts."""
         found = []
         for row in self.db.execute(queries.TOOL_CALLS, (execution.id,)):
@@ -266,30 +247,30 @@ class RunView:
                     "response": read_json(row["response"]),
                     "problems": tuple(self._text(ref) or "" for ref in refs),
                 }
-                found.append(value_of(ToolCallView, row, **read))
+                found.append(value_of(rows.ToolCallView, row, **read))
         return found
 
-    def calls(self, execution: ExecutionView) -> list[CallView]:
+    def calls(self, execution: rows.ExecutionView) -> list[rows.CallView]:
         """Return all calls of an execution to models and agents: every attempt, retries, judges."""
         found = []
         for row in self.db.execute(queries.CALLS, (execution.id,)):
             messages = tuple(map(self._filled, json.loads(row["messages"])))
             parameters = json.loads(row["parameters"] or "{}")
-            found.append(value_of(CallView, row, messages=messages, parameters=parameters))
+            found.append(value_of(rows.CallView, row, messages=messages, parameters=parameters))
         return found
 
-    def spans(self, execution: ExecutionView) -> list[SpanView]:
+    def spans(self, execution: rows.ExecutionView) -> list[rows.SpanView]:
         """Return the spans that the agent exported, of every attempt, in the order of the tree."""
         return [
-            value_of(SpanView, row, name=row["name"] or ERASED, failed=bool(row["failed"]))
+            value_of(rows.SpanView, row, name=row["name"] or ERASED, failed=bool(row["failed"]))
             for row in self.db.execute(queries.SPANS, (execution.id,))
         ]
 
-    def first_messages(self, execution: ExecutionView) -> tuple[dict[str, Any], ...]:
+    def first_messages(self, execution: rows.ExecutionView) -> tuple[dict[str, Any], ...]:
         """Return the messages that the conversation began with, with their texts."""
         return tuple(map(self._filled, execution.messages))
 
-    def tools(self, execution: ExecutionView) -> Any:
+    def tools(self, execution: rows.ExecutionView) -> Any:
         """Return the recorded tool definitions; None without any, a string if erased."""
         # A rescored execution has the tools of the conversation that it checks.
         query = "SELECT tools_ref FROM executions WHERE id = ?"
@@ -303,12 +284,15 @@ class RunView:
         row = self.db.execute("SELECT body FROM shown_texts WHERE ref = ?", (ref,)).fetchone()
         return row[0] if row else None
 
-    def _suite(self, row: sqlite3.Row, rows: Sequence[sqlite3.Row]) -> SuiteView:
-        parts = tuple(part["id"] for part in rows)
+    def _suite(self, row: sqlite3.Row, shards: Sequence[sqlite3.Row]) -> rows.SuiteView:
+        parts = tuple(part["id"] for part in shards)
         tests = StatusCounts()
         for alike in self._of_suite(queries.TEST_COUNTS, parts):
             tests += count_tests(
-                counts_of(alike), alike["pass_rate_min"], alike["number"], scores_of(alike)
+                rows.counts_of(alike),
+                alike["pass_rate_min"],
+                alike["number"],
+                rows.scores_of(alike),
             )
         namesakes = sum(other["name"] == row["name"] for other, _ in self.suite_rows)
         skipped = max((row["skipped_tests"] or 0) - tests.total, 0)
@@ -317,7 +301,7 @@ class RunView:
         of_gates = "SELECT name, threshold, written FROM suite_gates WHERE suite = ? ORDER BY rowid"
         gates = [Gate(r[0], r[1], bool(r[2])) for r in self.db.execute(of_gates, (row["id"],))]
         return value_of(
-            SuiteView,
+            rows.SuiteView,
             row,
             id=parts[0],
             parts=parts,
@@ -329,7 +313,7 @@ class RunView:
             gates=() if row["error_code"] else evaluate_gates(gates, figures),
         )
 
-    def ask(self, query: str, suite: SuiteView | None = None) -> sqlite3.Cursor:
+    def ask(self, query: str, suite: rows.SuiteView | None = None) -> sqlite3.Cursor:
         """Run a query with `$ids` about the run, or about one suite."""
         if suite is not None:
             return self._of_suite(query, suite.parts)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import astuple
+from math import fsum
 from operator import add, attrgetter
 
 from kindlm.dataclass import dataclass
@@ -75,14 +76,12 @@ class LimitedScores:
     @property
     def mean(self) -> float | None:
         """Their mean; None without scores."""
-        from statistics import fmean  # slow to load, and few tests have such scores
-
-        return fmean(self.scores) if self.scores else None
+        return fsum(self.scores) / len(self.scores) if self.scores else None
 
     @property
     def std_dev(self) -> float | None:
         """Their standard deviation as a sample; None for fewer than two."""
-        from statistics import stdev
+        from statistics import stdev  # slow to load, and few tests have such scores
 
         return stdev(self.scores) if len(self.scores) > 1 else None
 

@@ -298,7 +298,7 @@ def notes_of(view: RunView) -> Iterator[str]:
 
 def then_text(view: RunView) -> str | None:
     """Return the verdict that users saw when the run ended, None if it is today's."""
-    if not view.verdict_changed:
+    if view.info.passed in (None, view.passed):
         return None
     return f"When the run ended, it was reported as {'passed' if view.info.passed else 'failed'}."
 

@@ -159,7 +159,7 @@ def _write_skipped(view: RunView, page: Page) -> None:
         page.line(
             f"{executions} of {one_line(suite)} skipped: {one_line(reason)}", indent=2, hang=2
         )
-    for _, kind, message, number in view.skipped_assertions():
+    for kind, message, number in view.skipped_assertions():
         skipped = count(number, f"{one_line(kind)} check")
         page.line(f"{skipped} skipped: {one_line(message or '[erased]')}", indent=2, hang=2)
 
