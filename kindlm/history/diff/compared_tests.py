@@ -168,18 +168,19 @@ def compare_behaviour(
     if len({sample.calls for sample in everything}) > 1:
         tools = _replaced(before, after, lambda sample: {_tools(sample)})
         other_arguments = not tools and _other_arguments(before, after, arguments)
-    turns = range(max(len(sample.earlier) for sample in everything))
+    turns = range(1, max(len(sample.earlier) for sample in everything) + 1)
     return BehaviourChange(
         tools=tools,
         arguments=other_arguments,
         failures=_replaced(before, after, lambda sample: sample.failures),
         checks=_other_checks(before, after, same_config),
-        output=_have_no_text_in_common(*({sample.output for sample in side} for side in sides)),
+        output=_have_no_text_in_common((sample.output for sample in side) for side in sides),
         turns=tuple(
-            turn + 1
+            turn
             for turn in turns
             if _have_no_text_in_common(
-                *({s.earlier[turn] for s in side if turn < len(s.earlier)} for side in sides)
+                (text for sample in side for text in sample.earlier[turn - 1 : turn])
+                for side in sides
             )
         ),
         erased=any(sample.erased for sample in everything),
@@ -199,10 +200,8 @@ def _lost(side: Sequence[AbstractSet[Hashable]], other: Sequence[AbstractSet[Has
     return any(2 * sum(each in found for found in side) > len(side) for each in gone)
 
 
-def _have_no_text_in_common(
-    before: AbstractSet[bytes | None], after: AbstractSet[bytes | None]
-) -> bool:
-    old, new = before - {None}, after - {None}
+def _have_no_text_in_common(texts: Iterable[Iterable[bytes | None]]) -> bool:
+    old, new = (set(side) - {None} for side in texts)
     return bool(old) and bool(new) and old.isdisjoint(new)
 
 
@@ -214,24 +213,16 @@ def _other_checks(before: Sequence[Sample], after: Sequence[Sample], same_config
     """
     if {sample.checks for sample in before} == {sample.checks for sample in after}:
         return False
-
-    old, new = (
-        [
-            frozenset((check.kind, check.label) for check in read_checks(sample.checks))
-            for sample in side
-        ]
-        for side in (before, after)
-    )
-    if set(old) == set(new):
-        return False
-
-    def kinds(labels: frozenset[tuple[str, str]]) -> set[tuple[str, int]]:
-        """Return the first of a kind, the second and so on."""
-        numbers = Counter(kind for kind, _ in labels)
-        return {(kind, number) for kind, of in numbers.items() for number in range(of)}
-
     labels_count = not same_config or min(len(before), len(after)) > 1
-    return _replaced(old, new, kinds) or (labels_count and _replaced(old, new, frozenset))
+
+    def made(sample: Sample) -> set[tuple[str, str | int]]:
+        labels = {(check.kind, check.label) for check in read_checks(sample.checks)}
+        # The first of a kind, the second and so on.
+        numbers = Counter(kind for kind, _ in labels).items()
+        kinds = {(kind, number) for kind, of in numbers for number in range(of)}
+        return {*kinds, *(labels if labels_count else ())}
+
+    return _replaced(before, after, made)
 
 
 def _other_arguments(
@@ -243,28 +234,25 @@ def _other_arguments(
     """
     tools = Counter(map(_tools, [*before, *after])).most_common(1)[0][0]
     old, new = (
-        [sample.calls for sample in side if _tools(sample) == tools] for side in (before, after)
+        [[call.digest for call in sample.calls] for sample in side if _tools(sample) == tools]
+        for side in (before, after)
     )
-    return any(
-        _call_replaced([call.digest for call in was], [call.digest for call in now], arguments)
-        for was, now in zip(zip(*old, strict=True), zip(*new, strict=True), strict=False)
-    )
+    digests = [set(call) for call in zip(*old, *new, strict=True)]
+    compared = [n for n, each in enumerate(digests) if len(each) > 1 and None not in each]
 
+    def passed(calls: Sequence[bytes | None]) -> set[tuple[int | str, ...]]:
+        """Return the keys of each call, alone and with their values."""
+        found = set[tuple[int | str, ...]]()
+        for place in compared:
+            value = arguments(calls[place] or b"")
+            if not isinstance(value, dict):
+                found.add((place, canonical(value)))
+                continue
+            for key in value:
+                found |= {(place, key), (place, key, canonical(value[key]))}
+        return found
 
-def _call_replaced(
-    before: list[bytes | None], after: list[bytes | None], arguments: Callable[[bytes], Any]
-) -> bool:
-    if set(before) == set(after) or None in before or None in after:
-        return False
-    old, new = ([arguments(digest) for digest in side if digest] for side in (before, after))
-    if not all(isinstance(value, dict) for value in (*old, *new)):
-        return _replaced(old, new, lambda value: {canonical(value)})
-    keys = {key for value in (*old, *new) for key in value}
-    return _replaced(
-        old,
-        new,
-        lambda value: {(key, canonical(value[key]) if key in value else None) for key in keys},
-    )
+    return bool(old and new) and _replaced(old, new, passed)
 
 
 class Figure(NamedTuple):
