@@ -49,12 +49,14 @@ class AddedRepeats:
 
     def of(self, check: CheckKey | None) -> tuple[Counts, ...]:
         """Return the repeats that decided a check, or errored; all repeats without a check."""
-        found = []
-        for status, text in self.repeats:
-            passed = status is Status.PASSED if check is None else read_checks(text).get(check)
-            if passed is not None or status is Status.ERRORED:
-                found.append(Counts(int(passed or 0), 1))
-        return tuple(found)
+        if check is None:
+            return tuple(Counts(int(status is Status.PASSED), 1) for status, _ in self.repeats)
+        read = [(status, read_checks(text)) for status, text in self.repeats]
+        return tuple(
+            Counts(int(codes.get(check, "") is None), 1)
+            for status, codes in read
+            if check in codes or status is Status.ERRORED
+        )
 
 
 def read_added(

@@ -122,7 +122,7 @@ def settled_check(signs: str, *, before: int = 0, both: bool = False) -> Suspect
 
     None of those added `before` decided it.
     """
-    it, made = key("it"), {"+": 1, "-": 0}
+    it, made = key("it"), {"+": "null", "-": '"CONTAINS_FAILED"'}
     fell, kept = CheckPair(Counts(10, 10), Counts(2, 3)), CheckPair(Counts(10, 10), Counts(3, 3))
     checks = {REFUNDED: fell, CheckKey("contains", "hi"): kept}
     pairs = {it: replace(pair((0, 10), (0, 3)), checks=checks)}

@@ -52,7 +52,7 @@ def side_of(test: PlannedSamples) -> Side:
     for name in ("drift", "latency", "tokens", "cost") if len(samples) > 1 else ():
         if known := [each.measured[name] for each in samples if name in each.measured]:
             means[name] = sum(known) / len(known)
-    named, models, codes = dict[Scored, float](), set[str](), set[str | None]()
+    named, models, codes = dict[Scored, float](), set[str](), set[str]()
     for sample in samples:
         named.update(sample.scores)
         models.update(sample.models)
@@ -82,7 +82,7 @@ def side_of(test: PlannedSamples) -> Side:
         alike=alike,
         models=tuple(sorted(models)),
         elsewhere=sum(sample.conversation != sample.id for sample in samples),
-        failure_codes=frozenset(code for code in codes if code is not None),
+        failure_codes=frozenset(codes - {""}),
         broken_limits=() if limited is None else limited.broken,
     )
 
@@ -138,9 +138,9 @@ def _count_checks(samples: Sequence[Sample]) -> dict[CheckKey, Counts]:
     decided: Counter[CheckKey] = Counter()
     passed: Counter[CheckKey] = Counter()
     for sample in samples:
-        for check, is_passed in read_checks(sample.checks).items():
+        for check, code in read_checks(sample.checks).items():
             decided[check] += sample.status is not Status.ERRORED
-            passed[check] += is_passed
+            passed[check] += code is None
     return {check: Counts(passed[check], times + errored) for check, times in decided.items()}
 
 
@@ -151,7 +151,7 @@ def _meets_pass_rate(counts: Counts, test: PlannedSamples) -> bool:
 def compare_behaviour(
     before: Sequence[Sample],
     after: Sequence[Sample],
-    arguments: Callable[[bytes], Any],
+    arguments: Callable[[str], Any],
     *,
     same_config: bool = False,
 ) -> BehaviourChange:
@@ -200,7 +200,7 @@ def _lost(side: Sequence[AbstractSet[Hashable]], other: Sequence[AbstractSet[Has
     return any(2 * sum(each in found for found in side) > len(side) for each in gone)
 
 
-def _have_no_text_in_common(texts: Iterable[Iterable[bytes | None]]) -> bool:
+def _have_no_text_in_common(texts: Iterable[Iterable[str | None]]) -> bool:
     old, new = (set(side) - {None} for side in texts)
     return bool(old) and bool(new) and old.isdisjoint(new)
 
@@ -226,7 +226,7 @@ def _other_checks(before: Sequence[Sample], after: Sequence[Sample], same_config
 
 
 def _other_arguments(
-    before: Sequence[Sample], after: Sequence[Sample], arguments: Callable[[bytes], Any]
+    before: Sequence[Sample], after: Sequence[Sample], arguments: Callable[[str], Any]
 ) -> bool:
     """Return whether arguments changed, compared by call and key, in the most common sequence.
 
@@ -240,11 +240,11 @@ def _other_arguments(
     digests = [set(call) for call in zip(*old, *new, strict=True)]
     compared = [n for n, each in enumerate(digests) if len(each) > 1 and None not in each]
 
-    def passed(calls: Sequence[bytes | None]) -> set[tuple[int | str, ...]]:
+    def passed(calls: Sequence[str | None]) -> set[tuple[int | str, ...]]:
         """Return the keys of each call, alone and with their values."""
         found = set[tuple[int | str, ...]]()
         for place in compared:
-            value = arguments(calls[place] or b"")
+            value = arguments(calls[place] or "")
             if not isinstance(value, dict):
                 found.add((place, canonical(value)))
                 continue

@@ -9,20 +9,27 @@ common beginning and the common end, all of them count as replaced.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from enum import StrEnum
-from functools import cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from itertools import chain
+from statistics import fmean
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from kindlm.dataclass import dataclass
 from kindlm.history.diff.call_changes import Call, CallChange, CallEdit, diff_calls
 from kindlm.history.diff.config import parts_of_test
 from kindlm.history.diff.evidence_values import CheckKey, CheckPair, TestDiff
-from kindlm.history.diff.samples import USERS, Attempts, score_name, turns_of
+from kindlm.history.diff.samples import (
+    Sample,
+    Scored,
+    read_checks,
+    read_repeats,
+    score_name,
+    text_with,
+)
 from kindlm.history.masking import Mask, mask_of
 from kindlm.history.rows import AttemptView
 from kindlm.history.run_view import RunView
@@ -166,13 +173,25 @@ class TestDetails:
 def read_details(diff: RunDiff, test: TestDiff) -> TestDetails:
     """Return the changes inside a test."""
     attempts = diff.counted_attempts
-    usual = []
-    for view, side in ((diff.before, test.before), (diff.after, test.after)):
-        execution = view.execution(side.usual) if side and side.usual else None
-        usual.append(view.attempts(execution) if execution else [])
-    mask = mask_of(attempt for side in usual for attempt in side)
-    old, old_texts = _calls_and_texts(diff.before, usual[0], attempts, mask)
-    new, new_texts = _calls_and_texts(diff.after, usual[1], attempts, mask)
+    sides = (diff.before, test.before), (diff.after, test.after)
+    repeats = [
+        read_repeats(view.db, side.usual, attempts) if side and side.usual else []
+        for view, side in sides
+    ]
+    old_checks, new_checks = map(_count_checks, repeats)
+    read: dict[str, list[AttemptView]] = {}
+    for (view, side), checks in zip(sides, (old_checks, new_checks), strict=True):
+        for wanted in (side.usual if side else None, *(each.failed for each in checks.values())):
+            if wanted and wanted not in read and (execution := view.execution(wanted)):
+                read[wanted] = view.attempts(execution)
+    mask = mask_of(chain.from_iterable(read.values()))
+    shown = {execution: attempts.of(ended) for execution, ended in read.items()}
+    (old, old_texts), (new, new_texts) = (
+        _calls_and_texts(view, shown[side.usual], samples, mask)
+        if side and side.usual
+        else ([], {})
+        for (view, side), samples in zip(sides, repeats, strict=True)
+    )
     words: dict[_Place, WordDiff] = {}
     turns = sorted(place for place in old_texts if isinstance(place, int))
     places: list[_Place] = ["system", "user", *turns, "output"]
@@ -182,83 +201,43 @@ def read_details(diff: RunDiff, test: TestDiff) -> TestDetails:
             is_there = was not in GONE and now not in GONE
             words[place] = diff_words(was, now) if is_there else _NOT_COMPARED
     return TestDetails(
-        calls=diff_calls(old, new) if all(usual) else (),
-        sequences=_sequences(diff, test),
+        calls=diff_calls(old, new) if all(repeats) else (),
+        sequences=_sequences(*repeats),
         words=words,
-        checks=_checks(diff, test, usual),
+        checks=tuple(_compare_checks(test, old_checks, new_checks, shown, mask)),
         errors=(old_texts.get("error"), new_texts.get("error")),
         config=parts_of_test(test.config, test.key.name),
     )
 
 
 def _calls_and_texts(
-    view: RunView, usual: Sequence[AttemptView], attempts: Attempts, mask: Mask
+    view: RunView, attempt: AttemptView, samples: Sequence[Sample], mask: Mask
 ) -> tuple[list[Call], dict[_Place, str | None]]:
     """Return the masked calls and texts of the execution that represents a side."""
-    if not usual:
-        return [], {}
-    counted = attempts.of(usual)
-    execution = counted.execution
-    query = f"""
-SELECT c.call, {USERS}, x.body
-  FROM {attempts.executions} e
-  JOIN provider_calls c ON c.execution = e.source AND c.attempt = e.source_attempt
-  LEFT JOIN contents x ON x.ref = c.text_ref
- WHERE e.id = ? AND c.purpose = 'test'
- ORDER BY c.call
-"""  # noqa: S608 (constants of this package)
-    rows = view.db.execute(query, (execution.id,)).fetchall()
-    turns = turns_of((row[0], row[1]) for row in rows)
-    last = max(turns.values(), default=1)
+    execution = attempt.execution
+    sample = next(each for each in samples if each.id == execution.id)
     texts: dict[_Place, str | None] = {
-        turns[number]: mask.text(text)
-        for number, _, text in rows
-        if text is not None and turns[number] < last
+        turn: mask.text(text_with(view.db, digest))
+        for turn, digest in enumerate(sample.earlier, start=1)
     }
     # The first message of each role.
-    for message in reversed(view.first_messages(usual[-1].execution)):
+    for message in reversed(view.first_messages(execution)):
         texts[message["role"]] = mask.text(message["text"])
     texts["output"] = mask.text(execution.output)
     if execution.error_code:
         texts["error"] = f"{execution.error_code}: {mask.text(execution.error or '')}"
-    calls = [
-        Call(call.tool, mask.value(call.arguments), turns.get(call.call, 1), position)
-        for position, call in enumerate(counted.tool_calls)
-    ]
-    return calls, texts
+    made = enumerate(zip(attempt.tool_calls, sample.calls, strict=True))
+    return [
+        Call(call.tool, mask.value(call.arguments), ref.turn, position)
+        for position, (call, ref) in made
+    ], texts
 
 
-_Wrong: TypeAlias = tuple[str | None, str | None]
-"""The failure code and the message of a check that did not pass."""
-
-_REPEATS = """
- WHERE e.suite = (SELECT suite FROM executions WHERE id = ?) AND e.test = ? AND e.target = ?
-   AND e.last_status IN ('passed', 'failed', 'errored')
-"""
-
-
-def _of_repeats(view: RunView, test: TestDiff, query: str) -> Iterator[list[tuple[Any, ...]]]:
-    for side in (test.before, test.after):
-        repeats = side and side.usual, test.key.name, test.key.target
-        yield [tuple(row) for row in view.db.execute(query, repeats)]
-
-
-def _sequences(diff: RunDiff, test: TestDiff) -> tuple[ToolSequence, ...]:
+def _sequences(before: Sequence[Sample], after: Sequence[Sample]) -> tuple[ToolSequence, ...]:
     """Return the sequences of tools, if the repeats of a side have more than one."""
-    if all(side is None or side.counts.n < 2 for side in (test.before, test.after)):
-        return ()
-    query = f"""
-SELECT (SELECT json_group_array(tool)
-          FROM (SELECT tool FROM tool_calls t
-                 WHERE t.execution = e.source AND t.attempt = e.source_attempt
-                 ORDER BY t.position)) AS tools,
-       count(*)
-  FROM {diff.counted_attempts.executions} e
-{_REPEATS} GROUP BY tools
-"""  # noqa: S608 (constants of this package)
     old, new = (
-        Counter({tuple(json.loads(tools)): times for tools, times in rows})
-        for rows in _of_repeats(diff.before, test, query)
+        Counter(tuple(call.tool for call in sample.calls) for sample in side)
+        for side in (before, after)
     )
     if max(len(old), len(new)) < 2:
         return ()
@@ -266,53 +245,45 @@ SELECT (SELECT json_group_array(tool)
     return tuple(ToolSequence(tools, old[tools], new[tools]) for tools in ordered[:_MOST_SEQUENCES])
 
 
-def _checks(
-    diff: RunDiff, test: TestDiff, usual: Sequence[Sequence[AttemptView]]
-) -> tuple[CheckChange, ...]:
-    """Return all checks of a test, those of the newer run first."""
-    attempts = diff.counted_attempts
-    query = f"""
-SELECT a.kind, a.label, sum(a.outcome = 'passed'), sum(a.outcome <> 'skipped'), avg(a.score),
-       e.run || '-' || min(CASE WHEN a.outcome IN ('failed', 'inconclusive') THEN e.number END)
-  FROM {attempts.executions} e
-  JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
-{_REPEATS} AND NOT a.advisory
- GROUP BY a.kind, a.label, e.run
- ORDER BY min(a.position), a.kind, a.label
-"""  # noqa: S608 (constants of this package)
-    old, new = (
-        {(kind, label): CheckSide(*counted) for kind, label, *counted in rows}
-        for rows in _of_repeats(diff.before, test, query)
-    )
+def _count_checks(samples: Sequence[Sample]) -> dict[Scored, CheckSide]:
+    """Return the checks of a test on one side, by kind and label."""
+    found: dict[Scored, CheckSide] = {}
+    for sample in samples:
+        for check, code in read_checks(sample.checks).items():
+            passed, of, _, failed = found.get(check[:2], CheckSide())
+            failed = failed if code is None else failed or sample.id
+            found[check[:2]] = CheckSide(passed + (code is None), of + 1, None, failed)
+    for scored, side in found.items():
+        if scores := [sample.scores[scored] for sample in samples if scored in sample.scores]:
+            found[scored] = side._replace(score=fmean(scores))
+    return found
 
-    mask, evidence = mask_of(attempt for side in usual for attempt in side), test.evidence
-    wrong = cache(partial(_wrong_checks, attempts, usual))
+
+def _compare_checks(
+    test: TestDiff,
+    old: Mapping[Scored, CheckSide],
+    new: Mapping[Scored, CheckSide],
+    shown: Mapping[str, AttemptView],
+    mask: Mask,
+) -> Iterator[CheckChange]:
+    """Yield all checks of a test, those of the newer run first."""
+    evidence = test.evidence
     # Of several checks with a label, the surest change counts, which comes first.
     keys = {(key.kind, key.label): key for key in reversed(evidence.dropped_checks)}
-    changes = []
     for kind, label in dict.fromkeys([*new, *old]):
         was, now = (side.get((kind, label), CheckSide()) for side in (old, new))
-        sides = (diff.after, now.failed), (diff.before, was.failed)
-        seen = (wrong(view, execution) for view, execution in sides if execution is not None)
-        found = (each[kind, label] for each in seen if (kind, label) in each)
-        failure_code, message = next(found, (None, None))
+        read = (shown[side.failed] for side in (now, was) if side.failed)
+        made = (each for attempt in read for each in attempt.assertions if each.is_wrong)
+        wrong = next((each for each in made if (each.kind, each.label) == (kind, label)), None)
         key = keys.get((kind, label))
-        has_dropped = score_name(kind, label) in evidence.dropped_scores
-        facts = failure_code, message, has_dropped, key, key and evidence.dropped_checks[key]
-        changes.append(CheckChange(kind, mask.text(label), was, now, *facts))
-    return tuple(changes)
-
-
-def _wrong_checks(
-    attempts: Attempts, usual: Sequence[Sequence[AttemptView]], view: RunView, identity: str
-) -> dict[tuple[str, str], _Wrong]:
-    """Return the checks that an execution did not pass, with masked messages."""
-    shown = [attempt for side in usual for attempt in side]
-    execution = view.execution(identity)
-    read = view.attempts(execution) if execution else []
-    mask = mask_of([*shown, *read])
-    return {
-        (check.kind, check.label): (check.failure_code, mask.text(check.message) or None)
-        for check in (reversed(attempts.of(read).assertions) if read else ())
-        if check.is_wrong
-    }
+        yield CheckChange(
+            kind,
+            mask.text(label),
+            was,
+            now,
+            failure_code=wrong.failure_code if wrong else None,
+            message=(mask.text(wrong.message) if wrong else None) or None,
+            score_dropped=score_name(kind, label) in evidence.dropped_scores,
+            key=key,
+            evidence=key and evidence.dropped_checks[key],
+        )

@@ -49,6 +49,7 @@ from kindlm.history.diff.samples import (
     grading_checks,
     independent_samples,
     read_samples,
+    text_with,
 )
 from kindlm.history.groups import Group
 from kindlm.history.recorded_attempts import body_of, read_servers
@@ -310,11 +311,10 @@ class RunDiff:
         wanted = self.options.test.casefold()
         return any(wanted in name.casefold() for name in (key.suite, key.name))
 
-    def _arguments(self, digest: bytes) -> object:
-        query = "SELECT body FROM contents WHERE digest = ?"
-        row = self._db.execute(query, (digest,)).fetchone()
+    def _arguments(self, digest: str) -> object:
+        text = text_with(self._db, digest)
         # Each run has its own canary.
-        return read_json(CANARY_TOKEN.sub("{{run.canary}}", row[0])) if row else None
+        return None if text is None else read_json(CANARY_TOKEN.sub("{{run.canary}}", text))
 
 
 def compare_runs(

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
-from itertools import groupby
+from itertools import chain, groupby
 from operator import itemgetter
 from sys import intern
 from types import MappingProxyType
@@ -123,7 +123,7 @@ class CallRef(NamedTuple):
     """A tool call in a turn, from 1; the digest of its arguments is None if they were erased."""
 
     tool: str
-    digest: bytes | None
+    digest: str | None
     turn: int = 1
 
 
@@ -132,7 +132,7 @@ class Failure(NamedTuple):
 
     kind: str
     label: str
-    code: str | None
+    code: str
 
 
 class Sample(NamedTuple):
@@ -148,7 +148,7 @@ class Sample(NamedTuple):
     id: str
     conversation: str
     status: Status
-    output: bytes | None = None
+    output: str | None = None
     measured: Mapping[str, float] = MappingProxyType({})
     calls: tuple[CallRef, ...] = ()
     failures: frozenset[Failure] = frozenset()
@@ -156,7 +156,7 @@ class Sample(NamedTuple):
     models: tuple[str, ...] = ()
     checks: str = "[]"
     erased: bool = False
-    earlier: tuple[bytes | None, ...] = ()
+    earlier: tuple[str | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,13 +180,13 @@ class PlannedSamples:
 _PLANNED = """
 SELECT test, target, ordinal, pass_rate, score_mean_min, score_std_dev_max
   FROM planned_tests WHERE suite IN $ids
- ORDER BY test, target
 """
 
-
 CHECKS_MADE = """
-(SELECT json_group_array(json_array(a.kind, a.label, a.threshold, a.outcome = 'passed'))
-   FROM (SELECT kind, label, threshold, outcome FROM assertions
+(SELECT json_group_array(json_array(a.kind, a.label, a.threshold, a.code))
+   FROM (SELECT kind, label, threshold,
+                iif(outcome = 'passed', NULL, coalesce(failure_code, '')) AS code
+           FROM assertions
           WHERE execution = e.id AND attempt = e.attempt
             AND outcome <> 'skipped' AND NOT advisory
           ORDER BY position) a)
@@ -195,136 +195,125 @@ CHECKS_MADE = """
 
 
 @lru_cache(maxsize=4096)
-def read_checks(text: str) -> Mapping[CheckKey, bool]:
-    """Return the checks of an execution that were not skipped, and whether each passed."""
-    found: dict[CheckKey, bool] = {}
-    for kind, label, threshold, passed in json.loads(text):
+def read_checks(text: str) -> Mapping[CheckKey, str | None]:
+    """Return the checks of an execution that were not skipped, and the failure code of each.
+
+    The code is None if the check passed, "" if it did not and has no code.
+    """
+    found: dict[CheckKey, str | None] = {}
+    for kind, label, threshold, code in json.loads(text):
         number = 0
         while (key := CheckKey(kind, label, threshold, number)) in found:
             number += 1
-        found[key] = bool(passed)
+        found[key] = code
     return found
 
 
-_Row = tuple[Any, ...]
-_Rows = list[_Row]
+_SAMPLES = f"""
+SELECT e.test, e.target, e.id, e.status, e.source, e.error_code, nullif(hex(o.digest), ''),
+       e.output_ref IS NOT NULL AND o.digest IS NULL, iif(e.answers, e.latency_ms, NULL),
+       coalesce(e.input_tokens + e.output_tokens, e.input_tokens, e.output_tokens),
+       -- recorded answers of other runs cost nothing now, and count with their original cost
+       CASE WHEN e.cost_source <> 'unknown' THEN coalesce(e.cost_then_usd, 0) + e.cost_usd END,
+       e.score, {CHECKS_MADE},
+       -- a weighted score counts, also if it is advisory; a check after each turn has several
+       '[' || (SELECT json_group_array(json_array(a.kind, a.label, a.score))
+          FROM (SELECT kind, label, avg(score) AS score FROM assertions
+                 WHERE execution = e.id AND attempt = e.attempt AND score IS NOT NULL
+                   AND (kind = 'weighted_score' OR NOT advisory)
+                   AND (:scored IS NULL OR kind IN (SELECT value FROM json_each(:scored)))
+                 GROUP BY kind, label ORDER BY min(position)) a) || ',' ||
+       (SELECT json_group_array(json_array(c.call, c.users, c.reported_model, c.recorded_in,
+                                           c.has_text, c.digest))
+          FROM (SELECT c.call, {USERS} AS users, c.reported_model, c.recorded_in,
+                       c.text_ref IS NOT NULL AS has_text, nullif(hex(t.digest), '') AS digest
+                  FROM provider_calls c LEFT JOIN contents t ON t.ref = c.text_ref
+                 WHERE c.execution = e.source AND c.attempt = e.source_attempt
+                   AND c.purpose = 'test' ORDER BY c.call) c) || ',' ||
+       (SELECT json_group_array(json_array(t.tool, t.digest, t.call))
+          FROM (SELECT t.tool, nullif(hex(a.digest), '') AS digest, t.call
+                  FROM tool_calls t LEFT JOIN contents a ON a.ref = t.arguments_ref
+                 WHERE t.execution = e.source AND t.attempt = e.source_attempt
+                 ORDER BY t.position) t) || ']'
+  FROM $executions e
+  LEFT JOIN contents o ON o.ref = e.output_ref
+ WHERE e.suite IN $ids AND e.last_status IN ('passed', 'failed', 'errored')
+ ORDER BY e.test, e.target, e.repeat, e.id
+"""  # noqa: S608 (constants of this module)
+
+
+_OF_EXECUTION = """= (SELECT suite FROM executions WHERE id = :execution)
+   AND (e.test, e.target) = (SELECT test, target FROM executions WHERE id = :execution)"""
 
 
 def read_samples(
     db: sqlite3.Connection, file: Suite, attempts: Attempts, grading: Collection[Scored]
 ) -> Iterator[PlannedSamples]:
-    """Yield the tests that a suite of a file defines, ordered by name and target.
-
-    `grading` are the `grading_checks` of the runs of both sides.
-    """
+    """Yield the tests that a suite of a file defines; `grading` are those of both sides."""
     # Each shard defines all tests of the suite.
-    planned = list(_rows(db, _PLANNED, file.parts[:1]))
-    defined = {row[:2] for row in planned}
-    # A run that was resumed with another configuration may have tests that are not defined.
-    ran = _samples(db, file.parts, attempts, grading)
-    samples_of = _taken_in_order(sample for sample in ran if sample[0] in defined)
-    for name, target, ordinal, pass_rate, *limits in planned:
-        samples = [sample for _, sample in samples_of((name, target))]
-        limited = None if limits == [None, None] else ScoreLimits(*limits)
-        yield PlannedSamples(file, name, target, ordinal, pass_rate, samples, limited)
+    defined = _rows(db, _PLANNED, file.parts[:1])
+    planned = {(test, target): limits for test, target, *limits in defined}
+    query = _SAMPLES.replace("$executions", attempts.executions)
+    scored = json.dumps([*SCORED, "drift", *{kind for kind, _ in grading}])
+    ran = groupby(_rows(db, query, file.parts, scored=scored), key=itemgetter(0, 1))
+    for (name, target), rows in chain(ran, ((identity, ()) for identity in [*planned])):
+        # A run that was resumed with another configuration may have tests that are not defined.
+        if (name, target) in planned:
+            ordinal, pass_rate, *limits = planned.pop((name, target))
+            limited = None if limits == [None, None] else ScoreLimits(*limits)
+            found = [_sample(row, grading) for row in rows]
+            yield PlannedSamples(file, name, target, ordinal, pass_rate, found, limited)
 
 
-def _samples(
-    db: sqlite3.Connection, parts: Sequence[str], attempts: Attempts, grading: Collection[Scored]
-) -> Iterator[tuple[tuple[str, str], Sample]]:
-    ended = "e.suite IN $ids AND e.last_status IN ('passed', 'failed', 'errored')"
-    order = "e.test, e.target, e.repeat, e.id"
-    executions = f"""
-SELECT e.test, e.target, e.id, e.status, o.digest, e.latency_ms, e.input_tokens, e.output_tokens,
-       -- recorded answers of other runs cost nothing now, and count with their original cost
-       CASE WHEN e.cost_source <> 'unknown' THEN coalesce(e.cost_then_usd, 0) + e.cost_usd END,
-       e.answers, e.error_code, e.source, e.output_ref IS NOT NULL AND o.digest IS NULL, e.score,
-       {CHECKS_MADE}
-  FROM {attempts.executions} e
-  LEFT JOIN contents o ON o.ref = e.output_ref
- WHERE {ended} ORDER BY {order}
-"""  # noqa: S608 (constants of this package)
-    # CROSS JOIN makes SQLite begin with the executions.
-    calls = f"""
-SELECT e.id, t.tool, a.digest, t.call
-  FROM {attempts.executions} e
- CROSS JOIN tool_calls t ON t.execution = e.source AND t.attempt = e.source_attempt
-  LEFT JOIN contents a ON a.ref = t.arguments_ref
- WHERE {ended} ORDER BY {order}, t.position
-"""  # noqa: S608 (constants of this package)
-    checks = f"""
-SELECT e.id, a.kind, a.label, iif(a.advisory, NULL, a.outcome), a.failure_code, a.score
-  FROM {attempts.executions} e
- CROSS JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
-   -- a weighted score counts, also if it is advisory
-   AND (a.kind = 'weighted_score' OR NOT a.advisory
-        AND (a.outcome IN ('failed', 'inconclusive') OR a.kind = 'drift'
-             OR a.kind IN (SELECT value FROM json_each(:scored))))
- WHERE {ended} ORDER BY {order}, a.position
-"""  # noqa: S608 (constants of this package)
-    answers = f"""
-SELECT e.id, c.call, {USERS}, c.reported_model, c.recorded_in, c.text_ref IS NOT NULL, t.digest
-  FROM {attempts.executions} e
- CROSS JOIN provider_calls c
-    ON c.execution = e.source AND c.attempt = e.source_attempt AND c.purpose = 'test'
-  LEFT JOIN contents t ON t.ref = c.text_ref
- WHERE {ended} ORDER BY {order}, c.call
-"""  # noqa: S608 (constants of this package)
-    kinds = json.dumps([*SCORED, *{kind for kind, _ in grading}])
-    queries = calls, checks, answers
-    about = [_taken_in_order(_rows(db, query, parts, scored=kinds)) for query in queries]
-    for row in _rows(db, executions, parts):
-        yield row[:2], _sample(row, grading, *(found(row[2]) for found in about))
+def read_repeats(db: sqlite3.Connection, execution: str, attempts: Attempts) -> list[Sample]:
+    """Return the repeats of the test of an execution, with the scores of all checks."""
+    query = _SAMPLES.replace("$executions", attempts.executions).replace("IN $ids", _OF_EXECUTION)
+    rows = db.execute(query, {"execution": execution, "scored": None})
+    return [_sample(tuple(row), None) for row in rows]
 
 
-def _taken_in_order(rows: Iterable[_Row]) -> Callable[[Any], _Rows]:
-    """Return a function that returns the rows with a first value; call it in their order."""
-    groups = groupby(rows, key=itemgetter(0))
-    following = next(groups, None)
-
-    def taken(key: Any) -> _Rows:
-        nonlocal following
-        if following is None or following[0] != key:
-            return []
-        own = list(following[1])
-        following = next(groups, None)
-        return own
-
-    return taken
+def text_with(db: sqlite3.Connection, digest: str | None) -> str | None:
+    """Return the text with a digest; None if it is gone."""
+    query = "SELECT body FROM contents WHERE digest = ?"
+    row = db.execute(query, (bytes.fromhex(digest or ""),)).fetchone()
+    return row[0] if row else None
 
 
 def _rows(
     db: sqlite3.Connection, query: str, suites: Sequence[str], **values: str
-) -> Iterator[_Row]:
+) -> Iterator[tuple[Any, ...]]:
     cursor = db.cursor()
     cursor.row_factory = None
     return cursor.execute(*among(query, suites, **values))
 
 
-def _sample(
-    row: _Row, grading: Collection[Scored], calls: _Rows, checks: _Rows, answers: _Rows
-) -> Sample:
-    identity, status, output, latency, tokens_in, tokens_out, cost, steps, error, *rest = row[2:]
-    source, is_output_gone, score, checked = rest
-    failures = {
-        Failure(kind, label, code)
-        for _, kind, label, outcome, code, _ in checks
-        if outcome in ("failed", "inconclusive")
-    }
-    scores = _mean_scores(each for each in checks if each[1] in SCORED or each[1:3] in grading)
-    if score is not None:
-        scores["score", "checks"] = score  # the mean of all checks of a scenario
+def _sample(row: tuple[Any, ...], grading: Collection[Scored] | None) -> Sample:
+    identity, status, source, error, output, is_output_gone, *rest = row[2:]
+    latency, tokens, cost, score, checks, listed = rest
+    scored, answers, calls = json.loads(listed)
+    failures: set[Failure] = set()
+    if status != Status.PASSED:
+        made = read_checks(checks).items()
+        failures.update(Failure(*key[:2], code) for key, code in made if code is not None)
     if error is not None:
         failures.add(Failure("error", "", error))
-    turns = turns_of((call, users) for _, call, users, *_ in answers)
+    means = {(kind, label): mean for kind, label, mean in scored}
+    drift = [1 - mean for (kind, _), mean in means.items() if kind == "drift"]
+    scores = (
+        means
+        if grading is None
+        else {each: mean for each, mean in means.items() if each[0] in SCORED or each in grading}
+    )
+    if score is not None:
+        scores["score", "checks"] = score  # the mean of all checks of a scenario
+    turns = turns_of((call, users) for call, users, *_ in answers)
     last = max(turns.values(), default=1)
-    last_texts = {turns[call]: digest for _, call, *_, has_text, digest in answers if has_text}
+    last_texts = {turns[call]: digest for call, *_, has_text, digest in answers if has_text}
     origins = [recorded_in for *_, recorded_in, _, _ in answers]
-    drift = _mean_scores(each for each in checks if each[1] == "drift")
-    measured: dict[str, float | None] = {
-        "drift": max((1 - mean for mean in drift.values()), default=None),
-        "latency": latency if steps else None,
-        "tokens": None if tokens_in is tokens_out is None else (tokens_in or 0) + (tokens_out or 0),
+    measured = {
+        "drift": max(drift, default=None),
+        "latency": latency,
+        "tokens": tokens,
         "cost": cost,
     }
     return Sample(
@@ -335,14 +324,14 @@ def _sample(
         status=Status(status),
         output=output,
         measured={name: value for name, value in measured.items() if value is not None},
-        calls=tuple(CallRef(tool, digest, turns.get(call, 1)) for _, tool, digest, call in calls),
+        calls=tuple(CallRef(tool, digest, turns.get(call, 1)) for tool, digest, call in calls),
         failures=frozenset(failures),
         scores=scores,
         models=tuple(sorted({model for *_, model, _, _, _ in answers if model is not None})),
-        checks=intern(checked),  # equal in most repeats
+        checks=intern(checks),  # equal in most repeats
         erased=bool(is_output_gone)
-        or any(digest is None for _, _, digest, _ in calls)
-        or any(has_text and digest is None for *_, has_text, digest in answers),
+        or not all(digest for _, digest, _ in calls)
+        or any(has_text and not digest for *_, has_text, digest in answers),
         earlier=tuple(last_texts.get(turn) for turn in range(1, last)),
     )
 
@@ -384,12 +373,3 @@ def turns_of(calls: Iterable[tuple[int, int]]) -> dict[int, int]:
         turn = max(1, turn + users)
         turns[number] = turn
     return turns
-
-
-def _mean_scores(checks: Iterable[_Row]) -> dict[Scored, float]:
-    """Return mean scores; a check after each turn has several scores."""
-    found: dict[Scored, list[float]] = {}
-    for _, kind, label, _, _, score in checks:
-        if score is not None:
-            found.setdefault((kind, label), []).append(score)
-    return {scored: sum(scores) / len(scores) for scored, scores in found.items()}

@@ -12,7 +12,7 @@ from kindlm.history.diff.evidence_values import BehaviourChange
 from kindlm.history.diff.samples import CallRef, Failure, Sample
 from kindlm.outcome import Status
 
-TEXTS: dict[bytes, Any] = {}
+TEXTS: dict[str, Any] = {}
 
 
 def sample(
@@ -25,7 +25,7 @@ def sample(
 ) -> Sample:
     calls = []
     for tool in tools:
-        digest = repr((tool, args)).encode()
+        digest = repr((tool, args))
         TEXTS[digest] = args
         calls.append(CallRef(tool, digest))
     failures = frozenset(Failure("contains", name, "CONTAINS_FAILED") for name in fails)
@@ -34,10 +34,10 @@ def sample(
         f"{tools}{args}{fails}{output}",
         "conversation",
         status,
-        output.encode(),
+        output,
         calls=tuple(calls),
         failures=failures,
-        checks=json.dumps([["contains", label, None, 1] for label in checks]),
+        checks=json.dumps([["contains", label, None, None] for label in checks]),
     )
 
 
@@ -121,8 +121,8 @@ def test_arguments_are_not_compared_if_one_side_never_calls_the_most_common_tool
 
 
 def test_a_conversation_may_end_after_fewer_turns_than_others() -> None:
-    short = sample()._replace(earlier=(b"Which order?",))
-    long = sample()._replace(earlier=(b"Your order?", b"Are you sure?"))
+    short = sample()._replace(earlier=("Which order?",))
+    long = sample()._replace(earlier=("Your order?", "Are you sure?"))
     assert compare([short], [long]).turns == (1,)
     assert compare([long], [short]).turns == (1,)
 
