@@ -327,9 +327,13 @@ class Seen:
 
 
 class CallDesk(Protocol):
-    """Receives the calls that an observer of one attempt sees; `subject` is such as `17.1`."""
+    """Receives the calls that an observer of one attempt sees; `subject` is such as `17.1`.
+
+    In a replay, `models` has the answers to the calls.
+    """
 
     subject: str
+    models: ReplayedModels | None
 
     def record(self, event: Payload) -> None:
         """Record an event of this attempt."""
@@ -514,6 +518,13 @@ class ReplayedModels(Protocol):
     source: str
     warnings: Sequence[str]
     missed: KindlmError | None
+
+    def answer(self, path: str, body: Any) -> RecordedModelCall | str:
+        """Return the recorded call with the complete answer to a request, or why there is none.
+
+        `path` is the provider and its path, such as `openai/chat/completions`, always without
+        `v1/`. `body` is the JSON value of the request, None if the request is not JSON.
+        """
 
     def paid_before(self, message: int, failed: int) -> PaidBefore:
         """Return what was paid besides the answer to a message of the user, counted from 0.

@@ -11,7 +11,7 @@ from kindlm.engine.calls import Calls
 from kindlm.engine.pace import Pace, Turn
 from kindlm.errors import KindlmError
 from kindlm.events.codec import Payload
-from kindlm.ports import AgentReply, CallDesk, Observation
+from kindlm.ports import AgentReply, CallDesk, Observation, ReplayedModels
 from kindlm.same_calls import with_observed
 from kindlm.suite import ProviderSettings
 from kindlm.transcript import Cost, Usage
@@ -27,6 +27,7 @@ class ObservedCalls:
     subject: str
     calls: Calls
     spent_usd: float = 0.0
+    models: ReplayedModels | None = None
 
     def record(self, event: Payload) -> None:
         self.calls.recorder.record(event)

@@ -311,7 +311,7 @@ class AgentTalk(_LiveTalk):
         """Begin to observe, and open the conversation; end the observations if that fails."""
         run, answers, conversation = self.calls.run, self.answers, self.conversation
         conversation.transcript = seen_from(self.called, conversation.transcript)
-        self.models = None if answers is None else answers.models()
+        self.models = self.desk.models = None if answers is None else answers.models()
         agent = None if answers is None or self.models else answers.agent()
         try:
             if agent is None:

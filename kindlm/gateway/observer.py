@@ -19,7 +19,6 @@ from contextlib import ExitStack, suppress
 from typing import Any, Literal, Self
 
 from kindlm.gateway.conversation import SeenConversation
-from kindlm.gateway.replay import Replayer
 from kindlm.gateway.server import KEY_HEADER, GatewayServer
 from kindlm.gateway.upstreams import DEFAULT_BASES, upstreams
 from kindlm.ports import CallDesk, Seen
@@ -58,7 +57,7 @@ _HINTS: Mapping[_Reached, str] = {
 class Gateway(GatewayServer):
     """Implements `ports.Observer`; it listens during `async with`.
 
-    `warn` shows the user a message and a hint. With a `replayer`, no provider is called.
+    `warn` shows the user a message and a hint. If it `replays`, no provider is called.
     """
 
     def __init__(
@@ -67,13 +66,14 @@ class Gateway(GatewayServer):
         environ: Mapping[str, str],
         providers: Iterable[ProviderSettings],
         warn: Callable[[str, str], None],
-        replayer: Replayer | None = None,
+        *,
+        replays: bool = False,
     ) -> None:
         self._run = run
         self._environ = environ
         self._providers = tuple(providers)
         self._warn = warn
-        super().__init__(upstreams(environ, self._providers), replayer)
+        super().__init__(upstreams(environ, self._providers), replays=replays)
         self._open: dict[str, Observed] = {}
         self._answering: Observed | None = None
         self._one_at_a_time = asyncio.Lock()
@@ -201,7 +201,7 @@ class Gateway(GatewayServer):
             if each.has_begun:
                 each.lose(f"{_NOT_ASSIGNED} {self._remedy}")
         # The limits of the run also apply to unassigned calls.
-        desk = self._desk if self.replayer is None else None
+        desk = None if self.replays else self._desk
         if desk is None:
             return None
         if desk.is_over():
@@ -221,7 +221,7 @@ class Gateway(GatewayServer):
         if subject is not None and observed is None:
             return None  # an agent that does not use the gateway
         here = (each for each in self._open.values() if each.reached == "here")
-        if subject is None and self.replayer is None and not any(each.has_begun for each in here):
+        if subject is None and not self.replays and not any(each.has_begun for each in here):
             return None  # from a fixture, or from other code around the tests
         address = self.address(subject)
         found = next(
@@ -234,7 +234,7 @@ class Gateway(GatewayServer):
             None,
         )
         if found is not None and blocks:
-            if self.replayer is not None:
+            if self.replays:
                 raise RuntimeError(_BLOCKS)  # no provider is called
             if observed is not None:
                 observed.lose(_BLOCKS)

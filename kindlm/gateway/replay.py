@@ -15,7 +15,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
 from itertools import islice
@@ -34,14 +34,6 @@ from kindlm_store.new_event import scrub
 _MAX_LISTED = 3
 _MAX_COUNTED = 20
 """How many differences from a recorded request are counted, to find the closest request."""
-
-Replayer = Callable[[str, str, Any], RecordedModelCall | str]
-"""Returns the recorded call with the complete answer to a request, or why there is none.
-
-Its arguments are the attempt that asks now, as in `CallDesk.subject`; the provider and its path,
-such as `openai/chat/completions`, always without `v1/`; and the JSON value of the request, None if
-the request is not JSON.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +94,7 @@ class RecordedModels:
         return sum(tries[failed:], before)
 
     def answer(self, path: str, body: Any) -> RecordedModelCall | str:
-        """Return the recorded call with the answer, or why there is none; see `Replayer`."""
+        """Return the recorded call with the answer, or why there is none; see the port."""
         self._requests += 1
         questions = self._questions  # fills `_given`, too
         if body is None:

@@ -31,7 +31,6 @@ from aiohttp import (
 )
 
 from kindlm.gateway.conversation import ModelCall, ReceivedAnswer, SeenConversation
-from kindlm.gateway.replay import Replayer
 from kindlm.gateway.upstreams import Upstream
 from kindlm.http_client import has_proxies
 
@@ -65,13 +64,13 @@ class GatewayServer(ABC):
     """The endpoint of a run, on a loopback address; as `async with`.
 
     Its addresses are `/x/<attempt>/<provider>/<path>` and, for all attempts, `/<provider>/<path>`.
-    Calls to it need its `key`. With a `replayer`, no provider is called.
+    Calls to it need its `key`. If it `replays`, no provider is called.
     """
 
-    def __init__(self, providers: Mapping[str, Upstream], replayer: Replayer | None) -> None:
+    def __init__(self, providers: Mapping[str, Upstream], *, replays: bool) -> None:
         self.key = f"sk-kindlm-{secrets.token_hex(16)}"
         self.providers = providers
-        self.replayer = replayer
+        self.replays = replays
         self._url = ""
         self._http: ClientSession
         self._stack = AsyncExitStack()
@@ -146,11 +145,11 @@ class GatewayServer(ABC):
         if conversation is None:
             if subject is not None:
                 return _refused(410, "The conversation of this address is over.")
-            if self.replayer is not None:
+            if self.replays:
                 return _refused(422, "The call cannot be assigned to an execution.")
         elif is_call:
             return await self._call(request, conversation, f"{provider}/{path}")
-        elif self.replayer is not None:
+        elif self.replays:
             return _refused(422, f"{request.method} is not replayed.")
         forwarding = _Forwarding(self._http, request, self.providers[provider], path)
         return await forwarding.forward(await request.read())
@@ -173,8 +172,8 @@ class GatewayServer(ABC):
                 return _refused(402, "A limit of the run (cost or time) allows no more calls.")
             call = conversation.record_request(path, body)
             conversation.open[task] = call
-            if self.replayer is not None:
-                return self._replayed(self.replayer, conversation, call, body)
+            if self.replays:
+                return self._replayed(conversation, call, body)
             provider, _, rest = path.partition("/")
             forwarding = _Forwarding(self._http, request, self.providers[provider], rest, body)
             call.answer_so_far = forwarding.answer_so_far
@@ -190,10 +189,10 @@ class GatewayServer(ABC):
         finally:
             conversation.open.pop(task, None)
 
-    def _replayed(
-        self, replayer: Replayer, conversation: SeenConversation, call: ModelCall, body: Any
-    ) -> web.Response:
-        found = replayer(conversation.desk.subject, call.path, body)
+    def _replayed(self, conversation: SeenConversation, call: ModelCall, body: Any) -> web.Response:
+        models = conversation.desk.models
+        assert models is not None, "an agent without recorded answers of models does not run"
+        found = models.answer(call.path, body)
         if isinstance(found, str):
             conversation.record_answer(call, ReceivedAnswer(422, "", None, found))
             conversation.lose(found)

@@ -110,7 +110,7 @@ class ReplayedAnswers(FoundAnswers):
         run: str,
         calls: RecordedCalls,
         asks_judges: bool,
-        models: Callable[[Execution], ReplayedModels | None] | None,
+        models: Callable[[Execution], ReplayedModels | None],
         execution: Execution,
     ) -> None:
         super().__init__(db, calls, execution)
@@ -126,7 +126,7 @@ class ReplayedAnswers(FoundAnswers):
         """Return the recorded answers for the models of an agent behind the gateway, if any."""
         execution = self._execution
         agent = execution.case.agent or execution.suite.suite.agents.get(execution.target)
-        return self._models(execution) if self._models and agent and agent.gateway else None
+        return self._models(execution) if agent and agent.gateway else None
 
     def tool_results(self) -> Mapping[str, Sequence[RecordedAnswer]]:
         """Return the recorded results of MCP servers' tools, from the nearest repeat."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Mapping
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
-from weakref import WeakValueDictionary
+from typing import TYPE_CHECKING
 
 from kindlm.config.diagnostics import Diagnostic
 from kindlm.dataclass import replace
@@ -21,7 +20,7 @@ from kindlm.history.recorded_answers import (
 from kindlm.history.recorded_attempts import held_conversation, recorded_repeats
 from kindlm.history.replayed_answers import ReplayedAnswers, as_repeat
 from kindlm.plan import Execution, PlannedSuite
-from kindlm.ports import AnswerSource, Embedder, RecordedModelCall, TranscriptSource
+from kindlm.ports import AnswerSource, Embedder, TranscriptSource
 from kindlm.providers.embedders import find_embedder
 from kindlm.providers.provider_registry import options_of
 from kindlm.recording.request import Derived, RunRequest
@@ -136,48 +135,24 @@ def _answers_of(
     )
 
 
-class ReplayedGateway:
-    """Answers model calls of agents from an earlier run while the agents' code runs again.
+def replayed_models(
+    db: sqlite3.Connection, derived: Derived, execution: Execution
+) -> RecordedModels | None:
+    """Return the answers of models to an agent from the nearest repeat; None if it has none."""
+    from kindlm.gateway.replay import RecordedModels  # only replays of agents need this import
 
-    With `masks_times`, requests that differ only in times and UUIDs count as the same.
-    """
-
-    def __init__(self, db: sqlite3.Connection, run: str, *, masks_times: bool) -> None:
-        self._db = db
-        self._run = run
-        self._masks_times = masks_times
-        # Large values (all requests of an attempt), freed when their conversation ends.
-        self._open: WeakValueDictionary[str, RecordedModels] = WeakValueDictionary()
-
-    def models(self, execution: Execution) -> RecordedModels | None:
-        """Return the answers of the nearest repeat; None if none were recorded."""
-        from kindlm.gateway.replay import RecordedModels  # only replays of agents need this import
-
-        for then, *_, attempt in recorded_repeats(self._db, self._run, execution):
-            if calls := attempt.model_calls():
-                now = execution.repeat
-                warnings = [] if then == now else [as_repeat(then, now)]
-                latencies, paid = attempt.latencies_ms(), attempt.paid_before_agent()
-                models = RecordedModels(
-                    attempt.id, calls, latencies, self._masks_times, warnings, paid
-                )
-                self._open[execution.id] = models
-                return models
-        return None
-
-    def answer(self, subject: str, path: str, body: Any) -> RecordedModelCall | str:
-        """Return the recorded answer to a request, or why there is none; see `replay.Replayer`."""
-        models = self._open.get(subject.partition(".")[0])
-        if models is None:
-            return f"Run {self._run} recorded no model call of this test."
-        return models.answer(path, body)
+    now = execution.repeat
+    for then, *_, attempt in recorded_repeats(db, derived.run, execution):
+        if calls := attempt.model_calls():
+            warnings = [] if then == now else [as_repeat(then, now)]
+            latencies, paid = attempt.latencies_ms(), attempt.paid_before_agent()
+            masks_times = derived.masks_times
+            return RecordedModels(attempt.id, calls, latencies, masks_times, warnings, paid)
+    return None
 
 
 def recorded_sources(
-    request: RunRequest,
-    run: str,
-    db: sqlite3.Connection,
-    gateway: ReplayedGateway | None = None,
+    request: RunRequest, run: str, db: sqlite3.Connection
 ) -> tuple[TranscriptSource | None, AnswerSource | None]:
     """Return the sources of conversations and answers for the run `run`; None means a live run."""
     derived = request.derived
@@ -186,7 +161,7 @@ def recorded_sources(
         cached = partial(CachedAnswers, db, earlier, lambda of: options_of(of).wants_echo)
         return None, cached if request.options.cache else None
     if derived.mode == "replayed":
-        calls, models = read_calls(db, [derived.run]), None if gateway is None else gateway.models
+        calls, models = read_calls(db, [derived.run]), partial(replayed_models, db, derived)
         return None, partial(ReplayedAnswers, db, derived.run, calls, derived.asks_judges, models)
     rescored = partial(RescoredAnswers, db, runs_related_to(db, derived.run))
     return partial(held_conversation, db, derived.run), rescored

@@ -36,7 +36,6 @@ from kindlm_store import EventLog, Redactor, StreamLock
 
 if TYPE_CHECKING:
     from kindlm.gateway.observer import Gateway
-    from kindlm.recording.recorded_sources import ReplayedGateway
     from kindlm.telemetry.otlp_observer import OtlpObserver
 
 
@@ -252,26 +251,21 @@ class _Session:
         if derived is not None:
             # In a replay, only agents whose models the gateway answers run.
             agents = [agent for agent in agents if agent.gateway and derived.mode == "replayed"]
-        gateway = traces = replayed = None
+        gateway = traces = None
         async with AsyncExitStack() as stack:
             if any(agent.gateway for agent in agents):
                 from kindlm.gateway.observer import Gateway
 
-                if derived is not None:
-                    from kindlm.recording.recorded_sources import ReplayedGateway
-
-                    masks_times = derived.masks_times
-                    replayed = ReplayedGateway(self.reader, derived.run, masks_times=masks_times)
                 warn = partial(self._warn, "gateway", ErrorCode.ASSERTION_EVAL_ERROR)
                 providers = _providers_of(request.suites)
-                answer = None if replayed is None else replayed.answer
-                made = Gateway(self.run, request.environ, providers, warn, answer)
+                replays = derived is not None
+                made = Gateway(self.run, request.environ, providers, warn, replays=replays)
                 gateway = await stack.enter_async_context(made)
             if any(agent.telemetry for agent in agents):
                 from kindlm.telemetry.otlp_observer import observing_otlp
 
                 traces = await stack.enter_async_context(observing_otlp(self.run))
-            yield _Observers(gateway, traces, replayed)
+            yield _Observers(gateway, traces)
             for message, hint in traces.notes() if traces is not None else ():
                 self._warn("telemetry", ErrorCode.ASSERTION_EVAL_ERROR, message, hint)
 
@@ -296,9 +290,7 @@ class _Session:
         if request.derived is not None or request.options.cache:
             from kindlm.recording.recorded_sources import recorded_sources
 
-            transcripts, answers = recorded_sources(
-                request, self.run, self.reader, observers.replayed
-            )
+            transcripts, answers = recorded_sources(request, self.run, self.reader)
         return Ports(
             clients=partial(make_client, environ=request.environ),
             pricing=prices_of,
@@ -319,14 +311,10 @@ class _Session:
 
 
 class _Observers(NamedTuple):
-    """What observes the agents of a run, None without agents that need it.
-
-    `replayed` gives the gateway the recorded answers of models.
-    """
+    """What observes the agents of a run, None without agents that need it."""
 
     gateway: Gateway | None
     traces: OtlpObserver | None
-    replayed: ReplayedGateway | None
 
     def variables_for(self, suite: Suite) -> dict[str, str]:
         """Return the variables for programs that serve agents of a suite."""

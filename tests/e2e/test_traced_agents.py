@@ -133,8 +133,6 @@ def test_where_protobuf_cannot_be_read_the_extra_is_named(workspace, write, monk
         monkeypatch.setitem(sys.modules, module, None)
     agent = {"id": "lines", "adapter": "subprocess", "command": f"{sys.executable} {AGENT} --lines"}
     write({"agents": [agent | {"telemetry": "otlp", "telemetryWaitMs": 300}]})
-    valid = run_inside(["validate"], cwd=workspace.root, env=workspace.env)
-    assert (valid.returncode, "kindlm[otel]" in valid.stderr) == (0, True)
     done = run_inside(["test"], cwd=workspace.root, env=workspace.env)
     assert done.returncode == 1
     undecided = " ".join(done.stdout.split())

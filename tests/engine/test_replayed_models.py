@@ -26,6 +26,9 @@ class Models:
     def models(self) -> ReplayedModels:
         return self
 
+    def answer(self, path: str, body: object) -> str:
+        raise AssertionError("the agent has no gateway here")
+
     def paid_before(self, message: int, failed: int) -> PaidBefore:
         return PaidBefore(0.5, 10 * message + 3 - failed)
 

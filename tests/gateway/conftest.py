@@ -17,7 +17,6 @@ from checked_server import LoopbackServer
 
 from kindlm.agents.subprocess_agent import Program
 from kindlm.gateway.observer import Gateway, Observed
-from kindlm.gateway.replay import Replayer
 from kindlm.ports import Seen
 from kindlm.suite import AgentTarget
 
@@ -72,9 +71,7 @@ def warnings() -> list[str]:
 
 
 @asynccontextmanager
-async def _open(
-    url: str, warnings: list[str], replayer: Replayer | None = None, adapter: str = "subprocess"
-) -> AsyncIterator[Bench]:
+async def _open(url: str, warnings: list[str], adapter: str = "subprocess") -> AsyncIterator[Bench]:
     environ = {
         "OPENAI_BASE_URL": f"{url}/v1",
         "ANTHROPIC_BASE_URL": url,
@@ -85,7 +82,7 @@ async def _open(
     def warn(message: str, hint: str) -> None:
         warnings.append(message)
 
-    async with Gateway("k3f9x2ab", environ, (), warn, replayer) as gateway:
+    async with Gateway("k3f9x2ab", environ, (), warn) as gateway:
         desk = Desk()
         options = {"subprocess": Program(command="python agent.py")}.get(adapter)
         target = AgentTarget("shop", adapter, "", options=options, gateway=True)
@@ -99,8 +96,8 @@ async def _open(
 def behind(warnings: list[str]) -> Callable[..., AbstractAsyncContextManager[Bench]]:
     """Open a gateway in front of a server."""
 
-    def behind(url: str, *more: Any, **options: Any) -> AbstractAsyncContextManager[Bench]:
-        return _open(url, warnings, *more, **options)
+    def behind(url: str, **options: Any) -> AbstractAsyncContextManager[Bench]:
+        return _open(url, warnings, **options)
 
     return behind
 

@@ -20,6 +20,7 @@ class Desk:
     over: bool = False
     is_unfinished: bool = False
     calls: int = 1
+    models: None = None
 
     def record(self, event: Payload) -> None:
         self.recorded.append(event)
