@@ -45,19 +45,12 @@ def load_event(type: str, data: Any, text_of: TextOf) -> Payload:  # noqa: A002
     return event
 
 
-_LARGEST_INTEGER = 2**63 - 1
-"""SQLite's largest integer; parameters like `seed` may be as large."""
+_LIMITS = {"parameters.": 2**63 - 1, "tests[].repeat": 10_000, "": 10**12}
+"""The largest numbers by the beginnings of their keys.
 
-_MOST = 10**12
-"""The limit for all other numbers, so that sums of many fit into SQLite."""
-
-_MOST_REPEATS = 10_000
-"""The limit for the repeats of a test: a later run of the test plans each of them."""
-
-_SHARD = re.compile(r"([1-9][0-9]{0,3})/([1-9][0-9]{0,3})")
-
-_ATTEMPT = re.compile(r"[0-9]{1,15}\.[0-9]{1,15}")
-"""The subject of an event of an attempt: `<number>.<attempt>`."""
+A parameter such as `seed` may be SQLite's largest integer. A later run plans each repeat of a test.
+The sum of many other numbers must fit into SQLite.
+"""
 
 
 def require_known_form(recorded: RecordedEvent) -> None:
@@ -72,13 +65,13 @@ def require_known_form(recorded: RecordedEvent) -> None:
         return
     if recorded.schema > event.SCHEMA:
         raise ValueError(f"{recorded.type} is in a newer form than this kindlm knows: update it")
-    if issubclass(event, OfAttempt) and not _ATTEMPT.fullmatch(recorded.subject or ""):
+    subject = recorded.subject or ""
+    if issubclass(event, OfAttempt) and not re.fullmatch(r"[0-9]{1,15}\.[0-9]{1,15}", subject):
         raise ValueError(f"{recorded.type} has an impossible subject: {recorded.subject!r}")
     data = recorded.data
     for key, number in values_in(data):
         if isinstance(number, int | float):
-            most = _LARGEST_INTEGER if key.startswith("parameters.") else _MOST
-            most = _MOST_REPEATS if key == "tests[].repeat" else most
+            most = next(most for start, most in _LIMITS.items() if key.startswith(start))
             if not abs(number) <= most:  # also true for NaN
                 raise ValueError(f"{recorded.type} {key}: the number is too large")
             if number < 0 and key.endswith("_usd"):
@@ -89,7 +82,8 @@ def require_known_form(recorded: RecordedEvent) -> None:
     except EventError as error:
         raise ValueError(f"{recorded.type} {'.'.join(error.path)}: {error.problem}") from None
     shard = data.get("shard") if event is run.RunStarted else None
-    part = _SHARD.fullmatch("1/1" if shard is None else shard)
+    form = r"([1-9][0-9]{0,3})/([1-9][0-9]{0,3})"
+    part = re.fullmatch(form, "1/1" if shard is None else shard)
     if part is None or int(part[1]) > int(part[2]):
         raise ValueError(f"{recorded.type} shard: {shard!r} is not one of up to 9,999, like 2/4")
 
