@@ -43,18 +43,16 @@ def keep_unwritten(log: EventLog, run: str, shown: str) -> KindlmError:
     if not any(append.seal and append.stream == f"run/{run}" for append in appends):
         interrupted = new_event(RunInterrupted(reason=COULD_NOT_BE_WRITTEN))
         appends.append(Append(f"run/{run}", (interrupted,)))
-    kept, refused, why = None, list[str](), ""
+    kept, why = None, ""
     # In memory, since the disk may be full.
     with closing(scratch_log(":memory:")) as lacking:
         try:
             after = _append(lacking, log, appends)
             for folder in _folders(log.path):
-                try:
+                with suppress(OSError):
                     kept = _write(folder, run, lacking, after)
                     break
-                except OSError as error:
-                    refused.append(f"{folder} ({error.strerror or error})")
-            why = f" in {' or '.join(refused)}"
+            why = f" in {' or '.join(map(str, _folders(log.path)))}"
         except StoreError as error:
             why = f", since the history cannot be read ({error})"
     events = [event for append in appends for event in append.events]
