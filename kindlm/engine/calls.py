@@ -61,8 +61,7 @@ _log = FieldLog(__name__)
 
 _CUT_OFF = KindlmError(
     ErrorCode.PROVIDER_TIMEOUT,
-    "The call was cut off before the answer arrived: the execution timed out, or the"
-    " run was stopped.",
+    "The call was cut off before the answer arrived: the execution timed out, or the run stopped.",
 )
 
 
@@ -124,6 +123,19 @@ class Calls:
         clock, now, fields = self.run.ports.clock, self.now, _log_fields(request)
         now.request, now.pace, now.http_status = request, pace, None
         retried = resent = 0
+        begun = 0.0
+
+        def record_failure(error: KindlmError, delay_s: float | None) -> None:
+            """Record a failed try; the next one is due in `delay_s`."""
+            failed = AgentFailed if isinstance(request, AgentSent) else ProviderFailed
+            latency_ms, cost = (clock.monotonic() - begun) * 1000, billed(error)
+            keep_raw = self.suite.record_raw_bodies
+            event = failed.of(request.call, error, latency_ms, delay_s, keep_raw=keep_raw, **cost)
+            record(event)
+            about = {"http_status": event.status, "latency_ms": event.latency_ms, **fields}
+            about |= {"retry_in_ms": event.retry_in_ms, "code": error.code.name}
+            _log.warning("The call failed", call=request.call, **about)
+
         while True:
             turn = None if pace is None else await self.turn(pace)
             result: Result[T] | None = None
@@ -137,7 +149,7 @@ class Calls:
                 try:
                     result = await send()
                 except asyncio.CancelledError:
-                    self._record_failure(request, _CUT_OFF, begun, None, record, billed)
+                    record_failure(_CUT_OFF, None)
                     raise
             finally:
                 if turn is not None:
@@ -149,7 +161,7 @@ class Calls:
                 return Ok((number, result.value))
             error = result.error
             delay_s = self._delay(error, retried, resent)
-            self._record_failure(request, error, begun, delay_s, record, billed)
+            record_failure(error, delay_s)
             if delay_s is None:
                 now.request = None
                 return result
@@ -173,31 +185,6 @@ class Calls:
             may_try = may_try and bool(error.details.get("retryable"))
             delay_s = retry_delay(retried, asked_s, random.random())  # noqa: S311
         return delay_s if may_try and (asked_s or self._deadline.leaves(delay_s)) else None
-
-    def _record_failure(
-        self,
-        request: ProviderRequested | AgentSent,
-        error: KindlmError,
-        begun: float,
-        delay_s: float | None,
-        record: Callable[[Payload], None],
-        billed: Callable[[KindlmError], Mapping[str, Any]],
-    ) -> None:
-        """Record a failed try, which began at `begun`; the next one is due in `delay_s`."""
-        failed = AgentFailed if isinstance(request, AgentSent) else ProviderFailed
-        latency_ms = (self.run.ports.clock.monotonic() - begun) * 1000
-        keep_raw, cost = self.suite.record_raw_bodies, billed(error)
-        event = failed.of(request.call, error, latency_ms, delay_s, keep_raw=keep_raw, **cost)
-        record(event)
-        _log.warning(
-            "The call failed",
-            **_log_fields(request),
-            call=request.call,
-            code=error.code.name,
-            http_status=event.status,
-            latency_ms=event.latency_ms,
-            retry_in_ms=event.retry_in_ms,
-        )
 
     async def turn(self, pace: Pace) -> Turn:
         """Wait until one more call may start. The deadline is paused meanwhile."""
@@ -249,16 +236,15 @@ class Calls:
         recorded = reply.recorded
         if recorded is not None:
             cost, paid_before = recorded.cost, recorded.before
-        is_paid = paid_before is not None
-        # If some cost of the earlier run is unknown, the sum is not reliable.
-        now = cost if not is_paid or (recorded is None and cost.usd is None) else Cost(0.0)
         model = bounded(scrub(reply.model)) if reply.model else None
-        before = paid_before or PaidBefore()
-        if not is_paid:
-            uncounted = now
-            if counted_usd and now.usd:
-                uncounted = replace(now, usd=max(now.usd - counted_usd, 0.0))
+        now, before = cost, paid_before or PaidBefore()
+        if paid_before is None:
+            uncounted = cost
+            if counted_usd and cost.usd:
+                uncounted = replace(cost, usd=max(cost.usd - counted_usd, 0.0))
             self.spend(model or name, uncounted)
+        elif recorded is not None or cost.usd is not None:
+            now = Cost(0.0)  # if some cost of the earlier run is unknown, the sum is not reliable
         return {
             "call": number,
             "text": scrub(reply.text),
@@ -269,7 +255,7 @@ class Calls:
             "cost_usd": now.usd,
             "cost_source": cost.source,
             "recorded_in": recorded.call if recorded else None,
-            "cost_then_usd": cost.usd if is_paid else None,
+            "cost_then_usd": None if paid_before is None else cost.usd,
             "failed_then_usd": before.usd or None,
             "unknown_then": before.unknown or None,
             # The body is recorded with the original call.
@@ -407,31 +393,29 @@ class Calls:
             return found
         embedder = found.value
         provider, model = embedder.provider, embedder.model
+        callee = self.suite.providers.get(provider)
+        if callee is not None:
+            self.run.budget.ask()
         messages = tuple([Message(Role.USER, text) for text in texts])
-        request = ModelRequest(model, messages, ModelParams(), 0.0)
         asked = ProviderRequested(
             purpose=Purpose.DRIFT,
             provider=provider,
             model=model,
             call=0,
-            fingerprint=fingerprint(provider, request),
+            fingerprint=fingerprint(provider, ModelRequest(model, messages, ModelParams(), 0.0)),
             assertion=assertion,
             messages=messages,
         )
-        callee = self.suite.providers.get(provider)
-        if callee is not None:
-            self.run.budget.ask()
         send = partial(embedder.embed, texts, self.suite.timeout_ms / 1000)
         result = await self.make(callee, asked, send, self.recorder.record)
         if isinstance(result, Err):
             return result
         number, embedding = result.value
-        tokens = embedding.usage.input_tokens
-        cost = Cost(0.0, CostSource.COMPUTED)
+        usage, cost = Usage(embedding.usage.input_tokens), Cost(0.0, CostSource.COMPUTED)
         if callee is not None:
             # Embedders charge for input only: vectors cost nothing.
-            cost = self.pricing.cost(provider, model, Usage(tokens, 0))
-        reply = ModelReply("", None, embedding.latency_ms, usage=Usage(tokens), model=model)
+            cost = self.pricing.cost(provider, model, replace(usage, output_tokens=0))
+        reply = ModelReply("", None, embedding.latency_ms, usage=usage, model=model)
         self.recorder.record(ProviderResponded(**self.answer_facts(number, reply, cost, model)))
         return Ok((embedding, f"{provider}/{model}"))
 
@@ -523,15 +507,14 @@ def retry_delay(
     return max(base_s / 2, jitter * min(max_s, base_s * 2.0**attempt))
 
 
-_NO_SECTION = {
-    "scenario": "kindlm.toml has no [llm]",
-    "evalview": ".evalview/config.yaml has no `judge`",
-}
+_JUDGES = {"scenario": "[llm] of kindlm.toml", "evalview": "`judge` of .evalview/config.yaml"}
 
 
 def _no_judge(model: str | None, suite: Suite) -> KindlmError:
-    code, what = ErrorCode.JUDGE_EVAL_ERROR, "no model is configured"
-    if why := _NO_SECTION.get(suite.front_end):
-        return KindlmError(code, f"{what}: {why} with a provider and a model.")
-    what = f"model {model!r} is not configured" if model else what
-    return KindlmError(code, f"{what}.", "Set defaults.judgeModel to the id of a configured model.")
+    hint = None
+    if suite.front_end in _JUDGES:
+        what = f"no model is configured: set a provider and a model in {_JUDGES[suite.front_end]}."
+    else:
+        what = f"model {model!r} is not configured." if model else "no model is configured."
+        hint = "Set defaults.judgeModel to the id of a configured model."
+    return KindlmError(ErrorCode.JUDGE_EVAL_ERROR, what, hint)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
 
 from kindlm.dataclass import replace
 from kindlm.engine.calls import Calls
-from kindlm.engine.pace import Pace, Turn
 from kindlm.errors import KindlmError
 from kindlm.events.codec import Payload
 from kindlm.ports import AgentReply, CallDesk, Observation, ReplayedModels
@@ -21,18 +20,23 @@ from kindlm.transcript import Cost, Usage
 class ObservedCalls:
     """Implements `ports.CallDesk` for one attempt.
 
-    `spent_usd` is the cost of the observed calls since the last answer of the agent.
+    `spent_usd` is the cost of the observed calls since the last answer of the agent. Calls that are
+    not of a known attempt (`is_assigned`) count against limits, but are not recorded.
     """
 
     subject: str
     calls: Calls
+    is_assigned: bool = True
     spent_usd: float = 0.0
     models: ReplayedModels | None = None
 
     def record(self, event: Payload) -> None:
-        self.calls.recorder.record(event)
+        if self.is_assigned:
+            self.calls.recorder.record(event)
 
     def next_call(self) -> int:
+        if not self.is_assigned:
+            return 0
         self.calls.last += 1
         return self.calls.last
 
@@ -47,7 +51,7 @@ class ObservedCalls:
         return self.calls.permit.is_over
 
     def leave_unfinished(self) -> None:
-        self.calls.permit.has_refused = True
+        self.calls.permit.has_refused |= self.is_assigned
 
     def waiting(self) -> AbstractContextManager[None]:
         return self.calls.waiting()
@@ -59,34 +63,15 @@ class ObservedCalls:
             yield
             return
         pace = run.paces.get(ProviderSettings(f"{provider} (agents)", provider))
-        turn = await self._take(pace)
+        # No attempt waits for a call that is not assigned.
+        turn = await (self.calls.turn(pace) if self.is_assigned else pace.turn())
         try:
             yield
         finally:
             pace.ended(turn)
 
-    def _take(self, pace: Pace) -> Awaitable[Turn]:
-        return self.calls.turn(pace)
-
     def unassigned(self) -> CallDesk:
-        return UnassignedCalls(self.subject, self.calls)
-
-
-class UnassignedCalls(ObservedCalls):
-    """Takes calls of no known attempt: they count against limits, but are not recorded."""
-
-    def record(self, event: Payload) -> None:
-        """Discard the event: it belongs to no attempt."""
-
-    def next_call(self) -> int:
-        """Return a number that no call of the attempt has."""
-        return 0
-
-    def leave_unfinished(self) -> None:
-        """Do nothing: the attempt that made the call is unknown."""
-
-    def _take(self, pace: Pace) -> Awaitable[Turn]:
-        return pace.turn()  # no attempt is waiting for it
+        return ObservedCalls(self.subject, self.calls, is_assigned=False)
 
 
 async def with_what_was_seen(

@@ -31,9 +31,6 @@ from kindlm.transcript import Usage
 K = TypeVar("K")
 V = TypeVar("V")
 
-USED_UP = "the cost limit is exceeded"
-"""Why a run winds down; `run_plan` adds the final amount once calls in flight have ended."""
-
 _LONG_PAUSE_S = 30.0
 """A pause so long looks like a run that hangs."""
 
@@ -144,23 +141,11 @@ class LiveRun:
             if gate.name == "costMaxUsd"
         }
         self.in_flight: dict[str, tuple[Execution, OpenCall]] = {}
-        self.budget = Budget(
-            costs,
-            limits.max_cost_usd,
-            earlier.spent_usd,
-            passed=self.look_at_limits,
-            unpriced=unpriced,
-        )
+        self.budget = Budget(stop, costs, limits.max_cost_usd, earlier.spent_usd, unpriced)
         self.paces = OneForEach(self._make_pace)
         self.pricing = {each.ordinal: ports.pricing(each.suite) for each in plan.suites}
         self.clients = OneForEach(self._make_client)
         self._embedders: dict[tuple[int, str], Result[Embedder]] = {}
-
-    def look_at_limits(self) -> None:
-        """End the run, or the executions of a suite, if a cost limit is passed."""
-        if self.budget.is_used_up:
-            self.stop.abort(USED_UP)
-        self.stop.review()
 
     def set_max_rpm(self, max_rpm: float) -> None:
         """Set the calls per minute to each callee, also for callees that are first called later."""

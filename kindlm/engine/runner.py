@@ -16,15 +16,12 @@ from functools import partial
 from kindlm.dataclass import replace
 from kindlm.engine.attempt import Finished, end_unrun, run_execution
 from kindlm.engine.pace import Callee, Pace, Turn
-from kindlm.engine.resources import USED_UP, LiveRun
-from kindlm.engine.stop import Stop
+from kindlm.engine.resources import LiveRun
+from kindlm.engine.stop import USED_UP, Stop
 from kindlm.engine.talk import callee
 from kindlm.guard import guard
-from kindlm.money import plain_usd
 from kindlm.outcome import Status
 from kindlm.plan import Execution, Plan
-from kindlm.values import plain_number
-from kindlm.wording import shown
 
 _MANY_PLACES = 8
 """With so many places, a passed execution gives its place away before its events are on disk.
@@ -52,7 +49,7 @@ async def run_plan(
 
     try:
         run.warm_up()
-        run.look_at_limits()
+        run.budget.review()
         if limits.max_time_s is not None:
             reason = f"the run took longer than {limits.max_time_s:g} s (--max-time)"
             time_over = partial(stop.abort, reason, cut_off=True)
@@ -68,17 +65,8 @@ async def run_plan(
     finally:
         if timer is not None:
             timer.cancel()
-        if stop.reason == USED_UP and limits.max_cost_usd is not None:
-            spent = plain_usd(run.budget.total_usd)
-            most = plain_number(limits.max_cost_usd)
-            stop.reason = f"${spent} spent, more than --max-cost {most} allows"
-            if limits.max_cost_usd == 0:
-                stop.reason = "--max-cost 0 allows no call"
-            elif run.budget.unknown is not None:
-                stop.reason = (
-                    f"a call of unknown cost was made to {shown(run.budget.unknown)},"
-                    " so the limit cannot be kept"
-                )
+        if stop.reason == USED_UP:
+            stop.reason = run.budget.why_used_up
         await run.aclose()
 
 

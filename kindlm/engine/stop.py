@@ -10,10 +10,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from kindlm.money import exceeds
+from kindlm.money import exceeds, plain_usd
 from kindlm.transcript import Cost
+from kindlm.values import plain_number
+from kindlm.wording import shown
 
 T = TypeVar("T")
+
+USED_UP = "the cost limit is exceeded"
+"""Why a run winds down; `run_plan` adds the final amount once calls in flight have ended."""
 
 _GRACE_S = 2.0
 """How long a task may take to close its resources after it was cut off."""
@@ -55,11 +60,8 @@ class Stop:
 
     def abort(self, reason: str, *, cut_off: bool = False) -> None:
         """Wind down at a limit; with `cut_off`, executions in flight get their grace period."""
-        if self.reason is None:
-            self.aborted = True
-        self.wind_down(reason)
-        if cut_off:
-            self.request(reason)
+        self.leave_undone(reason)
+        (self.request if cut_off else self.wind_down)(reason)
 
     def leave_undone(self, reason: str) -> None:
         """Note why some executions will not run; the others continue."""
@@ -81,32 +83,29 @@ class Budget:
     pass that of a suite: there, the gate fails.
 
     Args:
+        stop: What ends the run, or executions that wait in vain, at a limit.
         suites: The `costMaxUsd` of suites that have one, in USD by ordinal.
         most_usd: The limit for the whole run, if there is one.
         spent: What earlier sessions of the run spent, in USD by ordinal.
-        passed: Called after each answered call while a suite, or the run, is over its limit.
         unpriced: Called once for each model whose calls no limit can count.
-
-    `unknown` is the model of the first call whose cost is unknown, in a run that has a limit.
     """
 
     def __init__(
         self,
+        stop: Stop,
         suites: Mapping[int, float],
         most_usd: float | None = None,
         spent: Mapping[int, float] | None = None,
-        *,
-        passed: Callable[[], None] = lambda: None,
         unpriced: Callable[[str], None] = lambda _: None,
     ) -> None:
+        self._stop = stop
         self._limits = suites
         self._most_usd = most_usd
         self._spent = dict(spent or {})
-        self._passed = passed
         self._unpriced = unpriced
         self._reported: set[str] = set()
         self._has_asked = False
-        self.unknown: str | None = None
+        self._unknown: str | None = None  # the first model of unknown cost, if the run has a limit
         self.total_usd = sum(self._spent.values())
         self.is_limited = most_usd is not None or bool(suites)
 
@@ -114,14 +113,19 @@ class Budget:
         """Count the cost of a call of a suite."""
         if cost.usd is None:
             self.report_unpriced(ordinal, model)
-            if self._most_usd is not None and self.unknown is None:
-                self.unknown = model
-                self._passed()
-            return
-        self._spent[ordinal] = self._spent.get(ordinal, 0.0) + cost.usd
-        self.total_usd += cost.usd
+            if self._most_usd is not None:
+                self._unknown = self._unknown or model
+        else:
+            self._spent[ordinal] = self._spent.get(ordinal, 0.0) + cost.usd
+            self.total_usd += cost.usd
         if self.is_limited and self.is_spent(ordinal):
-            self._passed()
+            self.review()
+
+    def review(self) -> None:
+        """End the run, or the executions of a suite, if a cost limit is passed."""
+        if self.is_used_up:
+            self._stop.abort(USED_UP)
+        self._stop.review()
 
     def report_unpriced(self, ordinal: int, model: str) -> None:
         """Report a model without a price, once, if a limit applies to a suite."""
@@ -134,21 +138,31 @@ class Budget:
         """Count a call that may cost something before it is made: a limit of 0 allows none."""
         if self._most_usd == 0 and not self._has_asked:
             self._has_asked = True
-            self._passed()
+            self.review()
 
     @property
     def is_used_up(self) -> bool:
         """Whether the run passed its limit, may have passed it, or would with the next call."""
         most = self._most_usd
-        is_over = self._has_asked or self.unknown is not None
+        is_over = self._has_asked or self._unknown is not None
         return most is not None and (is_over or exceeds(self.total_usd, most))
+
+    @property
+    def why_used_up(self) -> str:
+        """Why the run passed its limit, with the amount that is spent by now."""
+        if not self._most_usd:
+            return "--max-cost 0 allows no call"
+        if self._unknown is not None:
+            model = shown(self._unknown)
+            return f"a call of unknown cost was made to {model}, so the limit cannot be kept"
+        spent, most = plain_usd(self.total_usd), plain_number(self._most_usd)
+        return f"${spent} spent, more than --max-cost {most} allows"
 
     def limit_exceeded(self, ordinal: int) -> float | None:
         """Return the cost limit that a suite has passed, else None."""
         limit = self._limits.get(ordinal)
-        if limit is None or not exceeds(self._spent.get(ordinal, 0.0), limit):
-            return None
-        return limit
+        is_over = limit is not None and exceeds(self._spent.get(ordinal, 0.0), limit)
+        return limit if is_over else None
 
     def is_spent(self, ordinal: int) -> bool:
         """Return whether a suite, or the run, has passed its limit."""

@@ -268,6 +268,15 @@ def test_a_model_that_answers_by_another_name_costs_what_the_user_says(bench, ma
 USD = st.integers(0, 50).map(lambda cents: cents / 100)
 
 
+class Reviewed(Stop):
+    """Counts how often waiting executions are reviewed."""
+
+    reviews = 0
+
+    def review(self) -> None:
+        self.reviews += 1
+
+
 def cost(usd: float) -> Cost:
     return Cost(usd, CostSource.COMPUTED)
 
@@ -276,14 +285,15 @@ def cost(usd: float) -> Cost:
 def test_a_limit_holds_up_its_own_suite_only(
     spent: list[tuple[int, float]], limit: float, most: float
 ) -> None:
-    told: list[float] = []
-    budget = Budget({0: limit}, most, passed=lambda: told.append(budget.total_usd))
+    stop = Reviewed()
+    budget = Budget(stop, {0: limit}, most)
     for ordinal, usd in spent:
         budget.spend(ordinal, "m", cost(usd))
     total = sum(usd for _, usd in spent)
     assert math.isclose(budget.total_usd, total, abs_tol=1e-9)
     assert budget.is_used_up is (total > most and not math.isclose(total, most))
-    assert bool(told) is any(budget.is_spent(ordinal) for ordinal, _ in spent)
+    assert bool(stop.reviews) is any(budget.is_spent(ordinal) for ordinal, _ in spent)
+    assert stop.aborted is budget.is_used_up
     of_suite = math.fsum(usd for ordinal, usd in spent if ordinal == 0)
     if not math.isclose(of_suite, limit):
         assert (budget.limit_exceeded(0) == limit) is (of_suite > limit)
@@ -291,14 +301,14 @@ def test_a_limit_holds_up_its_own_suite_only(
 
 
 def test_to_spend_exactly_what_is_allowed_is_allowed() -> None:
-    budget = Budget({0: 0.5}, 0.5)
+    budget = Budget(Stop(), {0: 0.5}, 0.5)
     budget.spend(0, "m", cost(0.5))
     assert not budget.is_used_up
     assert budget.limit_exceeded(0) is None
 
 
 def test_what_is_off_by_rounding_alone_is_within_the_limit() -> None:
-    budget = Budget({0: 0.6}, 0.6)
+    budget = Budget(Stop(), {0: 0.6}, 0.6)
     for _ in range(60):
         budget.spend(0, "m", cost(0.01))
     assert not budget.is_spent(0)
@@ -308,13 +318,13 @@ def test_what_is_off_by_rounding_alone_is_within_the_limit() -> None:
 
 
 def test_what_earlier_sessions_spent_counts() -> None:
-    budget = Budget({0: 0.5}, 2.0, {0: 0.6, 1: 1.5})
+    budget = Budget(Stop(), {0: 0.5}, 2.0, {0: 0.6, 1: 1.5})
     assert budget.is_used_up
     assert budget.limit_exceeded(0) == 0.5
 
 
 def test_without_a_limit_nothing_is_used_up() -> None:
-    budget = Budget({})
+    budget = Budget(Stop(), {})
     budget.spend(0, "m", cost(1e9))
     assert not budget.is_used_up
     assert budget.limit_exceeded(0) is None
@@ -322,7 +332,7 @@ def test_without_a_limit_nothing_is_used_up() -> None:
 
 def test_a_model_without_a_price_is_reported_once_where_there_is_a_limit() -> None:
     told: list[str] = []
-    budget = Budget({0: 1.0}, unpriced=told.append)
+    budget = Budget(Stop(), {0: 1.0}, unpriced=told.append)
     for ordinal, model in [(0, "new"), (0, "new"), (1, "other"), (0, "newer")]:
         budget.spend(ordinal, model, Cost())
     assert told == ["new", "newer"]
@@ -331,20 +341,20 @@ def test_a_model_without_a_price_is_reported_once_where_there_is_a_limit() -> No
 
 
 def test_a_call_of_unknown_cost_passes_the_limit_of_the_run_alone() -> None:
-    told: list[str | None] = []
-    budget = Budget({0: 1.0}, 2.0, passed=lambda: told.append(budget.unknown))
+    stop = Reviewed()
+    budget = Budget(stop, {0: 1.0}, 2.0)
     budget.report_unpriced(0, "new")
     assert not budget.is_used_up
     budget.spend(0, "newer", Cost())
     assert budget.is_used_up
     assert budget.limit_exceeded(0) is None
-    assert told == ["newer"]
+    assert "newer" in budget.why_used_up
 
 
 def test_who_waits_when_a_run_stops_is_cut_off_once_and_makes_no_more_calls() -> None:
     async def execution() -> tuple[bool, bool]:
         stop = Stop()
-        permit = Permit(stop, Budget({}), 0)
+        permit = Permit(stop, Budget(stop, {}), 0)
         try:
             with permit.waiting():
                 with permit.waiting():
@@ -362,7 +372,7 @@ def test_who_waits_when_a_run_stops_is_cut_off_once_and_makes_no_more_calls() ->
 def test_who_does_not_wait_when_a_run_stops_goes_on() -> None:
     async def execution() -> bool:
         stop = Stop()
-        permit = Permit(stop, Budget({}), 0)
+        permit = Permit(stop, Budget(stop, {}), 0)
         stop.request("enough")
         permit.review()
         await permit.to_call()
