@@ -120,8 +120,13 @@ class Calls:
             The number of the call that was answered, with the answer; or the last error.
         """
         pace = None if callee is None else self.run.paces.get(callee)
-        clock, now, fields = self.run.ports.clock, self.now, _log_fields(request)
+        clock, now = self.run.ports.clock, self.now
         now.request, now.pace, now.http_status = request, pace, None
+        if isinstance(request, AgentSent):
+            fields: dict[str, Any] = {"agent": request.agent}
+        else:
+            fields = {"provider": request.provider, "model": request.model}
+            fields["purpose"] = request.purpose
         retried = resent = 0
         begun = 0.0
 
@@ -452,12 +457,6 @@ def fingerprint(provider: str, request: ModelRequest, *, boundary: str = "") -> 
 
 
 _canonical = json.JSONEncoder(sort_keys=True, ensure_ascii=True, separators=(",", ":")).encode
-
-
-def _log_fields(request: ProviderRequested | AgentSent) -> dict[str, Any]:
-    if isinstance(request, AgentSent):
-        return {"agent": request.agent}
-    return {"purpose": request.purpose, "provider": request.provider, "model": request.model}
 
 
 def definition_of(tool: SimulatedTool | ToolDefinition) -> dict[str, Any]:

@@ -28,15 +28,14 @@ _CHUNK_BYTES = 65_536
 _KEPT_BYTES = 20_000
 _GRACE_S = 3.0
 _LAST_WORDS_S = 1.0
-_POLL_S = 0.05
-
-Ended = Callable[[KindlmError], None]
-"""Called with a service that ended by itself while it was needed."""
+_POLL_S = 0.02
 
 
 @asynccontextmanager
 async def start_services(
-    services: Sequence[Service], environ: Callable[[Service], Mapping[str, str]], ended: Ended
+    services: Sequence[Service],
+    environ: Callable[[Service], Mapping[str, str]],
+    ended: Callable[[KindlmError], None],
 ) -> AsyncIterator[Result[dict[str, int]]]:
     """Start services. Yield the port of each by name, or the error of one that did not start.
 
@@ -47,30 +46,28 @@ async def start_services(
     async with AsyncExitStack() as stack:
         watched: list[tuple[_Running, asyncio.Task[None]]] = []
         ports: dict[str, int] = {}
-        failure: KindlmError | None = None
+        failure: Err | None = None
         for service in services:
             started = await _start(service, ports, environ(service))
             if isinstance(started, Err):
-                failure = started.error
-                _log.error(
-                    "The service did not start", code=failure.code.name, service=service.name
-                )
+                failure = started
                 break
-            stack.push_async_callback(started.value.end)
-            watch = asyncio.create_task(_watch(started.value, ended))
+            running = started.value
+            stack.push_async_callback(running.end)
+            watch = asyncio.create_task(_watch(running, ended))
             stack.callback(watch.cancel)
-            watched.append((started.value, watch))
-            ports[service.name] = started.value.port
-            _log.info("The service is ready", service=service.name, port=started.value.port)
-        yield Err(failure) if failure else Ok(ports)
+            watched.append((running, watch))
+            ports[service.name] = running.port
+            _log.info("The service is ready", service=service.name, port=running.port)
+        yield failure or Ok(ports)
         for running, watch in watched:
             if running.process.returncode is not None:
                 await watch
 
 
-async def _watch(running: _Running, ended: Ended) -> None:
+async def _watch(running: _Running, ended: Callable[[KindlmError], None]) -> None:
     await running.process.wait()
-    await running.drained(_LAST_WORDS_S)
+    await running.drained()
     ended(running.ended("while the tests ran"))
 
 
@@ -80,24 +77,34 @@ class _Running:
     def __init__(self, service: Service, process: asyncio.subprocess.Process, port: int) -> None:
         self.process = process
         self.port = port
-        self.saw_ready_line = asyncio.Event()
         self._service = service
+        self._has_ready_line = False
         self._output = b""
         self._drain = asyncio.create_task(self._read())
 
     async def _read(self) -> None:
         """Read the output to its end: a program whose output is not read would block."""
         assert self.process.stdout is not None
-        ready_line = self._service.ready_line
+        ready_line = (self._service.ready_line or "").encode()
         while chunk := await self.process.stdout.read(_CHUNK_BYTES):
             output = self._output + chunk
-            if ready_line is not None and ready_line.encode() in output:
-                self.saw_ready_line.set()
+            self._has_ready_line = self._has_ready_line or ready_line in output
             self._output = output[-_KEPT_BYTES:]
 
-    async def drained(self, timeout_s: float) -> None:
-        """Wait until all output is read, at most until the time is over."""
-        await asyncio.wait({self._drain}, timeout=timeout_s)
+    async def is_ready(self, url: str | None) -> bool:
+        """Return True once the service is ready, False when it has ended before."""
+        while self.process.returncode is None:
+            is_ready = self._has_ready_line
+            if self._service.ready_line is None:
+                is_ready = url is None or await asyncio.to_thread(_answers, url)
+            if is_ready:
+                break
+            await asyncio.sleep(_POLL_S)
+        return self.process.returncode is None
+
+    async def drained(self) -> None:
+        """Wait until all output is read, but not long."""
+        await asyncio.wait({self._drain}, timeout=_LAST_WORDS_S)
 
     async def end(self) -> None:
         """End the process group with SIGTERM, and with SIGKILL after the grace period."""
@@ -108,7 +115,7 @@ class _Running:
         self._signal(signal.SIGKILL)
         await self.process.wait()
         # The last output may still be in the pipe, which an escaped child may hold open.
-        await self.drained(_LAST_WORDS_S)
+        await self.drained()
         self._drain.cancel()
         await asyncio.gather(self._drain, return_exceptions=True)
 
@@ -117,8 +124,9 @@ class _Running:
             os.killpg(self.process.pid, number)
 
     def ended(self, when: str) -> KindlmError:
-        message = f"ended {when} (exit code {self.process.returncode})."
-        return self.failed(message, f"Check serve.{self._service.name}.command.")
+        """Return the error of a service that ended by itself."""
+        hint = f"Check serve.{self._service.name}.command."
+        return self.failed(f"ended {when} (exit code {self.process.returncode}).", hint)
 
     def failed(self, message: str, hint: str) -> KindlmError:
         """Return an error of the service, with the end of its output as a hint."""
@@ -130,30 +138,32 @@ async def _start(
     service: Service, ports: Mapping[str, int], environ: Mapping[str, str]
 ) -> Result[_Running]:
     """Start one service; a program that ends before it is ready gets another port."""
-    running: _Running | None = None
-    for _ in range(_TRIES):
+    tries_left = _TRIES
+    while True:
+        tries_left -= 1
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             ports = {**ports, service.name: int(probe.getsockname()[1])}
         launched = await _launch(service, ports, environ)
         if isinstance(launched, Err):
             return launched
-        running = launched.value
+        running, is_ready, is_late = launched.value, False, False
+        url = None if service.ready_url is None else _with_ports(service.ready_url, ports)
         try:
             async with asyncio.timeout(service.timeout_ms / 1000):
-                if await _is_ready(service, running, ports):
-                    return launched
+                is_ready = await running.is_ready(url)
         except TimeoutError:
-            await running.end()
-            message = f"was not ready after {service.timeout_ms} ms."
+            is_late = True
+        finally:
+            if not is_ready:
+                await running.end()
+        if is_ready:
+            return launched
+        if is_late:
             hint = f"Check serve.{service.name}.ready, or raise its timeoutMs."
-            return Err(running.failed(message, hint))
-        except BaseException:
-            await running.end()
-            raise
-        await running.end()
-    assert running is not None
-    return Err(running.ended("before it was ready"))
+            return Err(running.failed(f"was not ready after {service.timeout_ms} ms.", hint))
+        if not tries_left:
+            return Err(running.ended("before it was ready"))
 
 
 async def _launch(
@@ -183,21 +193,6 @@ async def _launch(
         hint = f"Check serve.{service.name}.command; it runs in {service.directory}"
         return Err(_error(service, message, hint))
     return Ok(_Running(service, process, ports[service.name]))
-
-
-async def _is_ready(service: Service, running: _Running, ports: Mapping[str, int]) -> bool:
-    """Return True once the service is ready, False when it has ended before."""
-    url = None if service.ready_url is None else _with_ports(service.ready_url, ports)
-    while running.process.returncode is None:
-        if service.ready_line is not None:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(running.saw_ready_line.wait(), _POLL_S)
-                break
-        elif url is None or await asyncio.to_thread(_answers, url):
-            break
-        else:
-            await asyncio.sleep(_POLL_S)
-    return running.process.returncode is None
 
 
 def _answers(url: str) -> bool:

@@ -70,7 +70,8 @@ def first_messages(case: Case) -> tuple[Message, ...]:
     user = Message(Role.USER, prompt.user, written=written.user)
     system = Message(Role.SYSTEM, prompt.system or "", written=written.system)
     prefill = Message(Role.ASSISTANT, prompt.prefill or "", prefill=True, written=written.prefill)
-    return tuple(message for message in (system, user, prefill) if message.text or message is user)
+    first = [system] if system.text else []
+    return (*first, user, prefill) if prefill.text else (*first, user)
 
 
 def agent_of(execution: Execution) -> AgentTarget | Command | None:
