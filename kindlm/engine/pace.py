@@ -128,29 +128,20 @@ class _Climb:
 
 @dataclass(slots=True)
 class _Cycle:
-    """The calls since the last cooldown: number and start of the `first`.
+    """The calls since the last cooldown, from the one with the number `first` on.
 
-    `lost` of them ended without an answer.
+    `lost` of them ended without an answer. The first call that is refused ends the cycle and
+    measures it: `passed` calls were accepted in `seconds`, at the `rate` that limited them, if any,
+    during the climb `known`. While `is_single`, nothing but this refusal shows a limit.
     """
 
     first: int
     began: float
     lost: int = 0
-
-
-@dataclass(slots=True)
-class _Congestion:
-    """What a refusal measures: `passed` calls were accepted from `began` on, in `seconds`.
-
-    `rate` is the rate that limited the calls, if any, and `known` the climb in progress. While
-    `is_single`, nothing but this refusal shows a limit.
-    """
-
-    began: float
-    passed: int
-    seconds: float
-    rate: float | None
-    known: _Climb | None
+    passed: int = 0
+    seconds: float = 0.0
+    rate: float | None = None
+    known: _Climb | None = None
     is_single: bool = True
 
     def climb(self, cooldown_s: float) -> _Climb | None:
@@ -209,7 +200,7 @@ class Pace:
         self._probing = False  # one call alone probes whether the cooldown was long enough
         self.is_closed = False  # whether calls are forbidden from now on
         self._cycle: _Cycle | None = None
-        self._congestion: _Congestion | None = None  # until a call of its epoch is answered
+        self._congestion: _Cycle | None = None  # until a call of its epoch is answered
         self._climb: _Climb | None = None
         self._quota: tuple[Turn, Quota, float] | None = None  # the last quota, and its reset time
         self._notified_rate = math.inf
@@ -351,19 +342,17 @@ class Pace:
         is_known = was_held and self._climb is not None
         return Turn(self, self._sent, now, len(self._in_flight), rate if is_known else None)
 
-    def _measured(self, turn: Turn) -> _Congestion:
-        """Return what the cycle that a refused call ends has measured."""
+    def _measured(self, turn: Turn) -> _Cycle:
+        """Return the cycle that a refused call ends, with what it measured."""
         cycle = self._cycle
         assert cycle is not None
-        return _Congestion(
-            began=cycle.began,
-            passed=max(0, turn.number - cycle.first - cycle.lost),
-            seconds=turn.started_at - cycle.began,
-            rate=turn.rate or (None if self._climb is None else self._rate),
-            known=self._climb,
-        )
+        cycle.passed = max(0, turn.number - cycle.first - cycle.lost)
+        cycle.seconds = turn.started_at - cycle.began
+        cycle.rate = turn.rate or (None if self._climb is None else self._rate)
+        cycle.known = self._climb
+        return cycle
 
-    def _recover(self, congestion: _Congestion, *, again: bool, asked: bool) -> None:
+    def _recover(self, congestion: _Cycle, *, again: bool, asked: bool) -> None:
         """Back off if the provider asked for no cooldown, and climb to the measured limit."""
         if again or not asked:
             cooldown_s = min(LONGEST_COOLDOWN_S, FIRST_COOLDOWN_S * 2.0**self._backoffs)
