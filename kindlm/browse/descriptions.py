@@ -115,8 +115,8 @@ _TABLE_DESCRIPTIONS = {
     "runs": "Runs, one row for each `kindlm test`.",
     "run_labels": "The latest label of a run; empty if the label was removed.",
     "seals": "The last hash of each completed run, recorded when the run was sealed.",
-    "suites": "Suites of a run, with the hash of their configuration.",
-    "suite_gates": "Gates in force in a suite, after command-line overrides.",
+    "suites": "Suites of a run, with the hash of their configuration, and with `gates`: those in"
+    " force after command-line overrides.",
     "planned_tests": "All tests of a suite, selected or not.",
     "executions": "Executions, with the result of their last attempt.",
     "retried_attempts": "Earlier attempts that did not pass and were retried.",

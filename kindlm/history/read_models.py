@@ -60,7 +60,6 @@ _EXECUTIONS = "execution IN (SELECT id FROM executions WHERE run = :run)"
 
 _ROWS_OF = {
     "runs": "id = :run",
-    "suite_gates": _SUITES,
     "planned_tests": _SUITES,
     "retried_attempts": _EXECUTIONS,
     "provider_calls": _EXECUTIONS,

@@ -298,8 +298,10 @@ class RunView:
         skipped = max((row["skipped_tests"] or 0) - tests.total, 0)
         tests += StatusCounts(skipped=skipped)
         figures = read_figures(lambda query: self._of_suite(query, parts), tests)
-        of_gates = "SELECT name, threshold, written FROM suite_gates WHERE suite = ? ORDER BY rowid"
-        gates = [Gate(r[0], r[1], bool(r[2])) for r in self.db.execute(of_gates, (row["id"],))]
+        gates = [
+            Gate(gate["name"], float(gate["threshold"]), gate["written"])
+            for gate in json.loads(row["gates"] or "[]")
+        ]
         return value_of(
             rows.SuiteView,
             row,

@@ -111,11 +111,10 @@ _SUITE_EVENTS = "suite.started suite.skipped"
 _LAST_OF_SUITES = """
     (SELECT run || '/' || (data ->> 'ordinal') AS suite, *, max(seq) FROM new_events GROUP BY 1)
 """
-_NEW_SUITES = f"(SELECT suite FROM {_LAST_OF_SUITES})"  # noqa: S608 (constants of this module)
 
 SUITES = Projection(
     "suites",
-    version=8,
+    version=9,
     # The first index has both columns, since most runs have a suite of the same name.
     create="""
     CREATE TABLE suites (
@@ -123,12 +122,9 @@ SUITES = Projection(
         front_end TEXT, path TEXT, config_hash TEXT, config_ref TEXT REFERENCES contents (ref),
         baseline_run TEXT, tags TEXT, started_at TEXT, skipped_tests INTEGER, error_code TEXT,
         error_number INTEGER, error_ref TEXT, hint_ref TEXT, line INTEGER, unread TEXT,
-        servers TEXT, PRIMARY KEY (id));
+        servers TEXT, gates TEXT, PRIMARY KEY (id));
     CREATE INDEX suites_run_name ON suites (run, name);
     CREATE INDEX suites_name ON suites (name);
-    CREATE TABLE suite_gates (
-        suite TEXT REFERENCES suites (id), name TEXT, threshold REAL, written INTEGER,
-        PRIMARY KEY (suite, name));
     CREATE TABLE planned_tests (
         suite TEXT REFERENCES suites (id), ordinal INTEGER, test TEXT, target TEXT,
         selected INTEGER, skip INTEGER, repeat INTEGER, pass_rate REAL, tags TEXT, line INTEGER,
@@ -149,20 +145,14 @@ SUITES = Projection(
                iif(type = 'suite.skipped', data ->> 'tests', NULL) AS skipped_tests,
                data ->> 'error_code' AS error_code, data ->> 'error_number' AS error_number,
                data ->> '$.message.$ref' AS error_ref, data ->> '$.hint.$ref' AS hint_ref,
-               data ->> 'line' AS line,
+               data ->> 'line' AS line, data ->> 'gates' AS gates,
                iif(type = 'suite.started', coalesce(data ->> 'unread', '[]'), NULL) AS unread,
                iif(type = 'suite.started', coalesce(data ->> 'servers', '[]'), NULL) AS servers
           FROM {_LAST_OF_SUITES} ORDER BY seq""",  # noqa: S608
         ),
-        on(_SUITE_EVENTS, f"DELETE FROM suite_gates WHERE suite IN {_NEW_SUITES}"),  # noqa: S608
-        on(_SUITE_EVENTS, f"DELETE FROM planned_tests WHERE suite IN {_NEW_SUITES}"),  # noqa: S608
         on(
             _SUITE_EVENTS,
-            f"""
-        REPLACE INTO suite_gates BY NAME
-        SELECT suite, g.value ->> 'name' AS name, real(g.value ->> 'threshold') AS threshold,
-               g.value ->> 'written' AS written
-          FROM {_LAST_OF_SUITES}, json_each(data, '$.gates') g ORDER BY seq, g.key""",  # noqa: S608
+            f"DELETE FROM planned_tests WHERE suite IN (SELECT suite FROM {_LAST_OF_SUITES})",  # noqa: S608
         ),
         on(
             _SUITE_EVENTS,

@@ -84,7 +84,7 @@ def test_an_answer_of_an_earlier_version_shows_only_by_a_call_that_calls_are_rep
 
 _KNOWN = {
     "runs": (6, "4d2ae2a09454"),
-    "suites": (8, "3588febec54e"),
+    "suites": (9, "55ac8ef6431a"),
     "executions": (8, "cb091924417b"),
     "provider_calls": (7, "70b2e62efba8"),
     "tool_calls": (2, "50c2051394fa"),
