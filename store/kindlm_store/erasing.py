@@ -94,23 +94,35 @@ def find_erasable(
             erased with any of these.
     """
     own = None if streams is None else frozenset(streams)
-    asked: tuple[str, ...] = ()
-    query = "SELECT ref, NULL FROM contents WHERE salt IS NOT NULL"
-    if matches is not None:
-        query = "SELECT ref, body FROM contents WHERE body IS NOT NULL"
+    used: set[str] = set()
+    kept: set[str] = set()
+    repeating: list[tuple[str, list[str]]] = []
+    column = "salt" if matches is None else "body"
+    there: set[str] = set()
+    found: set[str] = set()
     with translated(log.path), closing(log.reader()) as db:
         until = last_position(db)
-        if own is not None:
-            used = refs_in(data for name, _, data in _payloads(db, 0, until) if name in own)
+        for name, at, data in _payloads(db, 0, until):
+            refs = refs_in([data])
+            if own is not None and name not in own:
+                if at > (forgotten or {}).get(name, ""):
+                    kept.update(refs)
+                continue
+            used.update(refs)
+            if evidence is not None and (ref := ref_under(evidence, data)) is not None:
+                repeating.append((ref, refs))
+        query = f"SELECT ref, body FROM contents WHERE {column} IS NOT NULL"  # noqa: S608
+        if own is None:
+            rows = db.execute(query)
+        else:
             query += " AND ref IN (SELECT value FROM json_each(?))"
-            asked = (json.dumps(used),)
-        refs = frozenset(
-            ref for ref, body in db.execute(query, asked) if matches is None or matches(body)
-        )
-        if matches is not None and evidence is not None:
-            refs |= _evidence_beside(db, refs, evidence, until, own)
-        kept = refs & _kept(db, own, 0, until, forgotten or {}) if own is not None else frozenset()
-    return Erasable(refs - kept, len(kept), own, until)
+            rows = db.execute(query, (json.dumps([*used]),))
+        for ref, body in rows:
+            there.add(ref)
+            if matches is None or matches(body):
+                found.add(ref)
+    found |= {ref for ref, refs in repeating if ref in there and not found.isdisjoint(refs)}
+    return Erasable(frozenset(found - kept), len(found & kept), own, until)
 
 
 def erase(log: EventLog, found: Erasable, record: Callable[[list[str]], Append]) -> Erased:
@@ -131,8 +143,8 @@ def erase(log: EventLog, found: Erasable, record: Callable[[list[str]], Append])
         with immediate(connection):
             refs = found.refs
             if found.streams is not None:
-                last = last_position(connection)
-                refs -= _kept(connection, found.streams, found.until, last, {})
+                new = _payloads(connection, found.until, last_position(connection))
+                refs -= {*refs_in(data for name, _, data in new if name not in found.streams)}
             erased = empty_rows(connection, refs)
             (refused,) = Appender(connection).write([[log.redacted(record(erased))]])
             if refused is not None:
@@ -143,52 +155,12 @@ def erase(log: EventLog, found: Erasable, record: Callable[[list[str]], Append])
     return log.run(run)
 
 
-def _evidence_beside(
-    connection: sqlite3.Connection,
-    refs: frozenset[str],
-    evidence: str,
-    until: int,
-    streams: frozenset[str] | None,
-) -> set[str]:
-    """Return the texts under `evidence` in events that refer to some texts."""
-    found = {
-        beside
-        for name, _, data in _payloads(connection, 0, until)
-        if (streams is None or name in streams)
-        and (beside := ref_under(evidence, data)) is not None
-        and not refs.isdisjoint(refs_in([data]))
-    }
-    rows = connection.execute(
-        "SELECT ref FROM contents WHERE body IS NOT NULL"
-        " AND ref IN (SELECT value FROM json_each(?))",
-        (json.dumps(sorted(found)),),
-    )
-    return {ref for (ref,) in rows}
-
-
 def ref_under(name: str, payload: str) -> str | None:
     """Return the reference in a top-level member of a stored payload; None without it."""
     if f'"{name}":{{"$ref":' not in payload:
         return None
     member = json.loads(payload).get(name)
     return member["$ref"] if isinstance(member, dict) and "$ref" in member else None
-
-
-def _kept(
-    connection: sqlite3.Connection,
-    streams: frozenset[str],
-    after: int,
-    until: int,
-    forgotten: Mapping[str, str],
-) -> set[str]:
-    """Return the references in events of all other streams, except forgotten ones."""
-    return set(
-        refs_in(
-            data
-            for name, at, data in _payloads(connection, after, until)
-            if name not in streams and at > forgotten.get(name, "")
-        )
-    )
 
 
 def _payloads(
