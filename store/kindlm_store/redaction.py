@@ -172,23 +172,29 @@ class Redactor:
         return sum(map(len, likely)) > 1
 
     def _spell(self, strings: Sequence[str]) -> bool:
-        """Return whether consecutive strings, or every second and so on, spell a form's head."""
-        # Per form, how much of it is spelled so far, in every which string, and up to which.
-        begun: list[tuple[str, int, int, int]] = []
+        """Return whether some of the strings spell the beginning of a form, in order.
+
+        If they do not follow at equal distances, they must spell twice as much.
+        """
+        # How much of which form is spelled, and at which distances (0: the first string, -1:
+        # different ones) → the number of the last string.
+        begun: dict[tuple[str, int, int], int] = {}
         for at, string in enumerate(strings):
             piece = string.translate(_UNSPELLED)
-            begun = [part for part in begun if at - part[3] <= (part[2] or _TURNS)]
-            for form, length, step, last in begun[:]:
-                if step in (0, at - last) and form.startswith(piece[:1], length):
+            begun = {part: last for part, last in begun.items() if at - last <= _TURNS}
+            for (form, length, before), last in [*begun.items()]:
+                if form.startswith(piece[:1], length):
+                    distance = at - last if before in (0, at - last) else -1
+                    needed = self._spelt[form] * (2 if distance < 0 else 1)
                     shared = common_length(piece, form[length:])
-                    if shared and length + shared >= self._spelt[form]:
+                    if shared and length + shared >= min(needed, len(form)):
                         return True
                     if shared == len(piece):
-                        begun.append((form, length + shared, at - last, at))
+                        begun[form, length + shared, distance] = at
             for start in range(max(len(piece) - self._longest, 0), len(piece)):
                 for form in self._beginnings.get(piece[start : start + _HALF], ()):
                     if form.startswith(piece[start:]):
-                        begun.append((form, len(piece) - start, 0, at))
+                        begun[form, len(piece) - start, 0] = at
         return False
 
     @cached_property

@@ -73,8 +73,8 @@ TEXTS: dict[str, Callable[[list[str]], str]] = {
         {
             "text": "".join(said),
             "tokens": [
-                {"token": one, "top_logprobs": [{"token": one}, *[{"token": "x y"}] * 2]}
-                for one in said
+                {"token": one, "top_logprobs": [{"token": one}, *[{"token": "x y"}] * (at % 3)]}
+                for at, one in enumerate(said)
             ],
         }
     ),

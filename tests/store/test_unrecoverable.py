@@ -137,7 +137,12 @@ secrets = st.text(
 
 
 def planted(shape: str, encoding: str, secret: str, cuts: list[int]) -> str:
-    written = ENCODINGS[encoding](secret)
+    encode = ENCODINGS[encoding]
+    if encoding in ("backslash u", "percent", "HTML"):
+        # Such an escape of a letter is not cut itself.
+        ends = sorted({min(cut, len(secret)) for cut in cuts} | {0, len(secret)})
+        return SHAPES[shape]([encode(secret[start:end]) for start, end in pairwise(ends)])
+    written = encode(secret)
     ends = sorted({min(cut, len(written)) for cut in cuts} | {0, len(written)})
     return SHAPES[shape]([written[start:end] for start, end in pairwise(ends)])
 
