@@ -28,21 +28,18 @@ from kindlm.wording import bounded, excerpt, shown
 _LINE_OF_A_CALL = '`{"kindlm": "tool_call", "name": "NAME", "arguments": {}}`'
 """The line that a program under test (`command`) prints for a call."""
 
-_LISTED = (
-    "List them in its answer under `tool_calls` ([] for none), or let kindlm observe the agent, "
-    "with `gateway: true` or `telemetry: otlp`"
-)
-_PRINTED = (
-    f"Print a line for each, {_LINE_OF_A_CALL}, and one for its answer, "
-    '`{"kindlm": "output_json", "value": ANSWER}`'
-)
-
 
 def why_unknown(transcript: Transcript) -> str | None:
     """Return why the tool calls are unknown, with the remedy; None if they are known."""
     if transcript.unseen is not None or transcript.shows_tools:
         return transcript.unseen
-    way = _PRINTED if transcript.prints_calls else _LISTED
+    way = (
+        "List them in its answer under `tool_calls` ([] for none), or let kindlm observe the "
+        "agent, with `gateway: true` or `telemetry: otlp`"
+    )
+    if transcript.prints_calls:
+        answer = '`{"kindlm": "output_json", "value": ANSWER}`'
+        way = f"Print a line for each, {_LINE_OF_A_CALL}, and one for its answer, {answer}"
     return (
         "Nothing shows that the agent reports its tool calls: it may have made some that kindlm "
         f"cannot see. {way}; or add `reportsTools: true` (`reports_tools` in scenarios and TOML) "

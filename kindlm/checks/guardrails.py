@@ -106,9 +106,7 @@ class Pii(CheckSection):
             yield Made(self, "pii")
 
     def never_fails(self, timeout_ms: float) -> Iterator[tuple[Place, str]]:
-        places: list[Place] = []
-        if not self.deny_patterns and not self.custom_patterns:
-            places.append(("denyPatterns",))
+        places: list[Place] = [] if self.patterns else [("denyPatterns",)]
         places += [("denyPatterns", at) for at, it in enumerate(self.deny_patterns) if not it]
         custom = enumerate(self.custom_patterns)
         places += [("customPatterns", at, "pattern") for at, it in custom if not it.pattern]

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextvars import copy_context
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -227,18 +228,9 @@ class CheckOfPackage(AskingCheck):
     options: Mapping[str, Any]
 
     reads_text = True
-
-    @property
-    def about_tools(self) -> bool:  # type: ignore[override]
-        return self._kind.about_tools
-
-    @property
-    def demands(self) -> Demands:  # type: ignore[override]
-        return self._kind.demands
-
-    @property
-    def only_numbers(self) -> bool:  # type: ignore[override]
-        return self._kind.only_numbers
+    about_tools = property(attrgetter("_kind.about_tools"))
+    demands = property(attrgetter("_kind.demands"))
+    only_numbers = property(attrgetter("_kind.only_numbers"))
 
     @property
     def _kind(self) -> type[plugins.Check]:
@@ -301,14 +293,6 @@ async def in_a_thread(work: Callable[[], Any]) -> Any:
     return await asyncio.wrap_future(done)
 
 
-_CODES = {
-    Outcome.PASSED: None,
-    Outcome.FAILED: "CUSTOM_CHECK_FAILED",
-    Outcome.INCONCLUSIVE: UndecidedError.code,
-}
-"""The failure code of each outcome that a check of a package may have."""
-
-
 def _wrong_with(returned: Any) -> str | None:
     """Return why a value is not a valid result of a check; None if it is valid."""
     from kindlm import packages
@@ -319,7 +303,8 @@ def _wrong_with(returned: Any) -> str | None:
         return wrong
     result: CheckResult = returned
     outcome, code, score = result.outcome, result.failure_code, result.score
-    if (outcome, code) not in _CODES.items():
+    codes = {Outcome.PASSED: None, Outcome.FAILED: "CUSTOM_CHECK_FAILED"}
+    if (outcome, code) not in (codes | {Outcome.INCONCLUSIVE: UndecidedError.code}).items():
         return f"it is {outcome} with the failure code {code}"
     if score is None and outcome is not Outcome.INCONCLUSIVE:
         return "it has no score"
