@@ -17,13 +17,7 @@ from kindlm.dataclass import dataclass
 from kindlm.errors import KindlmError, Raised, Result
 from kindlm.outcome import CheckResult
 from kindlm.plan import Execution
-from kindlm.suite import (
-    AgentTarget,
-    Command,
-    Expectation,
-    ModelParams,
-    RecordedAnswer,
-)
+from kindlm.suite import AgentTarget, Command, Expectation, ModelParams, RecordedAnswer
 from kindlm.transcript import (
     Cost,
     FinishReason,

@@ -55,9 +55,7 @@ class _Outbox:
             self.waiting = []
 
     def _hide(
-        self,
-        waiting: Sequence[tuple[NewEvent, PersonalData | None]],
-        before: Future[Ticket] | None,
+        self, waiting: Sequence[tuple[NewEvent, PersonalData | None]], before: Future[Ticket] | None
     ) -> Ticket:
         if before is not None:
             # It is done, in this thread; after an error, all later events fail, too.

@@ -274,10 +274,7 @@ class _Session:
         self.watcher.show_problem(Diagnostic(error, "warning", place))
 
     def _ports(
-        self,
-        baselines: RecordedBaselines,
-        agents: AgentFactory,
-        observers: _Observers,
+        self, baselines: RecordedBaselines, agents: AgentFactory, observers: _Observers
     ) -> Ports:
         request, checker = self.request, CheckRunner()
 
