@@ -520,17 +520,12 @@ class ReplayedModels(Protocol):
         `v1/`. `body` is the JSON value of the request, None if the request is not JSON.
         """
 
-    def paid_before(self, message: int, failed: int) -> PaidBefore:
-        """Return what was paid besides the answer to a message of the user, counted from 0.
+    def then(self, message: int, failed: int) -> tuple[PaidBefore, float | None]:
+        """Return what was paid besides the answer to a message of the user, and its latency (ms).
 
-        These are its tries that failed then, minus as many as have `failed` now. Before the first
-        message, they include earlier attempts.
-        """
-
-    def latency_ms(self, message: int) -> float | None:
-        """Return the agent's recorded latency for a message of the user, counted from 0.
-
-        None if it did not answer that.
+        Messages are counted from 0. It was paid for tries that failed then, minus as many as have
+        `failed` now, and before the first message for earlier attempts. The latency is None if the
+        agent did not answer.
         """
 
 

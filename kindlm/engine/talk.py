@@ -391,10 +391,9 @@ class AgentTalk(_LiveTalk):
         before = None
         if self.models is not None:
             message = len(transcript.turns) - 1
-            before = self.models.paid_before(message, self.failed)
-            # Recorded answers of models come at once, so the measured time is meaningless.
-            then_ms = self.models.latency_ms(message)
+            before, then_ms = self.models.then(message, self.failed)
             warnings = (*reply.warnings, *self.models.warnings)
+            # Recorded answers of models come at once, so the measured time is meaningless.
             took_ms = reply.latency_ms if then_ms is None else then_ms
             reply = replace(reply, latency_ms=took_ms, warnings=warnings)
         reported_usd, model, usage = reply.reported_cost_usd, reply.model, reply.usage

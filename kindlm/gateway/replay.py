@@ -82,16 +82,10 @@ class RecordedModels:
                     self._given.setdefault(ident or "", f"{question.fingerprint}.{place:03}")
         return questions
 
-    def latency_ms(self, message: int) -> float | None:
-        """Return the agent's recorded latency; see `ports.ReplayedModels`."""
-        return self.latencies_ms[message] if message < len(self.latencies_ms) else None
-
-    def paid_before(self, message: int, failed: int) -> PaidBefore:
-        """Return what was paid besides an answer; see `ports.ReplayedModels`."""
-        if message >= len(self.paid):
-            return PaidBefore()
-        before, tries = self.paid[message]
-        return sum(tries[failed:], before)
+    def then(self, message: int, failed: int) -> tuple[PaidBefore, float | None]:
+        """Return what an answer cost and took; see `ports.ReplayedModels`."""
+        before, tries = self.paid[message] if message < len(self.paid) else (PaidBefore(), ())
+        return sum(tries[failed:], before), next(iter(self.latencies_ms[message:]), None)
 
     def answer(self, path: str, body: Any) -> RecordedModelCall | str:
         """Return the recorded call with the answer, or why there is none; see the port."""

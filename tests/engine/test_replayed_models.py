@@ -29,11 +29,8 @@ class Models:
     def answer(self, path: str, body: object) -> str:
         raise AssertionError("the agent has no gateway here")
 
-    def paid_before(self, message: int, failed: int) -> PaidBefore:
-        return PaidBefore(0.5, 10 * message + 3 - failed)
-
-    def latency_ms(self, message: int) -> float | None:
-        return [900.0, 700.0][message]
+    def then(self, message: int, failed: int) -> tuple[PaidBefore, float | None]:
+        return PaidBefore(0.5, 10 * message + 3 - failed), [900.0, 700.0][message]
 
     def agent(self) -> Agent:
         raise AssertionError("the real agent is asked")
