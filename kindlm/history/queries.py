@@ -87,14 +87,11 @@ SELECT s.project, e.suite AS suite_id, s.name AS suite, coalesce(p.file, s.path)
 
 EXECUTIONS = _executions("e", "e.*")
 
-_OWN_SOURCE = "e.id AS source, r.attempt AS source_attempt, r.*, e.*"
-RETRIED_ATTEMPTS = _executions("r", _OWN_SOURCE, "JOIN retried_attempts r ON r.execution = e.id")
-RETRIED_ATTEMPTS += " WHERE r.execution = ? ORDER BY r.attempt"
-
-REPEATS = """
-SELECT id, repeat, status FROM executions
- WHERE suite = ? AND test = ? AND target = ? ORDER BY repeat LIMIT 1000
-"""
+RETRIED_ATTEMPTS = _executions(
+    "r",
+    "e.id AS source, r.attempt AS source_attempt, r.*, e.*",
+    "JOIN retried_attempts r ON r.execution = e.id",
+)
 
 ASSERTIONS = f"""
 SELECT {_texts("a", "expected", "actual", "message", "reasoning", "trace")},

@@ -20,9 +20,9 @@ from kindlm.history.runs import Run, RunFilter, runner_of, runs, state_of
 from kindlm.history.verdict import (
     Figures,
     StatusCounts,
-    count_tests,
     evaluate_gates,
     read_figures,
+    test_status,
 )
 from kindlm.outcome import Gate, GateResult
 from kindlm.projections import ERASED
@@ -187,10 +187,6 @@ class RunView:
         query = "SELECT * FROM tests WHERE suite IN $ids ORDER BY ordinal"
         return map(rows.test_of, self.over_suites(query, suite))
 
-    def test_of(self, execution: rows.ExecutionView) -> rows.TestView:
-        """Return the test that an execution is a repeat of, on its target."""
-        return rows.read_test(self.db, execution.suite_id, execution.test, execution.target)
-
     def executions(self, test: rows.TestView) -> Iterator[rows.ExecutionView]:
         """Yield the executions of a test, repeat by repeat."""
         key = (test.suite_id, test.name, test.target)
@@ -204,16 +200,23 @@ class RunView:
         row = self.db.execute(f"{queries.EXECUTIONS} WHERE e.id = ?", (identity,)).fetchone()
         return None if row is None else rows.execution_of(row)
 
-    def repeats(self, execution: rows.ExecutionView) -> list[sqlite3.Row]:
-        """Return the repeats of the test of an execution: rows of `id`, `repeat` and `status`."""
-        key = (execution.suite_id, execution.test, execution.target)
-        return self.db.execute(queries.REPEATS, key).fetchall()
+    def repeats(self, *test: str) -> list[sqlite3.Row]:
+        """Return the repeats of a test: rows of `id`, `repeat` and `status`.
+
+        `test` is the id of its suite, its name and its target.
+        """
+        query = """
+SELECT id, repeat, status FROM executions
+ WHERE suite = ? AND test = ? AND target = ? ORDER BY repeat LIMIT 1000
+"""
+        return self.db.execute(query, test).fetchall()
 
     def attempts(self, execution: rows.ExecutionView) -> list[rows.AttemptView]:
         """Return the attempts at an execution that ended; the last one is its current state."""
         earlier: Iterable[sqlite3.Row] = ()
         if execution.attempt > 1:
-            earlier = self.db.execute(queries.RETRIED_ATTEMPTS, (execution.id,))
+            query = f"{queries.RETRIED_ATTEMPTS} WHERE e.id = ? ORDER BY r.attempt"
+            earlier = self.db.execute(query, (execution.id,))
         return [
             rows.AttemptView(
                 attempt, tuple(self.assertions(attempt)), tuple(self.tool_calls(attempt))
@@ -288,12 +291,10 @@ class RunView:
         parts = tuple(part["id"] for part in shards)
         tests = StatusCounts()
         for alike in self._of_suite(queries.TEST_COUNTS, parts):
-            tests += count_tests(
-                rows.counts_of(alike),
-                alike["pass_rate_min"],
-                alike["number"],
-                rows.scores_of(alike),
-            )
+            counts, scores = rows.counts_of(alike), rows.scores_of(alike)
+            status = test_status(counts, alike["pass_rate_min"], scores).value
+            status = "pending" if counts.total == counts.pending else status
+            tests += StatusCounts(**{status: alike["number"]})
         namesakes = sum(other["name"] == row["name"] for other, _ in self.suite_rows)
         skipped = max((row["skipped_tests"] or 0) - tests.total, 0)
         tests += StatusCounts(skipped=skipped)

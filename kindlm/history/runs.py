@@ -197,21 +197,16 @@ def status_of(db: sqlite3.Connection, run: Run) -> str:
     return state_of(db, run.id, run.ended)
 
 
-_SOURCES = """
--- In a changed history, runs may be derived from each other.
-WITH RECURSIVE chain(id, step) AS (
-  VALUES (?, 0)
-  UNION ALL
-  SELECT r.source_run, c.step + 1 FROM chain c JOIN runs r ON r.id = c.id
-   WHERE r.source_run IS NOT NULL AND c.step < 1000
-)
-SELECT c.id, r.mode FROM chain c LEFT JOIN runs r ON r.id = c.id ORDER BY c.step
-"""
-
-
 def sources_of(db: sqlite3.Connection, run: str) -> dict[str, str | None]:
     """Return a run and its sources, the nearest first, with their modes; None for a missing run."""
-    return dict(db.execute(_SOURCES, (run,)).fetchall())
+    found: dict[str, str | None] = {}
+    source: str | None = run
+    # In a changed history, runs may be derived from each other.
+    while source is not None and source not in found:
+        query = "SELECT mode, source_run FROM runs WHERE id = ?"
+        row = db.execute(query, (source,)).fetchone()
+        found[source], source = row or (None, None)
+    return found
 
 
 _ADDED = "SELECT id FROM runs WHERE mode = 'settled' AND source_run IN $ids ORDER BY started_at, id"

@@ -152,15 +152,6 @@ def test_status(
     return Status.PASSED if enough else Status.FAILED
 
 
-def count_tests(
-    counts: StatusCounts, pass_rate_min: float, number: int, scores: LimitedScores | None
-) -> StatusCounts:
-    """Count `number` tests with the same results; they are pending if no repeat ended."""
-    if counts.total == counts.pending:
-        return StatusCounts(pending=number)
-    return StatusCounts(**{test_status(counts, pass_rate_min, scores).value: number})
-
-
 def is_flaky(counts: StatusCounts, passed_later: int = 0) -> bool:
     """Return whether a test passed in some repeats and failed in others.
 

@@ -12,6 +12,7 @@ import pytest
 from kindlm.cli.history import of_project
 from kindlm.cli.reporters import configured_reporters, spare, write_reports
 from kindlm.errors import Err, KindlmError, Ok
+from kindlm.history.rows import read_test
 from kindlm.history.run_names import find_run_or_group
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
@@ -35,7 +36,8 @@ def failure_report(live: DrivenRun, ran: Ran, options: SessionOptions) -> str:
         view = RunView(reader, live.run)
         one = view.execution(ran.finished[0].execution.id)
         assert one is not None, "a finished execution is recorded"
-        lines = list(_of_causes(causes_of(view, [view.test_of(one)]), _database(options)))
+        test = read_test(view.db, one.suite_id, one.test, one.target)
+        lines = list(_of_causes(causes_of(view, [test]), _database(options)))
     if ran.planned > 1:
         passed = sum(finished.status is Status.PASSED for finished in ran.finished)
         lines.append(f"{passed} of {ran.planned} repeats passed")

@@ -64,7 +64,7 @@ def execution_page(db: sqlite3.Connection, asked: PageRequest) -> Document | Non
         {
             "execution": last.execution,
             "last": last,
-            "repeats": view.repeats(execution),
+            "repeats": view.repeats(execution.suite_id, execution.test, execution.target),
             "before": view.execution(f"{execution.run}-{execution.number - 1}"),
             "after": view.execution(f"{execution.run}-{execution.number + 1}"),
             "unreviewed": next_unreviewed(db, execution.id),

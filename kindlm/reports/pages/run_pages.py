@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok
-from kindlm.history import queries
 from kindlm.history.masking import as_shown
 from kindlm.history.rows import TestView
 from kindlm.history.run_names import find_run_or_group
@@ -147,7 +146,7 @@ def run_document(
         key = (test.suite_id, test.name, test.target)
         return {
             "test": test,
-            "executions": view.db.execute(queries.REPEATS, key).fetchall(),
+            "executions": view.repeats(*key),
             "score": view.db.execute(_SCORE, key).fetchone()[0],
         }
 
