@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
@@ -36,6 +36,9 @@ from kindlm_store.verification import Claims
 
 Accept = Callable[[RecordedEvent], None]
 """Checks an event before it is merged; raises ValueError, with the reason, to refuse it."""
+
+_Stream = tuple[str, int, bytes, object]
+"""The record of a stream, as stored: name, version, head, and whether it is sealed."""
 
 Note = Callable[[Mapping[str, int]], Append]
 """Makes an append about the streams with new events, given by name with their last version."""
@@ -88,14 +91,6 @@ class Begin(NamedTuple):
 _WHOLE = Begin(0, GENESIS)
 
 
-class _TextError(ValueError):
-    """A text is invalid."""
-
-    def __init__(self, ref: str, what: str) -> None:
-        super().__init__(f"the text {ref} {what}")
-        self.ref = ref
-
-
 @dataclass(slots=True)
 class Taken:
     """The outcome of a merge.
@@ -120,15 +115,6 @@ class Taken:
     def added(self) -> int:
         """Number of new events."""
         return sum(self.streams.values())
-
-
-class _Stream(NamedTuple):
-    """The record of a stream, as stored."""
-
-    name: str
-    version: int
-    head: bytes
-    sealed: bool
 
 
 @dataclass(eq=False, slots=True)
@@ -157,10 +143,11 @@ class Merge:
     begins: Mapping[str, Begin] = field(default_factory=dict)
     connection: sqlite3.Connection = field(init=False)
     projector: Projector = field(init=False)
+    _taken: Taken = field(default_factory=Taken, init=False)
     _claimed: list[tuple[str, str, str]] = field(default_factory=list, init=False)
     _accepted: set[str] = field(default_factory=set, init=False)
     _at: int | None = field(default=None, init=False)
-    _last_text: int = field(init=False)
+    """The event that is being checked."""
 
     def take(self, *, together: bool = False, note: Note | None = None) -> Taken:
         """Merge each stream in its own transaction, or, if `together`, all of them or none.
@@ -174,46 +161,49 @@ class Merge:
 
         def run(connection: sqlite3.Connection, projector: Projector) -> Taken:
             self.connection, self.projector = connection, projector
-            self._last_text = self._first_value("SELECT max(rowid) FROM contents") or 0
+            last_text = self._first_value("SELECT max(rowid) FROM contents") or 0
             with snapshot(self.source, self.source_path):
-                taken = self._together(note) if together else self._one_by_one()
-            if taken.erased:
+                if together:
+                    self._together(note)
+                else:
+                    self._one_by_one()
+            query = "SELECT count(*) FROM contents WHERE rowid > ? AND salt = ?"
+            self._taken.withheld = self._first_value(query, last_text, WITHHELD)
+            if self._taken.erased:
                 give_back(connection)
-            return taken
+            return self._taken
 
         return self.log.run(run)
 
-    def _one_by_one(self) -> Taken:
-        taken = Taken()
-        waiting = self._streams()
+    def _one_by_one(self) -> None:
+        taken, waiting = self._taken, self._streams()
         # Twice, since a stream may note the head of a later stream.
         for _ in range(2):
             refused = []
             for stream in waiting:
+                before = taken.erased, taken.filled
                 try:
-                    with self._transaction(stream.name) as locks:
-                        part = self._take_stream(stream, locks)
+                    with self._transaction(stream[0]) as locks:
+                        known = self._take_stream(stream, locks)
                 except RefusedError as error:
                     refused.append((stream, error))
+                    taken.erased, taken.filled = before
                 else:
-                    self._note(taken, stream, part)
+                    self._count(stream, known)
             waiting = [stream for stream, _ in refused]
         taken.refused = [error for _, error in refused]
         with immediate(self.connection):
-            self._erase(taken)
-        return taken
+            self._erase_as_in_source()
 
-    def _together(self, note: Note | None) -> Taken:
-        taken = Taken()
+    def _together(self, note: Note | None) -> None:
         with self._transaction("the file") as locks:
             streams = self._streams()
             for stream in streams:
-                self._note(taken, stream, self._take_stream(stream, locks))
-            self._erase(taken)
-            if note and taken.streams:
-                grown = {each.name: each.version for each in streams if each.name in taken.streams}
+                self._count(stream, self._take_stream(stream, locks))
+            self._erase_as_in_source()
+            if note and (new := self._taken.streams):
+                grown = {name: version for name, version, *_ in streams if name in new}
                 Appender(self.connection).write([[self.log.redacted(note(grown))]])
-        return taken
 
     @contextmanager
     def _transaction(self, what: str) -> Iterator[ExitStack]:
@@ -237,44 +227,47 @@ class Merge:
                     reason = f"the table {name!r} cannot be computed from it: {state.error}"
                     raise RefusedError(what, "unsound", reason)
 
-    def _note(self, taken: Taken, stream: _Stream, part: Taken) -> None:
-        self._accepted.add(stream.name)
-        taken.known += part.known - self._begin(stream.name).version
-        taken.erased += part.erased
-        taken.filled += part.filled
-        if part.known < stream.version:
-            taken.streams[stream.name] = stream.version - part.known
+    def _count(self, stream: _Stream, known: int) -> None:
+        name, version, *_ = stream
+        self._accepted.add(name)
+        self._taken.known += known - self._begin(name).version
+        if known < version:
+            self._taken.streams[name] = version - known
 
-    def _erase(self, taken: Taken) -> None:
+    def _erase_as_in_source(self) -> None:
         """Erase the texts that are erased in the source, if an event of a merged stream says so."""
         with translated(self.source_path):
             gone = erased_by_log(self.source, self.erasures, self._accepted)
-        withheld = self._count_new_withheld()
-        taken.erased += len(empty_rows(self.connection, gone))
-        taken.withheld = self._count_new_withheld()
-        # A new text that was withheld until now does not count.
-        taken.erased -= withheld - taken.withheld
+        self._erase(gone)
+
+    def _erase(self, refs: Collection[str]) -> None:
+        query = (
+            "SELECT count(*) FROM contents"
+            " WHERE body IS NOT NULL AND ref IN (SELECT value FROM json_each(?))"
+        )
+        self._taken.erased += self._first_value(query, json.dumps([*refs]))
+        empty_rows(self.connection, refs)
 
     def _streams(self) -> list[_Stream]:
-        query = "SELECT name, version, head, sealed FROM streams ORDER BY id"
         with translated(self.source_path):
-            rows = self.source.execute(query).fetchall()
-        return [_Stream(name, version, head, bool(sealed)) for name, version, head, sealed in rows]
+            query = "SELECT name, version, head, sealed FROM streams ORDER BY id"
+            return self.source.execute(query).fetchall()
 
-    def _take_stream(self, stream: _Stream, locks: ExitStack) -> Taken:
+    def _take_stream(self, stream: _Stream, locks: ExitStack) -> int:
         """Append the missing events of a stream; compare the others, and take their missing texts.
 
-        Any error in the source is a `RefusedError`.
+        Return how many events were here already. Any error in the source is a `RefusedError`.
         """
-        name, begin = stream.name, self._begin(stream.name)
+        name, version, head, _ = stream
         refused = partial(RefusedError, str(name))
         try:
             require_name("stream", name)
         except ValueError:
             raise refused("unsound", _NOT_AS_STORED) from None
-        if (type(stream.version), type(stream.head)) != (int, bytes) or stream.version < 1:
+        if (type(version), type(head)) != (int, bytes) or version < 1:
             raise refused("unsound", _NOT_AS_STORED)
-        if not 0 <= begin.version <= stream.version:
+        begin = self._begin(name)
+        if not 0 <= begin.version <= version:
             raise refused("unsound", "it begins after its end")
         here = Appender(self.connection).stream(name)
         if here.version < begin.version:
@@ -282,9 +275,8 @@ class Merge:
             raise refused("behind", reason)
         if begin.version and begin.hash != hash_at(self.connection, name, begin.version):
             raise refused("apart", f"it diverged: event {begin.version:,} is different here")
-        part, self._at = Taken(known=min(here.version, stream.version)), None
-        is_longer = part.known < stream.version
-        if is_longer:
+        known, self._at = min(here.version, version), None
+        if known < version:
             if is_held(self.source_path, name):
                 raise refused("going on", "a process is still writing it")
             try:
@@ -292,99 +284,93 @@ class Merge:
             except LockHeldError as error:
                 raise refused("going on", str(error)) from None
         try:
-            self._compare(stream, begin, part, is_sealed=here.sealed and part.known == here.version)
-            if is_longer:
-                self._append(stream, part)
-        except _TextError as error:
-            raise refused("unsound", str(error), ref=error.ref) from None
+            self._compare(stream, known, is_sealed=here.sealed and known == here.version)
+            if known < version:
+                self._append(stream)
         except (ValueError, LookupError, TypeError, sqlite3.IntegrityError) as error:
             raise refused("unsound", str(error), self._at) from None
-        return part
+        return known
 
     def _begin(self, stream: str) -> Begin:
         return self.begins.get(stream, _WHOLE)
 
-    def _compare(self, stream: _Stream, begin: Begin, part: Taken, *, is_sealed: bool) -> None:
+    def _compare(self, stream: _Stream, known: int, *, is_sealed: bool) -> None:
         """Compare the events that both logs have, and not only the hash of the last one.
 
         `is_sealed` is whether the stream is sealed here after these events.
         """
-        name, last_hash = stream.name, hash_at(self.connection, stream.name, part.known)
+        name, version, head, sealed = stream
+        last_hash = hash_at(self.connection, name, known)
         with translated(self.source_path):
-            is_apart = hash_at(self.source, name, part.known) != last_hash
-        for after in range(begin.version, part.known, _PIECE):
-            count = min(_PIECE, part.known - after)
+            is_apart = hash_at(self.source, name, known) != last_hash
+        for after in range(self._begin(name).version, known, _PIECE):
+            count = min(_PIECE, known - after)
             in_source = self._events(name, after, count)
             here = events_after(self.connection, name, after, count)
-            for version, (one, other) in enumerate(zip_longest(here, in_source), after + 1):
-                self._at = version
+            for at, (one, other) in enumerate(zip_longest(here, in_source), after + 1):
+                self._at = at
                 if one is None or other is None or one[1:] != other[1:]:
                     if not is_apart:
                         what = "differs from the one here with the same hash"
-                        raise ValueError(f"event {version:,} {what}")
-                    reason = f"it diverged: from event {version:,} on, the events differ"
+                        raise ValueError(f"event {at:,} {what}")
+                    reason = f"it diverged: from event {at:,} on, the events differ"
                     raise RefusedError(name, "apart", reason)
-            self._take_texts(refs_in(event.json for event in in_source), part)
+            self._take_texts(name, refs_in(event.json for event in in_source))
         self._at = None
-        if part.known == stream.version and stream.head != last_hash:
+        if known == version and head != last_hash:
             raise ValueError(_ANOTHER_END)
-        if part.known == stream.version and stream.sealed != is_sealed:
+        if known == version and bool(sealed) != is_sealed:
             raise ValueError("only one of the logs has the stream sealed")
 
-    def _append(self, stream: _Stream, part: Taken) -> None:
+    def _append(self, stream: _Stream) -> None:
         """Append the missing events, with their texts, piece by piece."""
+        name, version, head, sealed = stream
         appender = Appender(self.connection)
-        state = appender.stream(stream.name)
+        state = appender.stream(name)
         number, position = appender.number(state), last_position(self.connection)
-        while piece := self._events(stream.name, state.version, _PIECE):
+        while piece := self._events(name, state.version, _PIECE):
             refs: dict[str, None] = {}
             rows = []
             for event in piece:
                 position += 1
-                self._at = state.version = version = state.version + 1
-                refs.update(dict.fromkeys(_refs_of_sound(event, version)))
-                state.sealed = stream.sealed and version == stream.version
+                self._at = state.version = at = state.version + 1
+                refs.update(dict.fromkeys(_refs_of_sound(event, at)))
+                state.sealed = bool(sealed) and at == version
                 state.head = event.hash_after(state.head, seal=state.sealed)
                 if state.head != event.raw_hash:
-                    raise ValueError(f"event {version:,} does not match its hash")
-                self._look_at(event._replace(position=position), part)
+                    raise ValueError(f"event {at:,} does not match its hash")
+                self._look_at(event._replace(position=position))
                 type_id = appender.type_id(event.type)
-                rows.append((position, event.raw_id, number, version, type_id, *event[5:]))
-            self._take_texts(list(refs), part)
+                rows.append((position, event.raw_id, number, at, type_id, *event[5:]))
+            self._take_texts(name, list(refs))
             insert_rows(self.connection, INSERT_EVENTS, rows)
-        if (state.version, state.head) != (stream.version, stream.head):
+        if (state.version, state.head) != (version, head):
             raise ValueError(_ANOTHER_END)
         appender.save(state)
 
-    def _look_at(self, event: RecordedEvent, part: Taken) -> None:
+    def _look_at(self, event: RecordedEvent) -> None:
         """Check a new event, note its claims, and apply its erasure."""
         self.accept(event)
         if claim := self.claims.get(event.type):
             noted = claim(event).items()
             self._claimed += [(event.stream, about, str(head)) for about, head in noted]
         if erasure := self.erasures.get(event.type):
-            part.erased += len(empty_rows(self.connection, erasure(event).refs or ()))
+            self._erase(erasure(event).refs or ())
 
-    def _take_texts(self, refs: Sequence[str], part: Taken) -> None:
+    def _take_texts(self, stream: str, refs: Sequence[str]) -> None:
         """Store missing texts, and fill withheld ones; erased texts stay erased."""
         for start in range(0, len(refs), _PIECE):
             piece = refs[start : start + _PIECE]
             here = {ref: salt for ref, salt, _, _ in stored_texts(self.connection, piece)}
             with translated(self.source_path):
-                in_source = stored_texts(self.source, piece).fetchall()
-            rows = [_checked(ref, salt, body) for ref, salt, _, body in in_source]
-            if missing := set(piece).difference(row[0] for row in rows):
-                raise _TextError(min(missing), "is missing")
+                in_source = {row[0]: row for row in stored_texts(self.source, piece)}
+            rows = [_checked(stream, ref, in_source.get(ref)) for ref in piece]
             if new := [row for row in rows if row[0] not in here]:
                 insert_rows(self.connection, INSERT_TEXTS, new)
-            filled = [
-                (*content, ref)
-                for ref, *content in rows
-                if content[-1] is not None and here.get(ref) == WITHHELD
-            ]
-            if filled:
+            arrived = (row for row in rows if row[3] is not None and here.get(row[0]) == WITHHELD)
+            if filled := [(*content, ref) for ref, *content in arrived]:
                 self._fill(filled)
-                part.filled += len(filled)
+                self._taken.filled += len(filled)
 
     def _fill(self, rows: Sequence[tuple[object, ...]]) -> None:
         """Fill rows with texts whose references were checked.
@@ -411,10 +397,6 @@ class Merge:
         )
         return self._first_value(query, stream, stored) is not None
 
-    def _count_new_withheld(self) -> int:
-        query = "SELECT count(*) FROM contents WHERE rowid > ? AND salt = ?"
-        return int(self._first_value(query, self._last_text, WITHHELD))
-
     def _first_value(self, query: str, *parameters: object) -> Any:
         row = self.connection.execute(query, parameters).fetchone()
         return row[0] if row else None
@@ -424,17 +406,22 @@ class Merge:
             return events_after(self.source, stream, after, limit)
 
 
-def _checked(ref: str, salt: Any, body: Any) -> tuple[Any, ...]:
+def _checked(stream: str, ref: str, stored: Sequence[Any] | None) -> tuple[Any, ...]:
     """Return the row of a text: reference, salt, digest and body; withheld without a body."""
-    if body is None:
-        # `Merge._erase` empties those that were erased in the source.
-        return ref, WITHHELD, None, None
-    if not salt or (type(salt), type(body)) != (bytes, str) or scrub(body) != body:
-        raise _TextError(ref, "is not in the stored form")
-    raw = body.encode()
-    if ref_of(salt, raw) != ref:
-        raise _TextError(ref, "does not match its reference")
-    return ref, salt, sha256(raw).digest(), body
+    if stored is None:
+        what = "is missing"
+    else:
+        _, salt, _, body = stored
+        if body is None:
+            # `Merge` empties those that were erased in the source.
+            return ref, WITHHELD, None, None
+        what = "is not in the stored form"
+        if salt and (type(salt), type(body)) == (bytes, str) and scrub(body) == body:
+            raw = body.encode()
+            if ref_of(salt, raw) == ref:
+                return ref, salt, sha256(raw).digest(), body
+            what = "does not match its reference"
+    raise RefusedError(stream, "unsound", f"the text {ref} {what}", ref=ref)
 
 
 def _refs_of_sound(event: RecordedEvent, version: int) -> list[str]:
