@@ -221,7 +221,7 @@ def read_export(file: BinaryIO) -> Iterator[Export]:
             if bool(after) is not bool(base) or after > stream.events:
                 raise LineError(1, f"does not say well after which event {name} begins")
             if base is not None:
-                begins[name] = Begin(after, stored_hash(base))
+                begins[name] = (after, stored_hash(base))
             following[name] = after + 1
             log.execute(
                 "INSERT INTO streams (name, version, head, sealed) VALUES (?, ?, ?, ?)",

@@ -61,9 +61,6 @@ _REF_TAG = b"kindlm_store:text:1\n"
 
 _REF_BYTES = 24
 _SALT_BYTES = 16
-_REMEMBERED = 10_000
-"""Digests kept in memory, with about 300 bytes each."""
-
 _ASKED_AT_ONCE = 500
 
 WITHHELD = b""
@@ -102,7 +99,6 @@ class Appender:
         self._connection = connection
         self._streams: dict[str, StreamState] = {}
         self._types: dict[str, int] = {}
-        self._refs: dict[bytes, str] = {}
         self._data_version = -1
         self.ends: dict[str, Head] = {}
 
@@ -110,7 +106,6 @@ class Appender:
         """Discard everything remembered about the file."""
         self._streams.clear()
         self._types.clear()
-        self._refs.clear()
 
     def write(self, group: Sequence[Submission]) -> list[ConflictError | None]:
         """Write a group inside the open transaction.
@@ -228,25 +223,24 @@ class Appender:
                 for body in event.texts:
                     if body not in digests:
                         digests[body] = sha256(body.encode()).digest()
-        if len(self._refs) > _REMEMBERED:
-            self._refs.clear()
-        unknown = [digest for digest in digests.values() if digest not in self._refs]
-        for start in range(0, len(unknown), _ASKED_AT_ONCE):
-            asked = unknown[start : start + _ASKED_AT_ONCE]
-            marks = ",".join("?" * len(asked))
+        refs: dict[bytes, str] = {}
+        asked = [*digests.values()]
+        for start in range(0, len(asked), _ASKED_AT_ONCE):
+            piece = asked[start : start + _ASKED_AT_ONCE]
+            marks = ",".join("?" * len(piece))
             query = f"SELECT digest, ref FROM contents WHERE digest IN ({marks})"  # noqa: S608
-            self._refs.update(self._connection.execute(query, asked))
+            refs.update(self._connection.execute(query, piece))
         new: list[tuple[str, bytes, bytes, str]] = []
         # One call, since each lets another thread run before it returns.
-        salts = os.urandom(_SALT_BYTES * len(unknown))
+        salts = os.urandom(_SALT_BYTES * (len(digests) - len(refs)))
         for body, digest in digests.items():
-            if digest not in self._refs:
+            if digest not in refs:
                 salt = salts[_SALT_BYTES * len(new) :][:_SALT_BYTES]
-                self._refs[digest] = ref = ref_of(salt, body.encode())
+                refs[digest] = ref = ref_of(salt, body.encode())
                 new.append((ref, salt, digest, body))
         if new:
             insert_rows(self._connection, INSERT_TEXTS, new)
-        return {body: self._refs[digest] for body, digest in digests.items()}
+        return {body: refs[digest] for body, digest in digests.items()}
 
     def _chain(
         self,

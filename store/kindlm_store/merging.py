@@ -20,7 +20,7 @@ from functools import partial
 from hashlib import sha256
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from kindlm_store.append import INSERT_EVENTS, INSERT_TEXTS, WITHHELD, Appender, insert_rows, ref_of
 from kindlm_store.canonical import GENESIS, stored_hash
@@ -36,6 +36,9 @@ from kindlm_store.verification import Claims
 
 Accept = Callable[[RecordedEvent], None]
 """Checks an event before it is merged; raises ValueError, with the reason, to refuse it."""
+
+Begin = tuple[int, bytes]
+"""Version and tagged hash of the event after which a stream begins in a source."""
 
 _Stream = tuple[str, int, bytes, object]
 """The record of a stream, as stored: name, version, head, and whether it is sealed."""
@@ -74,21 +77,6 @@ class RefusedError(StoreError):
 
     def __str__(self) -> str:
         return f"{self.stream}: {self.reason}"
-
-
-class Begin(NamedTuple):
-    """The event after which a stream begins in a source that lacks its first events.
-
-    Attributes:
-        version: Version of that event, from 1.
-        hash: Its tagged hash. The log must have exactly this event.
-    """
-
-    version: int
-    hash: bytes
-
-
-_WHOLE = Begin(0, GENESIS)
 
 
 @dataclass(slots=True)
@@ -230,7 +218,7 @@ class Merge:
     def _count(self, stream: _Stream, known: int) -> None:
         name, version, *_ = stream
         self._accepted.add(name)
-        self._taken.known += known - self._begin(name).version
+        self._taken.known += known - self._begin(name)[0]
         if known < version:
             self._taken.streams[name] = version - known
 
@@ -266,15 +254,15 @@ class Merge:
             raise refused("unsound", _NOT_AS_STORED) from None
         if (type(version), type(head)) != (int, bytes) or version < 1:
             raise refused("unsound", _NOT_AS_STORED)
-        begin = self._begin(name)
-        if not 0 <= begin.version <= version:
+        begin, begin_hash = self._begin(name)
+        if not 0 <= begin <= version:
             raise refused("unsound", "it begins after its end")
         here = Appender(self.connection).stream(name)
-        if here.version < begin.version:
-            reason = f"its events up to number {begin.version:,} are not in this history"
+        if here.version < begin:
+            reason = f"its events up to number {begin:,} are not in this history"
             raise refused("behind", reason)
-        if begin.version and begin.hash != hash_at(self.connection, name, begin.version):
-            raise refused("apart", f"it diverged: event {begin.version:,} is different here")
+        if begin and begin_hash != hash_at(self.connection, name, begin):
+            raise refused("apart", f"it diverged: event {begin:,} is different here")
         known, self._at = min(here.version, version), None
         if known < version:
             if is_held(self.source_path, name):
@@ -292,7 +280,7 @@ class Merge:
         return known
 
     def _begin(self, stream: str) -> Begin:
-        return self.begins.get(stream, _WHOLE)
+        return self.begins.get(stream, (0, GENESIS))
 
     def _compare(self, stream: _Stream, known: int, *, is_sealed: bool) -> None:
         """Compare the events that both logs have, and not only the hash of the last one.
@@ -303,7 +291,7 @@ class Merge:
         last_hash = hash_at(self.connection, name, known)
         with translated(self.source_path):
             is_apart = hash_at(self.source, name, known) != last_hash
-        for after in range(self._begin(name).version, known, _PIECE):
+        for after in range(self._begin(name)[0], known, _PIECE):
             count = min(_PIECE, known - after)
             in_source = self._events(name, after, count)
             here = events_after(self.connection, name, after, count)

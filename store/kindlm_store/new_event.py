@@ -61,7 +61,6 @@ class _Clock:
     def __init__(self) -> None:
         self._lock = Lock()
         self._last = 0
-        self._prefix = (-1, "")
         # Programs seed the global generator for reproducibility.
         self._random = Random()  # noqa: S311 - ids must be unique, not secret
         os.register_at_fork(after_in_child=self._random.seed)
@@ -70,17 +69,14 @@ class _Clock:
         """Return the id of a new event, a UUID of version 7 (RFC 9562), and the time (UTC)."""
         now = self._time_ns()
         second, fraction = divmod(now // 1_000, 1_000_000)
-        known, prefix = self._prefix
-        if second != known:
-            prefix = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
-            self._prefix = second, prefix
+        until_second = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
         with self._lock:
             # UUIDv7 keeps 12 bits below the millisecond: steps of 2**-12 ms.
             self._last = tick = max(now * 4096 // 1_000_000, self._last + 1)
             random = self._random.getrandbits(62)
         high = (tick >> 12 & 0xFFFF_FFFF_FFFF) << 16 | 0x7000 | (tick & 0xFFF)
         id_ = (high << 64 | 0x8000_0000_0000_0000 | random).to_bytes(16)
-        return id_, f"{prefix}.{fraction:06}Z"
+        return id_, f"{until_second}.{fraction:06}Z"
 
 
 stamp = _Clock().stamp
@@ -91,8 +87,7 @@ def utc_now() -> str:
     return stamp()[1]
 
 
-_SECOND = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.", re.ASCII)
-_FRACTION = re.compile(r"\d{6}(?:Z|\+00:00)", re.ASCII)
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(?:Z|\+00:00)", re.ASCII)
 
 
 def is_timestamp(text: str) -> bool:
@@ -100,16 +95,11 @@ def is_timestamp(text: str) -> bool:
 
     The years 1 and 9999 are refused, so that every time can be shown in any time zone.
     """
-    return _is_second(text[:20]) and _FRACTION.fullmatch(text, 20) is not None
-
-
-@lru_cache(maxsize=64)
-def _is_second(text: str) -> bool:
     try:
-        year = datetime.fromisoformat(text[:-1]).year
+        year = datetime.fromisoformat(text).year
     except ValueError:
         return False
-    return _SECOND.fullmatch(text) is not None and MINYEAR < year < MAXYEAR
+    return _TIME.fullmatch(text) is not None and MINYEAR < year < MAXYEAR
 
 
 class NewEvent:
