@@ -226,11 +226,12 @@ class TestTurns:
 
 
 class TestOwnVerdict:
-    def test_a_difference_is_reported_with_what_makes_it(self) -> None:
+    def test_a_difference_is_reported(self) -> None:
         result = verdict(found("contains", Outcome.FAILED), scored(80))
         assert result.outcome is Outcome.PASSED
         assert result.actual["kindlm"] == "failed"
-        assert 'kindlm\'s own rules it is failed: contains "the contains"' in result.message
+        said = "EvalView passes the test. By kindlm's own rules it is failed."
+        assert result.message == said
 
     def test_what_is_unknown_makes_it_errored(self) -> None:
         result = verdict(scored(None, fallbackScore=100))
@@ -240,7 +241,7 @@ class TestOwnVerdict:
     def test_a_pass_of_its_own_is_reported(self) -> None:
         result = verdict(scored(80), turns=[turn("x", "no")], forbiddenTools=["no"])
         assert result.outcome is Outcome.FAILED
-        assert "By kindlm's own rules it passes" in result.message
+        assert "By kindlm's own rules it is passed." in result.message
 
     def test_agreement_is_not_worth_a_word(self) -> None:
         assert verdict().message == ""

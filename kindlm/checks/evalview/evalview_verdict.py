@@ -16,16 +16,15 @@ from kindlm.checks.evalview.safety import Safety, find_personal_data, level
 from kindlm.checks.evalview.weighted_score import Scored, WeightedScore
 from kindlm.checks.output import occurs
 from kindlm.dataclass import dataclass
-from kindlm.outcome import CheckResult, Demands, Outcome, Status, execution_status
+from kindlm.outcome import CheckResult, Demands, Status, execution_status
 from kindlm.ports import CheckContext
 from kindlm.transcript import Transcript, Turn
-from kindlm.wording import listed, shown
+from kindlm.wording import shown
 
 CODES = {
     "ORIGINAL_VERDICT_FAILED": "EvalView's rules fail the test. See `--compat evalview`.",
 }
 
-_MAX_LISTED = 3
 _SURE = 0.98
 _SURE_OF_LOCAL_JUDGE = 0.95
 
@@ -99,13 +98,9 @@ class EvalviewVerdict(AskingCheck):
         counting = [one for one in earlier if (one.kind, one.label) not in self.undeclared]
         own = execution_status([one.outcome for one in counting])
         message = f"EvalView fails the test: {'; '.join(why)}." if why else ""
-        if own is Status.PASSED and why:
-            message += " By kindlm's own rules it passes."
-        elif own is not Status.PASSED and not why:
-            bad = (Outcome.FAILED, Outcome.INCONCLUSIVE)
-            wrong = [f"{it.kind} {shown(it.label)}" for it in counting if it.outcome in bad]
-            message = f"EvalView passes the test. By kindlm's own rules it is {own.value}"
-            message += f": {listed(wrong, _MAX_LISTED)}."
+        if (own is Status.PASSED) == bool(why):
+            message = message or "EvalView passes the test."
+            message += f" By kindlm's own rules it is {own.value}."
         actual = {"score": score, "passed": not why, "reasons": why, "kindlm": own.value}
         about: dict[str, Any] = {"score": round(score / 100, 6), "actual": actual}
         if why:
