@@ -14,11 +14,10 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from enum import Enum
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar, get_args, get_origin
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar, get_args, get_origin
 
 from pydantic.alias_generators import to_snake
 
@@ -47,12 +46,8 @@ Fill: TypeAlias = Callable[[str], str]
 """Puts values into the placeholders of a text."""
 
 
-class Refers(Enum):
-    """What a value in a section refers to."""
-
-    SCHEMA_FILE = "a file with a JSON Schema"
-    SCHEMA = "a JSON Schema, the value itself"
-    FUNCTION = "a function, as file.py:name"
+Refers: TypeAlias = Literal["schema", "function"]
+"""What a value in a section is: a JSON Schema or its file, or a function as `file.py:name`."""
 
 
 class Rule(NamedTuple):
@@ -160,14 +155,6 @@ class Made(NamedTuple):
     place: Place = ()
 
 
-class Advice(NamedTuple):
-    """A message about a key without effect, and what to do about it."""
-
-    place: Place
-    message: str
-    hint: str
-
-
 class ExpectSection(Section):
     """A section of `expect`, or a part of one, and the checks that it makes.
 
@@ -190,8 +177,8 @@ class ExpectSection(Section):
         """Yield the places that can never fail, and why; an execution ends after `timeout_ms`."""
         yield from ()
 
-    def unused(self) -> Iterator[Advice]:
-        """Yield advice about keys that have no effect beside the others."""
+    def unused(self) -> Iterator[tuple[Place, str, str]]:
+        """Yield keys that have no effect beside the others, with a message and a hint."""
         yield from ()
 
     def tools(self) -> Iterator[tuple[Place, str]]:

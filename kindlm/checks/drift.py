@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
 from pydantic import Field
 
 from kindlm.checks.base import (
-    Advice,
     AskingCheck,
     CheckSection,
     ExpectSection,
@@ -155,10 +154,10 @@ class Drift(_ByMethod):
         if self.max_score == 1:
             yield ("maxScore",), "no drift exceeds 1"
 
-    def unused(self) -> Iterator[Advice]:
+    def unused(self) -> Iterator[tuple[Place, str, str]]:
         if self.fields is not None and self.method != "field-diff":
             message = f"fields are not used with the method {self.method}"
-            yield Advice(("fields",), message, "Add `method: field-diff`")
+            yield ("fields",), message, "Add `method: field-diff`"
 
     async def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
         """Return whether the drift from the baseline's final text is at most `max_score`.
@@ -222,14 +221,12 @@ class SimilarTo(_ByMethod):
         text, least, found = transcript.text, self.min_score, Measured(1, "the output is empty")
         if text.strip():
             found = await self.compared(self.text, text, context)
-        score, reasoning = _complement(found.drift), found.reasoning
-        about = {**found.about, "threshold": least}
+        score, about = _complement(found.drift), {**found.about, "threshold": least}
         message = f"The similarity is {score:.3g} ({found.basis})"
         if score >= least:
             return passed(message=message, **about)
-        why = f"The judge: {shown(reasoning, 600)}" if reasoning else f"The output: {shown(text)}"
-        wanted = f"Expected an output similar to {shown(self.text)}"
-        message = f"{wanted}. {message}, expected at least {least:.3g}. {why}."
+        message = f"Expected an output similar to {shown(self.text)}. {message}, expected at least"
+        message += f" {least:.3g}: {shown(found.reasoning or text, 600)}"
         expected, actual = bounded(self.text), bounded(text)
         return failed("NOT_SIMILAR", message, expected=expected, actual=actual, **about)
 

@@ -85,7 +85,6 @@ class Pii(CheckSection):
     """No personal data in the output or in arguments of tool calls."""
 
     main = "enabled"
-
     kind = "pii"
     demands = Demands.SAFETY
     sarif = (Rule("pii", "pii", "Personal data in what the agent wrote"),)

@@ -36,7 +36,6 @@ class Latency(CheckSection):
     """Limit of the time for answers."""
 
     main = "maxMs"
-
     key = Key("latency", order=70)
     reads_text = False
     demands = Demands.LIMIT
@@ -74,7 +73,6 @@ class Cost(CheckSection):
     """Limit of the cost of a conversation."""
 
     main = "maxUsd"
-
     key = Key("cost", "Limit of the cost.", order=80)
     reads_text = False
     demands = Demands.LIMIT
@@ -196,10 +194,7 @@ KNOWN_METRICS: Mapping[str, Callable[[Transcript], float | None]] = {
     # EvalView calls a tool call a step.
     "steps": _tool_calls,
 }
-"""The metrics of every execution: latency in milliseconds, cost in US dollars, and counts.
-
-Each is a total over all answers, and None if it is unknown for one of them.
-"""
+"""The metrics of every execution: totals over all answers, None if one of them is unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 from pydantic import Field, model_validator
 
 from kindlm.checks.base import (
-    Advice,
     Check,
     ExpectSection,
     Key,
@@ -129,8 +128,8 @@ class Output(ExpectSection):
     def references(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, Refers, Any]]:
         # With format text, the file is not used, and may be missing.
         if written.get("format") == "json":
-            yield ("schemaFile",), Refers.SCHEMA_FILE, written.get("schemaFile")
-        yield ("schema",), Refers.SCHEMA, written.get("schema")
+            yield ("schemaFile",), "schema", written.get("schemaFile")
+        yield ("schema",), "schema", written.get("schema")
 
     def checks(self, schema: Callable[[str], Any]) -> Iterator[Made]:
         if self.format == "json" and self.schema_file is not None:
@@ -164,10 +163,10 @@ class Output(ExpectSection):
             if matches_anything(pattern):
                 yield ("regex", index), "it matches every text, also an empty one"
 
-    def unused(self) -> Iterator[Advice]:
+    def unused(self) -> Iterator[tuple[Place, str, str]]:
         if self.format == "text" and self.schema_file is not None:
             message = "schemaFile is not used with format text"
-            yield Advice(("schemaFile",), message, "Add `format: json`")
+            yield ("schemaFile",), message, "Add `format: json`"
 
 
 def matches_anything(pattern: str) -> bool:

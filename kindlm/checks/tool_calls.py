@@ -11,7 +11,6 @@ from pydantic import Field, PrivateAttr
 from pydantic.alias_generators import to_camel
 
 from kindlm.checks.base import (
-    Advice,
     Check,
     CheckSection,
     Key,
@@ -55,7 +54,6 @@ CODES = {
 
 _MAX_LISTED = 5
 _ONLY_OF_A_CALL = ("args_schema", "order", "response_contains", "before", "after", "count")
-_FORBID_CERTAIN_CALLS = "Use argsMatch to forbid certain calls, or remove shouldNotCall"
 _MISMATCH = "TOOL_CALL_ARGS_MISMATCH"
 _WRONG_TIME = "TOOL_CALL_ORDER_WRONG"
 
@@ -134,7 +132,7 @@ class ToolCall(ExpectedCall, CheckSection):
 
     @classmethod
     def references(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, Refers, Any]]:
-        yield ("argsSchema",), Refers.SCHEMA_FILE, written.get("argsSchema")
+        yield ("argsSchema",), "schema", written.get("argsSchema")
 
     def checks(self, schema: Callable[[str], Any]) -> Iterator[Made]:
         check = self
@@ -158,13 +156,12 @@ class ToolCall(ExpectedCall, CheckSection):
         if self.count is not None and self.count.is_any_number and at_any_time:
             yield ("count",), "any number of calls will do"
 
-    def unused(self) -> Iterator[Advice]:
-        if self.should_not_call:
-            for name in _ONLY_OF_A_CALL:
-                if getattr(self, name) is not None:
-                    key = to_camel(name)
-                    message = f"`{key}` has no effect beside shouldNotCall"
-                    yield Advice((key,), message, _FORBID_CERTAIN_CALLS)
+    def unused(self) -> Iterator[tuple[Place, str, str]]:
+        for name in _ONLY_OF_A_CALL if self.should_not_call else ():
+            if getattr(self, name) is not None:
+                message = f"`{to_camel(name)}` has no effect beside shouldNotCall"
+                hint = "Use argsMatch to forbid certain calls, or remove shouldNotCall"
+                yield (to_camel(name),), message, hint
 
     @property
     def reads_text(self) -> bool:  # type: ignore[override]

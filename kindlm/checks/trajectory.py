@@ -116,10 +116,7 @@ class Trajectory(CheckSection):
             )
             return next(filter(None, doubts), None) or passed()
         first = listed(wrong, _MAX_LISTED, lambda item: item.message)
-        differing = [
-            {"kind": item.kind, "entry": item.entry, "call": item.call}
-            for item in wrong[:_MAX_ACTUAL]
-        ]
+        differing = [item._asdict() for item in wrong[:_MAX_ACTUAL]]
         made = [described(index, use) for index, use in enumerate(uses[:_MAX_ACTUAL])]
         wanted = bounded(resolved(self.calls))
         return failed(

@@ -18,7 +18,7 @@ from contextvars import copy_context
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from pydantic import Field, PrivateAttr
 
@@ -46,9 +46,6 @@ from kindlm.section import Score, Text
 from kindlm.transcript import Transcript, Turn
 from kindlm.values import filled
 from kindlm.wording import bounded, excerpt, sentence, shown
-
-if TYPE_CHECKING:
-    from kindlm import plugins
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,11 +146,11 @@ class PythonFunction(CheckSection, AskingCheck):
     min_score: Score = Field(default=0.7, examples=[0.9])
     """Minimum score to pass, for a function that returns a score."""
 
-    _call: Callable[[CheckedExecution], Any] | None = PrivateAttr(None)
+    _call: Any = PrivateAttr(None)
 
     @classmethod
     def references(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, Refers, Any]]:
-        yield ("function",), Refers.FUNCTION, written.get("function")
+        yield ("function",), "function", written.get("function")
 
     def checks(self, schema: Callable[[str], Any]) -> Iterator[Made]:
         yield Made(self.calling(schema(self.function)), self.label)
@@ -167,7 +164,6 @@ class PythonFunction(CheckSection, AskingCheck):
     async def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
         """Run the function in a thread, and return its result."""
         call, seen = self._call, CheckedExecution(transcript)
-        assert call is not None, "references are checked before a suite is compiled"
 
         def run() -> CheckResult:
             try:
@@ -233,7 +229,7 @@ class CheckOfPackage(AskingCheck):
     only_numbers = property(attrgetter("_kind.only_numbers"))
 
     @property
-    def _kind(self) -> type[plugins.Check]:
+    def _kind(self) -> Any:
         """The class, or the base class if it cannot be loaded."""
         from kindlm import packages, plugins  # only suites with such a check need them
 

@@ -13,7 +13,6 @@ from pathlib import PureWindowsPath
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from kindlm.checks.base import Refers
 from kindlm.config.data_rows import RowFile, read_rows
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.expect import sections_of
@@ -180,11 +179,11 @@ def check_files(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
         for place, part, written in sections_of(test, path):
             for at, kind, value in part.references(written):
                 where = (*place, *at)
-                if isinstance(value, dict) and kind is Refers.SCHEMA:
+                if isinstance(value, dict):
                     report_inline_schema(where, value, dotted(where), reporter)
-                elif isinstance(value, str) and value and kind is Refers.SCHEMA_FILE:
+                elif isinstance(value, str) and value and kind == "schema":
                     report_schema(where, value, files, reporter)
-                elif isinstance(value, str) and value and kind is Refers.FUNCTION:
+                elif isinstance(value, str) and value:
                     report_file(where, value, files.function(value), reporter)
 
 
