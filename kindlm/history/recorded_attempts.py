@@ -380,12 +380,6 @@ def held_conversation(
     return HeldConversation(source.id, transcript, messages, failure, warnings, calls, bodies)
 
 
-def read_messages(db: sqlite3.Connection, column: str) -> Iterator[Message]:
-    """Yield the messages of a column; raise `PurgedError` if a text is gone."""
-    for message in json.loads(column):
-        yield read(Message, message, partial(text_of, db))
-
-
 def listed_in(db: sqlite3.Connection, run: str, suite: Suite) -> tuple[ListedTools, ...]:
     """Return what the MCP servers of a suite listed when a run began."""
     named = run, suite.project, suite.name, suite.path

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from kindlm.dataclass import dataclass
 from kindlm.errors import Err, Ok, Result, not_there
-from kindlm.history.recorded_attempts import PurgedError, read_messages
+from kindlm.history.recorded_attempts import body_of
 from kindlm.history.runs import RunFilter, options_of, runs, sources_of, state_of
 from kindlm.plan import QualifiedName
 from kindlm.transcript import Role
@@ -36,7 +36,7 @@ SELECT s.project, s.name, p.test, p.target, p.selected, p.skip, p.repeat AS plan
 class SourceTest:
     """A test as the run defined it, with the numbers of its repeats.
 
-    `first` are the messages that a conversation began with, by role; {} if they were purged.
+    `first` are the messages that a conversation began with, by role, except purged ones.
     """
 
     selected: bool
@@ -113,10 +113,11 @@ def read_source(db: sqlite3.Connection, run: str, suite: str | None = None) -> R
 def _test(db: sqlite3.Connection, row: sqlite3.Row, is_whole: bool) -> SourceTest:
     ended = tuple(sorted(json.loads(row["ended"])))
     planned = tuple(range(1, 2 if row["skip"] else row["planned"] + 1)) if row["selected"] else ()
-    try:
-        first = {each.role: each.text for each in read_messages(db, row["messages"] or "[]")}
-    except PurgedError:
-        first = {}
+    texts = {
+        Role(each["role"]): body_of(db, each["text"]["$ref"])
+        for each in json.loads(row["messages"] or "[]")
+    }
+    first = {role: text for role, text in texts.items() if text is not None}
     return SourceTest(bool(row["selected"]), ended, planned if is_whole else ended, first)
 
 

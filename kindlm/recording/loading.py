@@ -123,7 +123,7 @@ def _found_in(paths: Sequence[Path]) -> Result[Discovery]:
     """Return the content of all paths, each file once; an error if there is none."""
     files: dict[Path, Found] = {}
     ignored: list[Path] = []
-    unreadable: dict[Path, tuple[Path, KindlmError]] = {}
+    unreadable: dict[Path, KindlmError] = {}
     for path in paths:
         pack = pack_in(path)
         if pack is None:
@@ -139,11 +139,11 @@ def _found_in(paths: Sequence[Path]) -> Result[Discovery]:
             # A file is loaded once, even if several paths lead to it.
             files.setdefault(item.path.resolve(), item)
         ignored += found.value.ignored
-        unreadable |= {item[0].resolve(): item for item in found.value.unreadable.items()}
+        unreadable |= found.value.unreadable
     if not files and not unreadable:
         message = f"No tests in {', '.join(str(path) for path in paths)}."
         return Err(not_there(message, WHAT_HOLDS_TESTS))
-    return Ok(Discovery(tuple(files.values()), tuple(ignored), dict(unreadable.values())))
+    return Ok(Discovery(tuple(files.values()), tuple(ignored), unreadable))
 
 
 def _folders(found: Sequence[Found], root: Path) -> list[Path]:

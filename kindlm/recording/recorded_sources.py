@@ -48,13 +48,14 @@ SELECT l.run
 """
 
 # The answers come from one repeat: the first that passed, else the first. Error objects for
-# unmatched calls are no tool results.
+# unmatched calls are no tool results. Arguments that were no JSON object match no call.
 _ANSWERS = """
 SELECT a.body AS arguments, r.body AS response
   FROM tool_calls t
-  LEFT JOIN contents a ON a.ref = t.arguments_ref
-  LEFT JOIN contents r ON r.ref = t.response_ref
- WHERE t.tool = :tool AND (t.execution, t.attempt) = (
+  JOIN contents a ON a.ref = t.arguments_ref
+  JOIN contents r ON r.ref = t.response_ref AND r.body IS NOT NULL
+ WHERE t.tool = :tool AND iif(json_valid(a.body), json_type(a.body), '') = 'object'
+   AND (t.execution, t.attempt) = (
          SELECT e.source, e.source_attempt
            FROM executions e
            JOIN suites s ON s.id = e.suite
@@ -121,18 +122,10 @@ def _run_of(db: sqlite3.Connection, wanted: str, suite: Suite) -> str | None:
 def _answers_of(
     db: sqlite3.Connection, run: str, suite: Suite, case: Case, tool: SimulatedTool
 ) -> tuple[RecordedAnswer, ...]:
-    """Return the arguments and results of a tool's calls in a test of a run, in order.
-
-    Calls whose arguments were not a JSON object, unmatched calls, and purged results are left out.
-    """
+    """Return the arguments and results of a tool's calls in a test of a run, in order."""
     names = {"run": run, "project": suite.project, "suite": suite.name}
     found = db.execute(_ANSWERS, {**names, "test": case.name, "tool": tool.name})
-    calls = ((read_json(arguments), response) for arguments, response in found)
-    return tuple(
-        RecordedAnswer(arguments, read_json(response))
-        for arguments, response in calls
-        if isinstance(arguments, dict) and response is not None
-    )
+    return tuple(RecordedAnswer(read_json(given), read_json(result)) for given, result in found)
 
 
 def replayed_models(
