@@ -412,7 +412,6 @@ class Question:
 
 Ask = Callable[[Question], Awaitable[Result[ModelReply]]]
 
-
 Embed = Callable[[Sequence[str]], Awaitable[Result[tuple[Embedding, str]]]]
 """Embeds texts on behalf of a check; returns the vectors and the name of the model."""
 

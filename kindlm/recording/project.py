@@ -49,9 +49,8 @@ def find_project(database: Path | None = None) -> Result[Project]:
     configured = _setting(root, "store", "path")
     if isinstance(configured, Err):
         return configured
-    is_path = isinstance(configured.value, str) and configured.value
-    path = configured.value if is_path else ".kindlm/kindlm.db"
-    return Ok(Project(root, (root / path).resolve()))
+    path = configured.value if isinstance(configured.value, str) else ""
+    return Ok(Project(root, (root / (path or ".kindlm/kindlm.db")).resolve()))
 
 
 def run_environment(folders: list[Path], environ: Mapping[str, str]) -> dict[str, str]:
