@@ -92,16 +92,14 @@ def changed_tables(database: Path, runs: Iterable[str]) -> list[str]:
 
 def _changed(stored: sqlite3.Connection, run: str) -> Iterator[str]:
     # Most commands only ask for `read_model_problem`.
-    from kindlm_store.verification import first_difference, recomputed
+    from kindlm_store.verification import recomputed, rows_of
 
     try:
         with recomputed(stored, PROJECTIONS, f"run/{run}", _JOURNALS) as computed:
             for projection in PROJECTIONS:
                 for table in projection.tables:
-                    where = _ROWS_OF.get(table, "run = :run")
-                    place = first_difference(stored, computed, table, where, {"run": run})
-                    if place is not None:
-                        said = f"what the events of run {run} say, first at {place}"
-                        yield f"table {table} is not {said}"
+                    asked = table, _ROWS_OF.get(table, "run = :run"), {"run": run}
+                    if rows_of(stored, *asked) != rows_of(computed, *asked):
+                        yield f"table {table} is not what the events of run {run} say"
     except (ProjectionError, sqlite3.Error) as error:
         yield f"the tables of run {run} cannot be compared with its events: {error}"

@@ -1,7 +1,7 @@
 """Checks a log against its own hashes; the store's README says what that proves.
 
-`recomputed` folds the events of a stream again, in a temporary log, and `first_difference` compares
-tables with the result: hashes cover events, but not tables.
+`recomputed` folds the events of a stream again, in a temporary log, so that its tables can be
+compared: hashes cover events, but not tables.
 
 Values are compared by type and byte by byte: a blob with the same bytes in a text column is a
 change, too. Rows are read from the tables, never from an index, which may have other values.
@@ -16,7 +16,6 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
-from itertools import zip_longest
 from json import dumps
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -357,30 +356,10 @@ def recomputed(
         yield apart
 
 
-def first_difference(
-    stored: sqlite3.Connection,
-    computed: sqlite3.Connection,
-    table: str,
-    where: str,
-    parameters: Mapping[str, Any],
-) -> str | None:
-    """Return the key of the first row of a table that differs; None if all rows are equal.
-
-    `where`, in SQL, selects the rows to compare.
-    """
-    # The key first. The last value of a column's row is its place in the key, or 0.
-    described = computed.execute(f"PRAGMA table_info({quoted(table)})").fetchall()
-    width = sum(place > 0 for *_, place in described)
-    names = [quoted(name) for _, name, *_ in sorted(described, key=lambda c: c[5] or 999)]
-    columns, key = ", ".join(names), ", ".join(names[:width])
-    query = f"SELECT {columns} FROM {quoted(table)} WHERE {where} ORDER BY {key}"  # noqa: S608
-    cursors = [database.cursor() for database in (stored, computed)]
-    for cursor in cursors:
-        cursor.row_factory = None
-    rows = zip_longest(*(cursor.execute(query, parameters) for cursor in cursors))
-    for has, should in rows:
-        if has != should:
-            # If only one database has the row, the smaller key is that of the row.
-            keys = [tuple(map(str, row[:width])) for row in (has, should) if row is not None]
-            return ", ".join(min(keys))
-    return None
+def rows_of(
+    connection: sqlite3.Connection, table: str, where: str, parameters: Mapping[str, Any]
+) -> set[tuple[Any, ...]]:
+    """Return the rows of a table that fulfil a condition in SQL."""
+    cursor = connection.cursor()
+    cursor.row_factory = None
+    return {*cursor.execute(f"SELECT * FROM {quoted(table)} WHERE {where}", parameters)}  # noqa: S608
