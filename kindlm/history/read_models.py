@@ -38,14 +38,14 @@ def read_model_problem(db: sqlite3.Connection) -> KindlmError | None:
         # The process that made the file was stopped before it recorded anything.
         return not_there("No runs are recorded yet.", "Record a run: kindlm test")
     for projection in PROJECTIONS:
-        name, state = projection.name, states.get(projection.name)
+        name, state = projection.name, states[projection.name]
         problem = problem_of(projection, state)
         if problem is None:
             continue
         code, hint = ErrorCode.HISTORY_VERSION_MISMATCH, _COMPUTE
-        if state is not None and state.version == projection.version:
+        if state.version == projection.version:
             code = ErrorCode.UNKNOWN_ERROR
-        elif state is not None and state.version > projection.version:
+        elif state.version > projection.version:
             hint = "Update kindlm."
         message = f"kindlm cannot read the tables of this history: {name!r} {problem}."
         return KindlmError(code, message, hint)

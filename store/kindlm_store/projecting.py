@@ -111,34 +111,28 @@ def quoted(name: str) -> str:
 
 
 class State(NamedTuple):
-    """The recorded state of a projection in the file."""
+    """The recorded state of a projection in the file; version 0 if it was never folded."""
 
-    version: int
-    checkpoint: int
-    error: str | None
+    version: int = 0
+    checkpoint: int = 0
+    error: str | None = None
 
 
-def read_states(connection: sqlite3.Connection) -> dict[str, State]:
+def read_states(connection: sqlite3.Connection) -> defaultdict[str, State]:
     """Return the recorded states of the projections in the file, by name."""
     # Someone who changes a file may store other types.
     rows = connection.execute(
         "SELECT name, CAST(version AS INTEGER), CAST(checkpoint AS INTEGER), error FROM projections"
     )
-    return {name: State(version, checkpoint, error) for name, version, checkpoint, error in rows}
+    return defaultdict(State, {name: State(*state) for name, *state in rows})
 
 
-def problem_of(projection: Projection, state: State | None) -> str | None:
+def problem_of(projection: Projection, state: State) -> str | None:
     """Return why this code cannot read the tables of a projection; None if it can."""
-    if state is None:
-        return "has not been folded yet"
-    if state.version > projection.version:
-        return (
-            f"has version {state.version} in this file, this program knows version"
-            f" {projection.version}: update the program"
-        )
-    if state.version < projection.version:
-        return f"has version {state.version} in this file, older than {projection.version}"
-    return state.error
+    found, known = state.version, projection.version
+    if found > known:
+        return f"has version {found} in this file, this program knows {known}: update the program"
+    return f"has version {found} in this file, older than {known}" if found < known else state.error
 
 
 def projection_errors(
@@ -151,7 +145,7 @@ def projection_errors(
         projections: The projections of this code.
     """
     states = read_states(connection)
-    problems = {p.name: problem_of(p, states.get(p.name)) for p in projections}
+    problems = {p.name: problem_of(p, states[p.name]) for p in projections}
     return {name: problem for name, problem in problems.items() if problem}
 
 
@@ -161,15 +155,9 @@ def behind_the_log(connection: sqlite3.Connection, projections: Iterable[Project
     `EventLog` folds in the transaction that appends. So another program has written events, or
     someone has changed the recorded state.
     """
-    last = last_position(connection)
-    states = read_states(connection)
-    return [
-        projection.name
-        for projection in projections
-        if (state := states.get(projection.name)) is not None
-        and problem_of(projection, state) is None
-        and state.checkpoint != last
-    ]
+    last, states = last_position(connection), read_states(connection)
+    current = [p.name for p in projections if problem_of(p, states[p.name]) is None]
+    return [name for name in current if states[name].checkpoint != last]
 
 
 # With a subquery in place of this table, SQLite would scan the changed table for each of its rows.
@@ -238,7 +226,7 @@ class Projector:
         states = read_states(self._connection)
         behind: defaultdict[int, list[Projection]] = defaultdict(list)
         for projection in self.projections:
-            version, checkpoint, error = states.get(projection.name) or (0, 0, None)
+            version, checkpoint, error = states[projection.name]
             if version == projection.version and error is None and checkpoint < last:
                 behind[checkpoint].append(projection)
         for checkpoint, projections in behind.items():
@@ -268,11 +256,7 @@ class Projector:
 
     def _outdated(self) -> list[Projection]:
         states = read_states(self._connection)
-        return [
-            p
-            for p in self.projections
-            if p.name not in states or states[p.name].version < p.version
-        ]
+        return [p for p in self.projections if states[p.name].version < p.version]
 
     def rebuild(self, path: Path, progress: Progress) -> None:
         """Fold all projections again, from the first event.
@@ -287,8 +271,8 @@ class Projector:
         with setup_lock(path):
             states = read_states(self._connection)
             for projection in self.projections:
-                state = states.get(projection.name)
-                if state is not None and state.version > projection.version:
+                state = states[projection.name]
+                if state.version > projection.version:
                     raise ProjectionError(projection.name, problem_of(projection, state) or "")
             self._refold(self.projections, progress)
 
