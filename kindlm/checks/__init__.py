@@ -15,14 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
-from kindlm.checks.base import (
-    AskingCheck,
-    Check,
-    UndecidedError,
-    in_turn,
-    skipped,
-    undecided,
-)
+from kindlm.checks.base import AskingCheck, Check, UndecidedError, in_turn, skipped, undecided
 from kindlm.checks.call_matching import why_unknown
 from kindlm.dataclass import replace
 from kindlm.json_schema_keywords import Budget, UndecidableSchemaError, one_budget

@@ -62,10 +62,10 @@ class Measured(NamedTuple):
     reasoning: str | None = None
     sides: tuple[Mapping[str, Any], Mapping[str, Any]] = ({}, {})
 
-    @property
-    def about(self) -> dict[str, Any]:
-        """The fields of a result."""
-        return {"score": _complement(self.drift), "reasoning": self.reasoning}
+    def about(self, threshold: float) -> dict[str, Any]:
+        """Return the fields of a result."""
+        score = _complement(self.drift)
+        return {"score": score, "threshold": threshold, "reasoning": self.reasoning}
 
 
 PROMPT = prompt(
@@ -126,8 +126,7 @@ class _ByMethod(CheckSection, AskingCheck):
             raise JudgeError(message, reply.error.hint)
         embedding, model = reply.value
         vectors = embedding.vectors
-        numbers = chain.from_iterable(vectors)
-        if len(vectors) != 2 or not all(map(math.isfinite, numbers)):
+        if len(vectors) != 2 or not all(map(math.isfinite, chain(*vectors))):
             raise JudgeError(f"{model} gave no vectors that can be compared.")
         distance = round(1 - cosine_similarity(*vectors), _DECIMALS)
         return Measured(min(1.0, max(0.0, distance)), f"embeddings of {model}")
@@ -176,7 +175,7 @@ class Drift(_ByMethod):
             found = _by_fields(context.baseline, text, self.fields)
         else:
             found = await self.compared(context.baseline, text, context)
-        about = {**found.about, "threshold": _complement(limit)}
+        about = found.about(_complement(limit))
         message = f"Drift {found.drift:.3g} ({found.basis})"
         if found.drift <= limit:
             return passed(message=message, **about)
@@ -221,7 +220,7 @@ class SimilarTo(_ByMethod):
         text, least, found = transcript.text, self.min_score, Measured(1, "the output is empty")
         if text.strip():
             found = await self.compared(self.text, text, context)
-        score, about = _complement(found.drift), {**found.about, "threshold": least}
+        score, about = _complement(found.drift), found.about(least)
         message = f"The similarity is {score:.3g} ({found.basis})"
         if score >= least:
             return passed(message=message, **about)

@@ -92,8 +92,7 @@ class Pii(CheckSection):
     enabled: bool = Field(default=True, examples=[False])
     """`false` switches the check off."""
     deny_patterns: list[Pattern] = Field(
-        default=[*DEFAULT_PATTERNS],
-        examples=[[r"\b\d{3}-\d{2}-\d{4}\b"]],
+        default=[*DEFAULT_PATTERNS], examples=[[r"\b\d{3}-\d{2}-\d{4}\b"]]
     )
     """Patterns instead of the defaults: US social security numbers, credit card numbers, e-mail
     addresses."""

@@ -122,10 +122,7 @@ class MaxLength(Check):
 
 @dataclass(frozen=True, slots=True)
 class TokenUsage(Check):
-    """All answers together took at most `max_tokens` tokens, input and output.
-
-    The check is undecided if some tokens were not reported.
-    """
+    """All answers together took at most `max_tokens` tokens, input and output."""
 
     kind = "token_usage"
     reads_text = False

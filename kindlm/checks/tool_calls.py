@@ -89,11 +89,7 @@ class ToolCall(ExpectedCall, CheckSection):
     """An expected or forbidden tool call. All keys must fit the same call."""
 
     key = Key(
-        "toolCalls",
-        "Expected and forbidden tool calls.",
-        many=True,
-        order=40,
-        in_format=True,
+        "toolCalls", "Expected and forbidden tool calls.", many=True, order=40, in_format=True
     )
     demands = Demands.SAFETY
     about_tools = True
@@ -181,11 +177,10 @@ class ToolCall(ExpectedCall, CheckSection):
         A call without a name, or with a name that looks like a tool's, leaves the check undecided
         if it could break `before` or `count`.
         """
-        uses, bounds = transcript.tool_uses, Bounds(1, None)
+        uses = transcript.tool_uses
         if self.should_not_call:
             return self._not_called(uses)
-        if self.count is not None:
-            bounds = self.count.bounds
+        bounds = Bounds(1, None) if self.count is None else self.count.bounds
         calls, number, fitting = list[_Call](), 0, None
         for index, use in enumerate(uses):
             if use.call.name == self.tool:
