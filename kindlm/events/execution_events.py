@@ -144,9 +144,7 @@ class CallAnswered(OfAttempt, schema=2):
     cost_then_usd: Annotated[
         float | None, "cost of that call; earlier versions added the tries of a judge that failed"
     ] = None
-    failed_then_usd: Annotated[float | None, "cost of earlier tries and attempts that failed"] = (
-        None
-    )
+    failed_then_usd: Annotated[float | None, "cost of tries and attempts that failed"] = None
     unknown_then: Annotated[int | None, "number of calls of unknown cost among these"] = None
     raw: Annotated[Authored | None, "the body as received"] = None
     warnings: Sequence[Note] = ()
