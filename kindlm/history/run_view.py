@@ -21,7 +21,7 @@ from kindlm.history.verdict import (
     Figures,
     StatusCounts,
     evaluate_gates,
-    read_figures,
+    figures_of,
     test_status,
 )
 from kindlm.outcome import Gate, GateResult
@@ -74,7 +74,7 @@ class RunView:
     @cached_property
     def summary(self) -> Figures:
         """The figures of the run."""
-        return read_figures(self.ask, sum((each.tests for each in self.suites), StatusCounts()))
+        return figures_of(self.ask, sum((each.tests for each in self.suites), StatusCounts()))
 
     def unpriced_models(self, suite: rows.SuiteView | None = None) -> list[str]:
         """Return the models whose calls have no known cost, in the run or in one suite."""
@@ -298,7 +298,7 @@ SELECT id, repeat, status FROM executions
         namesakes = sum(other["name"] == row["name"] for other, _ in self.suite_rows)
         skipped = max((row["skipped_tests"] or 0) - tests.total, 0)
         tests += StatusCounts(skipped=skipped)
-        figures = read_figures(lambda query: self._of_suite(query, parts), tests)
+        figures = figures_of(lambda query: self._of_suite(query, parts), tests)
         gates = [
             Gate(gate["name"], float(gate["threshold"]), gate["written"])
             for gate in json.loads(row["gates"] or "[]")

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from kindlm.dataclass import dataclass, replace
 from kindlm.history.queries import paid_for_test, value_of
-from kindlm.history.rows import TestView, read_test
+from kindlm.history.rows import TestView, read_test, test_of
 from kindlm.history.run_view import RunView
 from kindlm.history.runs import Run, RunFilter, runs
 from kindlm.history.statistics import (
@@ -159,9 +159,9 @@ scored AS (
     FROM repeats e
     JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
    WHERE a.score IS NOT NULL)
-SELECT (SELECT coalesce(sum(status = 'passed'), 0) FROM own) AS own_passed,
+SELECT (SELECT count(*) FROM own WHERE status = 'passed') AS own_passed,
        (SELECT count(*) FROM own) AS own_tested,
-       (SELECT coalesce(sum(status = 'passed' AND is_retried), 0) FROM own) AS passed_later,
+       (SELECT count(*) FROM own WHERE status = 'passed' AND is_retried) AS passed_later,
        (SELECT avg(mean) FROM (
           SELECT avg(score) AS mean FROM scored WHERE kind = 'judge' GROUP BY label)) AS judge,
        (SELECT avg(score) FROM scored WHERE kind IN ('weighted_score', 'score')) AS weighted,
@@ -285,16 +285,18 @@ def _changes(before: TrendPoint, after: TrendPoint) -> Iterator[str]:
 _LOOKED_BACK = 100
 """The most runs of a suite that are searched for failing tests."""
 
-_SUITE_RUNS = """
-SELECT s.run, s.id
+_SUITES = """
+SELECT s.id
   FROM suites s JOIN runs r ON r.id = s.run
  WHERE s.name = ? AND s.project = ? AND r.mode = 'live' AND s.error_code IS NULL
  ORDER BY r.started_at DESC, r.id
  LIMIT ?
 """
 
-
-_REPEATS = "SELECT test, target, repeat FROM planned_tests WHERE suite = ? AND selected"
+_TESTS = """
+SELECT t.*, p.repeat FROM tests t JOIN planned_tests p USING (suite, test, target)
+ WHERE t.suite = ?
+"""
 
 
 def failing_tests(
@@ -307,14 +309,13 @@ def failing_tests(
     """
     undecided = set(wanted)
     failing: set[tuple[str, str]] = set()
-    for run, identity in db.execute(_SUITE_RUNS, (suite, project, _LOOKED_BACK)).fetchall():
+    for found in db.execute(_SUITES, (suite, project, _LOOKED_BACK)).fetchall():
         if not undecided:
             break
-        repeats = {(test, target): n for test, target, n in db.execute(_REPEATS, (identity,))}
-        for test in RunView(db, run).tests(identity):
-            key = (test.name, test.target)
+        for row in db.execute(_TESTS, tuple(found)):
+            test, key = test_of(row), (row["test"], row["target"])
             has_failed = test.status in (Status.FAILED, Status.ERRORED)
-            if key in undecided and (has_failed or test.counts.tested >= repeats[key]):
+            if key in undecided and (has_failed or test.counts.tested >= row["repeat"]):
                 undecided.discard(key)
                 failing |= {key} if has_failed else set()
     return failing

@@ -240,7 +240,7 @@ def _keeps_to(gate: Gate, actual: float) -> bool:
     return actual <= gate.threshold + _TOLERANCE
 
 
-def read_figures(ask: Callable[[str], sqlite3.Cursor], tests: StatusCounts) -> Figures:
+def figures_of(ask: Callable[[str], sqlite3.Cursor], tests: StatusCounts) -> Figures:
     """Return the figures of a run or a suite with these tests; `ask` runs a query about it."""
     row = ask(queries.FIGURES).fetchone()
     # A rescored run calls no agent.
