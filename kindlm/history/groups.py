@@ -119,13 +119,13 @@ def group_of(db: sqlite3.Connection, ids: Sequence[str]) -> Group:
 
 
 def _group(db: sqlite3.Connection, name: str, shards: Iterable[Run]) -> Group:
-    counting: dict[int, ShardRun] = {}
+    counting: dict[str | None, ShardRun] = {}
     replaced = []
     # Finished runs of a shard first; the sort keeps the newest first.
     ordered = sorted(shards, key=lambda run: (_index(run), run.ended != "finished"))
     for run in ordered:
         this = ShardRun(_index(run), run.id, state_of(db, run.id, run.ended), run.head)
-        if counting.setdefault(this.index, this) is not this:
+        if counting.setdefault(run.shard, this) is not this:
             replaced.append(this)
     return Group(name, _count(ordered[0]), tuple(counting.values()), tuple(replaced))
 

@@ -230,6 +230,7 @@ def test_of_a_shard_that_ran_twice_the_latest_that_finished_counts(
     ("second", "changes", "differs"),
     [
         ("2/3", {}, "have different numbers of shards"),
+        ("1/3", {}, "have different numbers of shards"),
         ("2/2", {"config_hash": "fedcba987654"}, "different configurations of kindlm.yaml"),
         ("2/2", {"path": "other.yaml"}, "ran different suites"),
         ("2/2", {"options": RunOptions(tags=["fast"])}, "different options (tags)"),
