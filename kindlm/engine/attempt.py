@@ -31,13 +31,12 @@ from kindlm.engine.talk import (
     first_messages,
     seen_from,
 )
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, broken, error_text
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, broken, error_text
 from kindlm.events.execution_events import AssertionEvaluated, ExecutionFinished, ExecutionStarted
 from kindlm.guard import guard
 from kindlm.outcome import NOTHING_CHECKED, CheckResult, Outcome, Status, execution_status
 from kindlm.plan import Execution
 from kindlm.ports import (
-    Agent,
     CheckContext,
     HeldConversation,
     RecordedAnswers,
@@ -277,7 +276,7 @@ class _Attempt:
             return Talk()  # The script of a model test only asks questions.
         if agent is not None and case.fault is not None:
             return Talk(self._conversation, case.fault)
-        servers = ToolServers(self._server)
+        servers = ToolServers(self._suite, self._ports.agents)
         live: dict[str, Any] = {
             "conversation": self._conversation,
             "execution": execution,
@@ -303,11 +302,6 @@ class _Attempt:
         ]
         return SimulatedTools(recorded, self._ports.aside)
 
-    def _server(self, name: str) -> tuple[Result[Agent], float]:
-        target = self._suite.agents[name]
-        timeout_ms = target.timeout_ms or self._suite.timeout_ms
-        return self._ports.agents(target, {}), timeout_ms / 1000
-
     async def _play(self, script: Script) -> KindlmError | None:
         """Run the script, which converses and checks. Return the error that ended it, if any."""
         trial = ScriptedTrial(self._talk, self.calls, self._ports.checker, self._ports.clock)
@@ -331,12 +325,11 @@ class _Attempt:
                 earlier=tuple(self._results),
             )
             if expectation.kind == "drift":
-                found = self._ports.baselines(self._execution)
-                context = replace(
-                    context,
-                    baseline=found.value if isinstance(found, Ok) else None,
-                    baseline_error=found.error if isinstance(found, Err) else None,
-                )
+                match self._ports.baselines(self._execution):
+                    case Ok(value=text):
+                        context = replace(context, baseline=text)
+                    case Err(error=error):
+                        context = replace(context, baseline_error=error)
             started = clock.monotonic()
             checked = self._ports.checker.evaluate(expectation, transcript, context)
             result = checked if isinstance(checked, CheckResult) else await checked

@@ -393,7 +393,7 @@ class Calls:
 
         The call is recorded and priced like any other.
         """
-        found = self.run.embedder(self._ordinal, self.suite, tested)
+        found = self.run.embedders.get((self._ordinal, tested))
         if isinstance(found, Err):
             return found
         embedder = found.value

@@ -145,7 +145,10 @@ class LiveRun:
         self.paces = OneForEach(self._make_pace)
         self.pricing = {each.ordinal: ports.pricing(each.suite) for each in plan.suites}
         self.clients = OneForEach(self._make_client)
-        self._embedders: dict[tuple[int, str], Result[Embedder]] = {}
+        suites = {planned.ordinal: planned.suite for planned in plan.suites}
+        self.embedders = OneForEach[tuple[int, str], Result[Embedder]](
+            lambda key: ports.embedders(suites[key[0]], key[1])
+        )
 
     def set_max_rpm(self, max_rpm: float) -> None:
         """Set the calls per minute to each callee, also for callees that are first called later."""
@@ -186,26 +189,14 @@ class LiveRun:
             hint = "Check its settings; --verbose shows the traceback."
             if isinstance(crash, OSError):
                 hint = f"Check the files that SSL_CERT_FILE and SSL_CERT_DIR name. {hint}"
-            return Err(
-                broken(
-                    f"The provider {settings.name!r} could not be set up:"
-                    f" {type(crash).__name__}: {crash}",
-                    hint,
-                    crash=crash,
-                )
-            )
-
-    def embedder(self, ordinal: int, suite: Suite, target: str) -> Result[Embedder]:
-        """Return the embedder for a target of the suite at a position, or why there is none."""
-        key = (ordinal, target)
-        if key not in self._embedders:
-            self._embedders[key] = self.ports.embedders(suite, target)
-        return self._embedders[key]
+            why = f"{type(crash).__name__}: {crash}"
+            what = f"The provider {settings.name!r} could not be set up: {why}"
+            return Err(broken(what, hint, crash=crash))
 
     async def aclose(self) -> None:
         """Close all clients, even if closing one fails; raise its error."""
         async with AsyncExitStack() as stack:
-            for made in (*(client for _, client in self.clients.made), *self._embedders.values()):
+            for _, made in (*self.clients.made, *self.embedders.made):
                 if isinstance(made, Ok):
                     stack.push_async_callback(made.value.aclose)
 

@@ -23,16 +23,24 @@ from uuid import uuid4
 
 from kindlm.dataclass import dataclass, replace
 from kindlm.engine.stop import Clock
-from kindlm.errors import Err, Raised, Result
+from kindlm.errors import Err, Raised
 from kindlm.events.codec import Payload
 from kindlm.events.execution_events import AgentToolUse, ToolCalled, ToolSimulated
 from kindlm.json_schema import schema_issues
 from kindlm.json_schema_keywords import UndecidableSchemaError
 from kindlm.matching import ABSENT, equal, matches, state_matches, value_at
-from kindlm.ports import Agent, AgentRequest, AnsweredCall, Aside, ToolDefinition, here
+from kindlm.ports import (
+    Agent,
+    AgentFactory,
+    AgentRequest,
+    AnsweredCall,
+    Aside,
+    ToolDefinition,
+    here,
+)
 from kindlm.stored_form import bounded
 from kindlm.strict_json import parts_of
-from kindlm.suite import TOOL_PLACEHOLDER, Fault, SimulatedTool, ToolAnswer
+from kindlm.suite import TOOL_PLACEHOLDER, Fault, SimulatedTool, Suite, ToolAnswer
 from kindlm.transcript import (
     Message,
     Role,
@@ -377,28 +385,29 @@ class ToolServerFailed(Raised):
 class ToolServers(AsyncExitStack):
     """The MCP servers whose tools a model calls in one conversation.
 
-    A server is an agent that takes a call as a message, and answers with its result. It is opened
-    at the first call to one of its tools, and closed with the conversation. `open_server` returns
-    the agent for a server id, and the time limit of a call in seconds.
+    A server is an agent of the suite that takes a call as a message, and answers with its result.
+    It is opened at the first call to one of its tools, and closed with the conversation.
     """
 
-    def __init__(self, open_server: Callable[[str], tuple[Result[Agent], float]]) -> None:
+    def __init__(self, suite: Suite, agents: AgentFactory) -> None:
         super().__init__()
-        self._open_server = open_server
-        self._opened: dict[str, tuple[Agent, float]] = {}
+        self._suite = suite
+        self._agents = agents
+        self._opened: dict[str, Agent] = {}
         self._conversation = uuid4().hex
 
     async def call(self, server: str, call: ToolCall) -> Any:
         """Return the result of a call as JSON; raise `ToolServerFailed` if there is none."""
+        target = self._suite.agents[server]
         if server not in self._opened:
-            opened, timeout_s = self._open_server(server)
+            opened = self._agents(target, {})
             if isinstance(opened, Err):
                 raise ToolServerFailed(opened.error)
-            self._opened[server] = await self.enter_async_context(opened.value), timeout_s
-        agent, timeout_s = self._opened[server]
+            self._opened[server] = await self.enter_async_context(opened.value)
         text = json.dumps({"tool": call.name, "arguments": call.arguments}, ensure_ascii=False)
+        timeout_s = (target.timeout_ms or self._suite.timeout_ms) / 1000
         request = AgentRequest(self._conversation, (Message(Role.USER, text),), timeout_s)
-        answered = await agent.send(request)
+        answered = await self._opened[server].send(request)
         if isinstance(answered, Err):
             raise ToolServerFailed(answered.error)
         return answered.value.tool_uses[0].response
