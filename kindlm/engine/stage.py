@@ -147,41 +147,37 @@ class ScriptedTrial:
         started: float,
     ) -> asyncio.Future[CheckResult]:
         """Record a result, now or in a task beside the script."""
+        loop = asyncio.get_running_loop()
+
+        def record(result: CheckResult) -> CheckResult:
+            duration_ms = (self._clock.monotonic() - started) * 1000
+            named = replace(result, label=expectation.label)
+            event = AssertionEvaluated.of(named, index, expectation, duration_ms=duration_ms)
+            self._calls.recorder.record(event)
+            self._decided[index] = (expectation, named)
+            return result
+
+        async def record_later(finding: Awaitable[CheckResult]) -> CheckResult:
+            try:
+                result = await finding
+            except BaseException as error:  # otherwise, nothing would show that a check is missing
+                if self._over is not None:
+                    raise
+                result = CheckResult(
+                    expectation.kind,
+                    expectation.label,
+                    Outcome.INCONCLUSIVE,
+                    failure_code="ASSERTION_EVAL_ERROR",
+                    message=f"The check ended with {type(error).__name__}: nothing was decided.",
+                )
+            await self._block_if_over()
+            return record(result)
+
         if isinstance(finding, CheckResult):
-            done: asyncio.Future[CheckResult] = asyncio.get_running_loop().create_future()
-            self._record(index, expectation, finding, started)
-            done.set_result(finding)
+            done: asyncio.Future[CheckResult] = loop.create_future()
+            done.set_result(record(finding))
             return done
-        waiting = self._record_later(index, expectation, finding, started)
-        task = asyncio.get_running_loop().create_task(waiting)
+        task = loop.create_task(record_later(finding))
         self._checks.add(task)
         task.add_done_callback(self._checks.discard)
         return task
-
-    async def _record_later(
-        self, index: int, expectation: Expectation, finding: Awaitable[CheckResult], started: float
-    ) -> CheckResult:
-        try:
-            result = await finding
-        except BaseException as error:  # otherwise, nothing would show that a check is missing
-            if self._over is not None:
-                raise
-            result = CheckResult(
-                expectation.kind,
-                expectation.label,
-                Outcome.INCONCLUSIVE,
-                failure_code="ASSERTION_EVAL_ERROR",
-                message=f"The check ended with {type(error).__name__}: nothing was decided.",
-            )
-        await self._block_if_over()
-        self._record(index, expectation, result, started)
-        return result
-
-    def _record(
-        self, index: int, expectation: Expectation, result: CheckResult, started: float
-    ) -> None:
-        duration_ms = (self._clock.monotonic() - started) * 1000
-        result = replace(result, label=expectation.label)
-        event = AssertionEvaluated.of(result, index, expectation, duration_ms=duration_ms)
-        self._calls.recorder.record(event)
-        self._decided[index] = (expectation, result)
