@@ -29,26 +29,16 @@ from kindlm.engine.talk import (
     Talk,
     agent_of,
     first_messages,
-    seen_from,
 )
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, broken, error_text
 from kindlm.events.execution_events import AssertionEvaluated, ExecutionFinished, ExecutionStarted
 from kindlm.guard import guard
 from kindlm.outcome import NOTHING_CHECKED, CheckResult, Outcome, Status, execution_status
 from kindlm.plan import Execution
-from kindlm.ports import (
-    CheckContext,
-    HeldConversation,
-    RecordedAnswers,
-    Recorder,
-)
+from kindlm.ports import CheckContext, HeldConversation, RecordedAnswers, Recorder
 from kindlm.spelling import in_words_of, said_in_words_of
 from kindlm.suite import Case, Script
-from kindlm.transcript import (
-    Message,
-    lacks_a_secret,
-    total_of,
-)
+from kindlm.transcript import Message, lacks_a_secret, total_of
 
 _log = FieldLog(__name__)
 
@@ -149,9 +139,6 @@ async def run_execution(
         return end_unrun(execution, run.ports.recorder, attempt, _crashed(crash))
     if isinstance(held, str):
         return end_unrun(execution, run.ports.recorder, attempt, reason=held)
-    if held is not None:
-        past, agent = held.transcript.from_record(), agent_of(execution)
-        held = replace(held, transcript=past if agent is None else seen_from(agent, past))
     name_execution(execution.subject(attempt), case.name, execution.target)
     running = _Attempt(execution, run, attempt, reserved, held, answers)
     run.in_flight[execution.id] = execution, running.calls.now
@@ -269,9 +256,9 @@ class _Attempt:
 
     def _make_talk(self) -> Talk:
         """Return the conversation that fits the target: a model, a live agent, or a command."""
-        if self._held is not None:
-            return HeldTalk(self._held)
         execution, case, agent = self._execution, self._case, agent_of(self._execution)
+        if self._held is not None:
+            return HeldTalk(self._held, agent)
         if case.script is not None and agent is None:
             return Talk()  # The script of a model test only asks questions.
         if agent is not None and case.fault is not None:

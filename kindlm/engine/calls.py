@@ -288,15 +288,15 @@ class Calls:
         """
         provider, params = target.provider, request.params
         identity = fingerprint(provider, request, boundary=boundary)
-        numbers = {name: getattr(params, name) for name in _PARAMETERS if name != "stop_sequences"}
+        given = {name: getattr(params, name) for name in _PARAMETERS}
         asked = ProviderRequested(
             purpose=purpose,
             provider=provider,
             model=request.model,
             call=0,
             fingerprint=identity,
-            parameters={name: value for name, value in numbers.items() if value is not None},
-            stop_sequences=params.stop_sequences or None,
+            stop_sequences=given.pop("stop_sequences") or None,
+            parameters={name: value for name, value in given.items() if value is not None},
             response_schema=request.response_schema.name if request.response_schema else None,
             assertion=assertion,
             after=after,

@@ -137,7 +137,9 @@ class RecordedConversation(Conversation):
 class HeldTalk(Talk):
     """Repeats a recorded conversation: the same messages get the same answers."""
 
-    def __init__(self, held: HeldConversation) -> None:
+    def __init__(self, held: HeldConversation, agent: AgentTarget | Command | None = None) -> None:
+        past = held.transcript.from_record()
+        held = replace(held, transcript=past if agent is None else seen_from(agent, past))
         super().__init__(
             Conversation(held.transcript.prefix(0)),
             # Whether anything is checked depends on the checks of now.
