@@ -168,11 +168,6 @@ class ExpectSection(Section):
         """Yield the checks. `schema` returns the JSON Schema of a file, or a `file.py:name`."""
         yield from ()
 
-    @property
-    def expects_nothing(self) -> bool:
-        """Whether no transcript can fail it; a test needs other checks, then."""
-        return not any(self.checks(lambda _: None))
-
     def never_fails(self, timeout_ms: float) -> Iterator[tuple[Place, str]]:
         """Yield the places that can never fail, and why; an execution ends after `timeout_ms`."""
         yield from ()

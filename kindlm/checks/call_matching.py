@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import starmap
 from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from kindlm.checks.base import ExpectSection, undecided
+from kindlm.checks.base import ExpectSection, Place, undecided
 from kindlm.errors import DOCS
 from kindlm.matching import ABSENT, Bounds, matches, mismatches
 from kindlm.normal_form import plain_name
@@ -64,6 +64,11 @@ class ExpectedCall(ExpectSection):
         """The arguments that a call must have, None for any."""
         return {} if self.args_exact and self.args_match is None else self.args_match
 
+    def tools(self) -> Iterator[tuple[Place, str]]:
+        for key in ("tool", "before", "after"):
+            if (name := getattr(self, key, None)) is not None:
+                yield (key,), name
+
     def argument_faults(self, use: ToolUse) -> list[str]:
         """Return the differences of a call's arguments from the expected ones."""
         if (wanted := self.arguments) is None:
@@ -75,11 +80,11 @@ class ExpectedCall(ExpectSection):
 
     def fits(self, use: ToolUse) -> bool:
         """Return whether a call is to the tool, with its arguments."""
-        wanted, call = self.arguments, use.call
-        if call.name != self.tool or wanted is None:
-            return call.name == self.tool
-        is_exact = bool(self.args_exact)
-        return call.malformed is None and matches(wanted, call.arguments, exact=is_exact)
+        wanted, call, is_exact = self.arguments, use.call, bool(self.args_exact)
+        return call.name == self.tool and (
+            wanted is None
+            or (call.malformed is None and matches(wanted, call.arguments, exact=is_exact))
+        )
 
 
 def not_an_object(use: ToolUse) -> str:

@@ -142,11 +142,6 @@ class ToolCall(ExpectedCall, CheckSection):
         copy._document = document  # noqa: SLF001 - of the same class
         return copy
 
-    def tools(self) -> Iterator[tuple[Place, str]]:
-        for key, name in (("tool", self.tool), ("before", self.before), ("after", self.after)):
-            if name is not None:
-                yield (key,), name
-
     def never_fails(self, timeout_ms: float) -> Iterator[tuple[Place, str]]:
         at_any_time = (self.order, self.before, self.after) == (None, None, None)
         if self.count is not None and self.count.is_any_number and at_any_time:

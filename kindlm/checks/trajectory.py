@@ -60,9 +60,6 @@ class TrajectoryCall(ExpectedCall):
     """Number of calls that fit this entry. By default one (`strict`, `unordered`), at least one
     (`in-order`, `superset`), or any number (`subset`)."""
 
-    def tools(self) -> Iterator[tuple[Place, str]]:
-        yield ("tool",), self.tool
-
     def bounds(self, mode: str) -> Bounds:
         """Return how often the tool must be called; in a subset, not at all."""
         if self.count is None:
