@@ -267,22 +267,19 @@ class Decision(AskingCheck):
     prompt: ClassVar[Prompt]
     code: ClassVar[str]
 
-    def data(self, transcript: Transcript) -> dict[str, Any]:
-        """Return the data for the judge."""
-        raise NotImplementedError
-
-    def message(self, transcript: Transcript) -> str:
-        """Return the message of a failure, without a full stop."""
+    def asked(self, transcript: Transcript) -> tuple[dict[str, Any], str]:
+        """Return the data for the judge, and the message of a failure, without a full stop."""
         raise NotImplementedError
 
     async def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
         judging = Judging(context, texts_of(transcript))
-        answer = await judging.ask(self.prompt, lambda: self.data(transcript))
+        answer = await judging.ask(self.prompt, lambda: self.asked(transcript)[0])
         reasoning = answer["reasoning"]
         if answer[next(iter(self.prompt.form))]:
             return passed(reasoning=reasoning)
+        _, message = self.asked(transcript)
         why = f" The judge: {shown(reasoning, 600)}." if reasoning else ""
-        return failed(self.code, f"{self.message(transcript)}.{why}", reasoning=reasoning)
+        return failed(self.code, f"{message}.{why}", reasoning=reasoning)
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,11 +302,9 @@ it says it. A phrase that names the tone is not enough where the rest of the ans
 
     tone: str
 
-    def data(self, transcript: Transcript) -> dict[str, Any]:
-        return {"tone": self.tone, "transcript": conversation(transcript)}
-
-    def message(self, transcript: Transcript) -> str:
-        return f"Expected an answer that is {shown(self.tone)}"
+    def asked(self, transcript: Transcript) -> tuple[dict[str, Any], str]:
+        data = {"tone": self.tone, "transcript": conversation(transcript)}
+        return data, f"Expected an answer that is {shown(self.tone)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,11 +335,9 @@ does not show did not happen.""",
         """`must` or `must not`."""
         return "must not" if self.must_not else "must"
 
-    def data(self, transcript: Transcript) -> dict[str, Any]:
-        return {"rule": self.rule, "kind": self.verb, "transcript": conversation(transcript)}
-
-    def message(self, transcript: Transcript) -> str:
-        return f"The answer {self.verb}: {shown(self.rule)}"
+    def asked(self, transcript: Transcript) -> tuple[dict[str, Any], str]:
+        data = {"rule": self.rule, "kind": self.verb, "transcript": conversation(transcript)}
+        return data, f"The answer {self.verb}: {shown(self.rule)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,9 +362,7 @@ user is made up. What it leaves out, and other words for the same thing, do not 
     ground_truth: str
     context: str | None = None
 
-    def data(self, transcript: Transcript) -> dict[str, Any]:
+    def asked(self, transcript: Transcript) -> tuple[dict[str, Any], str]:
         known = {"groundTruth": self.ground_truth, "context": self.context}
-        return known | {"transcript": conversation(transcript)}
-
-    def message(self, transcript: Transcript) -> str:
-        return f"The answer does not agree with what is true: {shown(self.ground_truth)}"
+        data = known | {"transcript": conversation(transcript)}
+        return data, f"The answer does not agree with what is true: {shown(self.ground_truth)}"

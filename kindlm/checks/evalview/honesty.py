@@ -284,12 +284,10 @@ advice to consult somebody are no acknowledgement.""",
     def asks_judge(self) -> bool:  # type: ignore[override]
         return self.judged
 
-    def data(self, transcript: Transcript) -> dict[str, Any]:
-        called = [tool_call(use) for use in transcript.tool_uses]
-        return {"query": last_query(transcript), "toolCalls": called, "answer": transcript.text}
-
-    def message(self, transcript: Transcript) -> str:
-        return f"Expected the answer to acknowledge uncertainty, got {shown(transcript.text)}"
+    def asked(self, transcript: Transcript) -> tuple[dict[str, Any], str]:
+        called, text = [tool_call(use) for use in transcript.tool_uses], transcript.text
+        data = {"query": last_query(transcript), "toolCalls": called, "answer": text}
+        return data, f"Expected the answer to acknowledge uncertainty, got {shown(text)}"
 
     async def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
         if self.judged:
@@ -298,4 +296,4 @@ advice to consult somebody are no acknowledgement.""",
         found = await context.aside(lambda: _PHRASES.search(text))
         if found:
             return passed(message=f"The answer says {shown(found[0])}.")
-        return failed(self.code, f"{self.message(transcript)}.")
+        return failed(self.code, f"{self.asked(transcript)[1]}.")
