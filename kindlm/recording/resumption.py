@@ -25,6 +25,7 @@ from kindlm.recording.request import RunRequest, SkippedSuite
 from kindlm.recording.serving import Served
 from kindlm.recording.session_events import planned_tests
 from kindlm.wording import listed
+from kindlm_store import unreadable_wal
 
 _UNFINISHED = """
 SELECT id FROM runs WHERE ended IS NOT 'finished' AND mode = ?
@@ -106,6 +107,8 @@ def find_unfinished(
         unfinished = [run for (run,) in db.execute(_UNFINISHED, (mode,))]
         if not unfinished:
             message = "There is nothing to resume: no recorded run is unfinished."
+            if wal := unreadable_wal(Path(db.execute("PRAGMA database_list").fetchone()[2])):
+                message += f" The latest records may be lost: {wal} cannot be read."
             return Err(not_there(message, "Run the tests: kindlm test"))
         options = options_of(db, *unfinished)
 
