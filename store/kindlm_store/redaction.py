@@ -8,9 +8,9 @@ have been cut inside a form. So the first 8 characters or more of a form count a
 end of the text, and before an ellipsis or a quotation mark. A scheme, a host and a user name do not
 count, since many texts contain them without the secret.
 
-Other forms are found in two steps. The first decodes escapes, level by level, joins lines, since
-hex and base64 may be wrapped, and reads plus signs as spaces. The second joins strings, since
-streams and log probabilities contain a text in pieces.
+Other forms are found in two steps. The first decodes escapes, level by level, and joins lines,
+since hex and base64 may be wrapped. The second compares strings in order, since streams and log
+probabilities contain a text in pieces.
 """
 
 from __future__ import annotations
@@ -102,9 +102,7 @@ class Redactor:
         # Forms by their heads, the shortest beginnings that are redacted: keys of one provider
         # often begin alike.
         self._by_head: defaultdict[str, list[_Form]] = defaultdict(list)
-        self._has_spaces = False
         for secret in {secret for secret in secrets if len(secret) >= MIN_LENGTH}:
-            self._has_spaces |= " " in secret
             forms: dict[str, int] = {}
             for value in _spellings(secret):
                 if len(value) >= _HALF and value not in REDACTED:
@@ -144,14 +142,12 @@ class Redactor:
         return [form for forms in found for form in forms]
 
     def _readings(self, text: str) -> Iterator[str | None]:
-        """Yield `readings`, and the last of them with joined lines, and with plus as space."""
+        """Yield `readings`, and the last of them with joined lines."""
         last: str | None = text
         for last in readings(text):
             yield last
         if last and ("\n" in last or "\r" in last):
             yield _LINE_END.sub("", last.replace("\r", "\n"))
-        if last and self._has_spaces and "+" in last:
-            yield last.replace("+", " ")
 
     def _spells(self, text: str) -> bool:
         """Return whether strings in the text spell a secret, a few characters with each."""
@@ -280,9 +276,6 @@ def _spellings(secret: str) -> Iterator[str]:
     # Events are scrubbed before they are redacted.
     stored = scrub(secret)
     yield stored
-    if " " in stored:
-        # `_readings` reads plus signs as spaces.
-        yield stored.replace("+", " ")
     yield from (scrub(decoded) for decoded in readings(stored) if decoded)
 
 

@@ -338,11 +338,6 @@ def test_what_says_that_a_text_was_cut_may_be_escaped(secret: str, text: str) ->
     assert secret[:8] not in Redactor([secret])(text)
 
 
-def test_plus_signs_may_stand_for_some_of_the_spaces() -> None:
-    text = "a+battery%20horse+staple"
-    assert Redactor(["a battery horse staple"])(text) == "[redacted]"
-
-
 def test_a_text_with_more_levels_of_escapes_than_are_decoded_is_withheld() -> None:
     redact = Redactor(["top-secret-value"])
     few, many = (f"a%{'25' * levels}41" for levels in (3, 20))
