@@ -49,19 +49,6 @@ _CHECKPOINT_PAGES = 4_000
 """Pages in the WAL before it is written back: each checkpoint costs two fsyncs of the file."""
 
 
-class _Forks:
-    """Counts forks of this process, which is faster than asking for the process id each time."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        os.register_at_fork(after_in_child=self._forked)
-
-    def _forked(self) -> None:
-        self.count += 1
-
-
-forks = _Forks()
-
 FORKED = "the event log was opened before this process was forked: open it again"
 """A forked process has no writer thread, and must not use SQLite connections of its parent."""
 

@@ -17,7 +17,6 @@ from kindlm_store.database import (
     FORKED,
     Synchronous,
     connect_writer,
-    forks,
     immediate,
     make_ready,
     open_reader,
@@ -53,7 +52,7 @@ class EventLog:
         self._reader = reader
         self._lock = Lock()
         self._closed = False
-        self._forks = forks.count
+        self._process = os.getpid()
         self._projector = projector
         self._redact = redact
         self._writer = Writer(connection, projector, guard)
@@ -194,7 +193,7 @@ class EventLog:
         Its copy of SQLite's memory has locks that only the parent holds, so another connection may
         overwrite what it reads.
         """
-        if forks.count != self._forks:
+        if os.getpid() != self._process:
             raise StoreClosedError(FORKED)
 
     def rebuild(self, *, progress: Progress = lambda _done, _last: None) -> None:
@@ -254,7 +253,7 @@ class EventLog:
     def close(self) -> None:
         """Write what was submitted, then close; safe to repeat. Errors are in `failure`."""
         atexit.unregister(self.close)
-        if forks.count != self._forks:
+        if os.getpid() != self._process:
             return
         # The reader first: the last connection to close removes the WAL, if it can write.
         with self._lock:

@@ -7,16 +7,18 @@ and then settles the tickets. If the file cannot be written, `unwritten` returns
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from threading import Condition, Lock, Thread
 from typing import Any, NamedTuple
 
 from kindlm_store.append import Appender, Submission
-from kindlm_store.database import FORKED, forks, immediate, roll_back, truncate_wal
+from kindlm_store.database import FORKED, immediate, roll_back, truncate_wal
 from kindlm_store.new_event import Append
 from kindlm_store.projecting import Projector
 from kindlm_store.reading import Head
@@ -77,7 +79,7 @@ class Writer:
         self, connection: sqlite3.Connection, projector: Projector, guard: SchemaGuard
     ) -> None:
         self._connection = connection
-        self._forks = forks.count
+        self._process = os.getpid()
         self._guard = guard
         self._appender = Appender(connection)
         self._projector = projector
@@ -117,7 +119,7 @@ class Writer:
 
     def _enqueue(self, work: _Work) -> Ticket:
         # Another thread may have held the lock when the process was forked.
-        if forks.count != self._forks:
+        if os.getpid() != self._process:
             raise StoreClosedError(FORKED)
         with self._changed:
             if self._closing:
@@ -139,13 +141,13 @@ class Writer:
         from asyncio import sleep
 
         while self._queued_events >= MAX_QUEUED_EVENTS or self._queued_size >= MAX_QUEUED_SIZE:
-            if forks.count != self._forks:
+            if os.getpid() != self._process:
                 raise StoreClosedError(FORKED)
             await sleep(_QUIET_S)
 
     def close(self) -> None:
         """Write the queue, end the thread and close the connection; safe to repeat."""
-        if forks.count != self._forks:
+        if os.getpid() != self._process:
             return
         with self._changed:
             self._closing = True
@@ -164,7 +166,10 @@ class Writer:
                 except Exception as error:  # noqa: BLE001
                     self._fail(group, error)
         finally:
-            self._disconnect()
+            # Otherwise, the next process that opens the file writes the WAL back.
+            with suppress(sqlite3.Error):
+                truncate_wal(self._connection)
+            self._connection.close()
 
     def _take(self) -> list[_Work]:
         """Return the next command, or the submissions before it; nothing at the end."""
@@ -262,12 +267,3 @@ class Writer:
             self._queued_events = self._queued_size = 0
         for work in abandoned:
             work.ticket.set_exception(failure)
-
-    def _disconnect(self) -> None:
-        try:
-            truncate_wal(self._connection)
-        except sqlite3.Error:
-            # Everything is committed; the next process that opens the file writes the WAL back.
-            pass
-        finally:
-            self._connection.close()
