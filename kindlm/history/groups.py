@@ -210,6 +210,14 @@ SELECT p.test, p.target, min(s.run), max(s.run)
  ORDER BY s.ordinal, p.ordinal LIMIT 1
 """
 
+_SELECTED = """
+SELECT s.run
+  FROM suites s
+  JOIN planned_tests p ON p.suite = s.id
+ WHERE s.run IN $ids AND p.selected
+ ORDER BY s.ordinal, p.ordinal
+"""
+
 SELECTING = (
     "paths", "suite", "tests", "tags", "models", "keywords", "repeat", "gate", "failed", "compat",
     "runner",
@@ -227,8 +235,6 @@ def _difference(db: sqlite3.Connection, shards: Sequence[Run]) -> str | None:
     for one, other, how in db.execute(*among(_DIFFERENT_SUITES, list(named))):
         return f"{named[one]} and {named[other]} {how}"
     options = options_of(db, *named)
-    if count > 1 and options[first].get("failed"):
-        return "each of them chose its failed tests for itself (--failed)"
     for run_id, called in named.items():
         for name in SELECTING:
             # An option without a value may be absent, false or empty.
@@ -236,4 +242,10 @@ def _difference(db: sqlite3.Connection, shards: Sequence[Run]) -> str | None:
                 return f"{named[first]} and {called} ran with different options ({name})"
     for test, target, one, other in db.execute(*among(_SHARED, list(named))):
         return f"{named[one]} and {named[other]} both have the test {test!r} on {target}"
+    if options[first].get("failed") and len(shards) == count:
+        # Tests are dealt in turn, unless another shard had passed some before `--failed` chose.
+        indices = {run.id: _index(run) for run in shards}
+        dealt = [indices[run] for (run,) in db.execute(*among(_SELECTED, list(indices)))]
+        if any(index != at % count + 1 for at, index in enumerate(dealt)):
+            return "each shard selected among different failed tests (--failed)"
     return None

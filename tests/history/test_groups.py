@@ -144,17 +144,18 @@ def test_shards_that_were_selected_differently_are_no_parts_of_one_run(history, 
     assert f"different options ({name})" in found.error.message
 
 
-@pytest.mark.parametrize(("shards", "is_one"), [(1, True), (2, False)])
-def test_shards_of_failed_tests_are_no_parts_of_one_run(history, make, shards, is_one):
-    for index in range(1, shards + 1):
-        options = RunOptions(failed=True)
-        writer = history.run(f"run{index}", shard=f"{index}/{shards}", group="g", options=options)
-        writer.suite(tests=[make.planned(f"test {index}")])
-        writer.execution(f"test {index}", assertions=(make.passed(),))
+@pytest.mark.parametrize(("second", "alike"), [("bd", True), ("d", False)])
+def test_failed_tests_are_dealt_to_all_shards_in_turn(history, make, second, alike):
+    # Where a and c pass before the second shard begins, it is dealt every second of b and d.
+    for run, shard, chosen in (("aaaa2222", "1/2", "ac"), ("bbbb2222", "2/2", second)):
+        writer = history.run(run, shard=shard, group="g", options=RunOptions(failed=True))
+        writer.suite(tests=[make.planned(name, selected=name in chosen) for name in "abcd"])
+        for name in chosen:
+            writer.execution(name, assertions=(make.passed(),))
         writer.finish()
     found = find_run_or_group(history.reader(), "g")
-    assert isinstance(found, Ok if is_one else Err), found
-    if not is_one:
+    assert isinstance(found, Ok if alike else Err), found
+    if not alike:
         assert "(--failed)" in found.error.message
 
 
