@@ -72,11 +72,7 @@ RUNS = Projection(
         _last("run.resumed run.extended", "planned = n.data ->> 'planned'"),
         _last(
             "run.resumed run.interrupted run.aborted run.finished",
-            "ended = nullif(substr(n.type, 5), 'resumed')",
-        ),
-        _last(
-            "run.resumed run.interrupted run.aborted",
-            "reason = iif(n.type = 'run.resumed', NULL, n.data ->> 'reason')",
+            "ended = nullif(substr(n.type, 5), 'resumed'), reason = n.data ->> 'reason'",
         ),
         _last(
             "run.finished",

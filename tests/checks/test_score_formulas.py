@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from scripted_judge import Judge
 
 from kindlm.checks.evalview.weighted_score import (
+    WEIGHTS,
     OutputFacts,
     Scored,
-    Weights,
     deterministic_quality,
     fallback_quality,
     mean_of_turns,
@@ -42,7 +42,9 @@ facts = st.builds(
     fits=st.booleans(),
 )
 weights = st.tuples(shares, shares).map(
-    lambda pair: Weights(pair[0], (1 - pair[0]) * pair[1], (1 - pair[0]) * (1 - pair[1]))
+    lambda pair: dict(
+        zip(WEIGHTS, (pair[0], (1 - pair[0]) * pair[1], (1 - pair[0]) * (1 - pair[1])), strict=True)
+    )
 )
 
 
@@ -57,7 +59,7 @@ JUDGED = {"minScore": 80, "judged": True, "query": "Where?"}
 class TestArithmetic:
     @given(st.lists(shares, min_size=3, max_size=3), st.integers(0, 2), shares, weights)
     def test_no_part_takes_from_a_score_by_being_better(
-        self, parts: list[float], place: int, more: float, weight: Weights
+        self, parts: list[float], place: int, more: float, weight: dict[str, float]
     ) -> None:
         better = list(parts)
         better[place] += (1 - better[place]) * more

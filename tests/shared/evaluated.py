@@ -14,7 +14,7 @@ from kindlm.checks.base import all_checks
 from kindlm.checks.call_matching import CallCount
 from kindlm.checks.evalview.safety import Safety
 from kindlm.checks.evalview.tools import SequenceMode
-from kindlm.checks.evalview.weighted_score import Scored, WeightedScore, Weights
+from kindlm.checks.evalview.weighted_score import WEIGHTS, Scored, WeightedScore
 from kindlm.checks.guardrails import NamedPattern
 from kindlm.checks.output import Ban, Demand
 from kindlm.checks.tool_calls import ToolCall
@@ -46,7 +46,7 @@ def check_of(kind: str, params: Mapping[str, Any]) -> Any:
         own = {name: values.pop(name) for name in names & values.keys()}
         values["scored"] = _scored(own)
         values["turns"] = [_scored(turn) for turn in values.get("turns") or ()]
-        values["weights"] = Weights(**(values.get("weights") or {}))
+        values["weights"] = WEIGHTS | (values.get("weights") or {})
     if kind == "evalview_verdict":
         values["safety"] = _made(Safety, values.get("safety") or {})
         values["scored"] = WeightedScore(

@@ -16,7 +16,7 @@ from vector_cases import Departure, known
 from kindlm.checks.evalview.evalview_verdict import harm_in, look_at_turn, within
 from kindlm.checks.evalview.safety import find_personal_data
 from kindlm.checks.evalview.tools import SequenceMode, sequence_share
-from kindlm.checks.evalview.weighted_score import Weights, overall_score
+from kindlm.checks.evalview.weighted_score import WEIGHTS, overall_score
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.formats.evalview import Surroundings, load_folder
 from kindlm.outcome import CheckResult, Outcome
@@ -275,7 +275,7 @@ def test_overall_score(vector: Vector, compiled: Compiled) -> None:
         with pytest.raises(AssertionError, match=r"The weights total .*, not 1"):
             compiled({"input": {"query": "q"}, "expected": {}} | case)
         return
-    score = overall_score(*parts, Weights(**(given["weights"] or {})))
+    score = overall_score(*parts, WEIGHTS | (given["weights"] or {}))
     assert score == vector["expected"]["score"]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, field
+from dataclasses import field
 from functools import partial
 from typing import Any
 
@@ -63,13 +63,8 @@ hardly any use. 0: wrong, empty, or no answer to this query. Scores in between a
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Weights:
-    """The weights of tools, output and sequence; their sum is 1."""
-
-    tool_accuracy: float = 0.3
-    output_quality: float = 0.5
-    sequence_correctness: float = 0.2
+WEIGHTS = {"tool_accuracy": 0.3, "output_quality": 0.5, "sequence_correctness": 0.2}
+"""The default weights of the parts of the score; the sum of weights is 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +101,7 @@ class WeightedScore(AskingCheck):
 
     min_score: float
     scored: Scored = Scored()
-    weights: Weights = Weights()
+    weights: Mapping[str, float] = field(default_factory=WEIGHTS.copy)
     judged: bool = False
     turns: Sequence[Scored] = ()
 
@@ -145,7 +140,7 @@ class WeightedScore(AskingCheck):
             "toolAccuracy": accuracy,
             "outputQuality": quality,
             "sequenceProgress": progress,
-            "weights": asdict(weights),
+            "weights": weights,
             "judge": judge,
             "penalty": penalty,
         }
@@ -290,12 +285,14 @@ def mean_of_turns(scores: Sequence[float]) -> float:
     return round(weighted / math.fsum(weights), 1)
 
 
-def overall_score(accuracy: float, quality: float, progress: float, weights: Weights) -> float:
+def overall_score(
+    accuracy: float, quality: float, progress: float, weights: Mapping[str, float]
+) -> float:
     """Return the score, 0 to 100. Accuracy and progress are from 0 to 1, quality from 0 to 100."""
     score = (
-        100 * accuracy * weights.tool_accuracy
-        + quality * weights.output_quality
-        + 100 * progress * weights.sequence_correctness
+        100 * accuracy * weights["tool_accuracy"]
+        + quality * weights["output_quality"]
+        + 100 * progress * weights["sequence_correctness"]
     )
     return round(min(score, 100.0), _DECIMALS)
 

@@ -7,13 +7,12 @@ is the weighted score.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 
 from kindlm.checks.evalview.evalview_verdict import EvalviewVerdict
 from kindlm.checks.evalview.honesty import Hallucination, Uncertainty
 from kindlm.checks.evalview.safety import NoPii, Safety
 from kindlm.checks.evalview.tools import ForbiddenTool, SequenceMode, ToolCategory, ToolSequence
-from kindlm.checks.evalview.weighted_score import Scored, WeightedScore, Weights
+from kindlm.checks.evalview.weighted_score import WEIGHTS, Scored, WeightedScore
 from kindlm.checks.limits import Cost, Latency, Metric
 from kindlm.checks.output import Ban, Demand, OutputSchema
 from kindlm.checks.tool_calls import ToolCall, ToolStrict
@@ -73,7 +72,7 @@ SEVERITIES = ("medium", "low", "high")
 
 def weights_of(config: ProjectConfig, case: CaseConfig | None = None) -> dict[str, float]:
     """Return the weights of the score: those of the case, else of the project, else the default."""
-    weights = asdict(Weights())
+    weights = WEIGHTS.copy()
     for each in (config.scoring and config.scoring.weights, case and case.thresholds.weights):
         weights |= each.model_dump(exclude_none=True) if each else {}
     return weights
@@ -134,7 +133,7 @@ def _declared(case: CaseConfig, config: ProjectConfig, *, compat: bool) -> Itera
     check = WeightedScore(
         limits.min_score,
         _scored(query, case.expected, mode, config),
-        Weights(**weights_of(config, case)),
+        weights_of(config, case),
         judged=config.judge is not None,
         turns=[
             _scored(turn.query, turn.expected or ExpectedConfig(), mode, config) for turn in turns
