@@ -42,17 +42,11 @@ _OF_STREAM = """
  WHERE seq IN (SELECT seq FROM events WHERE stream = (SELECT id FROM streams WHERE name = ?))
 """
 
-_KINDS: dict[str, tuple[type, ...]] = {
-    "id": (bytes,),
-    "version": (int,),
-    "type": (int,),
-    "schema": (int,),
-    "at": (str,),
-    "subject": (str, type(None)),
-    "data": (str,),
-    "hash": (bytes,),
-}
-"""The types of the columns of an event."""
+_FORM = (bytes, int, int, int, str, str, str, bytes)
+"""The types of the columns of an event, after the number of its stream."""
+
+_FORMS = {_FORM, (*_FORM[:5], type(None), *_FORM[6:])}
+"""The subject may be NULL."""
 
 
 class Problem(NamedTuple):
@@ -120,10 +114,7 @@ def verify_file(
         connection.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
         connection.execute("BEGIN")
         check = _Check(connection, stream)
-        for name, head in (heads or {}).items():
-            check.expect(name, head)
-        check.expect_claims(claims or {})
-        check.check_events()
+        check.check_events(heads or {}, claims or {})
         check.check_texts(erasures)
         return check.found
 
@@ -151,29 +142,13 @@ class _Check:
         self._types: dict[Any, Any] = dict(
             connection.execute("SELECT id, name FROM event_types NOT INDEXED")
         )
-        self._heads: dict[str, set[str]] = {}
         self._refs: dict[str, tuple[str, int]] = {}
         self._erased: set[str] = set()
 
-    def expect(self, stream: str, head: str) -> None:
-        """Expect that an event of a stream has a hash."""
-        if self._only in (None, stream):
-            self._heads.setdefault(stream, set()).add(head)
-
-    def expect_claims(self, claims: Claims) -> None:
-        """Expect the heads of streams that events noted."""
-        for event in events_of_types(self._connection, claims):
-            try:
-                for stream, head in claims[event.type](event).items():
-                    self.expect(stream, head)
-            # The event was tampered with, which is another problem.
-            except Exception as error:  # noqa: BLE001
-                what = f"what the event notes cannot be read ({type(error).__name__})"
-                self._problem(_as_text(event.stream), event.version, what)
-
-    def check_events(self) -> None:
+    def check_events(self, heads: Mapping[str, str], claims: Claims) -> None:
         """Check the chains of all streams, and that the texts which events refer to have rows."""
-        streams = self._streams()
+        expected = self._expected(heads, claims)
+        streams = self._streams(expected)
         query, of = (_EVENTS, ()) if self._only is None else (_EVENTS + _OF_STREAM, (self._only,))
         for position, number, *columns in self._connection.execute(f"{query} ORDER BY seq", of):
             stream = streams.get(number)
@@ -187,9 +162,24 @@ class _Check:
         self._check_refs()
         for stream in streams.values():
             self._check_end(stream)
-        expected = {*self._heads} if self._only is None else {self._only}
-        for name in sorted(expected - {stream.name for stream in streams.values()}):
+        for name in sorted(expected.keys() - {stream.name for stream in streams.values()}):
             self._problem(name, None, "there is no such stream")
+
+    def _expected(self, heads: Mapping[str, str], claims: Claims) -> dict[str, set[str]]:
+        """Return the streams that must be there, with hashes that their events must have."""
+        noted = [*heads.items()]
+        for event in events_of_types(self._connection, claims):
+            try:
+                noted += claims[event.type](event).items()
+            # The event was tampered with, which is another problem.
+            except Exception as error:  # noqa: BLE001
+                what = f"what the event notes cannot be read ({type(error).__name__})"
+                self._problem(_as_text(event.stream), event.version, what)
+        expected: dict[str, set[str]] = {} if self._only is None else {self._only: set()}
+        for stream, head in noted:
+            if self._only in (None, stream):
+                expected.setdefault(stream, set()).add(head)
+        return expected
 
     def check_texts(self, erasures: Erasures | None) -> None:
         """Check all texts, and that events record the erased ones."""
@@ -214,7 +204,7 @@ class _Check:
         at = version if isinstance(version, int) else None
         self.found.problems.append(Problem(stream, at, what))
 
-    def _streams(self) -> dict[Any, _Stream]:
+    def _streams(self, expected: Mapping[str, set[str]]) -> dict[Any, _Stream]:
         streams = {}
         for number, name, version, head, sealed in self._connection.execute(
             "SELECT id, name, version, head, sealed FROM streams NOT INDEXED"
@@ -223,7 +213,7 @@ class _Check:
             if self._only in (None, shown):
                 if type(name) is not str:
                     self._problem(shown, None, "the name of the stream is not a text")
-                unmet = {*self._heads.get(shown, ())}
+                unmet = {*expected.get(shown, ())}
                 streams[number] = _Stream(shown, version, head, sealed, unmet)
         self.found.streams = len(streams)
         self.found.heads = sum(len(stream.unmet) for stream in streams.values())
@@ -244,15 +234,13 @@ class _Check:
 
     def _problem_of(self, stream: _Stream, position: int, columns: list[Any]) -> str | None:
         """Return why an event is invalid, None if it is as it was written."""
-        kinds = zip(_KINDS.items(), columns, strict=True)
-        if wrong := [name for (name, kind), value in kinds if type(value) not in kind]:
-            return f"not in the stored form: {', '.join(wrong)}"
         id_, version, type_, *rest = columns
         name = self._types.get(type_)
+        is_sound = tuple(map(type, columns)) in _FORMS and len(id_) == _UUID_BYTES
+        if not is_sound or type(name) is not str:
+            return "not in the stored form"
         if version != stream.version:
             return f"the version is {version}"
-        if len(id_) != _UUID_BYTES or type(name) is not str:
-            return "the id or the type is not in the stored form"
         event = RecordedEvent(position, id_, stream.name, version, name, *rest)
         seal = stream.sealed == 1 and version == stream.stored_version
         try:
