@@ -187,25 +187,20 @@ _MEASURES = {
     "passRateMin": (
         "executions.pass_rate",
         "{figures.executions.passed} of {figures.executions.tested} executions passed",
-        "no execution was tested",
     ),
-    "schemaFailuresMax": ("schema_failures", "{actual} schema {failures}", ""),
-    "judgeAvgMin": ("judge_average", "mean judge score {actual:.2f}", "no judge gave a score"),
-    "driftScoreMax": ("drift_maximum", "largest drift {actual:.2f}", "no drift was measured"),
-    "piiFailuresMax": ("pii_failures", "{actual} pii {failures}", ""),
-    "keywordFailuresMax": ("keyword_failures", "{actual} keyword {failures}", ""),
-    "costMaxUsd": ("cost_usd", "spent ${actual:.4f}", "nothing was spent"),
-    "latencyMaxMs": (
-        "latency_average_ms",
-        "mean latency {actual:.0f} ms",
-        "no latency was measured",
-    ),
+    "schemaFailuresMax": ("schema_failures", "{actual} schema {failures}"),
+    "judgeAvgMin": ("judge_average", "mean judge score {actual:.2f}"),
+    "driftScoreMax": ("drift_maximum", "largest drift {actual:.2f}"),
+    "piiFailuresMax": ("pii_failures", "{actual} pii {failures}"),
+    "keywordFailuresMax": ("keyword_failures", "{actual} keyword {failures}"),
+    "costMaxUsd": ("cost_usd", "spent ${actual:.4f}"),
+    "latencyMaxMs": ("latency_average_ms", "mean latency {actual:.0f} ms"),
 }
-"""For each gate the figure that it limits, with the messages for a value and for None."""
+"""For each gate the figure that it limits, and the message about it."""
 
 
 def _evaluate(gate: Gate, figures: Figures) -> GateResult:
-    attribute, message, lacking = _MEASURES[gate.name]
+    attribute, message = _MEASURES[gate.name]
     actual: float | None = attrgetter(attribute)(figures)
     passed, warning = actual is not None and _keeps_to(gate, actual), False
     # Unknown costs matter unless the known ones exceed the limit already.
@@ -216,7 +211,7 @@ def _evaluate(gate: Gate, figures: Figures) -> GateResult:
     else:
         # Without a measurement, a gate that the user wrote fails. It passes with a warning if the
         # run selected only some tests, or if there is no baseline yet.
-        excused, message = not gate.written, lacking
+        excused, message = not gate.written, "nothing was measured"
         if unpriced:
             message = f"the price of {count(unpriced, 'call')} is not known; add it to `prices`,"
             message += " or to `model` of EvalView"
