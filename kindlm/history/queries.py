@@ -224,14 +224,18 @@ SELECT a.kind, {_texts("a", "message")}, count(*)
  GROUP BY a.kind, message
 """  # noqa: S608 (names of this module)
 
-# A rescored execution makes no calls to its target. Its original cost is that of the calls of its
-# source, failed tries and earlier attempts included, if the source is in this history.
-_CAME_TO = """
-SELECT count(*) FILTER (WHERE e.status = 'passed') AS passed,
+# The index that covers run lists has the column `e.run`.
+STATUS_COUNTS = """
+       count(*) FILTER (WHERE e.status = 'passed') AS passed,
        count(*) FILTER (WHERE e.status = 'failed') AS failed,
        count(*) FILTER (WHERE e.status = 'errored') AS errored,
        count(*) FILTER (WHERE e.status = 'skipped') AS skipped,
-       count(*) FILTER (WHERE e.status IS NULL) AS pending,
+       count(e.run) FILTER (WHERE e.status IS NULL) AS pending"""
+
+# A rescored execution makes no calls to its target. Its original cost is that of the calls of its
+# source, failed tries and earlier attempts included, if the source is in this history.
+_CAME_TO = f"""
+SELECT {STATUS_COUNTS},
        avg(e.latency_ms) FILTER (WHERE e.status <> 'skipped' AND e.answers > 0)
          AS latency_average_ms,
        max(r.mode) AS mode,
@@ -252,7 +256,7 @@ SELECT count(*) FILTER (WHERE e.status = 'passed') AS passed,
   FROM executions e
   JOIN runs r ON r.id = e.run
  WHERE e.run IN $ids
-"""
+"""  # noqa: S608 (names of this module)
 
 _CHECKED = """
 WITH made AS NOT MATERIALIZED (
