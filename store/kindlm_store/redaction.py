@@ -142,12 +142,20 @@ class Redactor:
         return [form for forms in found for form in forms]
 
     def _readings(self, text: str) -> Iterator[str | None]:
-        """Yield `readings`, and the last of them with joined lines."""
+        """Yield `readings`, and the last of them with joined lines.
+
+        Then read backslashes as no escapes, as in Windows paths, and plus signs as spaces.
+        """
         last: str | None = text
         for last in readings(text):
             yield last
         if last and ("\n" in last or "\r" in last):
             yield _LINE_END.sub("", last.replace("\r", "\n"))
+        for written, meaning in (("\\", "\0"), ("+", " ")):
+            if written in text:
+                bare = text.replace(written, meaning)
+                yield bare
+                yield from readings(bare)
 
     def _spells(self, text: str) -> bool:
         """Return whether strings in the text spell a secret, a few characters with each."""
