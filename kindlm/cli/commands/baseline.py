@@ -73,7 +73,7 @@ def set_command(
     A complete group of shards can be a baseline, too.
     """
     from kindlm.cli.foreign_import import read_results
-    from kindlm.history.diff.power import power_of_baseline
+    from kindlm.history.diff.power import comparison_power
     from kindlm.history.diff.run_diff import DiffOptions, RunDiff
 
     read = read_results(Path(wanted)) if wanted and Path(wanted).is_file() else None
@@ -125,7 +125,8 @@ def set_command(
         # Which drops can a later run with as many repeats confirm?
         pairs = RunDiff(db, view, view, DiffOptions()).pairs
         tests = [test for key, test in pairs.items() if key[:2] in chosen]
-        if (power := power_of_baseline(tests)) is not None:
+        rates = [rate for test in tests for _, rate in test.rates]
+        if power := comparison_power((rate.before, rate.after.n) for rate in rates):
             note(power_text(power))
 
 

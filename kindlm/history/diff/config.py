@@ -124,7 +124,6 @@ For other kinds, such as those of packages, the section may have the name of the
 """
 
 _TURN = re.compile(r"turn \d+: ")
-_NUMBER = re.compile(r" #\d+$")
 _ROW = re.compile(r" \[[^\]]*\]$")
 
 
@@ -137,24 +136,23 @@ def is_other_demand(
     turn, section = _TURN.match(check.label), _WRITTEN_IN.get(check.kind)
     if config is None or (section is None and turn):
         return False
-    name = _NUMBER.sub("", check.label[turn.end() :] if turn else check.label)
+    name = check.label[turn.end() :] if turn else check.label
     # Follow-up messages have no names, so a conversation is compared as a whole.
     place = "conversation" if turn else f"expect.{section or check.kind}"
-    if section in ("toolCalls", "judge", "python") and not turn and not name.endswith("…"):
+    if section in ("toolCalls", "judge", "python") and not turn and "…" not in name:
         place = f"{place}[{name}]"
     places = [f"tests[{known}].{place}" for known in (test, _ROW.sub("", test))]
     if section == "judge":
         places.append("defaults.judgeModel")
-    if check.kind == "schema":
-        places.append(f"files.{name}")
-    if check.kind == "python":
-        places.append(f"files.{name.rpartition(':')[0]}")
-    pairs = ((change.path, place) for change in config.changes for place in places)
-    return any(one == other or _is_in(one, other) or _is_in(other, one) for one, other in pairs)
+    if check.kind in ("schema", "python"):
+        places.append(f"files.{name.rpartition(':')[0] or name}")
+    return any(_overlap(change.path, place) for change in config.changes for place in places)
 
 
-def _is_in(inner: str, outer: str) -> bool:
-    return inner.startswith((f"{outer}.", f"{outer}["))
+def _overlap(one: str, other: str) -> bool:
+    """Return whether two places are the same, or one is in the other."""
+    outer, inner = sorted((one, other), key=len)
+    return inner.startswith(outer) and inner[len(outer) :][:1] in ("", ".", "[")
 
 
 def _document(text: str) -> Any:

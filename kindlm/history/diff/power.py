@@ -8,7 +8,7 @@ from functools import lru_cache
 from math import sqrt
 from statistics import fmean
 
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.history.diff.evidence import RATES_LEVEL, SETTLED_LEVEL, compared_rates
 from kindlm.history.diff.evidence_values import Key, TestPair
 from kindlm.history.statistics.pass_rates import (
@@ -65,19 +65,10 @@ def comparison_power(tests: Iterable[tuple[Counts, int]]) -> ComparisonPower | N
     for (old, n), times in compared.items():
         designs[old.n, n] += times
         enough[_scaled(old, _ENOUGH), _ENOUGH] += times
-    (before, after), _ = designs.most_common(1)[0]
-    shown = _power(compared, before, after)
-    if shown.found is not None:
-        return shown
-    return ComparisonPower(before, after, None, 0.0, _power(enough, _ENOUGH, _ENOUGH))
-
-
-def power_of_baseline(tests: Iterable[TestPair]) -> ComparisonPower | None:
-    """Return the power of a comparison with this BEFORE, with the same repeats after."""
-    known = [test for test in tests if test.before]
-    counts = [test.before.counts for test in known if test.before]
-    counts += [check.before for test in known for check in test.checks.values()]
-    return comparison_power((before, before.n) for before in counts)
+    shown = _power(compared, *designs.most_common(1)[0][0])
+    if shown.found is None:
+        shown = replace(shown, enough=_power(enough, _ENOUGH, _ENOUGH))
+    return shown
 
 
 def chance_to_settle(

@@ -8,7 +8,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate, repeat
 from math import ceil, comb, erfc, fsum, gcd, lcm, sqrt
@@ -31,9 +30,6 @@ _EXACT_STEPS = 1 << 18
 _MOST_STEPS = 1 << 17
 """The most sums in one count of signs: enough for sixteen different sizes."""
 
-_Tail: TypeAlias = Callable[[int], float]
-"""Returns the probability of a sum of at least this size, if all signs are equally likely."""
-
 _Groups: TypeAlias = Sequence[tuple[int, int]]
 """Positive sizes, each with its number of differences."""
 
@@ -51,8 +47,7 @@ def pooled(repeats: Iterable[Counts]) -> Counts:
     return Counts(sum(passed for passed, _ in known), sum(n for _, n in known))
 
 
-@dataclass(frozen=True, slots=True)
-class DiscreteP:
+class DiscreteP(NamedTuple):
     """A p-value, and all p-values that the test could have had, in ascending order."""
 
     value: float
@@ -260,16 +255,18 @@ def compare_paired(pairs: Sequence[Pair]) -> PairedComparison | None:
     """
     if not pairs:
         return None
-    times = Counter(pairs)
-    moves = {pair: Fraction(*pair[1]) - Fraction(*pair[0]) for pair in times}
-    means = [float(moves[pair]) for pair in pairs]
-    worse, better = _sign_flip([moves[pair] for pair in pairs])
+    # Integers, so that changes may cancel out exactly.
+    scale = lcm(*(before.n * after.n for before, after in set(pairs)))
+    moves = [
+        (after.passed * before.n - before.passed * after.n) * (scale // (before.n * after.n))
+        for before, after in pairs
+    ]
+    worse, better = _sign_flip(moves)
     if any(before.n != after.n for before, after in pairs):
         lower, higher = _stratified(pairs)
         worse, better = max(worse, lower), max(better, higher)
-    # Fractions, so that changes may cancel out exactly.
-    change = float(sum(moves[pair] * n for pair, n in times.items()) / len(pairs))
-    return PairedComparison(len(pairs), change, _interval(means, pairs), worse, better)
+    interval = _interval([move / scale for move in moves], pairs)
+    return PairedComparison(len(pairs), sum(moves) / (scale * len(pairs)), interval, worse, better)
 
 
 def _interval(means: Sequence[float], pairs: Sequence[Pair]) -> tuple[float, float] | None:
@@ -292,23 +289,21 @@ def _interval(means: Sequence[float], pairs: Sequence[Pair]) -> tuple[float, flo
     return max(-1.0, min(student[0], repeated[0])), min(1.0, max(student[1], repeated[1]))
 
 
-def _sign_flip(differences: Sequence[Fraction]) -> tuple[float, float]:
+def _sign_flip(differences: Sequence[int]) -> tuple[float, float]:
     """Return the share of all choices of signs with a sum at most, and at least, the observed one.
 
     Differences of one size are counted together, the largest sizes first. The sum of those for
     which the count has no room, so that the work is bounded, is treated as normal: that is close,
     since sixteen larger sizes are counted.
     """
-    scale = lcm(*(difference.denominator for difference in differences))
-    moved = [int(difference * scale) for difference in differences if difference]
-    groups = sorted(Counter(map(abs, moved)).items(), reverse=True)
+    groups = sorted(Counter(map(abs, filter(None, differences))).items(), reverse=True)
     sums, counted = _count(groups)
     tail = _normal_tail(groups[counted:])
 
     def at_least(least: int) -> float:
         return min(1.0, fsum(share * tail(least - s) for s, share in sums.items()))
 
-    return at_least(-sum(moved)), at_least(sum(moved))
+    return at_least(-sum(differences)), at_least(sum(differences))
 
 
 def _count(groups: _Groups) -> tuple[dict[int, float], int]:
@@ -329,8 +324,11 @@ def _count(groups: _Groups) -> tuple[dict[int, float], int]:
     return sums, len(groups)
 
 
-def _normal_tail(groups: _Groups) -> _Tail:
-    """Return the tail of a normal distribution, corrected for the step between sums."""
+def _normal_tail(groups: _Groups) -> Callable[[int], float]:
+    """Return the probability of a sum of at least this size, by a normal distribution.
+
+    It is corrected for the step between sums.
+    """
     if not groups:
         return lambda least: float(least <= 0)
     largest = groups[0][0]
