@@ -70,39 +70,33 @@ def diff_calls(before: Sequence[Call], after: Sequence[Call]) -> tuple[CallChang
     The result is in the order of the newer execution, with removed calls at their old places.
     """
     old, new = before[:_MOST_COMPARED], after[:_MOST_COMPARED]
-    same = _pair_most(old, new, _same)
-    pairs = list(same)
+    ends = len(old), len(new)
+    # The old call of each new one that kept its place: equal calls, and between them equal tools.
+    aligned: dict[int, int] = {}
     x = y = 0
-    for was, now in [*same, (len(old), len(new))]:
+    for was, now in [*_pair_most(old, new, _same), ends]:
         between = _pair_most(old[x:was], new[y:now], _same_tool)
-        pairs += [(x + place, y + partner) for place, partner in between]
+        aligned |= {y + partner: x + place for place, partner in between} | {now: was}
         x, y = was + 1, now + 1
-    pairs.sort()
-    stayed, made = {was for was, _ in pairs}, {now for _, now in pairs}
-    gone = [place for place in range(len(old)) if place not in stayed]
-    added = [place for place in range(len(new)) if place not in made]
     # A removed call that was added elsewhere has moved; equal arguments are preferred.
-    moved: dict[int, int] = {}
+    sources, gone = dict(aligned), sorted({*range(len(old))} - {*aligned.values()})
     for fits in (_same, _same_tool):
-        for place in added:
+        for place in range(len(new)):
             source = next((each for each in gone if fits(old[each], new[place])), None)
-            if place not in moved and source is not None:
-                moved[place] = source
+            if place not in sources and source is not None:
+                sources[place] = source
                 gone.remove(source)
     changes: list[CallChange] = []
     x = y = 0
-    for was, now in [*pairs, (len(old), len(new))]:
+    for now, was in sorted(aligned.items()):
+        removed = (old[place] for place in gone if x <= place < was)
+        changes += [CallChange(CallEdit.REMOVED, call, None) for call in removed]
         changes += [
-            CallChange(CallEdit.REMOVED, old[place], None) for place in gone if x <= place < was
-        ]
-        changes += [
-            _compared(old[moved[place]], new[place], is_moved=True)
-            if place in moved
+            _compared(old[sources[place]], new[place], is_moved=place not in aligned)
+            if place in sources
             else CallChange(CallEdit.ADDED, None, new[place])
-            for place in range(y, now)
+            for place in range(y, min(now + 1, len(new)))
         ]
-        if was < len(old):
-            changes.append(_compared(old[was], new[now]))
         x, y = was + 1, now + 1
     return tuple(changes)
 

@@ -7,7 +7,6 @@ Changes inside a test are read on request.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
 from functools import cache, cached_property, partial
 from itertools import chain
 from operator import itemgetter
@@ -148,12 +147,12 @@ class RunDiff:
     @cached_property
     def lacks_results(self) -> bool:
         """Whether results of AFTER are missing."""
-        return not self.after.is_whole(self._suite_name)
+        return not self.after.is_whole(self.options.suite and self.options.suite[1])
 
     @cached_property
     def not_comparable(self) -> int:
         """The number of tests that ran in AFTER but not in an incomplete BEFORE."""
-        if self.before.is_whole(self._suite_name):
+        if self.before.is_whole(self.options.suite and self.options.suite[1]):
             return 0
         return sum(
             test.change is Change.NOT_RUN and test.after is not None and test.after.counts.n > 0
@@ -205,10 +204,6 @@ class RunDiff:
         return read_details(self, test)
 
     @property
-    def _suite_name(self) -> str | None:
-        return None if self.options.suite is None else self.options.suite[1]
-
-    @property
     def _runs(self) -> tuple[str, ...]:
         return *self.before.runs, *self.after.runs
 
@@ -247,30 +242,23 @@ class RunDiff:
         return tuple(read_added(self._db, runs, self.counted_attempts) for runs in sides)
 
     @cached_property
-    def _grading(self) -> frozenset[tuple[str, str]]:
-        return grading_checks(self._db, self._runs)
-
-    @cached_property
     def _unjudged_tests(self) -> tuple[TestDiff, ...]:
-        found = chain.from_iterable(self._read_suite(*files) for files in self._paired_suites)
+        grading = grading_checks(self._db, self._runs)
+        read = partial(read_samples, self._db, attempts=self.counted_attempts, grading=grading)
+        found: list[tuple[tuple[bool, int, int], TestDiff]] = []
+        for before, after in self._paired_suites:
+            olds = {(test.name, test.target): test for file in before for test in read(file)}
+            for new in chain.from_iterable(map(read, after)):
+                test = self._compare(olds.pop((new.name, new.target), None), new)
+                known = all(side.counts.n for side in (test.before, test.after) if side)
+                place = False, new.file.ordinal, new.ordinal
+                found.append((place, replace(test, known=known)))
+            # A test that is not in AFTER may be defined in a file that could not be loaded.
+            lacks_file = any(file.unread or file.name in self.unloaded for file in after)
+            for old in olds.values():
+                test = replace(self._compare(old, None), known=bool(after) and not lacks_file)
+                found.append(((True, old.file.ordinal, old.ordinal), test))
         return tuple(test for _, test in sorted(found, key=itemgetter(0)))
-
-    def _read_suite(
-        self, before: Sequence[Suite], after: Sequence[Suite]
-    ) -> Iterator[tuple[tuple[bool, int, int], TestDiff]]:
-        """Yield the tests of a suite, each with its place: those that only BEFORE has come last."""
-        # A test that is not in AFTER may be defined in a file that could not be loaded.
-        is_known = bool(after) and not any(
-            file.unread or file.name in self.unloaded for file in after
-        )
-        olds = {test.identity: test for test in self._tests_in(before)}
-        for new in self._tests_in(after):
-            compared = self._compare(olds.pop(new.identity, None), new)
-            known = all(side.counts.n for side in (compared.before, compared.after) if side)
-            yield (False, new.file.ordinal, new.ordinal), replace(compared, known=known)
-        for old in olds.values():
-            compared = replace(self._compare(old, None), known=is_known)
-            yield (True, old.file.ordinal, old.ordinal), compared
 
     def _compare(self, old: PlannedSamples | None, new: PlannedSamples | None) -> TestDiff:
         test = new or old
@@ -300,10 +288,6 @@ class RunDiff:
         if added_before or added:
             pair = (added or AddedRepeats()).beside(pair, added_before or AddedRepeats())
         return TestDiff(key, *sides, behaviour, pair, config)
-
-    def _tests_in(self, files: Sequence[Suite]) -> Iterator[PlannedSamples]:
-        for file in files:
-            yield from read_samples(self._db, file, self.counted_attempts, self._grading)
 
     def _is_wanted(self, key: QualifiedName) -> bool:
         if not self.options.test:

@@ -171,11 +171,6 @@ class PlannedSamples:
     samples: list[Sample]
     score_limits: ScoreLimits | None = None
 
-    @property
-    def identity(self) -> tuple[str, str]:
-        """The identity of the test in its suite; tests are read in this order."""
-        return self.name, self.target
-
 
 _PLANNED = """
 SELECT test, target, ordinal, pass_rate, score_mean_min, score_std_dev_max
