@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
-from math import sqrt
+from math import exp2
 from statistics import fmean
 
 from kindlm.dataclass import dataclass, replace
@@ -14,7 +15,6 @@ from kindlm.history.diff.evidence_values import Key, TestPair
 from kindlm.history.statistics.pass_rates import (
     Design,
     Kinds,
-    Looks,
     binomial,
     crossings,
     expected_by_chance,
@@ -23,18 +23,14 @@ from kindlm.history.statistics.pass_rates import (
     together,
     worst_chance,
 )
-from kindlm.history.statistics.tables import OFTEN, Counts
+from kindlm.history.statistics.tables import OFTEN, Counts, pooled
 
 _STEPS = 20
 _ENOUGH = 10
 """Repeats of each run that are suggested if nothing can be confirmed."""
 
-
-_SMALLEST_P = 2.0**-40
-"""A lower bound for p-values at any level and number of tests."""
-
-_PRECISION = 1.002
-"""The largest ratio of the exact limit to the result of `_limit`."""
+_STEPS_TO_HALF = 500
+"""The steps of a p-value to its half, in the search for a limit; no limit is below 2**-40."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +97,10 @@ def chance_to_settle(
 def _power(tests: Mapping[tuple[Counts, int], int], before: int, after: int) -> ComparisonPower:
     others = Counter[tuple[Design, Counts]]()
     for (old, n), times in tests.items():
-        looks = Looks(old, (_scaled(old, n),))
-        others[looks.design, looks.pooled] += times
+        others[Design(old.n, n, 0), pooled((old, _scaled(old, n)))] += times
     # The result is that for one of the tests that pass most often.
     design = Design(before, after, 0)
-    alike = (pooled for other, pooled in others if other == design)
-    others[design, max(alike, key=lambda pooled: pooled.passed)] -= 1
+    others[design, max(counts for other, counts in others if other == design)] -= 1
     kinds = frozenset((+others).items())
 
     def chance(rate: float) -> float:
@@ -140,12 +134,10 @@ def power(
 def _limit(design: Design, level: float, others: Kinds) -> float:
     """Return the largest of Fisher's p-values that confirms a test among the others."""
 
-    def confirms(p: float) -> bool:
+    def confirms(step: int) -> bool:
+        p = exp2(-step / _STEPS_TO_HALF)
         own = worst_chance(p, design)
         return own <= level and own + expected_by_chance(p, others) <= level
 
-    low, high = _SMALLEST_P, 1.0
-    while high / low > _PRECISION:
-        middle = sqrt(low * high)
-        low, high = (middle, high) if confirms(middle) else (low, middle)
-    return low
+    steps = range(40 * _STEPS_TO_HALF)
+    return exp2(-bisect_left(steps, True, key=confirms) / _STEPS_TO_HALF)
