@@ -7,12 +7,10 @@ most the probability 1/64. So the p-value of one test is the probability, at the
 a Fisher p as small as the observed one. This is the exact unconditional test of R. D. Boschloo
 (Statistica Neerlandica 24 (1970), 1-35), which is never weaker than Fisher's.
 
-Repeats may be added to AFTER, with a look at the results after each. Then the p-value is the
-probability of a Fisher p as small as the observed one at any look, computed exactly over all paths
-(a group-sequential boundary of equal p-values: S. J. Pocock, Biometrika 64 (1977), 191-199). The
-same number of repeats may also be added to both sides, with a look after every few of them.
-
-A test is settled when more repeats would decide nothing: see `Settlement`.
+Repeats may be added to AFTER, with a look at the results after each, or the same number to both
+sides, with a look after every few. Then the p-value is the probability of such a Fisher p at any
+look, computed exactly over all paths (a group-sequential boundary of equal p-values: S. J. Pocock,
+Biometrika 64 (1977), 191-199).
 """
 
 from __future__ import annotations
@@ -53,10 +51,7 @@ _CLEARING_ODDS = 10.0
 
 
 class Design(NamedTuple):
-    """The numbers of repeats of BEFORE and AFTER, and of repeats that may be added.
-
-    They are added to AFTER, or the same number to `both` sides.
-    """
+    """The repeats of BEFORE and AFTER, and how many may be added to AFTER, or to `both` sides."""
 
     before: int
     after: int
@@ -90,8 +85,7 @@ class Looks(NamedTuple):
     @property
     def pooled(self) -> Counts:
         """All repeats, of both sides."""
-        old, new = (self.grown or (self.before,))[-1], self.after[-1]
-        return Counts(old.passed + new.passed, old.n + new.n)
+        return pooled(((self.grown or (self.before,))[-1], self.after[-1]))
 
 
 Kinds: TypeAlias = frozenset[tuple[tuple[Design, Counts], int]]
@@ -247,8 +241,8 @@ def _limits(n: int, level: float) -> tuple[int, ...]:
 def repeats_needed(before: float, after: float, level: float) -> int | None:
     """Return the repeats per side that show a drop between two pass rates; None without a drop.
 
-    This is the smallest number that shows it about as `OFTEN`, by the mid-p of Fisher's test, which
-    is close to `pass_rate_drop` and faster. Above 60 it is the normal formula,
+    This is the smallest number that shows it `OFTEN`, by the mid-p of Fisher's test, which is close
+    to `pass_rate_drop` and faster. Above 60 it is the normal formula,
     n = (z(1 - a) √(2 p (1 - p)) + z(w) √(p1 (1 - p1) + p2 (1 - p2)))² / (p1 - p2)², p the mean
     rate: J. L. Fleiss, "Statistical Methods for Rates and Proportions" (1981), section 3.2.
     """
@@ -301,9 +295,8 @@ def settlements(
     added_before = added_before or [()] * len(tests)
     found = confirmed_drops(tests, level)
     if any(added_before):
-        paired = [together(*each) for each in zip(tests, added_before, strict=True)]
+        paired = list(map(together, tests, added_before))
         found = [x or y for x, y in zip(found, confirmed_drops(paired, level), strict=True)]
-
     kinds = kinds_of(tests)
 
     def confirms(looks: Looks) -> bool:

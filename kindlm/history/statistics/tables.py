@@ -249,9 +249,9 @@ def compare_paired(pairs: Sequence[Pair]) -> PairedComparison | None:
     `_sign_flip` counts them. With one repeat on each side, this is the exact test of Q. McNemar
     (Psychometrika 12 (1947), 153-157).
 
-    If one side has more repeats, a difference is not quite symmetric. Then the exact test of all
-    tables given their totals has to agree (M. Zelen, "The analysis of several 2 x 2 contingency
-    tables", Biometrika 58 (1971), 129-137): the larger p-value counts.
+    If one side has more repeats, a difference is not quite symmetric. Then the larger p-value
+    counts, of this test and of the exact test of all tables given their totals (M. Zelen, "The
+    analysis of several 2 x 2 contingency tables", Biometrika 58 (1971), 129-137).
     """
     if not pairs:
         return None
