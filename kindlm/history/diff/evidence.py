@@ -63,7 +63,6 @@ SETTLED_LEVEL = 0.005
 
 _CERTAIN = (Strength.CONFIRMED, Strength.EXPECTATIONS)
 
-_REPEATED = 2
 _ROUNDING = 1e-9
 """A mean may differ from a threshold by rounding alone."""
 
@@ -173,7 +172,7 @@ class _Family(Generic[Key]):
             for key, test in tests.items()
             if test.before and test.after and not test.same_conversations
             for name, pair in _score_pairs(test.before, test.after).items()
-            if min(map(len, pair)) >= _REPEATED
+            if min(map(len, pair)) >= 2
         }
         self.worse: set[tuple[Key, CheckKey | str | None]] = {
             *(rate for rate, found in self.settled.items() if found is Settlement.CONFIRMED),

@@ -246,11 +246,13 @@ def read_samples(
 ) -> Iterator[PlannedSamples]:
     """Yield the tests that a suite of a file defines; `grading` are those of both sides."""
     # Each shard defines all tests of the suite.
-    defined = _rows(db, _PLANNED, file.parts[:1])
+    defined = db.execute(*among(_PLANNED, file.parts[:1]))
     planned = {(test, target): limits for test, target, *limits in defined}
     query = _SAMPLES.replace("$executions", attempts.executions)
     scored = json.dumps([*SCORED, "drift", *{kind for kind, _ in grading}])
-    ran = groupby(_rows(db, query, file.parts, scored=scored), key=itemgetter(0, 1))
+    cursor = db.cursor()
+    cursor.row_factory = None  # tuples, which are faster
+    ran = groupby(cursor.execute(*among(query, file.parts, scored=scored)), key=itemgetter(0, 1))
     for (name, target), rows in chain(ran, ((identity, ()) for identity in [*planned])):
         # A run that was resumed with another configuration may have tests that are not defined.
         if (name, target) in planned:
@@ -272,14 +274,6 @@ def text_with(db: sqlite3.Connection, digest: str | None) -> str | None:
     query = "SELECT body FROM contents WHERE digest = ?"
     row = db.execute(query, (bytes.fromhex(digest or ""),)).fetchone()
     return row[0] if row else None
-
-
-def _rows(
-    db: sqlite3.Connection, query: str, suites: Sequence[str], **values: str
-) -> Iterator[tuple[Any, ...]]:
-    cursor = db.cursor()
-    cursor.row_factory = None
-    return cursor.execute(*among(query, suites, **values))
 
 
 def _sample(row: tuple[Any, ...], grading: Collection[Scored] | None) -> Sample:

@@ -116,13 +116,8 @@ def score_drop(before: Sequence[float], after: Sequence[float]) -> DiscreteP:
     by ranking methods", Biometrics Bulletin 1 (1945), 80-83. The scores of a judge have no fixed
     scale and no normal distribution. Of more than 60 scores, the first 30 of each side count.
     """
-    half = _EXACT_SCORES // 2
-    old, new = (
-        side if len(before) + len(after) <= _EXACT_SCORES else side[:half]
-        for side in (before, after)
-    )
-    if not old or not new:
-        return DiscreteP(1.0, (1.0,))
+    most = None if len(before) + len(after) <= _EXACT_SCORES else _EXACT_SCORES // 2
+    old, new = before[:most], after[:most]
     ordered = sorted([*old, *new])
     # Twice the mean rank of each score, which is an integer.
     ranks = [bisect_left(ordered, one) + bisect_right(ordered, one) + 1 for one in [*old, *new]]
@@ -190,8 +185,6 @@ def discrete_discoveries(tests: Sequence[DiscreteP], level: float) -> list[bool]
     """
     supports = Counter(test.attainable for test in tests if len(test.attainable) > 1)
     ceiling = _ceiling(supports, level * supports.total())
-    if ceiling is None:
-        return [False] * len(tests)
     weights = {s: count / (1 - _reached(s, ceiling)) for s, count in supports.items()}
     ordered = sorted(test.value for test in tests)
     bound = -1.0
@@ -204,8 +197,8 @@ def discrete_discoveries(tests: Sequence[DiscreteP], level: float) -> list[bool]
     return [test.value <= bound for test in tests]
 
 
-def _ceiling(supports: Counter[tuple[float, ...]], most: float) -> float | None:
-    """Return the largest attainable t with sum of F / (1 - F) <= most; None without one."""
+def _ceiling(supports: Counter[tuple[float, ...]], most: float) -> float:
+    """Return the largest attainable t with sum of F / (1 - F) <= most; 0 without one."""
     thresholds = sorted({p for support in supports for p in support if p < 1})
 
     def total(t: float) -> float:
@@ -213,7 +206,7 @@ def _ceiling(supports: Counter[tuple[float, ...]], most: float) -> float | None:
         return sum(count * f / (1 - f) for f, count in reached)
 
     found = bisect_right(thresholds, most, key=total)
-    return thresholds[found - 1] if found else None
+    return thresholds[found - 1] if found else 0.0
 
 
 def _reached(support: tuple[float, ...], threshold: float) -> float:
