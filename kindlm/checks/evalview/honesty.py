@@ -33,10 +33,7 @@ CODES = {
 
 _MAX_LISTED = 5
 _MAX_ACTUAL = 50
-_DECIMALS = 4
 MOST_CONFIDENCE = 0.99
-_WITHOUT_CLAIMS = 0.7
-
 
 _LOOKED_THROUGH = data_is(
     "",
@@ -177,8 +174,8 @@ def confidence_of(claims: int, unsupported: int, signs: int) -> float:
     """
     bad = unsupported + signs
     if not bad or not claims:
-        return _WITHOUT_CLAIMS if bad else 0.0
-    return min(round(0.5 + 0.5 * bad / (claims + signs), _DECIMALS), MOST_CONFIDENCE)
+        return 0.7 if bad else 0.0
+    return min(round(0.5 + 0.5 * bad / (claims + signs), 4), MOST_CONFIDENCE)
 
 
 def _sources(claims: Sequence[Mapping[str, str]], transcript: Transcript) -> dict[str, Any]:

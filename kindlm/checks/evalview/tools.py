@@ -25,7 +25,6 @@ CODES = {
 }
 
 _MAX_LISTED = 5
-_DECIMALS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +128,9 @@ class ToolSequence(Check):
 
 
 def sequence_share(sequence: Sequence[str], called: Sequence[str], mode: SequenceMode) -> float:
-    """Return the share of a sequence that was called, from 0 to 1; 1 for an empty sequence."""
+    """Return the share of a sequence that was called, to four decimals; 1 if it is empty."""
     met = [is_met for _, is_met in _met(sequence, called, mode)]
-    return round(sum(met) / len(met), _DECIMALS) if met else 1.0
+    return round(sum(met) / len(met), 4) if met else 1.0
 
 
 def _met(

@@ -36,8 +36,6 @@ from kindlm.wording import bounded, shown
 
 CODES = {"SCORE_BELOW_THRESHOLD": "The weighted score is below `min_score`."}
 
-_HIGHEST = 100
-_SHARE_DECIMALS = 6
 _HINTS = 5
 """The number of expected texts that the judge sees."""
 
@@ -57,7 +55,7 @@ hardly any use. 0: wrong, empty, or no answer to this query. Scores in between a
     GRADED,
     "kindlm_quality",
     {
-        "score": Number(_HIGHEST),
+        "score": Number(100),
         "reasoning": "one to three sentences naming what decided the score",
     },
 )
@@ -119,7 +117,7 @@ class WeightedScore(AskingCheck):
         called = [use.call.name for use in transcript.tool_uses]
         accuracy = tool_accuracy(wanted, called)
         progress = sequence_share(wanted.sequence, called, wanted.mode)
-        threshold = _share(least)
+        threshold = round(least / 100, 6)
         judge = penalty = reasoning = None
         quality, judged = deterministic_quality(facts), ""
         if self.judged:
@@ -144,7 +142,11 @@ class WeightedScore(AskingCheck):
             "judge": judge,
             "penalty": penalty,
         }
-        about: dict[str, Any] = {"score": _share(score), "threshold": threshold, "actual": actual}
+        about: dict[str, Any] = {
+            "score": round(score / 100, 6),
+            "threshold": threshold,
+            "actual": actual,
+        }
         if score >= least:
             return passed(reasoning=reasoning, **about)
         parts = f"tools {100 * accuracy:.4g}, output {quality:.4g}, sequence {100 * progress:.4g}"
@@ -173,11 +175,6 @@ def _answer(wanted: Scored, turn: Turn) -> dict[str, Any]:
         "answer": turn.text,
         "mentions": list(wanted.contains[:_HINTS]),
     }
-
-
-def _share(score: float) -> float:
-    """Return a score from 0 to 100 as a result's score from 0 to 1."""
-    return round(score / _HIGHEST, _SHARE_DECIMALS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,8 +212,6 @@ def _output_facts(wanted: Scored, text: str) -> OutputFacts:
 def _share_of(met: Sequence[bool]) -> float:
     return sum(met) / len(met) if met else 1.0
 
-
-_DECIMALS = 2
 
 _WORD = re.compile(r"\w{4,}")
 _COMMON = frozenset({"what", "when", "where", "which", "that", "this"})
@@ -275,7 +270,7 @@ def fallback_quality(facts: OutputFacts) -> float:
         points -= 30
     if facts.contained == 0:
         points = min(points, 25.0)
-    return round(max(0.0, points - penalty_of(facts)), _DECIMALS)
+    return round(max(0.0, points - penalty_of(facts)), 2)
 
 
 def mean_of_turns(scores: Sequence[float]) -> float:
@@ -294,7 +289,7 @@ def overall_score(
         + quality * weights["output_quality"]
         + 100 * progress * weights["sequence_correctness"]
     )
-    return round(min(score, 100.0), _DECIMALS)
+    return round(min(score, 100.0), 2)
 
 
 def _found(words: Collection[str], output: str) -> float:
