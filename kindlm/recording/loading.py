@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kindlm.config import LoadedSuite, load_suite, suite_identity
 from kindlm.config.diagnostics import Diagnostic
@@ -17,7 +16,6 @@ from kindlm.formats.discovery import (
     WHAT_HOLDS_TESTS,
     Discovery,
     Found,
-    cases_in,
     discover,
     pack_in,
 )
@@ -28,9 +26,6 @@ from kindlm.recording.request import SkippedSuite
 from kindlm.recording.secrets import remember_secrets
 from kindlm.recording.suite_secrets import short_secrets, suite_secrets
 from kindlm.suite import Suite
-
-if TYPE_CHECKING:
-    from kindlm.formats.evalview import Surroundings as CaseSurroundings
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +178,7 @@ def _load(
             yield _without_suite(path, error)
     if folders:
         from kindlm.formats.evalview import Surroundings as CaseSurroundings
+        from kindlm.formats.evalview import load_folder
 
         cases = CaseSurroundings(root, project(), environ, strict, compat, is_run)
     if any(item.front_end == "scenario" or item.suite for item in held.found):
@@ -200,22 +196,7 @@ def _load(
         elif item.front_end == "kindlm":
             yield load_suite(item.path, root=root, environ=environ, project=project)
         elif (named := folders.pop(item.path.parent.resolve(), None)) is not None:
-            yield from _load_folder(item.path.parent, named, cases)
-
-
-def _load_folder(
-    folder: Path, named: Sequence[Path], surroundings: CaseSurroundings
-) -> list[LoadedSuite]:
-    """Load a folder of cases, which is one suite even if only some of its files are `named`."""
-    from kindlm.formats.evalview import load_folder
-
-    here = cases_in(folder)
-    # Links count as named.
-    real, reached = set(map(os.path.realpath, here)), set(map(os.path.realpath, named))
-    asked = [path for path in here if os.path.realpath(path) in reached]
-    # Named files are cases whatever their names are.
-    others = [path for path in named if os.path.realpath(path) not in real]
-    return load_folder(folder, [*here, *others], surroundings, {*asked, *others})
+            yield from load_folder(item.path.parent, named, cases)
 
 
 def _warnings(loaded: LoadedSuite, environ: Mapping[str, str]) -> Iterator[Diagnostic]:

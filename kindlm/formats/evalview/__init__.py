@@ -7,8 +7,9 @@ before the values are validated.
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path as FilePath
 from typing import Any
@@ -25,6 +26,7 @@ from kindlm.config.value_words import kind_of
 from kindlm.dataclass import dataclass, replace
 from kindlm.document import Document, Path, Raw, cases_of, items, section, texts, walk
 from kindlm.errors import Err, SourceLocation, misuse
+from kindlm.formats.discovery import cases_in
 from kindlm.formats.evalview.case_schema import CaseConfig
 from kindlm.formats.evalview.evalview_suite import CheckedCase, compile_folder
 from kindlm.formats.evalview.project_config import PACE, ProjectConfig
@@ -147,26 +149,28 @@ class _File:
 
 
 def load_folder(
-    folder: FilePath,
-    files: Sequence[FilePath],
-    around: Surroundings,
-    named: Collection[FilePath] | None = None,
+    folder: FilePath, named: Sequence[FilePath], around: Surroundings
 ) -> list[LoadedSuite]:
-    """Load the cases in `files`, all with cases in a folder. Errors of the user become diagnostics.
+    """Load the cases of a folder and those in `named` files, whatever their names are.
 
     Return the suite, unless all `named` files have errors, and a suite that cannot run for each
     named file with an error; if the configuration has an error, one suite that cannot run. The
-    suite does not depend on which files are named, by default all; others get no diagnostics.
+    suite does not depend on which of its files are named; others get no diagnostics. Errors of the
+    user become diagnostics.
     """
     project = around.config_of(folder)
-    asked = frozenset(files if named is None else named)
+    # A link to a file names it.
+    files = {os.path.realpath(path): path for path in cases_in(folder)}
+    for path in named:
+        files.setdefault(os.path.realpath(path), path)
+    asked = {files[os.path.realpath(path)] for path in named}
     identity = suite_identity(folder, around.root)
     name = around.project if identity == "." else identity
     referenced = () if project.file is None else (project.file,)
     if project.config is None:
         tests = sum(len(cases_of(_read(path)[0])) for path in asked)
         return [LoadedSuite(folder, None, name, tests, project.diagnostics, referenced)]
-    loaded = list(_distinct([_load_file(file, project.config, around) for file in files]))
+    loaded = list(_distinct([_load_file(file, project.config, around) for file in files.values()]))
     broken = [file for file in loaded if not file.cases]
     failed = [
         LoadedSuite(file.path, None, file.path.name, file.tests, file.diagnostics)
