@@ -27,8 +27,8 @@ _PAUSE = 0.005
 _NOTE_BYTES = 1_000
 
 
-def _lock_file(database: Path, name: str) -> Path:
-    folder = database.with_name(database.name + ".locks")
+def _lock_file(database: str | os.PathLike[str], name: str) -> Path:
+    folder = Path(f"{os.fspath(database)}.locks")
     return folder / f"{sha256(name.encode()).hexdigest()[:32]}.lock"
 
 
@@ -57,8 +57,8 @@ class StreamLock:
     def __init__(
         self, path: str | os.PathLike[str], stream: str, *, patience_s: float = 0.0
     ) -> None:
-        self._file = _lock_file(Path(path), stream)
-        self._stream = stream
+        self._path, self._stream = Path(path), stream
+        self._file = _lock_file(path, stream)
         self._patience_s = patience_s
         self._descriptor: int | None = None
 
@@ -71,7 +71,7 @@ class StreamLock:
         until = time.monotonic() + self._patience_s
         for attempt in count():
             if attempt >= _TRIES and time.monotonic() >= until:
-                raise LockHeldError(self._stream, _noted_in(self._file))
+                raise LockHeldError(self._stream, holder(self._path, self._stream))
             if attempt:
                 time.sleep(_PAUSE)
             self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -109,7 +109,7 @@ class StreamLock:
 def is_held(path: str | os.PathLike[str], stream: str) -> bool:
     """Return whether any process holds the lock of the stream now."""
     try:
-        descriptor = os.open(_lock_file(Path(path), stream), os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(_lock_file(path, stream), os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     try:
@@ -120,12 +120,8 @@ def is_held(path: str | os.PathLike[str], stream: str) -> bool:
 
 def holder(path: str | os.PathLike[str], stream: str) -> str:
     """Return the holder of a stream's lock, in words, as far as known."""
-    return _noted_in(_lock_file(Path(path), stream))
-
-
-def _noted_in(file: Path) -> str:
     try:
-        note = file.read_bytes()[:_NOTE_BYTES].decode()
+        note = _lock_file(path, stream).read_bytes()[:_NOTE_BYTES].decode()
     except (OSError, ValueError):
         note = ""
     return note if note.startswith("process ") and note.isprintable() else "another process"

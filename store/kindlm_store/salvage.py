@@ -14,13 +14,7 @@ from kindlm_migrations import EVENT_LOG
 from kindlm_store.append import WITHHELD
 from kindlm_store.erasing import refs_in
 
-_COLUMNS = {
-    "event_types": "id, name",
-    "streams": "id, name, version, head, sealed",
-    "events": "seq, id, stream, version, type, schema, at, subject, data, hash",
-    "contents": "ref, salt, digest, body",
-}
-"""The tables of a log, with their columns in order."""
+_TABLES = ("event_types", "streams", "events", "contents")
 
 _PAGE = 500
 _PATIENCE = 40
@@ -47,12 +41,12 @@ def salvage(connection: sqlite3.Connection) -> sqlite3.Connection:
     """
     copy = scratch_log()
     copy.execute("BEGIN")
-    for table, columns in _COLUMNS.items():
-        marks = ",".join("?" * len(columns.split()))
-        insert = f"INSERT OR IGNORE INTO {table} VALUES ({marks})"  # noqa: S608
+    for table in _TABLES:
         for number, *row in _readable(connection, table):
-            # An INTEGER PRIMARY KEY is stored as the row id alone.
-            copy.execute(insert, row if table == "contents" else (number, *row[1:]))
+            if table != "contents":
+                row[0] = number  # an INTEGER PRIMARY KEY is stored as the row id alone
+            marks = ",".join("?" * len(row))
+            copy.execute(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", row)  # noqa: S608
     payloads = copy.execute("SELECT data FROM events WHERE typeof(data) = 'text'")
     copy.executemany(
         "INSERT OR IGNORE INTO contents (ref, salt) VALUES (?, ?)",
