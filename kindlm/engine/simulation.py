@@ -362,17 +362,16 @@ class Tools:
         gaps between the simulated calls; the rest follows.
         """
         simulated = {use.call.id for use in self._simulated.values()}
-        storable = [replace(use, call=use.call.storable()) for use in reported]
-        own = [
-            replace(use, response=storable_json(use.response))
-            for use in storable
-            if use.call.id not in simulated
-        ]
         free = (index for index in count(self._first) if index not in self._simulated)
         placed = [
-            *(AgentToolUse(index=i, use=use, simulated=True) for i, use in self._simulated.items()),
-            *(AgentToolUse(index=i, use=use) for i, use in zip(free, own, strict=False)),
+            AgentToolUse(index=index, use=use, simulated=True)
+            for index, use in self._simulated.items()
         ]
+        for use in reported:
+            call = use.call.storable()
+            if call.id not in simulated:
+                own = replace(use, call=call, response=storable_json(use.response))
+                placed.append(AgentToolUse(index=next(free), use=own))
         placed.sort(key=attrgetter("index"))
         self._next = placed[-1].index + 1 if placed else self._next
         return placed
