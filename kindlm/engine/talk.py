@@ -163,20 +163,20 @@ class HeldTalk(Talk):
     async def say(self, message: Message) -> Result[tuple[Step, str | None]]:
         """Return the recorded answer to this message."""
         held, number = self._held, len(self.conversation.transcript.turns)
-        turns, why = held.transcript.turns, f"it sent {number} messages then"
-        error = None if turns else held.error  # purged
-        if number < len(turns) and turns[number].user == scrub(message.text):
+        turns = held.transcript.turns
+        is_same = number < len(turns) and turns[number].user == scrub(message.text)
+        if is_same:
             self.conversation.transcript = held.transcript.prefix(number + 1)
             if turns[number].steps:
                 raw = held.bodies[number] if number < len(held.bodies) else None
                 return Ok((turns[number].steps[-1], raw))
-            error, why = held.error, "there was no answer then"
-        elif number < len(turns):
-            why = f"message {number + 1} was different then"
+        # A purged conversation has no turns.
+        error = held.error if is_same or not turns else None
         self.error = error or KindlmError(
             ErrorCode.PROVIDER_NOT_FOUND,
-            f"The scenario no longer sends what it sent in {held.source}: {why}.",
-            "The agent's answer to this was never recorded. Run the test: kindlm test",
+            f"The scenario no longer sends what it sent in {held.source}: its message"
+            f" {number + 1} has no recorded answer.",
+            "Run the test: kindlm test",
         )
         return Err(self.error)
 
