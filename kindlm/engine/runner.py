@@ -76,12 +76,11 @@ async def _whole(plan: Plan) -> AsyncIterator[Plan]:
 
 def _will_call(run: LiveRun, execution: Execution) -> bool:
     """Return whether an execution is certain to call a target or judge."""
-    budget = run.budget
     if execution.case.skip or not run.ports.calls_targets or run.ports.answers is not None:
         # An execution with recorded answers calls a target only if an answer is missing; it takes
         # its turn then.
         return False
-    return not (budget.is_limited and budget.limit_exceeded(execution.suite.ordinal))
+    return run.budget.limit_exceeded(execution.suite.ordinal) is None
 
 
 async def _work(run: LiveRun, execution: Execution, reserved: Turn | None) -> Finished | None:
@@ -112,7 +111,8 @@ async def _work(run: LiveRun, execution: Execution, reserved: Turn | None) -> Fi
             if not found.retried:
                 return ended
             left -= 1
-        if stop.winding_down.is_set() or (found is None and not budget.limit_exceeded(ordinal)):
+        is_over = budget.limit_exceeded(ordinal) is not None
+        if stop.winding_down.is_set() or (found is None and not is_over):
             return None
     # An execution that was cut off keeps its state; only its cost counts.
     if reserved is not None:
