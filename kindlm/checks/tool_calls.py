@@ -208,12 +208,12 @@ class ToolCall(ExpectedCall, CheckSection):
         expected = resolved(self)
         if calls:
             near = min(calls, key=lambda call: call.distance)
-            message = f"No call to {named(self.tool)} is as expected; call {near.index}: {near.why}"
-            message, actual = (
-                f"{near.why if near.is_meant else message}.",
-                described(near.index, near.use),
-            )
-            return failed(near.faults[0][0], message, expected=expected, actual=actual)
+            message, actual = near.why, described(near.index, near.use)
+            if not near.is_meant:
+                message = (
+                    f"No call to {named(self.tool)} is as expected; call {near.index}: {message}"
+                )
+            return failed(near.faults[0][0], f"{message}.", expected=expected, actual=actual)
         made = list(dict.fromkeys(use.call.name for use in uses))
         if UNNAMED in made and (doubt := undecided_for_a_name(self.tool, uses)) is not None:
             return doubt
