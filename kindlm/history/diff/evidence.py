@@ -37,20 +37,8 @@ from kindlm.history.diff.evidence_values import (
     TestPair,
     Verdict,
 )
-from kindlm.history.statistics.pass_rates import (
-    Looks,
-    Settlement,
-    confirmed_drops,
-    repeats_needed,
-    settlements,
-)
-from kindlm.history.statistics.tables import (
-    Counts,
-    compare_paired,
-    discrete_discoveries,
-    score_drop,
-    score_repeats_needed,
-)
+from kindlm.history.statistics import pass_rates, tables
+from kindlm.history.statistics.pass_rates import Settlement
 
 REGRESSION_THRESHOLD = 0.05
 """How far the mean of a score may fall by default."""
@@ -87,7 +75,7 @@ def judge_pair(
     # by repeated ones, if there are any.
     own = [rate for (key, check), rate in family.rates.items() if check is None and key in wanted]
     repeated = [rate for rate in own if rate.repeated]
-    paired = compare_paired([(rate.before, rate.after) for rate in repeated or own])
+    paired = tables.compare_paired([(rate.before, rate.after) for rate in repeated or own])
     worse = better = False
     # Chosen tests do not represent a run.
     if paired is not None and repeated and len(wanted) == len(tests):
@@ -132,7 +120,9 @@ def _settlements(
 ) -> dict[Rate[Key], Settlement]:
     looks = [pair.looks for pair in rates.values()]
     before = [pair.added_before for pair in rates.values()]
-    return dict(zip(rates, settlements(looks, SETTLED_LEVEL, before, both=both), strict=True))
+    return dict(
+        zip(rates, pass_rates.settlements(looks, SETTLED_LEVEL, before, both=both), strict=True)
+    )
 
 
 def _of_tests(
@@ -238,14 +228,14 @@ class _Family(Generic[Key]):
         return {check: judged for _, _, check, judged in sorted(found, key=itemgetter(0, 1))}
 
 
-def _fallen(rates: Mapping[_Changed, tuple[Counts, Counts]]) -> Iterator[_Changed]:
-    looks = [Looks(old, (new,)) for old, new in rates.values()]
-    return compress(rates, confirmed_drops(looks, RATES_LEVEL))
+def _fallen(rates: Mapping[_Changed, tuple[tables.Counts, tables.Counts]]) -> Iterator[_Changed]:
+    looks = [pass_rates.Looks(old, (new,)) for old, new in rates.values()]
+    return compress(rates, pass_rates.confirmed_drops(looks, RATES_LEVEL))
 
 
 def _fallen_scores(scores: Mapping[_Changed, tuple[_Scores, _Scores]]) -> Iterator[_Changed]:
-    found = [score_drop(old, new) for old, new in scores.values()]
-    return compress(scores, discrete_discoveries(found, SCORES_LEVEL))
+    found = [tables.score_drop(old, new) for old, new in scores.values()]
+    return compress(scores, tables.discrete_discoveries(found, SCORES_LEVEL))
 
 
 def _score_pairs(before: Side, after: Side) -> dict[str, tuple[_Scores, _Scores]]:
@@ -279,8 +269,11 @@ def _repeats_needed(
     if change is Change.IMPROVED:
         rates = [(new, old) for old, new in rates]
         scores = [(new, old) for old, new in scores]
-    needed = [repeats_needed(old.passed / old.n, new.passed / new.n, level) for old, new in rates]
-    needed += [score_repeats_needed(old, new, SCORES_LEVEL) for old, new in scores]
+    needed = [
+        pass_rates.repeats_needed(old.passed / old.n, new.passed / new.n, level)
+        for old, new in rates
+    ]
+    needed += [tables.score_repeats_needed(old, new, SCORES_LEVEL) for old, new in scores]
     return min((n for n in needed if n is not None), default=None)
 
 

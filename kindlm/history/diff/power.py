@@ -12,17 +12,8 @@ from statistics import fmean
 from kindlm.dataclass import dataclass, replace
 from kindlm.history.diff.evidence import RATES_LEVEL, SETTLED_LEVEL, compared_rates
 from kindlm.history.diff.evidence_values import Key, TestPair
-from kindlm.history.statistics.pass_rates import (
-    Design,
-    Kinds,
-    binomial,
-    crossings,
-    expected_by_chance,
-    kinds_of,
-    large_drop,
-    together,
-    worst_chance,
-)
+from kindlm.history.statistics import pass_rates
+from kindlm.history.statistics.pass_rates import Design, Kinds
 from kindlm.history.statistics.tables import OFTEN, Counts, pooled
 
 _STEPS = 20
@@ -76,20 +67,20 @@ def chance_to_settle(
     """
     pairs = compared_rates(tests)
     looks = {
-        rate: together(pair.looks, pair.added_before) if both else pair.looks
+        rate: pass_rates.together(pair.looks, pair.added_before) if both else pair.looks
         for rate, pair in pairs.items()
     }
-    others = kinds_of(looks.values())
+    others = pass_rates.kinds_of(looks.values())
 
     def chance(key: Key) -> float:
         known = looks[key, None]
         old, new = (known.grown or (known.before,))[-1], known.after[-1]
         shares = [[0.0] * (new.n + 1) for _ in range(old.n + 1)]
         shares[old.passed][new.passed] = 1.0
-        rates = large_drop(pairs[key, None].all_before)
+        rates = pass_rates.large_drop(pairs[key, None].all_before)
         limit = _limit(known.design, SETTLED_LEVEL, others)
         added = new.n - known.after[0].n
-        return sum(crossings(limit, known.design, shares, rates, added))
+        return sum(pass_rates.crossings(limit, known.design, shares, rates, added))
 
     return fmean(map(chance, undecided))
 
@@ -124,10 +115,10 @@ def power(
     added, any look may confirm the drop. The result is computed over all outcomes. It is a lower
     bound, since tests that drop together help each other.
     """
-    new = binomial(design.after, after)
-    shares = [[x * y for y in new] for x in binomial(design.before, before)]
+    new = pass_rates.binomial(design.after, after)
+    shares = [[x * y for y in new] for x in pass_rates.binomial(design.before, before)]
     limit = _limit(design, level, others)
-    return sum(crossings(limit, design, shares, (before, after)))
+    return sum(pass_rates.crossings(limit, design, shares, (before, after)))
 
 
 @lru_cache(maxsize=256)
@@ -136,8 +127,8 @@ def _limit(design: Design, level: float, others: Kinds) -> float:
 
     def confirms(step: int) -> bool:
         p = exp2(-step / _STEPS_TO_HALF)
-        own = worst_chance(p, design)
-        return own <= level and own + expected_by_chance(p, others) <= level
+        own = pass_rates.worst_chance(p, design)
+        return own <= level and own + pass_rates.expected_by_chance(p, others) <= level
 
     steps = range(40 * _STEPS_TO_HALF)
     return exp2(-bisect_left(steps, True, key=confirms) / _STEPS_TO_HALF)

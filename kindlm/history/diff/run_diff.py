@@ -12,23 +12,8 @@ from itertools import chain
 from operator import itemgetter
 
 from kindlm.dataclass import dataclass, replace
-from kindlm.history.diff.compared_tests import (
-    Figure,
-    ModelChange,
-    compare_behaviour,
-    compare_figures,
-    compare_models,
-    pair_checks,
-    side_of,
-)
-from kindlm.history.diff.config import (
-    Suite,
-    SuiteConfig,
-    compare_configs,
-    is_other_demand,
-    paired_files,
-    read_suites,
-)
+from kindlm.history.diff import compared_tests, config, samples
+from kindlm.history.diff.compared_tests import side_of
 from kindlm.history.diff.details import TestDetails, read_details
 from kindlm.history.diff.evidence import judge_pair
 from kindlm.history.diff.evidence_values import (
@@ -40,15 +25,6 @@ from kindlm.history.diff.evidence_values import (
     TestDiff,
     TestPair,
     Verdict,
-)
-from kindlm.history.diff.samples import (
-    Attempts,
-    PlannedSamples,
-    attempts_to_compare,
-    grading_checks,
-    independent_samples,
-    read_samples,
-    text_with,
 )
 from kindlm.history.groups import Group
 from kindlm.history.recorded_attempts import body_of, read_servers
@@ -86,14 +62,14 @@ class RunDiff:
         self._config_between = cache(self._compare_files)
 
     @cached_property
-    def attempts(self) -> Attempts | None:
+    def attempts(self) -> samples.Attempts | None:
         """The attempts by which rerun executions are compared; None if none was rerun."""
-        return attempts_to_compare(self._db, self._runs)
+        return samples.attempts_to_compare(self._db, self._runs)
 
     @property
-    def counted_attempts(self) -> Attempts:
+    def counted_attempts(self) -> samples.Attempts:
         """The attempts that are read; without reruns, each execution has one."""
-        return self.attempts or Attempts.LAST
+        return self.attempts or samples.Attempts.LAST
 
     @cached_property
     def tests(self) -> tuple[TestDiff, ...]:
@@ -180,24 +156,24 @@ class RunDiff:
         return len({test.key.suite for test in self.tests}) > 1
 
     @cached_property
-    def figures(self) -> tuple[Figure, ...]:
+    def figures(self) -> tuple[compared_tests.Figure, ...]:
         """The figures of both runs as a whole."""
-        return tuple(compare_figures(self.tests))
+        return tuple(compared_tests.compare_figures(self.tests))
 
     @cached_property
-    def models(self) -> tuple[ModelChange, ...]:
+    def models(self) -> tuple[compared_tests.ModelChange, ...]:
         """The targets whose reported models have changed."""
-        return tuple(compare_models(self.tests))
+        return tuple(compared_tests.compare_models(self.tests))
 
     @cached_property
-    def configs(self) -> tuple[SuiteConfig, ...]:
+    def configs(self) -> tuple[config.SuiteConfig, ...]:
         """How the configurations of the suites changed, file by file."""
-        found = (
-            self._config_between(old, new)
+        return tuple(
+            changed
             for before, after in self._paired_suites
-            for old, new in paired_files(before, after)
+            for old, new in config.paired_files(before, after)
+            if (changed := self._config_between(old, new)) is not None
         )
-        return tuple(config for config in found if config is not None)
 
     def details(self, test: TestDiff) -> TestDetails:
         """Return the changes inside a test."""
@@ -208,33 +184,33 @@ class RunDiff:
         return *self.before.runs, *self.after.runs
 
     @cached_property
-    def _suites(self) -> tuple[list[Suite], ...]:
+    def _suites(self) -> tuple[list[config.Suite], ...]:
         """The requested suites of both sides; one that could not be loaded has no project."""
         project, name = self.options.suite or (None, None)
         return tuple(
             [
                 suite
-                for suite in read_suites(view)
+                for suite in config.read_suites(view)
                 if name is None or (suite.name == name and suite.project in (project, None))
             ]
             for view in (self.before, self.after)
         )
 
     @cached_property
-    def _paired_suites(self) -> list[tuple[list[Suite], list[Suite]]]:
+    def _paired_suites(self) -> list[tuple[list[config.Suite], list[config.Suite]]]:
         """The loaded files of each suite on both sides, first for the suites of AFTER."""
-        found: dict[tuple[str | None, str], tuple[list[Suite], list[Suite]]] = {}
+        found: dict[tuple[str | None, str], tuple[list[config.Suite], list[config.Suite]]] = {}
         for side in (1, 0):
             for suite in self._suites[side]:
                 if not suite.broken:
                     found.setdefault((suite.project, suite.name), ([], []))[side].append(suite)
         return list(found.values())
 
-    def _compare_files(self, old: Suite, new: Suite) -> SuiteConfig | None:
+    def _compare_files(self, old: config.Suite, new: config.Suite) -> config.SuiteConfig | None:
         texts = body_of(self._db, old.config_ref), body_of(self._db, new.config_ref)
         servers = read_servers(self._db, old.servers), read_servers(self._db, new.servers)
         hashes = old.config_hash or "", new.config_hash or ""
-        return compare_configs(new.name, hashes, *texts, servers)
+        return config.compare_configs(new.name, hashes, *texts, servers)
 
     @cached_property
     def _added(self) -> tuple[dict[QualifiedName, AddedRepeats], ...]:
@@ -243,8 +219,10 @@ class RunDiff:
 
     @cached_property
     def _unjudged_tests(self) -> tuple[TestDiff, ...]:
-        grading = grading_checks(self._db, self._runs)
-        read = partial(read_samples, self._db, attempts=self.counted_attempts, grading=grading)
+        grading = samples.grading_checks(self._db, self._runs)
+        read = partial(
+            samples.read_samples, self._db, attempts=self.counted_attempts, grading=grading
+        )
         found: list[tuple[tuple[bool, int, int], TestDiff]] = []
         for before, after in self._paired_suites:
             olds = {(test.name, test.target): test for file in before for test in read(file)}
@@ -260,34 +238,36 @@ class RunDiff:
                 found.append(((True, old.file.ordinal, old.ordinal), test))
         return tuple(test for _, test in sorted(found, key=itemgetter(0)))
 
-    def _compare(self, old: PlannedSamples | None, new: PlannedSamples | None) -> TestDiff:
+    def _compare(
+        self, old: samples.PlannedSamples | None, new: samples.PlannedSamples | None
+    ) -> TestDiff:
         test = new or old
         assert test is not None
         key = QualifiedName(test.file.project or "", test.file.name, test.name, test.target)
         sides = side_of(old) if old else None, side_of(new) if new else None
-        pair, behaviour, config = TestPair(*sides), BehaviourChange(), None
+        pair, behaviour, changed = TestPair(*sides), BehaviourChange(), None
         if old and new:
-            config = self._config_between(old.file, new.file)
-            own_old, own_new, is_same = independent_samples(old, new)
+            changed = self._config_between(old.file, new.file)
+            own_old, own_new, is_same = samples.independent_samples(old, new)
             is_same_config = old.file.config_hash == new.file.config_hash
-            behaviour = compare_behaviour(
+            behaviour = compared_tests.compare_behaviour(
                 old.samples, new.samples, self._arguments, same_config=is_same_config
             )
             if is_same:
                 # Without the texts, the conversations are known to be the same.
                 behaviour = replace(behaviour, erased=False)
-            is_other = partial(is_other_demand, config, old.file, new.file, test.name)
+            is_other = partial(config.is_other_demand, changed, old.file, new.file, test.name)
             pair = TestPair(
                 sides[0] if own_old is old else side_of(own_old),
                 sides[1] if own_new is new else side_of(own_new),
                 behaviour_changed=behaviour.any or behaviour.erased,
                 same_conversations=is_same,
-                checks=pair_checks(own_old, own_new, is_other),
+                checks=compared_tests.pair_checks(own_old, own_new, is_other),
             )
         added_before, added = (side.get(key) for side in self._added)
         if added_before or added:
             pair = (added or AddedRepeats()).beside(pair, added_before or AddedRepeats())
-        return TestDiff(key, *sides, behaviour, pair, config)
+        return TestDiff(key, *sides, behaviour, pair, changed)
 
     def _is_wanted(self, key: QualifiedName) -> bool:
         if not self.options.test:
@@ -296,7 +276,7 @@ class RunDiff:
         return any(wanted in name.casefold() for name in (key.suite, key.name))
 
     def _arguments(self, digest: str) -> object:
-        text = text_with(self._db, digest)
+        text = samples.text_with(self._db, digest)
         # Each run has its own canary.
         return None if text is None else read_json(CANARY_TOKEN.sub("{{run.canary}}", text))
 
