@@ -50,16 +50,15 @@ class _Question:
 class RecordedModels:
     """The answers that models gave to an agent in one attempt; implements `ports.ReplayedModels`.
 
-    For each message of the user, `paid` has what was paid besides the answer, and what each failed
-    and repeated try cost. `missed` is the first miss.
+    For each message of the user, `messages` has what was paid besides the answer, what each failed
+    and repeated try cost, and the latency. `missed` is the first miss.
     """
 
     source: str
     calls: Sequence[RecordedModelCall]
-    latencies_ms: Sequence[float]
     masks_times: bool
     warnings: Sequence[str] = ()
-    paid: Sequence[tuple[PaidBefore, Sequence[PaidBefore]]] = ()
+    messages: Sequence[tuple[PaidBefore, Sequence[PaidBefore], float | None]] = ()
     missed: KindlmError | None = None
     _asked: Counter[str] = field(default_factory=Counter, init=False)
     _given: dict[str, str] = field(default_factory=dict, init=False)
@@ -84,8 +83,10 @@ class RecordedModels:
 
     def then(self, message: int, failed: int) -> tuple[PaidBefore, float | None]:
         """Return what an answer cost and took; see `ports.ReplayedModels`."""
-        before, tries = self.paid[message] if message < len(self.paid) else (PaidBefore(), ())
-        return sum(tries[failed:], before), next(iter(self.latencies_ms[message:]), None)
+        if message >= len(self.messages):
+            return PaidBefore(), None
+        before, tries, latency_ms = self.messages[message]
+        return sum(tries[failed:], before), latency_ms
 
     def answer(self, path: str, body: Any) -> RecordedModelCall | str:
         """Return the recorded call with the answer, or why there is none; see the port."""

@@ -175,24 +175,27 @@ class RecordedAttempt:
         agents = (n for n, data in earlier if n > first and data.get("purpose") == Purpose.AGENT)
         return self._paid((*tries, *agents), earlier=is_first)
 
-    def paid_before_agent(self) -> list[tuple[PaidBefore, list[PaidBefore]]]:
-        """Return what was paid before each answer of an agent, whose code a replay runs again.
+    def messages_to_agent(self) -> list[tuple[PaidBefore, list[PaidBefore], float | None]]:
+        """Return what each answer of an agent cost and took, whose code a replay runs again.
 
-        The first value is the cost of failed tries that a replayed answer recorded, and for the
-        first answer, of earlier attempts. The list has the cost of each failed try of the message.
+        The first value is what was paid before: failed tries that a replayed answer recorded, and
+        for the first answer, earlier attempts. Then come the costs of the failed tries of the
+        message, and the latency of the answer in ms, None without one.
         """
-        found = list[tuple[PaidBefore, list[PaidBefore]]]()
+        found = list[tuple[PaidBefore, list[PaidBefore], float | None]]()
         sent = [n for n, request in self._requests.items() if request.type == AgentSent.type]
         for number, end in pairwise((*sent, self.last_call + 1)):
             outcome = self._outcomes.get(number)
             if self._requests[number].data.get("attempt", 1) == 1:
-                found.append((self._paid((), earlier=not found), []))
-            before, tries = found[-1]
+                found.append((self._paid((), earlier=not found), [], None))
+            before, tries, _ = found[-1]
             if _is_tried_again(outcome):
                 tries.append(self._paid(range(number, end)))
             elif outcome is not None:
-                usd, unknown = outcome.data.get("failed_then_usd"), outcome.data.get("unknown_then")
-                found[-1] = before + PaidBefore(usd or 0.0, unknown or 0), tries
+                data = outcome.data
+                then = PaidBefore(data.get("failed_then_usd") or 0.0, data.get("unknown_then") or 0)
+                took_ms = data["latency_ms"] if outcome.type == AgentReplied.type else None
+                found[-1] = before + then, tries, took_ms
         return found
 
     def _paid(self, calls: Iterable[int], *, earlier: bool = False) -> PaidBefore:
@@ -273,11 +276,6 @@ class RecordedAttempt:
                     )
                 )
         return found
-
-    def latencies_ms(self) -> list[float]:
-        """Return the latencies of an agent's answers, in order."""
-        answers = (event for event in self._talk if event.type == AgentReplied.type)
-        return [event.data["latency_ms"] for event in answers]
 
     def exchanges(self) -> list[tuple[str, int]]:
         """Return each message of the user to an agent, and the number of the last call for it."""

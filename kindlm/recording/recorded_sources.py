@@ -138,9 +138,8 @@ def replayed_models(
     for then, *_, attempt in recorded_repeats(db, derived.run, execution):
         if calls := attempt.model_calls():
             warnings = [] if then == now else [as_repeat(then, now)]
-            latencies, paid = attempt.latencies_ms(), attempt.paid_before_agent()
-            masks_times = derived.masks_times
-            return RecordedModels(attempt.id, calls, latencies, masks_times, warnings, paid)
+            messages, masks_times = attempt.messages_to_agent(), derived.masks_times
+            return RecordedModels(attempt.id, calls, masks_times, warnings, messages)
     return None
 
 

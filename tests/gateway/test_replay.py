@@ -42,7 +42,7 @@ def _asked(*texts: str, system: str = "Be kind.") -> dict[str, Any]:
 
 
 def _models(*calls: RecordedModelCall, masks_times: bool = False) -> RecordedModels:
-    return RecordedModels("k3f9x2ab-17.1", calls, [900.0], masks_times)
+    return RecordedModels("k3f9x2ab-17.1", calls, masks_times)
 
 
 def test_the_nth_equal_question_gets_the_nth_answer_and_then_none() -> None:
