@@ -171,11 +171,7 @@ def _load(
         if item.front_end == "evalview":
             folders.setdefault(item.path.parent.resolve(), []).append(item.path)
     for path, error in held.unreadable.items():
-        # In a folder with cases, the suite of that folder reports the file.
-        if (named := folders.get(path.parent.resolve())) is not None:
-            named.append(path)
-        else:
-            yield _without_suite(path, error)
+        yield _without_suite(path, error)
     if folders:
         from kindlm.formats.evalview import Surroundings as CaseSurroundings
         from kindlm.formats.evalview import load_folder

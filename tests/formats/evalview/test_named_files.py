@@ -238,7 +238,7 @@ def test_a_file_that_cannot_be_read_is_reported_and_the_others_run(
     code, report = call("test", "cases")
     assert (code, ran(report) >= set(NAMES)) == (1, True)
     told = capsys.readouterr().err
-    assert told.count(f"{unreadable} cannot be read: Input/output error") == 1
+    assert told.count(f"'{unreadable}' cannot be read: Input/output error") == 1
     assert call("test", "cases/a.yaml")[0] == 0
 
 
