@@ -210,18 +210,18 @@ _ADDED = "SELECT id FROM runs WHERE mode = 'settled' AND source_run IN $ids ORDE
 
 # Journals with entries about a run, or that removed it as a baseline.
 _JOURNALS = """
-SELECT DISTINCT j.stream FROM event_log j
- WHERE j.stream GLOB 'journal/*'
-   AND (json_extract(j.data, '$.run') = :run
-        OR j.type = 'baseline.set' AND :run IN (SELECT value FROM json_each(j.data, '$.runs'))
-        OR j.type = 'baseline.removed' AND EXISTS (
-          SELECT 1 FROM event_log s
-           WHERE s.type = 'baseline.set'
-             AND (json_extract(s.data, '$.run') = :run
-                  OR :run IN (SELECT value FROM json_each(s.data, '$.runs')))
-             AND json_extract(s.data, '$.project') = json_extract(j.data, '$.project')
-             AND json_extract(s.data, '$.suite') = json_extract(j.data, '$.suite')
-             AND json_extract(s.data, '$.label') IS json_extract(j.data, '$.label')))
+WITH about AS (
+  SELECT * FROM event_log
+   WHERE stream GLOB 'journal/*'
+     AND (data ->> 'run' = :run
+          OR type = 'baseline.set' AND :run IN (SELECT value FROM json_each(data, '$.runs'))))
+SELECT stream FROM about
+ UNION
+SELECT j.stream
+  FROM event_log j
+  JOIN about s ON s.type = 'baseline.set' AND s.data ->> 'project' = j.data ->> 'project'
+   AND s.data ->> 'suite' = j.data ->> 'suite' AND s.data ->> 'label' IS j.data ->> 'label'
+ WHERE j.stream GLOB 'journal/*' AND j.type = 'baseline.removed'
 """
 
 # A journal is exported whole, so the other runs that it seals are needed, too.
