@@ -278,10 +278,10 @@ class Pace:
             self._epoch = self._sent
             self._congestion = congestion = congestion or self._measured(turn)
         is_limit = self._refusals >= ENOUGH_REFUSALS or (known is not None and known.is_over)
-        is_measured = congestion is not None and (again or (congestion.is_single and is_limit))
-        if congestion is not None and is_measured:
+        is_notable = self.is_closed or (is_new and known is None)
+        if congestion is not None and (again or (congestion.is_single and is_limit)):
             self._recover(congestion, again=again, asked=asked_s > 0)
-        is_notable = is_measured or self.is_closed or (is_new and known is None)
+            is_notable = True
         if is_notable or self.cooldown_s > before_s + LONGEST_COOLDOWN_S:
             self._notify("refused", self.cooldown_s)
         self._finish(turn)
