@@ -94,7 +94,9 @@ def with_recorded_answers(
                 hint = "Record a run first, or name one that is there: kindlm runs"
                 code = ErrorCode.CONFIG_FILE_REF_ERROR
                 return Err(KindlmError(code, message, hint, where=case.where))
-            recorded = _answers_of(db, run, suite, case, tool)
+            names = {"run": run, "project": suite.project, "suite": suite.name, "test": case.name}
+            given = db.execute(_ANSWERS, {**names, "tool": tool.name})
+            recorded = tuple(RecordedAnswer(*map(read_json, answer)) for answer in given)
             if not recorded:
                 message = f"{what} is empty: the run {run} has no result of it in the test {test}"
                 hint = "A cassette answers in the test of the same name only: record that test"
@@ -117,15 +119,6 @@ def _run_of(db: sqlite3.Connection, wanted: str, suite: Suite) -> str | None:
     named = {"run": wanted, "project": suite.project, "suite": suite.name}
     row = db.execute(_RUN, named).fetchone()
     return row[0] if row else None
-
-
-def _answers_of(
-    db: sqlite3.Connection, run: str, suite: Suite, case: Case, tool: SimulatedTool
-) -> tuple[RecordedAnswer, ...]:
-    """Return the arguments and results of a tool's calls in a test of a run, in order."""
-    names = {"run": run, "project": suite.project, "suite": suite.name}
-    found = db.execute(_ANSWERS, {**names, "test": case.name, "tool": tool.name})
-    return tuple(RecordedAnswer(read_json(given), read_json(result)) for given, result in found)
 
 
 def replayed_models(
