@@ -112,7 +112,7 @@ class EventLog:
         """
         if not appends:
             raise ValueError("nothing to append")
-        return self._writer.submit(list(map(self.redacted, appends)))
+        return self._writer.put(list(map(self.redacted, appends)))
 
     def append(
         self,
@@ -137,7 +137,7 @@ class EventLog:
 
     def flush(self) -> Ticket:
         """Return a ticket that is done when everything submitted is durable or was refused."""
-        return self._writer.call(lambda _: None)
+        return self._writer.put(run=lambda _: None)
 
     def read(
         self, *, stream: str | None = None, types: Iterable[str] | None = None
@@ -228,7 +228,7 @@ class EventLog:
             with translated(self.path):
                 return work(connection, self._projector)
 
-        answer: Answer = self._writer.call(run).result()
+        answer: Answer = self._writer.put(run=run).result()
         return answer
 
     def projection_errors(self) -> dict[str, str]:

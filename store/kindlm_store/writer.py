@@ -61,10 +61,10 @@ class _Work(NamedTuple):
     """An entry of the queue: a submission, or other work on the write connection (`run`)."""
 
     ticket: Ticket
-    submission: Submission = ()
-    events: int = 0
-    size: int = 0
-    run: Callable[[sqlite3.Connection], Any] | None = None
+    submission: Submission
+    events: int
+    size: int
+    run: Callable[[sqlite3.Connection], Any] | None
 
 
 class Writer:
@@ -96,28 +96,16 @@ class Writer:
         self._thread = Thread(target=self._serve, name="kindlm-store-writer", daemon=True)
         self._thread.start()
 
-    def submit(self, submission: Submission) -> Ticket:
-        """Put a submission into the queue.
+    def put(
+        self, submission: Submission = (), run: Callable[[sqlite3.Connection], Any] | None = None
+    ) -> Ticket:
+        """Queue a submission, or a function to call with the write connection, after all before.
 
         Raises:
-            StoreClosedError: The log is closed.
+            StoreClosedError: The log is closed, or was opened before this process was forked.
         """
-        events = size = 0
-        for append in submission:
-            events += len(append.events)
-            for event in append.events:
-                size += event.size
-        return self._enqueue(_Work(Ticket(), submission, events, size))
-
-    def call(self, run: Callable[[sqlite3.Connection], Any]) -> Ticket:
-        """Call a function with the write connection, after everything submitted before.
-
-        Raises:
-            StoreClosedError: The log is closed.
-        """
-        return self._enqueue(_Work(Ticket(), run=run))
-
-    def _enqueue(self, work: _Work) -> Ticket:
+        events = [event for append in submission for event in append.events]
+        work = _Work(Ticket(), submission, len(events), sum(event.size for event in events), run)
         # Another thread may have held the lock when the process was forked.
         if os.getpid() != self._process:
             raise StoreClosedError(FORKED)
@@ -147,8 +135,6 @@ class Writer:
 
     def close(self) -> None:
         """Write the queue, end the thread and close the connection; safe to repeat."""
-        if os.getpid() != self._process:
-            return
         with self._changed:
             self._closing = True
             self._changed.notify()

@@ -30,7 +30,7 @@ def die_after(log, steps):
     # SQLite asks after so many of its steps, in the midst of a statement.
     def arm(connection):
         connection.set_progress_handler(lambda: os.kill(os.getpid(), signal.SIGKILL), steps)
-    log._writer.call(arm).result()
+    log._writer.put(run=arm).result()
 """
 
 APPEND = (

@@ -48,7 +48,7 @@ def unwritten(database: Path, *appends: Append) -> Path:
     """The file in which is kept what a history does not take."""
     told: list[KindlmError] = []
     with EventLog.open(database, projections=PROJECTIONS) as log:
-        log._writer.call(lambda db: db.execute("PRAGMA query_only = ON")).result()
+        log._writer.put(run=lambda db: db.execute("PRAGMA query_only = ON")).result()
         with pytest.raises(WriteFailedError):
             log.submit(*appends).result()
         told.append(keep_unwritten(log, "k3f9x2ab", str(database)))
@@ -129,7 +129,7 @@ def test_an_end_is_noted_that_the_history_has(kindlm: Any, database: Path) -> No
     noted = new_event(RunSealed(run="k3f9x2ab", head=HeadOf(RUN)))
     with EventLog.open(database, projections=PROJECTIONS) as log:
         head = log.head(RUN)
-        log._writer.call(lambda db: db.execute("PRAGMA query_only = ON")).result()
+        log._writer.put(run=lambda db: db.execute("PRAGMA query_only = ON")).result()
         with pytest.raises(WriteFailedError):
             log.append(JOURNAL, [noted])
         keep_unwritten(log, "another", "history.db")
@@ -146,7 +146,7 @@ def test_of_a_history_that_cannot_be_read_any_more_the_ends_are_known(
     answers = [new_event(ANSWER, subject=f"{number}.1") for number in (1, 2)]
     with EventLog.open(database, projections=PROJECTIONS) as log:
         log.append(RUN, answers[:1])
-        log._writer.call(lambda db: db.execute("PRAGMA query_only = ON")).result()
+        log._writer.put(run=lambda db: db.execute("PRAGMA query_only = ON")).result()
         with pytest.raises(WriteFailedError):
             log.append(RUN, answers[1:])
         log._reader.close()
@@ -161,7 +161,7 @@ def test_of_a_history_that_cannot_be_read_any_more_the_ends_are_known(
 def test_what_follows_an_end_that_cannot_be_read_is_said_to_be_lost(database: Path) -> None:
     told: list[KindlmError] = []
     with EventLog.open(database, projections=PROJECTIONS) as log:
-        log._writer.call(lambda db: db.execute("PRAGMA query_only = ON")).result()
+        log._writer.put(run=lambda db: db.execute("PRAGMA query_only = ON")).result()
         with pytest.raises(WriteFailedError):
             log.append(RUN, [new_event(ANSWER, subject="1.1")])
         log._reader.close()

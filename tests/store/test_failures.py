@@ -31,7 +31,7 @@ def fill_the_disk(log: EventLog) -> None:
         pages = connection.execute("PRAGMA page_count").fetchone()[0]
         connection.execute(f"PRAGMA max_page_count = {pages + 20}")
 
-    log._writer.call(limit).result()
+    log._writer.put(run=limit).result()
 
 
 def test_a_full_disk_keeps_what_was_not_written(path: Path) -> None:
