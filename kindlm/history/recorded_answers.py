@@ -12,7 +12,7 @@ import re
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
@@ -107,11 +107,7 @@ class FoundAnswers(RecordedAnswers):
         self._given_again: set[Provenance | None] = set()
         self._attempt = cache(partial(RecordedAttempt, db))
         self._config = cache(partial(_config_of, db))
-
-    @cached_property
-    def _config_now(self) -> Mapping[str, Any]:
-        config: Mapping[str, Any] = json.loads(self._execution.suite.suite.config_text)
-        return config
+        self._config_now: Mapping[str, Any] = json.loads(execution.suite.suite.config_text)
 
     def answer(self, asked: Asked) -> Result[ModelReply] | None:
         """Return the recorded answer or an error; None if the model has to be called."""
