@@ -159,7 +159,8 @@ def newest_of_branch(db: sqlite3.Connection, branch: str, after: Side) -> Result
     Runs with uncommitted changes count only if there is no other.
     """
     words = _Words(db, after)
-    there = [run for run in words.counted() if run.git_branch == branch and not words.is_own(run)]
+    counted = words.counted(only_whole=True)
+    there = [run for run in counted if run.git_branch == branch and not words.is_own(run)]
     return _side_of(db, min(there, key=_is_dirty)) if there else None
 
 
@@ -208,32 +209,31 @@ class _Words:
             return find_run_or_group(self.db, name)
         if word["revision"] is not None:
             return self._at_revision(word["revision"])
+        skip = int(word["skip"] or 0)
         if (own := self.own) is None:
             newest = next(self.counted(), None)
             if newest is None:
                 return _error("No run has finished yet.", _ANOTHER)
+            if name != "baseline":
+                return self._latest(1 if name == "previous" else skip, newest)
             side = _side_of(self.db, newest)
-            if name == "latest" or isinstance(side, Err):
-                return side
-            return _Words(self.db, side.value).find(name)
+            return side if isinstance(side, Err) else _Words(self.db, side.value).find(name)
         if name == "previous":
             return self._previous(own)
-        if name == "baseline":
-            return self._baseline(own)
-        return self._latest(int(word["skip"] or 0), own)
+        return self._baseline(own) if name == "baseline" else self._latest(skip, own)
 
-    def _latest(self, skip: int, own: Run) -> Result[Side]:
-        """Return the newest run after skipping `skip` runs of the same suites."""
-        counted = list(islice(self.counted(), skip + 1))
+    def _latest(self, skip: int, like: Run) -> Result[Side]:
+        """Return the newest run after skipping `skip` runs with suites of a run."""
+        counted = list(islice(self.counted(like), skip + 1))
         if len(counted) > skip:
             return _side_of(self.db, counted[skip])
         number = count(len(counted), "finished run")
-        message = f"There is no run 'latest~{skip}': the history has {number}{_of_suites(own)}."
+        message = f"There is no run 'latest~{skip}': the history has {number}{_of_suites(like)}."
         return _error(message, _ANOTHER)
 
     def _previous(self, own: Run) -> Result[Side]:
         """Return the newest run before the other side."""
-        for run in self.counted(until=own.started_at):
+        for run in self.counted(until=own.started_at, only_whole=True):
             # In lists, the newest runs come first, and of those that began together, by id.
             if (own.started_at, run.id) > (run.started_at, own.id) and not self.is_own(run):
                 return _side_of(self.db, run)
@@ -283,20 +283,23 @@ class _Words:
         message = f"No finished run was recorded at {name!r}, {what}."
         return _error(message, f"{hint} All runs: kindlm runs")
 
-    def counted(self, until: str | None = None) -> Iterator[Run]:
+    def counted(
+        self, like: Run | None = None, until: str | None = None, *, only_whole: bool = False
+    ) -> Iterator[Run]:
         """Yield the finished runs that words count, each group at its newest shard.
 
-        Beside another side, they have suites of it, and a single shard only counts beside a shard
-        of the same part. None after `until` is needed.
+        They have suites of `like`, by default of the other side. Beside a shard, single shards only
+        count if they are the same part. None after `until` is needed.
         """
-        own = self.own
-        parts = (None, "1/1", own.shard if own and isinstance(self.other, str) else None)
+        like = like or self.own
+        part = self.own.shard if self.own and isinstance(self.other, str) else None
+        parts = (None, "1/1", part)
         groups = {(project, name): whole for project, name, whole in self.db.execute(_GROUPS)}
-        like, until = None if own is None else own.id, None if groups else until
-        for run in runs(self.db, RunFilter(completed=True, tested_like=like, until=until)):
+        of, until = None if like is None else like.id, None if groups else until
+        for run in runs(self.db, RunFilter(completed=True, tested_like=of, until=until)):
             group = run.project, run.group_id
             if run.shard is None or group not in groups:
-                if own is None or run.shard in parts:
+                if run.shard in parts or (part in parts[:2] and not only_whole):
                     yield run
             elif groups[group]:
                 groups[group] = False  # its other shards do not count again

@@ -11,7 +11,7 @@ from recorded_history import History, Make
 from kindlm.errors import Err, KindlmError, Ok
 from kindlm.events.codec import new_event
 from kindlm.events.run import BaselineSet, GitState
-from kindlm.history.run_names import find_changed, find_sides
+from kindlm.history.run_names import find_changed, find_run_or_group, find_sides
 
 MAIN, OLD = "a1" * 20, "b2" * 20
 
@@ -195,6 +195,7 @@ def test_a_shard_follows_the_same_part_or_a_whole_run(history: History) -> None:
     for group in ("monday", "tuesday"):
         record(history, f"{group}2", group=group, shard="2/2")
     record(history, "wednsdy1", group="wednesday", shard="1/2")
+    assert find_run_or_group(history.reader(), "latest~1") == Ok("tuesday2")
     assert find(history, None, "tuesday2") == ("monday2", "tuesday2")
     assert isinstance(find(history, None, "monday2"), KindlmError)
     record(history, "whole000")
