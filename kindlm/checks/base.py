@@ -239,13 +239,13 @@ class CheckSection(ExpectSection, Check):
     embeds: ClassVar[bool]
     sarif: ClassVar[tuple[Rule, ...]]
 
+    labelled_by: ClassVar[str] = "kind"
+    """The field with the label, which distinguishes results of one kind."""
+
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
         if "key" in vars(cls) and not hasattr(cls, "kind"):
             cls.kind = to_snake(cls.key.name)
-
-    labelled_by: ClassVar[str] = "kind"
-    """The field with the label, which distinguishes results of one kind."""
 
     @property
     def label(self) -> str:

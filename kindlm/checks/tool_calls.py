@@ -187,8 +187,9 @@ class ToolCall(ExpectedCall, CheckSection):
             return self._lacking(calls, uses)
         if not bounds.holds(number):
             low, high = bounds.low, bounds.high
-            often = f"at least {low:,}" if high is None else f"{low:,} to {high:,}"
-            message = f"Expected {often} calls to {named(self.tool)} as described, got {number}"
+            often = f"at least {count(low, 'call')}" if high is None else count(high, "call")
+            often = often if high in (None, low) else f"{low:,} to {often}"
+            message = f"Expected {often} to {named(self.tool)} as described, got {number}"
             others = [call for call in calls if not call.is_meant]
             if number < bounds.low and others:
                 near = min(others, key=lambda call: call.distance)

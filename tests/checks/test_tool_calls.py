@@ -205,6 +205,24 @@ def test_too_few_calls_are_reported_with_the_closest_other_one(
     assert result.actual == {"count": 1}
 
 
+@pytest.mark.parametrize(
+    ("count", "often"),
+    [
+        ({"min": 4}, "at least 4 calls"),
+        ({"max": 0}, "0 calls"),
+        ({"max": 1}, "1 call"),
+        ({"min": 5, "max": 5}, "5 calls"),
+        ({"min": 0, "max": 1}, "0 to 1 call"),
+    ],
+)
+def test_the_expected_number_of_calls_is_said_in_words(
+    evaluate: Evaluate, transcript: Transcript, count: dict[str, int], often: str
+) -> None:
+    result = evaluate("tool_called", {"tool": "lookup", "count": count}, transcript)
+
+    assert f"Expected {often} to lookup as described, got 3" in result.message
+
+
 def test_different_calls_cannot_satisfy_one_expectation_together(
     evaluate: Evaluate, transcript: Transcript
 ) -> None:
