@@ -309,7 +309,7 @@ def kinds() -> frozenset[str]:
 
 @cache
 def rules() -> dict[str, Rule]:
-    """Return the SARIF rules by the kinds of checks, in the order of the kinds."""
+    """Return the SARIF rules by the kinds of checks."""
     return {rule.kind: rule for each in all_checks() for rule in each.sarif}
 
 
