@@ -6,7 +6,7 @@ with suites of the other side. For commands that show or follow one run, `latest
 of any kind.
 
 If the history has several shards of a group, words count them as one run, which is finished if all
-shards are. A single shard counts as a run, but never as one to compare a whole run with.
+shards are. A single shard counts as a run, but is never the run before a whole one.
 """
 
 from __future__ import annotations
