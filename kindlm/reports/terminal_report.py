@@ -272,7 +272,7 @@ def _changed(view: RunView, earlier: RunView, options: ReportOptions) -> str | N
     from kindlm.reports.diff.phrases import headline_of, scope_text
 
     diff_options = DiffOptions(regression_threshold=options.regression_threshold)
-    diff = RunDiff(view.db, earlier, view, diff_options)
+    diff = RunDiff(earlier, view, diff_options)
     if not diff.compared:
         return None
     headline = headline_of(diff)

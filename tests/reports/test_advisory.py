@@ -44,6 +44,6 @@ def test_they_are_in_the_report_of_all_there_is(advised: RunView, write: Any) ->
 def test_gates_and_comparisons_do_not_count_them(advised: RunView, history: History) -> None:
     (suite,) = advised.suites
     assert suite.figures.pii_failures == 0
-    (test,) = RunDiff(history.reader(), advised, advised, DiffOptions()).tests
+    (test,) = RunDiff(advised, advised, DiffOptions()).tests
     assert test.before is not None
     assert test.before.failure_codes == {"CONTAINS_FAILED"}

@@ -123,7 +123,7 @@ def set_command(
             )
         _warn_of_gaps(db, view, names)
         # Which drops can a later run with as many repeats confirm?
-        pairs = RunDiff(db, view, view, DiffOptions()).pairs
+        pairs = RunDiff(view, view, DiffOptions()).pairs
         tests = [test for key, test in pairs.items() if key[:2] in chosen]
         rates = [rate for test in tests for _, rate in test.rates]
         if power := comparison_power((rate.before, rate.after.n) for rate in rates):

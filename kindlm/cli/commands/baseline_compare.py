@@ -111,7 +111,7 @@ def compare_with_baseline(
         @cache
         def diff_with(baseline: Baseline) -> RunDiff:
             before = view if baseline.runs == view.runs else RunView(db, baseline.side(db))
-            return RunDiff(db, before, view, options)
+            return RunDiff(before, view, options)
 
         page = Page(
             out,

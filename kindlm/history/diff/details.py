@@ -226,11 +226,12 @@ def _calls_and_texts(
     texts["output"] = mask.text(execution.output)
     if execution.error_code:
         texts["error"] = f"{execution.error_code}: {mask.text(execution.error or '')}"
-    made = enumerate(zip(attempt.tool_calls, sample.calls, strict=True))
-    return [
-        Call(call.tool, mask.value(call.arguments), ref.turn, position)
-        for position, (call, ref) in made
-    ], texts
+    turns = dict(enumerate(ref.turn for ref in sample.calls))
+    calls = [
+        Call(call.tool, mask.value(call.arguments), turns.get(position, 1), position)
+        for position, call in enumerate(attempt.tool_calls)
+    ]
+    return calls, texts
 
 
 def _sequences(before: Sequence[Sample], after: Sequence[Sample]) -> tuple[ToolSequence, ...]:

@@ -50,12 +50,10 @@ class DiffOptions:
 
 
 class RunDiff:
-    """The changes between two runs; `db` is a read-only connection."""
+    """The changes between two runs of one history."""
 
-    def __init__(
-        self, db: sqlite3.Connection, before: RunView, after: RunView, options: DiffOptions
-    ) -> None:
-        self._db = db
+    def __init__(self, before: RunView, after: RunView, options: DiffOptions) -> None:
+        self._db = before.db
         self.before = before
         self.after = after
         self.options = options
@@ -285,4 +283,4 @@ def compare_runs(
     db: sqlite3.Connection, before: str | Group, after: str | Group, options: DiffOptions
 ) -> RunDiff:
     """Compare two runs by their ids, or groups of shards."""
-    return RunDiff(db, RunView(db, before), RunView(db, after), options)
+    return RunDiff(RunView(db, before), RunView(db, after), options)

@@ -24,16 +24,8 @@ from math import ceil, comb, fsum, log, sqrt
 from statistics import NormalDist
 from typing import NamedTuple, TypeAlias
 
-from kindlm.history.statistics import wilson_interval
-from kindlm.history.statistics.tables import (
-    OFTEN,
-    Counts,
-    convolved,
-    even_chances,
-    fisher_drop,
-    fisher_mid_p,
-    pooled,
-)
+from kindlm.history.statistics import tables, wilson_interval
+from kindlm.history.statistics.tables import Counts, pooled
 
 _GRID = 64
 """The worst rate is searched in steps of 1/64, then in finer steps around the best of these."""
@@ -75,7 +67,7 @@ class Looks(NamedTuple):
     def smallest_p(self) -> float:
         """The smallest of Fisher's p-values at the looks."""
         before = self.grown or [self.before] * len(self.after)
-        return min(map(fisher_drop, before, self.after))
+        return min(map(tables.fisher_drop, before, self.after))
 
     @property
     def design(self) -> Design:
@@ -151,7 +143,7 @@ def _expected(p: float, design: Design, pooled: Counts) -> float:
         return _chance(p, design, pooled.passed / pooled.n)
     passed = pooled.passed
     reached = (
-        fisher_drop(Counts(before, design.before), Counts(passed - before, design.after))
+        tables.fisher_drop(Counts(before, design.before), Counts(passed - before, design.after))
         for before in range(min(passed, design.before), max(0, passed - design.after) - 1, -1)
     )
     return max(takewhile(lambda own: own <= p, reached), default=0.0)
@@ -177,7 +169,7 @@ def worst_chance(p: float, design: Design) -> float:
 @lru_cache(maxsize=1024)
 def _crossings(p: float, design: Design) -> list[float]:
     """Return `crossings` from the beginning, at a pass rate of 1/2."""
-    old, new = (even_chances(n) for n in design[:2])
+    old, new = (tables.even_chances(n) for n in design[:2])
     return crossings(p, design, [[x * y for y in new] for x in old], (0.5, 0.5))
 
 
@@ -204,18 +196,18 @@ def crossings(
         for old, row in enumerate(rows):
             # More passes before make p smaller, so the limit of passes after only grows.
             before = Counts(old, old_n)
-            while limit < new_n and fisher_drop(before, Counts(limit + 1, new_n)) <= p:
+            while limit < new_n and tables.fisher_drop(before, Counts(limit + 1, new_n)) <= p:
                 limit += 1
             for new in range(limit + 1):
                 found[old + new] += row[new]
                 row[new] = 0.0
         if more < design.more:
-            rows = [convolved(row, new_ways) for row in rows]
-            found = convolved(found, new_ways)
+            rows = [tables.convolved(row, new_ways) for row in rows]
+            found = tables.convolved(found, new_ways)
         if more < design.more and design.both:
-            columns = [convolved(column, old_ways) for column in zip(*rows, strict=True)]
+            columns = [tables.convolved(column, old_ways) for column in zip(*rows, strict=True)]
             rows = [list(row) for row in zip(*columns, strict=True)]
-            found = convolved(found, old_ways)
+            found = tables.convolved(found, old_ways)
     return found
 
 
@@ -231,7 +223,7 @@ def _limits(n: int, level: float) -> tuple[int, ...]:
     limits = [-1]
     for passed in range(n + 1):
         limit, before = limits[-1], Counts(passed, n)
-        while limit < n and fisher_mid_p(before, Counts(limit + 1, n)) <= level:
+        while limit < n and tables.fisher_mid_p(before, Counts(limit + 1, n)) <= level:
             limit += 1
         limits.append(limit)
     return tuple(limits[1:])
@@ -251,12 +243,12 @@ def repeats_needed(before: float, after: float, level: float) -> int | None:
     normal, mean = NormalDist(), (before + after) / 2
     spread = before * (1 - before) + after * (1 - after)
     root = normal.inv_cdf(1 - level) * sqrt(2 * mean * (1 - mean))
-    root += normal.inv_cdf(OFTEN) * sqrt(spread)
+    root += normal.inv_cdf(tables.OFTEN) * sqrt(spread)
     rough = ceil((root / (before - after)) ** 2)
     for n in range(max(2, rough // 2), _MOST_EXACT + 1):
         at_most = list(accumulate(binomial(n, after), initial=0.0))
         limits = zip(binomial(n, before), _limits(n, level), strict=True)
-        if sum(chance * at_most[limit + 1] for chance, limit in limits) >= OFTEN:
+        if sum(chance * at_most[limit + 1] for chance, limit in limits) >= tables.OFTEN:
             return n
     return max(rough, _MOST_EXACT + 1)
 

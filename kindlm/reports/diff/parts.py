@@ -83,7 +83,7 @@ def changes_since_before(view: RunView, options: ReportOptions) -> Changes | Non
     if not isinstance(before := view.before, RunView):
         return None
     diff_options = DiffOptions(regression_threshold=options.regression_threshold)
-    diff = RunDiff(view.db, before, view, diff_options)
+    diff = RunDiff(before, view, diff_options)
     headline = headline_of(diff)
     return Changes(diff, headline, not headline.good or bool(verdict_of(view).good))
 
