@@ -10,6 +10,9 @@ from statistics import NormalDist, fmean
 from typing import NamedTuple
 
 _LEVEL = 0.95
+_Z_95 = 1.959963984540054
+"""95 % of the standard normal distribution lie between -z and z."""
+
 _MOST_T = 1024.0
 """For any degrees of freedom, 99.9 % of Student's t lie below this value."""
 
@@ -28,7 +31,7 @@ def wilson_interval(
     if n == 0:
         return None
     rate = successes / n
-    z = NormalDist().inv_cdf((1 + level) / 2)
+    z = _Z_95 if level == _LEVEL else NormalDist().inv_cdf((1 + level) / 2)
     spread = z**2 / n
     center = rate + spread / 2
     margin = z * sqrt((rate * (1 - rate) + spread / 4) / n)
