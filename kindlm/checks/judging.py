@@ -66,22 +66,17 @@ class Prompt:
     """A question to a judge, without its data.
 
     Attributes:
-        form: the form of the answer.
+        name: the name of the form of the answer.
         own: members, also of its inner objects, in which a judge writes its own words. An answer is
             rejected if the data has all of those of one object.
     """
 
     system: str
-    schema: ResponseSchema
+    name: str
     form: Form
     purpose: Purpose = Purpose.JUDGE
     max_tokens: int = 512
     own: tuple[str, ...] = ("reasoning",)
-
-    @classmethod
-    def of(cls, system: str, name: str, form: Form, **more: Any) -> Prompt:
-        """Return a prompt with its schema; `more` are its other fields."""
-        return cls(system, ResponseSchema(name, described_form(form)[1]), form, **more)
 
     def question(self, data: Mapping[str, Any], token: str, model: str | None = None) -> Question:
         """Return the question about some data; a new `token` makes its boundary unpredictable."""
@@ -89,7 +84,7 @@ class Prompt:
             purpose=self.purpose,
             system=self.system,
             user=fenced(data, token),
-            response_schema=self.schema,
+            response_schema=ResponseSchema(self.name, described_form(self.form)[1]),
             model=model,
             boundary=f"-{token}",
             max_tokens=self.max_tokens,
@@ -117,7 +112,7 @@ def prompt(
     example, _ = described_form(form)
     answer = f"Answer with one JSON object and nothing else{each}:\n{example}{last}"
     system = "\n\n".join(part for part in (task, what, how, is_data, answer) if part)
-    return Prompt.of(system, name, form, **more)
+    return Prompt(system, name, form, **more)
 
 
 def data_is(what: str, fake: str, unchanged: str, copied: str) -> str:

@@ -144,7 +144,7 @@ an empty list if there are none.
 follows from its purpose.
 - "tone": in a few words, how it is to sound."""
 
-_PROFILE = Prompt.of(
+_PROFILE = Prompt(
     _PROFILE_SYSTEM,
     "kindlm_agent_profile",
     {
@@ -213,7 +213,7 @@ def plan_question(
         {"name": name, "about": CATEGORIES[name], "count": count} for name, count in counts.items()
     ]
     data = {"agent": profile, "categories": categories, "planned": list(planned)}
-    asked = Prompt.of(
+    asked = Prompt(
         _PLAN_SYSTEM,
         "kindlm_test_plan",
         {"scenarios": [{**SCENARIO, "category": Choice(tuple(counts))}]},

@@ -47,7 +47,7 @@ if it cannot be reached any more.
 - "reason": in one sentence, why."""
 
 
-_PROMPT = Prompt.of(
+_PROMPT = Prompt(
     _SYSTEM,
     "kindlm_simulated_user",
     {"message": "the next message", "done": bool, "reason": "one sentence"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -17,7 +18,7 @@ Said = Callable[..., Transcript]
 Used = Callable[..., ToolUse]
 
 names = st.lists(st.sampled_from("abc"), max_size=6)
-modes = st.sampled_from(SequenceMode)
+modes = st.sampled_from(get_args(SequenceMode))
 
 
 class TestMissing:
@@ -118,7 +119,7 @@ class TestSequence:
         assert 0 <= sequence_share(expected, called, mode) <= 1
         assert sequence_share(expected, expected, mode) == 1
 
-    @given(names, names, st.sampled_from([SequenceMode.SUBSEQUENCE, SequenceMode.UNORDERED]))
+    @given(names, names, st.sampled_from(["subsequence", "unordered"]))
     def test_one_more_call_never_takes_progress_away(
         self, expected: list[str], called: list[str], mode: SequenceMode
     ) -> None:

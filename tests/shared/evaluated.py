@@ -13,7 +13,6 @@ from kindlm.checks import CheckRunner
 from kindlm.checks.base import all_checks
 from kindlm.checks.call_matching import CallCount
 from kindlm.checks.evalview.safety import Safety
-from kindlm.checks.evalview.tools import SequenceMode
 from kindlm.checks.evalview.weighted_score import WEIGHTS, Scored, WeightedScore
 from kindlm.checks.guardrails import NamedPattern
 from kindlm.checks.output import Ban, Demand
@@ -58,7 +57,7 @@ def check_of(kind: str, params: Mapping[str, Any]) -> Any:
     if kind == "trajectory":
         values["calls"] = [_call(dict(call)) for call in values["calls"]]
     if kind == "tool_sequence":
-        values["mode"] = SequenceMode(values.get("mode") or "subsequence")
+        values["mode"] = values.get("mode") or "subsequence"
     if kind == "pii":
         patterns = values.get("customPatterns") or ()
         values["customPatterns"] = [NamedPattern.model_construct(**each) for each in patterns]
@@ -108,8 +107,6 @@ def _scored(written: Mapping[str, Any]) -> Scored:
     renamed = {"toolCategories": "categories", "sequenceMode": "mode"}
     renamed |= {"regexPatterns": "patterns", "jsonSchema": "schema"}
     values = {renamed.get(key, key): value for key, value in written.items() if value is not None}
-    if "mode" in values:
-        values["mode"] = SequenceMode(values["mode"])
     scored: Scored = _made(Scored, values)
     return scored
 

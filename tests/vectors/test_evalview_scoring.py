@@ -15,7 +15,7 @@ from vector_cases import Departure, known
 
 from kindlm.checks.evalview.evalview_verdict import harm_in, look_at_turn, within
 from kindlm.checks.evalview.safety import find_personal_data
-from kindlm.checks.evalview.tools import SequenceMode, sequence_share
+from kindlm.checks.evalview.tools import sequence_share
 from kindlm.checks.evalview.weighted_score import WEIGHTS, overall_score
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.formats.evalview import Surroundings, load_folder
@@ -209,9 +209,9 @@ def test_forbidden_tools(vector: Vector) -> None:
 @pytest.mark.vectors("evalview.jsonl", "sequence", beside=("violation_count",))
 def test_sequence(vector: Vector) -> None:
     given = vector["input"]
-    mode = SequenceMode(given["mode"].split()[0])
+    mode = given["mode"].split()[0]
     share = sequence_share(given["expected_sequence"], given["actual"], mode)
-    params = {"sequence": given["expected_sequence"], "mode": mode.value}
+    params = {"sequence": given["expected_sequence"], "mode": mode}
     result = by_label([demand("tool_sequence", "s", params)], said("q", "", given["actual"]))
     assert share == vector["expected"]["progress_score"] == result["s"].score
     assert (result["s"].outcome is Outcome.PASSED) == vector["expected"]["correct"]

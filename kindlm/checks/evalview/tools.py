@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from enum import StrEnum
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from kindlm.checks.base import Check, Rule, failed, passed
 from kindlm.checks.call_matching import (
@@ -84,17 +83,13 @@ class ForbiddenTool(Check):
         return failed("TOOL_CALL_UNEXPECTED", message, expected=expected, actual=actual)
 
 
-class SequenceMode(StrEnum):
-    """How the calls must follow a sequence.
+SequenceMode: TypeAlias = Literal["subsequence", "exact", "unordered"]
+"""How the calls must follow a sequence.
 
-    - exact: these calls and no others, in this order.
-    - subsequence: these calls in this order; other calls may come before, after and between.
-    - unordered: these calls in any order; other calls are allowed.
-    """
-
-    EXACT = "exact"
-    SUBSEQUENCE = "subsequence"
-    UNORDERED = "unordered"
+- exact: these calls and no others, in this order.
+- subsequence: these calls in this order; other calls may come before, after and between.
+- unordered: these calls in any order; other calls are allowed.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +102,13 @@ class ToolSequence(Check):
     demands = Demands.TASK
 
     sequence: Sequence[str]
-    mode: SequenceMode = SequenceMode.SUBSEQUENCE
+    mode: SequenceMode = "subsequence"
 
     def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
         sequence, mode = list(self.sequence), self.mode
         called = [use.call.name for use in transcript.tool_uses]
         missing = [tool for tool, met in _met(sequence, called, mode) if not met]
-        others = mode is SequenceMode.EXACT and len(called) != len(sequence)
+        others = mode == "exact" and len(called) != len(sequence)
         if not sequence or not (missing or others):
             return passed()
         share = sequence_share(sequence, called, mode)
@@ -122,7 +117,7 @@ class ToolSequence(Check):
             f"The tools were not called in the sequence {shown(sequence)} ({mode}): {problem},"
             f" progress {share:g}; the agent called {shown(called)}."
         )
-        expected, actual = {"sequence": bounded(sequence), "mode": mode.value}, bounded(called)
+        expected, actual = {"sequence": bounded(sequence), "mode": mode}, bounded(called)
         about: dict[str, Any] = {"expected": expected, "actual": actual, "score": share}
         return failed("TOOL_SEQUENCE_WRONG", message, **about)
 
@@ -140,13 +135,13 @@ def _met(
     rest = list(called)
     for place, tool in enumerate(sequence):
         match mode:
-            case SequenceMode.EXACT:
+            case "exact":
                 yield tool, called[place : place + 1] == [tool]
-            case SequenceMode.SUBSEQUENCE:
+            case "subsequence":
                 is_met = tool in rest
                 rest = rest[rest.index(tool) + 1 :] if is_met else []
                 yield tool, is_met
-            case SequenceMode.UNORDERED:
+            case "unordered":
                 is_met = tool in rest
                 if is_met:
                     rest.remove(tool)

@@ -77,7 +77,7 @@ class Scored:
     tools: Sequence[str] = ()
     categories: Mapping[str, Sequence[str] | None] = field(default_factory=dict)
     sequence: Sequence[str] = ()
-    mode: SequenceMode = SequenceMode.SUBSEQUENCE
+    mode: SequenceMode = "subsequence"
     contains: Sequence[str] = ()
     not_contains: Sequence[str] = ()
     patterns: Sequence[str] = ()

@@ -7,6 +7,7 @@ is the weighted score.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import get_args
 
 from kindlm.checks.evalview.evalview_verdict import EvalviewVerdict
 from kindlm.checks.evalview.honesty import Hallucination, Uncertainty
@@ -63,7 +64,7 @@ def tools_of(category: str, own: Mapping[str, Sequence[str]] | None) -> list[str
     return None if tools is None else list(tools)
 
 
-SEQUENCE_MODES = (SequenceMode.SUBSEQUENCE, SequenceMode.EXACT, SequenceMode.UNORDERED)
+SEQUENCE_MODES: tuple[SequenceMode, ...] = get_args(SequenceMode)
 """How sequences of tools are compared. The first mode is the default, and replaces unknown ones."""
 
 SEVERITIES = ("medium", "low", "high")
@@ -100,7 +101,7 @@ def compile_expectations(
 def _declared(case: CaseConfig, config: ProjectConfig, *, compat: bool) -> Iterator[Placed]:
     checks = case.checks or ChecksConfig()
     named = case.settings.sequence_mode
-    mode = SequenceMode(named) if named in SEQUENCE_MODES else SEQUENCE_MODES[0]
+    mode = next((mode for mode in SEQUENCE_MODES if mode == named), SEQUENCE_MODES[0])
     for place, expectation in _all(case.expected, mode, config):
         yield ("expected", *place), expectation
     yield from _checked(case.expected, checks, by_default=compat and config.judge is not None)

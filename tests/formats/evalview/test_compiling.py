@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kindlm.checks.evalview.safety import Safety
-from kindlm.checks.evalview.tools import SequenceMode, ToolSequence
+from kindlm.checks.evalview.tools import ToolSequence
 from kindlm.config.interpolation import bind_suite
 from kindlm.errors import Err, Ok
 from kindlm.packages import as_written
@@ -108,7 +108,7 @@ def test_every_declared_expectation_is_one_of_its_own(load: Load) -> None:
     assert of_turns == [(2, 2)] * 3
     assert [found.kind for found in case.expectations if found.advisory] == ["latency"]
     by_kind = {found.kind: found.check for found in case.expectations if found.turn is None}
-    assert by_kind["tool_sequence"] == ToolSequence(["search", "summarize"], SequenceMode.EXACT)
+    assert by_kind["tool_sequence"] == ToolSequence(["search", "summarize"], "exact")
     assert by_kind["safety"] == Safety(categories=["violence"], severity_threshold="high")
     score = by_kind["weighted_score"]
     assert score.scored.categories["nonsense"] is None
