@@ -122,15 +122,14 @@ class Redactor:
             return REDACTED
         return _replaced(text, chain(*found.values())) if found else text
 
-    def _found(self, text: str) -> dict[tuple[str, str], list[Span]]:
+    def _found(self, text: str) -> dict[tuple[str, str], set[Span]]:
         """Find fixed forms by secret: those that are whole, and all with those that were cut."""
-        found: defaultdict[tuple[str, str], list[Span]] = defaultdict(list)
+        found: defaultdict[tuple[str, str], set[Span]] = defaultdict(set)
         for secret, form, public in self._candidates(text):
-            whole = [*occurrences(text, form)]
-            found[secret, "whole"] += whole
-            found[secret, "any"] += whole
-            found[secret, "any"] += _cut_occurrences(text, form, public + MIN_LENGTH)
-        return {key: [*merged(sorted(spans))] for key, spans in found.items()}
+            found[secret, "whole"].update(occurrences(text, form))
+            found[secret, "any"] |= found[secret, "whole"]
+            found[secret, "any"].update(_cut_occurrences(text, form, public + MIN_LENGTH))
+        return found
 
     def _candidates(self, text: str) -> list[_Form]:
         found = [forms for head, forms in self._by_head.items() if head in text]

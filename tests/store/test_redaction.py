@@ -388,6 +388,14 @@ def test_json_is_left_alone_that_begins_like_a_secret_in_json(indent: int | None
     assert redact(f"{secret[:60]}…") == "[redacted]…"
 
 
+@pytest.mark.parametrize("encoding", ["backslash u", "percent, lower case", "HTML, numbers"])
+def test_an_escaped_secret_beside_a_plain_one_is_found_though_they_overlap(encoding: str) -> None:
+    secret = "abababab"
+    escaped = ENCODINGS[encoding](secret)
+    for text in (secret + escaped, escaped + secret):
+        assert Redactor([secret])(text) == "[redacted]"
+
+
 def test_a_longer_secret_that_contains_another_leaves_nothing_behind() -> None:
     redact = Redactor(["0123456789", "0123456789abcdef"])
     assert redact("0123456789abcdef 0123456789") == "[redacted] [redacted]"
