@@ -16,7 +16,7 @@ import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
-from itertools import chain, groupby
+from itertools import chain, groupby, pairwise, takewhile
 from operator import itemgetter
 from sys import intern
 from types import MappingProxyType
@@ -27,13 +27,13 @@ from kindlm.history.diff.config import Suite
 from kindlm.history.diff.evidence_values import CheckKey
 from kindlm.history.queries import among
 from kindlm.history.rows import AttemptView
+from kindlm.history.runs import sources_of
 from kindlm.outcome import ScoreLimits, Status
 
-_RETRIED = """
+_RETRIED_IN = """
 SELECT EXISTS (SELECT 1 FROM executions e
                  JOIN retried_attempts r ON r.execution = e.id
-                WHERE e.run IN $ids),
-       EXISTS (SELECT 1 FROM runs WHERE id IN $ids AND mode IN ('rescored', 'replayed'))
+                WHERE e.run IN $ids)
 """
 
 _CAME_TO = (
@@ -74,10 +74,24 @@ class Attempts(StrEnum):
 
 def attempts_to_compare(db: sqlite3.Connection, runs: Sequence[str]) -> Attempts | None:
     """Return the attempts by which runs are compared; None if nothing was retried."""
-    retried, derived = db.execute(*among(_RETRIED, runs)).fetchone()
-    if not retried:
+    if not _were_retried(db, runs):
         return None
-    return Attempts.LAST if derived else Attempts.FIRST
+    return Attempts.LAST if any(_has_last_of(db, run) for run in runs) else Attempts.FIRST
+
+
+def _were_retried(db: sqlite3.Connection, runs: Sequence[str]) -> bool:
+    return bool(db.execute(*among(_RETRIED_IN, runs)).fetchone()[0])
+
+
+def _has_last_of(db: sqlite3.Connection, run: str) -> bool:
+    """Return whether a run has only the last attempts of a run with retries.
+
+    A source that is not in this history may have had retries.
+    """
+    chain = pairwise(sources_of(db, run).items())
+    derived = takewhile(lambda both: both[0][1] in ("rescored", "replayed"), chain)
+    sources = dict(source for _, source in derived)
+    return None in sources.values() or _were_retried(db, [*sources])
 
 
 WEIGHTED = ("score", "weighted_score")

@@ -133,9 +133,9 @@ def test_a_turn_begins_with_a_message_of_the_user(users: list[int], turns: list[
 
 @pytest.mark.parametrize(
     ("source", "attempts"),
-    [(None, Attempts.FIRST), ("here", Attempts.LAST), ("gone", Attempts.LAST)],
+    [(None, Attempts.FIRST), ("here", Attempts.FIRST), ("gone", Attempts.LAST)],
 )
-def test_a_rescored_run_may_hold_last_attempts_only(
+def test_a_run_whose_source_is_not_here_may_hold_last_attempts(
     history: History, make: Make, source: str | None, attempts: Attempts
 ) -> None:
     history.run("here").finish()
