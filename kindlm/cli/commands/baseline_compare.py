@@ -237,7 +237,7 @@ def _test_json(test: ComparedTest) -> dict[str, Any]:
     before, after = (
         side
         and {
-            "passRate": side.pass_rate,
+            "passRate": side.counts.passed / side.counts.n if side.counts.n else None,
             "executions": side.counts.n,
             "status": side.status,
             "failureCodes": sorted(side.failure_codes),

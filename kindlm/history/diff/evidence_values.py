@@ -105,11 +105,6 @@ class Side:
         """Whether the test passed."""
         return self.status is Status.PASSED
 
-    @property
-    def pass_rate(self) -> float | None:
-        """The share of its repeats that passed; None without repeats."""
-        return self.counts.passed / self.counts.n if self.counts.n else None
-
 
 class CheckKey(NamedTuple):
     """The identity of a check of a test in both runs.
