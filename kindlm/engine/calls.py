@@ -475,17 +475,16 @@ def _without(boundary: str, messages: Sequence[Message]) -> tuple[Message, ...]:
 
 def _report_to_pace(turn: Turn, result: Result[Any] | None) -> None:
     """Report the outcome of a call to its pace. None means that the call was abandoned."""
-    pace = turn.pace
-    match result:
-        case Ok(value=reply):
-            pace.answered(turn, reply.quotas if isinstance(reply, ModelReply) else ())
-        # 503: service unavailable (RFC 9110); 529: what Anthropic answers when it is overloaded.
-        case Err(error=error) if error.code is ErrorCode.PROVIDER_RATE_LIMIT or error.details.get(
-            "status"
-        ) in (503, 529):
-            pace.refused(turn, error.details.get("retry_after"), error.details.get("quotas", ()))
-        case _:
-            pace.ended(turn)
+    if isinstance(result, Ok):
+        turn.pace.answered(turn, getattr(result.value, "quotas", ()))
+        return
+    details = {} if result is None else result.error.details
+    is_limited = result is not None and result.error.code is ErrorCode.PROVIDER_RATE_LIMIT
+    # 503: service unavailable (RFC 9110); 529: what Anthropic answers when it is overloaded.
+    if is_limited or details.get("status") in (503, 529):
+        turn.pace.refused(turn, details.get("retry_after"), details.get("quotas", ()))
+    else:
+        turn.pace.ended(turn)
 
 
 def retry_delay(

@@ -207,22 +207,20 @@ class Pool:
 
     async def _admit(self, execution: Execution, pace: Pace | None) -> Turn | None:
         """Wait for a place in the pool, and for a turn if a call will be made."""
-        is_calling = pace is not None and self._calls(execution)
+        pace = pace if self._calls(execution) else None
+        of_suite = self._of_suite[execution.suite.ordinal]
         while True:
             # Take a place only once it can be used: others wait for places meanwhile.
-            if pace is not None and is_calling:
+            if pace is not None:
                 await pace.room()
-            of_suite = self._of_suite[execution.suite.ordinal]
             await of_suite.acquire()
             try:
                 await self._places.acquire()
             except asyncio.CancelledError:
                 of_suite.release()
                 raise
-            if pace is None or not is_calling:
-                return None
-            turn = pace.turn_now()
-            if turn is not None:
+            turn = None if pace is None else pace.turn_now()
+            if pace is None or turn is not None:
                 return turn
             self._give_back_place(execution)
 
