@@ -107,7 +107,9 @@ async def _work(run: LiveRun, execution: Execution, reserved: Turn | None) -> Fi
         )
         attempt, reserved = attempt + 1, None
         if found is not None:
-            ended = replace(found, cost_usd=found.cost_usd + (ended.cost_usd if ended else 0.0))
+            if ended is not None:
+                found = replace(found, cost_usd=found.cost_usd + ended.cost_usd)
+            ended = found
             if not found.retried:
                 return ended
             left -= 1

@@ -381,28 +381,35 @@ class ToolServerFailed(Raised):
     """A server gave no result; `error` says why."""
 
 
-class ToolServers(AsyncExitStack):
+@dataclass(slots=True)
+class ToolServers:
     """The MCP servers whose tools a model calls in one conversation.
 
     A server is an agent of the suite that takes a call as a message, and answers with its result.
     It is opened at the first call to one of its tools, and closed with the conversation.
     """
 
-    def __init__(self, suite: Suite, agents: AgentFactory) -> None:
-        super().__init__()
-        self._suite = suite
-        self._agents = agents
-        self._opened: dict[str, Agent] = {}
-        self._conversation = uuid4().hex
+    _suite: Suite
+    _agents: AgentFactory
+    _conversation: str = ""
+    _opened: dict[str, Agent] = field(default_factory=dict)
+    _stack: AsyncExitStack | None = None
+
+    async def aclose(self) -> None:
+        """Close the servers that were opened."""
+        if self._stack is not None:
+            await self._stack.aclose()
 
     async def call(self, server: str, call: ToolCall) -> Any:
         """Return the result of a call as JSON; raise `ToolServerFailed` if there is none."""
         target = self._suite.agents[server]
+        if self._stack is None:
+            self._stack, self._conversation = AsyncExitStack(), uuid4().hex
         if server not in self._opened:
             opened = self._agents(target, {})
             if isinstance(opened, Err):
                 raise ToolServerFailed(opened.error)
-            self._opened[server] = await self.enter_async_context(opened.value)
+            self._opened[server] = await self._stack.enter_async_context(opened.value)
         text = json.dumps({"tool": call.name, "arguments": call.arguments}, ensure_ascii=False)
         timeout_s = (target.timeout_ms or self._suite.timeout_ms) / 1000
         request = AgentRequest(self._conversation, (Message(Role.USER, text),), timeout_s)
