@@ -13,7 +13,7 @@ from itertools import accumulate, repeat
 from math import ceil, comb, erfc, fsum, gcd, lcm, sqrt
 from operator import add, mul
 from statistics import NormalDist, fmean, variance
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from kindlm.dataclass import dataclass
 from kindlm.history.statistics import mean_interval, rate_difference_interval
@@ -29,9 +29,6 @@ _EXACT_STEPS = 1 << 18
 
 _MOST_STEPS = 1 << 17
 """The most sums in one count of signs: enough for sixteen different sizes."""
-
-_Groups: TypeAlias = Sequence[tuple[int, int]]
-"""Positive sizes, each with its number of differences."""
 
 
 class Counts(NamedTuple):
@@ -290,22 +287,13 @@ def _sign_flip(differences: Sequence[int]) -> tuple[float, float]:
     since sixteen larger sizes are counted.
     """
     groups = sorted(Counter(map(abs, filter(None, differences))).items(), reverse=True)
-    sums, counted = _count(groups)
-    tail = _normal_tail(groups[counted:])
-
-    def at_least(least: int) -> float:
-        return min(1.0, fsum(share * tail(least - s) for s, share in sums.items()))
-
-    return at_least(-sum(differences)), at_least(sum(differences))
-
-
-def _count(groups: _Groups) -> tuple[dict[int, float], int]:
-    """Return the probability of each sum of the first groups, and how many groups were counted."""
     sums, steps = {0: 1.0}, 0
-    for number, (size, times) in enumerate(groups):
+    while groups:
+        size, times = groups[0]
         steps += len(sums) * (times + 1)
         if steps > _MOST_STEPS:
-            return sums, number
+            break
+        del groups[0]
         shares = even_chances(times)
         grown: dict[int, float] = {}
         for known, chance in sums.items():
@@ -314,13 +302,19 @@ def _count(groups: _Groups) -> tuple[dict[int, float], int]:
                 grown[reached] = grown.get(reached, 0.0) + chance * share
                 reached += 2 * size
         sums = grown
-    return sums, len(groups)
+    tail = _normal_tail(groups)
+
+    def at_least(least: int) -> float:
+        return min(1.0, fsum(share * tail(least - s) for s, share in sums.items()))
+
+    return at_least(-sum(differences)), at_least(sum(differences))
 
 
-def _normal_tail(groups: _Groups) -> Callable[[int], float]:
+def _normal_tail(groups: Sequence[tuple[int, int]]) -> Callable[[int], float]:
     """Return the probability of a sum of at least this size, by a normal distribution.
 
-    It is corrected for the step between sums.
+    Groups are sizes in descending order, each with its number of differences. The distribution is
+    corrected for the step between sums.
     """
     if not groups:
         return lambda least: float(least <= 0)
