@@ -112,15 +112,16 @@ class Redactor:
         if not self._by_head or len(text) < MIN_LENGTH:
             return text
         found = self._found(text)
-        for reading in self._readings(text):
-            if reading is None:
-                return REDACTED
-            hidden = self._found(reading)
-            if any(len(spans) > len(found.get(key, ())) for key, spans in hidden.items()):
-                return REDACTED
-        if self._spells(text):
-            return REDACTED
-        return _replaced(text, chain(*found.values())) if found else text
+        left = _replaced(text, chain(*found.values())) if found else text
+        # What is left is read, too: decoding the text may destroy one of the secrets found.
+        for written, known in {text: found, left: {}}.items():
+            for reading in self._readings(written):
+                if reading is None:
+                    return REDACTED
+                hidden = self._found(reading)
+                if any(len(spans) > len(known.get(key, ())) for key, spans in hidden.items()):
+                    return REDACTED
+        return REDACTED if self._spells(text) else left
 
     def _found(self, text: str) -> dict[tuple[str, str], set[Span]]:
         """Find fixed forms by secret: those that are whole, and all with those that were cut."""

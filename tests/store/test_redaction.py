@@ -396,6 +396,14 @@ def test_an_escaped_secret_beside_a_plain_one_is_found_though_they_overlap(encod
         assert Redactor([secret])(text) == "[redacted]"
 
 
+def test_an_escaped_secret_is_found_beside_one_that_decoding_destroys() -> None:
+    secret = "bNzyAhiR2kpp"
+    # A backslash and the first letter of the secret, or a percent sign and two digits, are escapes.
+    in_path, in_hex = f"C:\\keys\\{secret}", f"%{secret.encode().hex()}"
+    for encoding, beside in (("backslash u", in_path), ("percent, lower case", in_hex)):
+        assert Redactor([secret])(f"{ENCODINGS[encoding](secret)} {beside}") == "[redacted]"
+
+
 def test_a_longer_secret_that_contains_another_leaves_nothing_behind() -> None:
     redact = Redactor(["0123456789", "0123456789abcdef"])
     assert redact("0123456789abcdef 0123456789") == "[redacted] [redacted]"
