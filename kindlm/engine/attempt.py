@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from operator import attrgetter
 from typing import Any
 
 from kindlm.dataclass import dataclass, replace
@@ -98,21 +97,21 @@ def end_unrun(
     execution: Execution,
     run: Recorder,
     attempt: int,
-    how: Status | KindlmError = Status.SKIPPED,
+    ending: Status | KindlmError = Status.SKIPPED,
     *,
     reason: str | None = None,
 ) -> Finished:
-    """Record the end of an execution that does not run: `how` says how it ends.
+    """Record the end of an execution that does not run: its status, or its error.
 
     `reason` says why it is skipped, if the test itself gives no reason.
     """
     recorder = run.about(execution.subject(attempt))
     recorder.record(_started(execution, attempt))
-    error = how if isinstance(how, KindlmError) else None
-    known = {"status": how, "warnings": [reason] if reason else []}
-    ended = ExecutionFinished(**(known if error is None else _errored(error)))
-    recorder.record(ended)
-    return Finished(execution, ended.status, error)
+    if isinstance(ending, KindlmError):
+        recorder.record(ExecutionFinished(**_errored(ending)))
+        return Finished(execution, Status.ERRORED, ending)
+    recorder.record(ExecutionFinished(status=ending, warnings=[reason] if reason else []))
+    return Finished(execution, ending)
 
 
 async def run_execution(
@@ -198,18 +197,15 @@ class _Attempt:
 
     async def run(self, may_rerun: Callable[[], bool]) -> Finished | None:
         """Converse, check, and record the end of the attempt. Return None if it was cut off."""
-        held = self._held
-        started = partial(_started, self._execution, self._number)
-        if held is not None:
-            event = started(held.messages, source=held.source)
-        else:
-            event = started(
-                self._messages, tools=list(map(definition_of, self._case.tools)) or None
-            )
-        self._conversation.record(event)
+        messages = self._messages
+        known: dict[str, Any] = {"tools": list(map(definition_of, self._case.tools)) or None}
+        if self._held is not None:
+            messages, known = self._held.messages, {"source": self._held.source}
+        self._conversation.record(_started(self._execution, self._number, messages, **known))
         try:
             error = await self._converse_and_check()
-            error = error and in_words_of(self._suite.front_end, error)
+            if error is not None:
+                error = in_words_of(self._suite.front_end, error)
         except asyncio.CancelledError:
             if self.calls.permit.takes_back():
                 return None
@@ -217,8 +213,9 @@ class _Attempt:
         if self.calls.permit.has_refused:
             # The agent answered or failed without a model call that kindlm refused.
             return None
-        undone = list(map(attrgetter("outcome"), self._undone))
-        status = Status.ERRORED if error else execution_status(undone)
+        status = Status.ERRORED
+        if error is None:
+            status = execution_status([result.outcome for result in self._undone])
         retried = status in (Status.FAILED, Status.ERRORED) and may_rerun()
         known = _errored(error) if error else {"status": status}
         self._recorder.record(ExecutionFinished(**known, **self._facts(status), retried=retried))
@@ -234,7 +231,8 @@ class _Attempt:
 
     async def _converse_and_check(self) -> KindlmError | None:
         """Do the work within its time; return the error that makes the execution errored."""
-        script, error = self._case.script, None
+        script = self._case.script
+        error: KindlmError | None = None
         try:
             async with self._deadline.timeout:
                 async with self._make_talk() as self._talk:
@@ -278,13 +276,14 @@ class _Attempt:
 
     def _simulated(self, servers: ToolServers) -> SimulatedTools:
         """Return the simulated tools of the case; in a replay, server tools are recorded ones."""
-        tools, then = self._case.tools, None
+        tools = self._case.tools
+        results = None
         if self._answers is not None and any(tool.server for tool in tools):
-            then = self._answers.tool_results()
-        if then is None:
+            results = self._answers.tool_results()
+        if results is None:
             return SimulatedTools(tools, self._ports.aside, servers.call)
         recorded = [
-            replace(tool, recorded=tuple(then.get(tool.name, ()))) if tool.server else tool
+            replace(tool, recorded=tuple(results.get(tool.name, ()))) if tool.server else tool
             for tool in tools
         ]
         return SimulatedTools(recorded, self._ports.aside)

@@ -248,11 +248,14 @@ class Pace:
             self._probing = False
             self._backoffs = 0
             climb = self._climb
-            growth = GROWTH_AFTER_REFUSALS if self._epoch else GROWTH_IN_SLOW_START
-            growth = growth if climb is None else GROWTH_AT_A_RATE
+            if climb is not None:
+                growth = GROWTH_AT_A_RATE
+            else:
+                growth = GROWTH_AFTER_REFUSALS if self._epoch else GROWTH_IN_SLOW_START
             self._window = min(self._most, self._window + growth)
             if climb is not None and turn.rate is not None:
-                climb.good += climb.rate <= turn.rate * MAX_GROWTH_PER_ROUND
+                if climb.rate <= turn.rate * MAX_GROWTH_PER_ROUND:
+                    climb.good += 1
                 if climb.rate >= self._notified_rate * NOTABLE_GROWTH:
                     self._notify("recovered")
         self._finish(turn)

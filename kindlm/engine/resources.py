@@ -260,6 +260,9 @@ class Steering:
 
     def _apply(self) -> None:
         if self._reason is not None and self._stop is not None:
-            (self._stop.request if self._at_once else self._stop.wind_down)(self._reason)
+            if self._at_once:
+                self._stop.request(self._reason)
+            else:
+                self._stop.wind_down(self._reason)
         if self._max_rpm is not None and self._run is not None:
             self._run.set_max_rpm(self._max_rpm)

@@ -185,12 +185,15 @@ class SimulatedTools:
                 message = f"The {what} of {shown(tool.name)} breaks its {of_what}: {broken}."
             return (ToolProblem(kind, message),)
 
-        # Patterns and values of many parts can take long. A property named "pattern" also counts.
-        is_slow = next(islice(parts_of(value), _SMALL, None), None) is not None or any(
+        # Values of many parts and patterns can take long. A property named "pattern" also counts.
+        has_many_parts = len(list(islice(parts_of(value), _SMALL + 1))) > _SMALL
+        has_patterns = any(
             isinstance(part, Mapping) and not _PATTERNS.isdisjoint(part)
             for part in parts_of(schema)
         )
-        return await self._aside(find) if is_slow else find()
+        if has_many_parts or has_patterns:
+            return await self._aside(find)
+        return find()
 
     def _choose(
         self, tool: SimulatedTool, arguments: Mapping[str, Any]
@@ -205,21 +208,23 @@ class SimulatedTools:
             if not answer.sequence:
                 return answer, rule
             turn = self._turn((tool.name, index), len(answer.sequence))
-            one = answer.sequence[turn]
+            in_turn = answer.sequence[turn]
             # The keys beside `sequence` apply to each answer in it.
-            one = replace(
-                one,
-                set_state={**answer.set_state, **one.set_state},
-                fault=one.fault or answer.fault,
-                delay_ms=one.delay_ms or answer.delay_ms,
+            in_turn = replace(
+                in_turn,
+                set_state={**answer.set_state, **in_turn.set_state},
+                fault=in_turn.fault or answer.fault,
+                delay_ms=in_turn.delay_ms or answer.delay_ms,
             )
-            return one, f"{rule}.sequence[{turn}]"
+            return in_turn, f"{rule}.sequence[{turn}]"
         same = [i for i, each in enumerate(tool.recorded) if equal(each.arguments, arguments)]
         if same:
             turn = self._turn((tool.name, "cassette", same[0]), len(same))
             rule = "cassette" if tool.server is None else _OF_SERVER
             return ToolAnswer(then=tool.recorded[same[turn]].response), rule
-        return (ToolAnswer(then=tool.default), "defaultResponse") if tool.has_default else None
+        if tool.has_default:
+            return ToolAnswer(then=tool.default), "defaultResponse"
+        return None
 
     def _turn(self, key: Hashable, length: int) -> int:
         """Return the current position among `length` answers, and advance it up to the last."""
@@ -346,13 +351,17 @@ class Tools:
         )
         self._record(called)
         answer = await self.simulator.answer(call)
-        response, rule, problems = storable_json(answer.response), answer.rule, answer.problems
+        use = ToolUse(call, storable_json(answer.response), answer.rule, answer.problems)
         simulated = ToolSimulated(
-            index=index, call_id=call.id, rule=rule, response=response, problems=problems
+            index=index,
+            call_id=call.id,
+            rule=use.rule,
+            response=use.response,
+            problems=use.problems,
         )
         self._record(simulated)
-        self._simulated[index] = use = ToolUse(call, response, rule, problems)
-        text = as_text(response) if answer.text is None else answer.text
+        self._simulated[index] = use
+        text = as_text(use.response) if answer.text is None else answer.text
         return AnsweredCall(use, text), answer.delay_s
 
     def place(self, reported: Sequence[ToolUse]) -> list[AgentToolUse]:

@@ -61,7 +61,10 @@ class Stop:
     def abort(self, reason: str, *, cut_off: bool = False) -> None:
         """Wind down at a limit; with `cut_off`, executions in flight get their grace period."""
         self.leave_undone(reason)
-        (self.request if cut_off else self.wind_down)(reason)
+        if cut_off:
+            self.request(reason)
+        else:
+            self.wind_down(reason)
 
     def leave_undone(self, reason: str) -> None:
         """Note why some executions will not run; the others continue."""

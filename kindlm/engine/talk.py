@@ -67,11 +67,13 @@ def first_messages(case: Case) -> tuple[Message, ...]:
     if case.script is not None:
         return ()
     prompt, written = case.prompt, (case.written or case).prompt
-    user = Message(Role.USER, prompt.user, written=written.user)
-    system = Message(Role.SYSTEM, prompt.system or "", written=written.system)
-    prefill = Message(Role.ASSISTANT, prompt.prefill or "", prefill=True, written=written.prefill)
-    first = [system] if system.text else []
-    return (*first, user, prefill) if prefill.text else (*first, user)
+    messages = [Message(Role.USER, prompt.user, written=written.user)]
+    if prompt.system:
+        messages.insert(0, Message(Role.SYSTEM, prompt.system, written=written.system))
+    if prompt.prefill:
+        prefill = Message(Role.ASSISTANT, prompt.prefill, prefill=True, written=written.prefill)
+        messages.append(prefill)
+    return tuple(messages)
 
 
 def agent_of(execution: Execution) -> AgentTarget | Command | None:
@@ -150,9 +152,7 @@ class HeldTalk(Talk):
     async def __aexit__(self, *exception: object) -> None:
         """Report an agent that invalidated its answers after the last message."""
         turns, error = self._held.transcript.turns, self._held.error
-        # An error of the recorded script is ignored: today's script may be correct.
-        codes = (*range(201, 300), ErrorCode.ENGINE_EMPTY_RESPONSE)
-        if self.error is not None or error is None or error.code not in codes:
+        if self.error is not None or error is None or error.code not in _OF_CONVERSATIONS:
             return
         # `say` reports an error at one of the messages.
         if self.conversation.transcript.turns and all(turn.steps for turn in turns):
@@ -181,6 +181,17 @@ class HeldTalk(Talk):
             "Run the test: kindlm test",
         )
         return Err(self.error)
+
+
+_OF_CONVERSATIONS = {
+    ErrorCode.PROVIDER_AUTH_ERROR,
+    ErrorCode.PROVIDER_RATE_LIMIT,
+    ErrorCode.PROVIDER_TIMEOUT,
+    ErrorCode.PROVIDER_API_ERROR,
+    ErrorCode.PROVIDER_NETWORK_ERROR,
+    ErrorCode.ENGINE_EMPTY_RESPONSE,
+}
+"""Errors of a conversation. An error of the recorded script is ignored: today's may be correct."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -228,11 +239,13 @@ class ModelTalk(_LiveTalk):
 
     async def _exchange(self, _: Mapping[str, Any] | None) -> None:
         """Call the model, and answer its tool calls, until it answers without one."""
-        suite, tools, most = self.calls.suite, self.tools, self.execution.case.max_turns
+        suite, tools = self.calls.suite, self.tools
         target, timeout_s = suite.models[self.execution.target], suite.timeout_ms / 1000
-        why = "The user had more to say"
+        most = self.execution.case.max_turns
+        what = "The user had more to say"
         while self.calls_made < most:
-            self.calls_made, why = self.calls_made + 1, "The model still called tools"
+            self.calls_made += 1
+            what = "The model still called tools"
             request = ModelRequest(
                 target.model, self.messages, target.params, timeout_s, tools.simulator.definitions
             )
@@ -272,7 +285,7 @@ class ModelTalk(_LiveTalk):
                 self._add(Message(Role.TOOL, each.text, tool_call_id=call.id, tool_name=call.name))
         self.error = KindlmError(
             ErrorCode.ENGINE_MAX_TURNS,
-            f"{why} when maxTurns ({most}) was reached.",
+            f"{what} when maxTurns ({most}) was reached.",
             "Check the simulated answers for a loop, or raise maxTurns of this test.",
         )
 
@@ -389,8 +402,13 @@ class AgentTalk(_LiveTalk):
             # Recorded answers of models come at once, so the measured time is meaningless.
             took_ms = reply.latency_ms if then_ms is None else then_ms
             reply = replace(reply, latency_ms=took_ms, warnings=warnings)
-        reported_usd, model, usage = reply.reported_cost_usd, reply.model, reply.usage
-        cost = self._cost(reported_usd, model, usage, seen_cost, reports_tokens=reports_tokens)
+        cost = self._cost(
+            reply.reported_cost_usd,
+            reply.model,
+            reply.usage,
+            seen_cost,
+            reports_tokens=reports_tokens,
+        )
         answer = AgentReplied(
             **self.calls.answer_facts(
                 number,
@@ -462,8 +480,10 @@ class AgentTalk(_LiveTalk):
             return Cost(reported_usd, CostSource.REPORTED)
         if seen is not None and (reported_usd is not None or seen.usd is not None):
             return seen
-        model = model or (self.target.model if self.target else None)
-        model = model if seen is None or reports_tokens else None
+        if seen is not None and not reports_tokens:
+            model = None
+        elif model is None and self.target is not None:
+            model = self.target.model
         return self.calls.pricing.cost(None, model, usage, requested=self.execution.target)
 
     def _billed(self, error: KindlmError) -> dict[str, Any]:
