@@ -481,8 +481,10 @@ def _report_to_pace(turn: Turn, result: Result[Any] | None) -> None:
     details = {} if result is None else result.error.details
     is_limited = result is not None and result.error.code is ErrorCode.PROVIDER_RATE_LIMIT
     # 503: service unavailable (RFC 9110); 529: what Anthropic answers when it is overloaded.
-    if is_limited or details.get("status") in (503, 529):
-        turn.pace.refused(turn, details.get("retry_after"), details.get("quotas", ()))
+    overloaded = details.get("status") in (503, 529)
+    if is_limited or overloaded:
+        retry_after_s, quotas = details.get("retry_after"), details.get("quotas", ())
+        turn.pace.refused(turn, retry_after_s, quotas, overloaded=overloaded)
     else:
         turn.pace.ended(turn)
 

@@ -9,7 +9,8 @@ performs no I/O. A *refusal* is a response that says "too much" (429, 503, 529).
 - *Congestion epochs*: a refusal halves the window and starts an epoch. Refusals of calls that
   started before it report the same congestion and halve nothing, but their `Retry-After` counts.
 - *Single refusals*: some servers refuse a few calls at any rate. A refusal has no further effect
-  unless it comes at the known limit, or so soon after another that a limit must be the reason.
+  unless it comes at the known limit, or so soon after another that a limit must be the reason. An
+  overload (503, 529) shows no limit: if the next answer is a refusal, too, kindlm only backs off.
 - *Cooldown* (RFC 9110, `Retry-After`): nothing starts before it ends. If the provider names none,
   or refuses the first call after it, kindlm backs off: 1, 2, 4 seconds, then until a minute has
   passed since the first call (most limits are per minute), then up to 60 seconds. One call alone
@@ -261,9 +262,14 @@ class Pace:
         self._finish(turn)
 
     def refused(
-        self, turn: Turn, retry_after_s: float | None, quotas: Sequence[Quota] = ()
+        self,
+        turn: Turn,
+        retry_after_s: float | None,
+        quotas: Sequence[Quota] = (),
+        *,
+        overloaded: bool = False,
     ) -> None:
-        """Record that the provider is overloaded, or that kindlm exceeded its limit."""
+        """Record that kindlm exceeded the provider's limit, or that the provider is overloaded."""
         if self.is_closed:
             self._finish(turn)
             return
@@ -272,7 +278,7 @@ class Pace:
         before_s = self.cooldown_s
         self._cool_down(asked_s)
         self.is_closed = asked_s > MAX_RETRY_AFTER_S
-        self._refusals += 1
+        self._refusals += not overloaded
         is_new, known, congestion = turn.number > self._epoch, self._climb, self._congestion
         again = is_new and congestion is not None
         if is_new:
@@ -281,9 +287,13 @@ class Pace:
             self._epoch = self._sent
             self._congestion = congestion = congestion or self._measured(turn)
         is_limit = self._refusals >= ENOUGH_REFUSALS or (known is not None and known.is_over)
+        is_limit = is_limit and not overloaded
         is_notable = self.is_closed or (is_new and known is None)
         if congestion is not None and (again or (congestion.is_single and is_limit)):
-            self._recover(congestion, again=again, asked=asked_s > 0)
+            if again or not asked_s:
+                self._back_off(congestion, again=again, asked=asked_s > 0)
+            if not overloaded:
+                self._recover(congestion)
             is_notable = True
         if is_notable or self.cooldown_s > before_s + LONGEST_COOLDOWN_S:
             self._notify("refused", self.cooldown_s)
@@ -355,16 +365,18 @@ class Pace:
         cycle.known = self._climb
         return cycle
 
-    def _recover(self, congestion: _Cycle, *, again: bool, asked: bool) -> None:
-        """Back off if the provider asked for no cooldown, and climb to the measured limit."""
-        if again or not asked:
-            cooldown_s = min(LONGEST_COOLDOWN_S, FIRST_COOLDOWN_S * 2.0**self._backoffs)
-            rest_of_minute = congestion.began + MINUTE_S - self._clock.monotonic()
-            if self._backoffs >= SHORT_COOLDOWNS and rest_of_minute > 0 and not asked:
-                cooldown_s = max(FIRST_COOLDOWN_S, rest_of_minute)
-            self._cool_down(cooldown_s)
-            self._backoffs += 1
-            self._probing = again or congestion.known is None
+    def _back_off(self, congestion: _Cycle, *, again: bool, asked: bool) -> None:
+        """Start a cooldown of kindlm's own, longer each time."""
+        cooldown_s = min(LONGEST_COOLDOWN_S, FIRST_COOLDOWN_S * 2.0**self._backoffs)
+        rest_of_minute = congestion.began + MINUTE_S - self._clock.monotonic()
+        if self._backoffs >= SHORT_COOLDOWNS and rest_of_minute > 0 and not asked:
+            cooldown_s = max(FIRST_COOLDOWN_S, rest_of_minute)
+        self._cool_down(cooldown_s)
+        self._backoffs += 1
+        self._probing = again or congestion.known is None
+
+    def _recover(self, congestion: _Cycle) -> None:
+        """Climb to the measured limit, in a new epoch and cycle."""
         congestion.is_single = False
         self._climb = congestion.climb(self.cooldown_s) or self._climb
         self._epoch = self._sent

@@ -39,6 +39,7 @@ class Server:
     overloaded: float = 0.0
     refuses: frozenset[int] = frozenset()
     names_s: float | None = None
+    says_overloaded: bool = False
     unevenly: float = 0.0
     chance: random.Random = field(default_factory=lambda: random.Random(1))
     calls: list[tuple[float, bool]] = field(default_factory=list)
@@ -66,7 +67,7 @@ class Server:
         if good:
             pace.answered(turn, told)
         else:
-            pace.refused(turn, wait, told)
+            pace.refused(turn, wait, told, overloaded=self.says_overloaded)
         return good
 
     def _told(self, now: float) -> Sequence[Quota]:
@@ -298,13 +299,32 @@ def test_without_a_limit_the_start_costs_little(latency_s):
         (0.3, 1.0, 600, 80),
     ],
 )
-def test_overloads_whatever_the_rate_do_not_bring_calls_to_a_halt(
+def test_refusals_whatever_the_rate_do_not_bring_calls_to_a_halt(
     overloaded, names_s, seconds, good
 ):
     """Each would take its part off the rate, down to a call in minutes."""
     server = Server(None, 0.03, overloaded=overloaded, names_s=names_s, unevenly=0.5)
     drive(server, most=16, minutes=seconds / 60)
     assert server.good(0, seconds) >= good
+
+
+@pytest.mark.parametrize(
+    ("overloaded", "names_s", "seconds"),
+    [(0.03, None, 2), (0.03, 1.0, 15), (0.1, None, 8), (0.1, 1.0, 25), (0.3, None, 120)],
+)
+def test_an_overload_is_no_limit(overloaded, names_s, seconds):
+    for seed in range(3):
+        server = Server(None, 0.03, overloaded=overloaded, names_s=names_s, unevenly=0.5)
+        server.says_overloaded, server.chance = True, random.Random(seed)
+        changes = drive(server, most=16, minutes=seconds / 60)
+        assert server.good(0, seconds) >= 144
+        assert all(change.calls_per_minute is None for change in changes)
+
+
+def test_a_server_that_is_overloaded_for_long_is_left_alone():
+    server = Server(None, 0.03, overloaded=1.0, says_overloaded=True)
+    drive(server, most=16, minutes=10)
+    assert len(server.calls) <= 30
 
 
 @pytest.mark.parametrize("refuses", [{1, 2, 3}, {3, 6, 9}])
