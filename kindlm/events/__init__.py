@@ -82,10 +82,11 @@ def require_known_form(recorded: RecordedEvent) -> None:
     except EventError as error:
         raise ValueError(f"{recorded.type} {'.'.join(error.path)}: {error.problem}") from None
     shard = data.get("shard") if event is run.RunStarted else None
-    form = r"([1-9][0-9]{0,3})/([1-9][0-9]{0,3})"
-    part = re.fullmatch(form, "1/1" if shard is None else shard)
-    if part is None or int(part[1]) > int(part[2]):
-        raise ValueError(f"{recorded.type} shard: {shard!r} is not one of up to 9,999, like 2/4")
+    if shard is not None:
+        part = re.fullmatch(r"([1-9][0-9]{0,3})/([1-9][0-9]{0,3})", shard)
+        if part is None or int(part[1]) > int(part[2]):
+            what = f"{shard!r} is not one of up to 9,999, like 2/4"
+            raise ValueError(f"{recorded.type} shard: {what}")
 
 
 def merge_of(

@@ -282,10 +282,13 @@ SEALED_HEADS: Mapping[str, Callable[[RecordedEvent], Mapping[str, str]]] = {
 """By event type, how to read the heads of streams from an event, for `verify_file`."""
 
 
+def _are_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
 def _purge(event: RecordedEvent) -> Erasure:
     refs, names = event.data.get("refs"), event.data.get("runs", [])
-    lists = (names, [] if refs is None else refs)
-    if not all(isinstance(it, list) and all(isinstance(name, str) for name in it) for it in lists):
+    if not (_are_texts(names) and (refs is None or _are_texts(refs))):
         # An event that kindlm did not write erases nothing.
         return Erasure((), lambda _: False)
     runs = {f"run/{run}" for run in names}

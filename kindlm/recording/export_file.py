@@ -263,8 +263,9 @@ def _numbered_lines(file: BinaryIO) -> Iterator[tuple[int, Any]]:
         except UnicodeDecodeError:
             raise LineError(number, "is not valid JSON: it is not UTF-8") from None
         except (ValueError, RecursionError) as error:
+            reason = explained(error)
             # Without the position in the line, whose number is enough.
-            what = getattr(reason := explained(error), "what", reason)
+            what = getattr(reason, "what", reason)
             raise LineError(number, f"is not valid JSON: {what}") from None
         yield number, value
 

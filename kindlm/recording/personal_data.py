@@ -60,8 +60,8 @@ _JSON_TOKEN = re.compile(rf"{_STRING}|-?\d[\d.eE+-]*")
 def patterns_of(suite: Suite) -> tuple[str, ...]:
     """Return the default patterns, and those that the tests of a suite look for."""
     checks = [each.check for case in suite.cases for each in case.expectations]
-    found = [one for check in checks if isinstance(check, Pii) for _, one in check.patterns]
-    return tuple(dict.fromkeys([*DEFAULT_PATTERNS, *found]))
+    found = [named for check in checks if isinstance(check, Pii) for named in check.patterns]
+    return tuple(dict.fromkeys([*DEFAULT_PATTERNS, *(pattern for _, pattern in found)]))
 
 
 class PersonalData:

@@ -91,12 +91,16 @@ def report_files(root: Path) -> Result[list[tuple[str, Path]]]:
 
     The files are `report`, with the ending of its format, in the folder `output_dir`.
     """
-    formats, folder = (_setting(root, "report", key) for key in ("formats", "output_dir"))
-    if isinstance(formats, Err) or isinstance(folder, Err):
-        return formats if isinstance(formats, Err) else folder
-    names, into = formats.value or [], "reports" if folder.value is None else folder.value
-    known = isinstance(names, list) and all(isinstance(name, str) and name for name in names)
-    if not (known and isinstance(into, str) and into):
+    formats = _setting(root, "report", "formats")
+    if isinstance(formats, Err):
+        return formats
+    folder = _setting(root, "report", "output_dir")
+    if isinstance(folder, Err):
+        return folder
+    names = formats.value or []
+    into = "reports" if folder.value is None else folder.value
+    are_names = isinstance(names, list) and all(isinstance(name, str) and name for name in names)
+    if not (are_names and isinstance(into, str) and into):
         message = "report.formats must be a list of names, and report.output_dir a folder."
         hint = 'Such as formats = ["json", "junit"] and output_dir = "reports".'
         return _invalid(root, message, hint)
@@ -176,7 +180,8 @@ def _is_in_pyproject(folder: Path) -> bool:
 
 def _table(path: Path) -> Result[Any]:
     """Return the content of a kindlm.toml, or `[tool.kindlm]` of a pyproject.toml."""
-    is_own, text = path.name == "kindlm.toml", ""
+    is_own = path.name == "kindlm.toml"
+    text = ""
     try:
         text = path.read_text("utf-8", errors="strict" if is_own else "replace")
         table = tomllib.loads(text)

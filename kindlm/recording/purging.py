@@ -56,7 +56,10 @@ def runs_before(db: sqlite3.Connection, before: str) -> OlderRuns:
     """Return the runs that began before a time (UTC, ISO 8601)."""
     runs = OlderRuns([], [])
     for (run,) in db.execute(_OLDER, (before,)):
-        (runs.going_on if held_lock(db, run) else runs.ended).append(run)
+        if held_lock(db, run):
+            runs.going_on.append(run)
+        else:
+            runs.ended.append(run)
     return runs
 
 

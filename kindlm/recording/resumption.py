@@ -15,7 +15,7 @@ from pathlib import Path
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, Ok, Result, misuse, not_there
 from kindlm.events import load_event
-from kindlm.events.run import RunOptions, RunStarted, SuiteSkipped, SuiteStarted
+from kindlm.events.run import PlannedTest, RunOptions, RunStarted, SuiteSkipped, SuiteStarted
 from kindlm.history.run_names import find_run
 from kindlm.history.runs import options_of, runner_of, state_of
 from kindlm.plan import Earlier, Places, QualifiedName, make_plan
@@ -174,11 +174,11 @@ def read_earlier(db: sqlite3.Connection, run: str) -> Earlier:
     rows = db.execute(_EXECUTIONS, (run,)).fetchall()
     paid = db.execute(_SPENT, (run,)).fetchall()
     return Earlier(
-        frozenset(str(number) for number, _, status, _ in rows if status is not None),
-        {str(number): attempt for number, attempt, status, _ in rows if status is None},
-        {str(number): again for number, _, status, again in rows if status is None},
-        {ordinal: usd for ordinal, usd, _ in paid},
-        sum(int(unknown) for *_, unknown in paid),
+        finished=frozenset(str(number) for number, _, status, _ in rows if status is not None),
+        attempts={str(number): attempt for number, attempt, status, _ in rows if status is None},
+        reruns={str(number): again for number, _, status, again in rows if status is None},
+        spent_usd={ordinal: usd for ordinal, usd, _ in paid},
+        unknown_costs=sum(int(unknown) for *_, unknown in paid),
     )
 
 
@@ -212,18 +212,13 @@ def resumed(request: RunRequest, unfinished: Unfinished, *, force: bool) -> Resu
         before = started.get(planned.ordinal)
         if before is None:
             continue  # Its programs or keys were missing before.
-        tests, tests_then = (
-            [(each.name, each.target, each.selected, each.skip, each.repeat) for each in of]
-            for of in (planned_tests(planned, request.root), before.tests)
-        )
+        tests = list(map(_place_of, planned_tests(planned, request.root)))
+        tests_then = list(map(_place_of, before.tests))
         name = planned.suite.name
         if tests != tests_then:
-            named, named_then = ({test[:2] for test in of} for of in (tests, tests_then))
-            differences = [
-                f"{test!r} on {target!r} is {how}"
-                for how, found in (("new", named - named_then), ("gone", named_then - named))
-                for test, target in sorted(found)
-            ]
+            named, named_then = {test[:2] for test in tests}, {test[:2] for test in tests_then}
+            differences = [f"{x!r} on {y!r} is new" for x, y in sorted(named - named_then)]
+            differences += [f"{x!r} on {y!r} is gone" for x, y in sorted(named_then - named)]
             differences = differences or ["their order, selection, repeats or skips differ"]
             return _refused(run, f"the tests of suite {name!r} are not the same", differences)
         if before.config_hash != planned.suite.config_hash:
@@ -237,6 +232,11 @@ def resumed(request: RunRequest, unfinished: Unfinished, *, force: bool) -> Resu
         )
     request = replace(request, suites=suites, group=unfinished.group, places=places)
     return Ok(replace(request, changed=tuple(changed)))
+
+
+def _place_of(test: PlannedTest) -> tuple[str, str, bool, bool, int]:
+    """Return what gives the executions of a test their places in the plan."""
+    return test.name, test.target, test.selected, test.skip, test.repeat
 
 
 def _refused(run: str, what: str, differences: Sequence[str]) -> Err:

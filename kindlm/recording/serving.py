@@ -60,7 +60,8 @@ async def serve_suites(
     places, derived = request.places, request.derived
     # A replay has the canary of the original run; it may be a replay of a replay.
     sources = sources_of(reader, run if derived is None else derived.run)
-    canary = canary_of(next((one for one, mode in sources.items() if mode != "replayed"), run))
+    original = next((each for each, mode in sources.items() if mode != "replayed"), run)
+    canary = canary_of(original)
     suites = {places.ordinal(s.path, at): s for at, s in enumerate(request.suites)}
     skipped = {
         places.ordinal(each.path, at): each for at, each in enumerate(request.skipped, len(suites))
@@ -124,7 +125,7 @@ class _Serving:
             required=derived is None,
             canary=self.canary,
         )
-        if isinstance(bound, Err) or all(it.adapter != "mcp" for it in suite.all_agents()):
+        if isinstance(bound, Err) or all(agent.adapter != "mcp" for agent in suite.all_agents()):
             return bound
         return await _with_listed_tools(bound.value, planned, request, self.reader)
 
@@ -261,8 +262,8 @@ async def _unless_stopped(work: Coroutine[Any, Any, T], stop: Stop) -> T | None:
 def unsandboxed(suites: Iterable[Suite], environ: Mapping[str, str]) -> Iterator[Diagnostic]:
     """Yield a warning for each agent of a Daytona sandbox that will run on this machine."""
     agents = (agent for suite in suites for agent in suite.all_agents())
-    sandboxed = (one.id for one in agents if getattr(one.options, "sandbox", None) == "daytona")
-    for name in dict.fromkeys(sandboxed):
+    sandboxed = (each for each in agents if getattr(each.options, "sandbox", None) == "daytona")
+    for name in dict.fromkeys(agent.id for agent in sandboxed):
         from kindlm.agents.daytona_sandbox import what_is_lacking
 
         if lacking := what_is_lacking(environ):

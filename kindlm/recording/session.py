@@ -61,7 +61,10 @@ async def run_session(
             complete = await session.run_all()
         if not complete:
             reason = stop.reason or "stopped"
-            recorder.record((RunAborted if stop.aborted else RunInterrupted)(reason=reason))
+            if stop.aborted:
+                recorder.record(RunAborted(reason=reason))
+            else:
+                recorder.record(RunInterrupted(reason=reason))
             await recorder.durable()
             return
         await recorder.durable()
@@ -91,10 +94,11 @@ class _Session:
         if request.derived is None:
             for warning in unsandboxed(request.suites, request.environ):
                 show_problem(warning)
-        serving = request, self.run, self.stop, self.reader, show_problem
         async with (
             self._observers() as observers,
-            serve_suites(*serving, observers.variables_for) as served,
+            serve_suites(
+                request, self.run, self.stop, self.reader, show_problem, observers.variables_for
+            ) as served,
             _agents_of(request) as agents,
         ):
             if observers.gateway is not None:
@@ -324,7 +328,7 @@ class _Observers(NamedTuple):
 
 
 def _providers_of(suites: Iterable[Suite]) -> list[ProviderSettings]:
-    return [one for suite in suites for one in suite.providers.values()]
+    return [provider for suite in suites for provider in suite.providers.values()]
 
 
 @asynccontextmanager

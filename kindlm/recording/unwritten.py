@@ -43,7 +43,8 @@ def keep_unwritten(log: EventLog, run: str, shown: str) -> KindlmError:
     if not any(append.seal and append.stream == f"run/{run}" for append in appends):
         interrupted = new_event(RunInterrupted(reason=COULD_NOT_BE_WRITTEN))
         appends.append(Append(f"run/{run}", (interrupted,)))
-    kept, why = None, ""
+    lost = "lost: no file could be written"
+    kept = None
     # In memory, since the disk may be full.
     with closing(scratch_log(":memory:")) as lacking:
         try:
@@ -52,19 +53,21 @@ def keep_unwritten(log: EventLog, run: str, shown: str) -> KindlmError:
                 with suppress(OSError):
                     kept = _write(folder, run, lacking, after)
                     break
-            why = f" in {' or '.join(map(str, _folders(log.path)))}"
+            lost += f" in {' or '.join(map(str, _folders(log.path)))}"
         except StoreError as error:
-            why = f", since the history cannot be read ({error})"
+            lost += f", since the history cannot be read ({error})"
     events = [event for append in appends for event in append.events]
     ended = Counter(e.data["status"] for e in events if e.type == "execution.finished")
     statuses = ", ".join(f"{count:,} {status}" for status, count in sorted(ended.items()))
     reason = getattr(log.failure, "__cause__", None) or log.failure
+    where, then = lost, "and run it again."
+    if kept is not None:
+        where, then = f"in {kept}", f"then: {import_command(kept, shown)}"
     return broken(
         f"The history {shown} could no longer be written: {reason}. {len(events):,} events"
-        f" (executions that ended: {statuses or 'none'}) that it lacks are"
-        f" {f'in {kept}' if kept else f'lost: no file could be written{why}'}.",
+        f" (executions that ended: {statuses or 'none'}) that it lacks are {where}.",
         "Nothing new was started. Free disk space, or see what is wrong (kindlm history verify),"
-        f" {f'then: {import_command(kept, shown)}' if kept else 'and run it again.'}",
+        f" {then}",
     )
 
 

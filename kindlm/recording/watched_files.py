@@ -90,13 +90,17 @@ def watched_files(paths: Sequence[Path], loaded: Loaded, root: Path) -> WatchedF
 
     Only the suites may be outside of the project, in hidden folders or virtual environments.
     """
-    named, folders = set[Path](), {*_of_tests(loaded)}
+    named = set[Path]()
+    folders = {*_of_tests(loaded)}
     for suite in loaded.suites:
         for words, place in _commands(suite):
-            # `agent.py`, `--config=a.json`, and `exec python agent.py` of a shell.
-            parts = {part for w in words for part in (w, w.rpartition("=")[2], *w.split())} - {""}
+            parts = set[str]()
+            for word in words:
+                # `agent.py`, `--config=a.json`, and `exec python agent.py` of a shell.
+                parts |= {word, word.rpartition("=")[2], *word.split()}
+            files_named = (place / part for part in parts - {""})
             # `Path.is_file` would raise for some texts.
-            found = {place / part for part in parts if os.path.isfile(place / part)}  # noqa: PTH113
+            found = set(filter(os.path.isfile, files_named))
             named |= found
             folders |= {file.parent for file in found if file.suffix.lower() in _CODE} or {place}
         for agent in suite.all_agents():

@@ -143,8 +143,10 @@ class EventLog:
         self, *, stream: str | None = None, types: Iterable[str] | None = None
     ) -> Iterator[RecordedEvent]:
         """Yield durable events in order of position, of one stream or of some types if given."""
-        where, names = ("", ()) if stream is None else ("WHERE streams.name = ?", (stream,))
-        rows = self._fetch(f"{SELECT} {where} ORDER BY events.seq", *names)
+        if stream is None:
+            rows = self._fetch(f"{SELECT} ORDER BY events.seq")
+        else:
+            rows = self._fetch(f"{SELECT} WHERE streams.name = ? ORDER BY events.seq", stream)
         wanted = None if types is None else frozenset(types)
         events = map(RecordedEvent._make, rows)
         return (event for event in events if wanted is None or event.type in wanted)

@@ -149,8 +149,12 @@ class _Check:
         """Check the chains of all streams, and that the texts which events refer to have rows."""
         expected = self._expected(heads, claims)
         streams = self._streams(expected)
-        query, of = (_EVENTS, ()) if self._only is None else (_EVENTS + _OF_STREAM, (self._only,))
-        for position, number, *columns in self._connection.execute(f"{query} ORDER BY seq", of):
+        if self._only is None:
+            events = self._connection.execute(f"{_EVENTS} ORDER BY seq")
+        else:
+            query = f"{_EVENTS}{_OF_STREAM} ORDER BY seq"
+            events = self._connection.execute(query, (self._only,))
+        for position, number, *columns in events:
             stream = streams.get(number)
             if stream is not None:
                 self._check_event(stream, position, columns)
