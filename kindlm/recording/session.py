@@ -117,7 +117,12 @@ class _Session:
                 complete = await self._run_rounds(request.settling, served.plan, ports)
             else:
                 complete = await self._run_once(served.work, ports)
-        return complete and not served.ended
+        complete = complete and not served.ended
+        if complete and self.stop.aborted and self.stop.winding_down.is_set():
+            message = f"A limit was reached near the end of the run: {self.stop.reason}."
+            hint = "With a lower --concurrency, fewer calls are in flight when it is reached."
+            self._warn("limits", ErrorCode.CONFIG_VALIDATION_ERROR, message, hint)
+        return complete
 
     async def _begin(self, served: Served, baselines: RecordedBaselines) -> None:
         """Record the start of the session; stop it if it cannot go on from there."""

@@ -160,11 +160,14 @@ def test_a_limit_of_less_than_a_hundredth_of_a_cent_is_written_out(
     assert found[2] == "0.000000001"
 
 
-def test_a_run_whose_last_call_passes_a_limit_is_complete(
+def test_a_run_whose_last_call_passes_a_limit_is_complete_and_warns(
     workspace: Workspace, server: LoopbackServer
 ) -> None:
     write_orders(workspace, server, plain(1), prices=PRICES)
-    assert workspace.run("test", "--max-cost", "0.005").returncode == 0
+    done = workspace.run("test", "--max-cost", "0.005")
+    assert done.returncode == 0
+    warning = "A limit was reached near the end of the run: $0.0100 spent, more than"
+    assert f"{warning} --max-cost 0.005 allows." in one_line(done.stderr)
 
 
 def test_fail_fast_leaves_a_run_that_can_be_finished(
