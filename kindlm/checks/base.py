@@ -212,14 +212,21 @@ class ExpectSection(Section):
         """Yield this section and all sections within it, with their places."""
         yield (), self
         for name, key, _, is_list in self.inner():
-            if (value := getattr(self, name)) is not None:
-                for at, item in entries(value, many=is_list):
-                    yield from (((key, *at, *place), part) for place, part in item.parts())
+            value = getattr(self, name)
+            if value is None:
+                continue
+            for at, item in entries(value, many=is_list):
+                for place, part in item.parts():
+                    yield (key, *at, *place), part
 
 
 def entries(value: Any, *, many: bool) -> Iterator[tuple[Place, Any]]:
     """Yield the entries of a list with their places in it, or a single value as it is."""
-    return (((at,), each) for at, each in enumerate(value)) if many else iter([((), value)])
+    if not many:
+        yield (), value
+        return
+    for at, each in enumerate(value):
+        yield (at,), each
 
 
 class CheckSection(ExpectSection, Check):

@@ -261,10 +261,14 @@ def _by_fields(baseline: str, current: str, fields: Sequence[str] | None) -> Mea
         after = json_of(current)
     except ValueError as error:
         return Measured(1.0, f"the output is not JSON, the baseline is: {error}")
-    paths: list[tuple[str, _Path]]
-    paths = [(text, list(map("".join, _PART.findall(text)))) for text in fields or ()]
-    paths = paths or [(written_path(path) or "$", path) for path in _leaves(before)]
-    compared = {text: (value_at(before, path), value_at(after, path)) for text, path in paths}
+    paths: dict[str, _Path]
+    if fields:
+        paths = {text: list(map("".join, _PART.findall(text))) for text in fields}
+    else:
+        paths = {written_path(path) or "$": path for path in _leaves(before)}
+    compared = {
+        text: (value_at(before, path), value_at(after, path)) for text, path in paths.items()
+    }
     unknown = [path for path, (old, new) in compared.items() if old is new is ABSENT]
     differing = {
         path: (old, new)
@@ -277,10 +281,8 @@ def _by_fields(baseline: str, current: str, fields: Sequence[str] | None) -> Mea
         basis += f": {first_of(map(excerpt, differing), _NAMED)}"
     if unknown:
         basis += f"; neither side has {first_of(map(excerpt, unknown), _NAMED)}"
-    expected, actual = (
-        {path: bounded(pair[side]) for path, pair in first if pair[side] is not ABSENT}
-        for side in (0, 1)
-    )
+    expected = {path: bounded(old) for path, (old, _) in first if old is not ABSENT}
+    actual = {path: bounded(new) for path, (_, new) in first if new is not ABSENT}
     sides = {"fields": expected}, {"fields": actual}
     return Measured(len(differing) / len(compared), basis, sides=sides)
 

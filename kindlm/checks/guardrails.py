@@ -104,11 +104,17 @@ class Pii(CheckSection):
             yield Made(self, "pii")
 
     def never_fails(self, timeout_ms: float) -> Iterator[tuple[Place, str]]:
-        places: list[Place] = [] if self.patterns else [("denyPatterns",)]
-        places += [("denyPatterns", at) for at, it in enumerate(self.deny_patterns) if not it]
-        custom = enumerate(self.custom_patterns)
-        places += [("customPatterns", at, "pattern") for at, it in custom if not it.pattern]
-        yield from ((place, "it looks for no pattern") for place in places if self.enabled)
+        if not self.enabled:
+            return
+        why = "it looks for no pattern"
+        if not self.patterns:
+            yield ("denyPatterns",), why
+        for at, pattern in enumerate(self.deny_patterns):
+            if not pattern:
+                yield ("denyPatterns", at), why
+        for at, custom in enumerate(self.custom_patterns):
+            if not custom.pattern:
+                yield ("customPatterns", at, "pattern"), why
 
     @property
     def patterns(self) -> list[tuple[str, str]]:
@@ -120,7 +126,7 @@ class Pii(CheckSection):
         return [*denied, *((custom.name, custom.pattern) for custom in self.custom_patterns)]
 
     def is_slow(self, transcript: Transcript) -> bool:
-        if self.custom_patterns or any(one not in DEFAULT_PATTERNS for one in self.deny_patterns):
+        if self.custom_patterns or not DEFAULT_PATTERNS.keys() >= set(self.deny_patterns):
             return True
         return sum(len(written.text) for written in _written(transcript)) > _SHORT
 
@@ -197,15 +203,15 @@ def _found(name: str, pattern: str, written: _Written, deadline: float) -> Itera
 def detected(found: Sequence[Evidence], *problems: str) -> CheckResult:
     """Return the result of matches, and of problems with patterns."""
 
-    def text(one: Evidence) -> str:
-        where = "the answer" if one.source == "output" else one.source
-        return f"{sentence(str(one.name), 80)} {one.excerpt} in {where}"
+    def text(match: Evidence) -> str:
+        where = "the answer" if match.source == "output" else match.source
+        return f"{sentence(str(match.name), 80)} {match.excerpt} in {where}"
 
     listed = first_of(map(text, found), _MAX_LISTED)
     matches = count(len(found), "match", "matches")
     message = " ".join([f"Expected no personal data, found {matches}: {listed}.", *problems])
     first = found[:_MAX_EVIDENCE]
-    actual = [{"name": one.name, "redacted": one.excerpt, "source": one.source} for one in first]
+    actual = [{"name": at.name, "redacted": at.excerpt, "source": at.source} for at in first]
     return failed("PII_DETECTED", message, actual=actual, evidence=first)
 
 

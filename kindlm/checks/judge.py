@@ -225,10 +225,12 @@ class Judge(CheckSection, AskingCheck):
         score = statistics.median(scores)
         if score not in scores:
             score = round(score, _DECIMALS)
-        _, reasoning = min(given, key=lambda one: abs(one[0] - score))
+        _, reasoning = min(given, key=lambda judgement: abs(judgement[0] - score))
         message = f"The judge scored {score * highest:.10g}"
-        message += "" if self._scale is None else f" of {self._scale:g}"
-        message += f", the median of {', '.join(f'{one:g}' for one in scores)}" if several else ""
+        if self._scale is not None:
+            message += f" of {self._scale:g}"
+        if several:
+            message += f", the median of {', '.join(f'{each:g}' for each in scores)}"
         message += f", expected at least {least * highest:.10g}: {shown(reasoning, 600)}"
         if several:
             reasoning = "\n".join(

@@ -204,10 +204,11 @@ def _fits(part: Any, value: Any) -> bool:
         case Whole():
             return type(value) is int
         case list():
-            return isinstance(value, list) and all(_fits(part[0], one) for one in value)
+            return isinstance(value, list) and all(_fits(part[0], item) for item in value)
         case Mapping():
-            names = part.items()
-            return isinstance(value, dict) and all(_fits(each, value.get(n)) for n, each in names)
+            return isinstance(value, dict) and all(
+                _fits(member, value.get(name)) for name, member in part.items()
+            )
     return isinstance(value, bool)
 
 
@@ -263,8 +264,11 @@ class Judging:
         ending: FinishReason | None,
     ) -> Answer:
         answer = prompt.read(text, ending)
-        lists = (value for value in answer.values() if isinstance(value, list))
-        for part in (answer, *(one for found in lists for one in found if isinstance(one, dict))):
+        parts = [answer]
+        for value in answer.values():
+            if isinstance(value, list):
+                parts += [item for item in value if isinstance(item, dict)]
+        for part in parts:
             own = {name: part[name] for name in prompt.own if name in part}
             if own and is_copy(own, self._given):
                 raise ValueError("it repeated one that stands in the data")

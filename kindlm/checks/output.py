@@ -202,11 +202,12 @@ class Demand(Check):
         return self.kind in ("matches", "regex")
 
     def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
-        text, (code, how, holds) = transcript.text, _DEMANDS[self.kind]
+        text = transcript.text
+        code, words, holds = _DEMANDS[self.kind]
         if holds(self.wanted, text):
             return passed()
         wanted = bounded(self.wanted)
-        message = f"Expected the output {how} {shown(wanted)}, got {shown(text)}."
+        message = f"Expected the output {words} {shown(wanted)}, got {shown(text)}."
         return failed(code, message, expected=wanted, actual=excerpt(text))
 
 
@@ -238,7 +239,7 @@ class Schema(Check):
         return json_of(text)
 
     def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
-        text, name, found = transcript.text, self.schema_file or "the schema", list[SchemaIssue]()
+        text, name = transcript.text, self.schema_file or "the schema"
         try:
             value = self.value(text)
         except ValueError as error:
@@ -247,8 +248,7 @@ class Schema(Check):
         note = ""
         if unfenced(text) is not None:
             note = "The output is JSON inside a code fence, which was removed."
-        if self.schema is not None:
-            found = schema_issues(self.schema, value)
+        found = [] if self.schema is None else schema_issues(self.schema, value)
         if not found and self.issues is not None:
             found = self.issues(value)
         if not found:
@@ -294,14 +294,15 @@ class Ban(Check):
         return self.kind == "not_matches"
 
     def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
-        text, (code, how, find) = transcript.text, _BANS[self.kind]
+        text = transcript.text
+        code, words, find = _BANS[self.kind]
         found, note = find(self.unwanted, text)
         if not found:
             return passed()
         start, end = found[0]
         first, last = max(start - _CONTEXT, 0), end + _CONTEXT
         around = f"{'…' if first else ''}{text[first:last]}{'…' if last < len(text) else ''}"
-        message = f"Expected the output not {how} {shown(self.unwanted)}, found it at character"
+        message = f"Expected the output not {words} {shown(self.unwanted)}, found it at character"
         message += f" {start}: {shown(around)}.{note}"
         evidence = [Evidence("output", *place) for place in found]
         return failed(code, message, expected=self.unwanted, evidence=evidence)
@@ -345,8 +346,9 @@ def _matched(pattern: str, text: str) -> tuple[Sequence[_Range], str]:
     if (found := _first(pattern, text)) is not None:
         return [found], ""
     form = normal_form(text)
-    found = None if form is None else _first(pattern, form.text)
-    return ([], "") if form is None or found is None else ([form.written(*found)], _HIDDEN)
+    if form is None or (found := _first(pattern, form.text)) is None:
+        return [], ""
+    return [form.written(*found)], _HIDDEN
 
 
 def count_unmatched(patterns: Sequence[str], text: str) -> int:
@@ -354,7 +356,8 @@ def count_unmatched(patterns: Sequence[str], text: str) -> int:
     matched = 0
     for pattern in patterns:
         with suppress(UndecidedError):
-            matched += _first(pattern, text, Dialect.OUTPUT) is not None
+            if _first(pattern, text, Dialect.OUTPUT) is not None:
+                matched += 1
     return len(patterns) - matched
 
 
@@ -371,13 +374,13 @@ _DEMANDS: dict[str, tuple[str, str, Callable[[Any, str], Any]]] = {
     "contains_any": (
         "CONTAINS_FAILED",
         "to contain one of",
-        lambda wanted, text: any(occurs(one, text) for one in wanted),
+        lambda wanted, text: any(occurs(word, text) for word in wanted),
     ),
     # In any case and spacing, also in the normal form.
     "keywords_allow": (
         "KEYWORD_MISSING",
         "to contain one of",
-        lambda wanted, text: any(occurrences(one, text)[0] for one in wanted),
+        lambda wanted, text: any(occurrences(word, text)[0] for word in wanted),
     ),
     "matches": ("PATTERN_NOT_MATCHED", "to match", _first),
     # In any case; `.` also matches line breaks.

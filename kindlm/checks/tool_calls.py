@@ -124,7 +124,7 @@ class ToolCall(ExpectedCall, CheckSection):
     @property
     def kind(self) -> str:  # type: ignore[override]
         """Whether a call is demanded or forbidden."""
-        return self.kinds()[self.should_not_call]
+        return "tool_not_called" if self.should_not_call else "tool_called"
 
     @classmethod
     def references(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, Refers, Any]]:
@@ -176,19 +176,21 @@ class ToolCall(ExpectedCall, CheckSection):
         if self.should_not_call:
             return self._not_called(uses)
         bounds = Bounds(1, None) if self.count is None else self.count.bounds
-        calls, number, fitting = list[_Call](), 0, None
-        for index, use in enumerate(uses):
-            if use.call.name == self.tool:
-                call = _Call(index, use, list(self._faults(index, uses)))
-                calls.append(call)
-                number += call.is_meant
-                fitting = call if fitting is None and not call.faults else fitting
+        calls = [
+            _Call(index, use, list(self._faults(index, uses)))
+            for index, use in enumerate(uses)
+            if use.call.name == self.tool
+        ]
+        number = sum(call.is_meant for call in calls)
+        fitting = next((call for call in calls if not call.faults), None)
         if fitting is None and (number or bounds.low):
             return self._lacking(calls, uses)
         if not bounds.holds(number):
             low, high = bounds.low, bounds.high
-            often = f"at least {count(low, 'call')}" if high is None else count(high, "call")
-            often = often if high in (None, low) else f"{low:,} to {often}"
+            if high is None:
+                often = f"at least {count(low, 'call')}"
+            else:
+                often = count(high, "call") if low == high else f"{low:,} to {count(high, 'call')}"
             message = f"Expected {often} to {named(self.tool)} as described, got {number}"
             others = [call for call in calls if not call.is_meant]
             if number < bounds.low and others:
@@ -235,7 +237,7 @@ class ToolCall(ExpectedCall, CheckSection):
             if use.call.malformed is not None:
                 yield code, not_an_object(use)
             elif issues := schema_issues(self._document, use.call.arguments):
-                places = listed(issues, _MAX_LISTED, lambda one: f"{one.path}: {one.message}")
+                places = listed(issues, _MAX_LISTED, lambda issue: f"{issue.path}: {issue.message}")
                 name = self.args_schema or "the schema"
                 yield code, f"its arguments do not fit {name}: {places}"
         tool, order, before, after = named(self.tool), self.order, self.before, self.after
@@ -245,8 +247,9 @@ class ToolCall(ExpectedCall, CheckSection):
             there = names[order] if order < len(names) else self.tool
             message = f"{tool} was call {index}, expected as call {order}"
             if there != self.tool:
-                first, second = (named(there), tool) if order < index else (tool, named(there))
-                message = f"{first} was called before {second}"
+                message = f"{tool} was called before {named(there)}"
+                if order < index:
+                    message = f"{named(there)} was called before {tool}"
             yield _WRONG_TIME, message
         if before is not None and before in names[: index + 1]:
             yield _WRONG_TIME, f"{named(before)} was called before {tool}"

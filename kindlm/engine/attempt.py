@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from kindlm.dataclass import dataclass, replace
@@ -215,7 +216,7 @@ class _Attempt:
             return None
         status = Status.ERRORED
         if error is None:
-            status = execution_status([result.outcome for result in self._undone])
+            status = execution_status(list(map(attrgetter("outcome"), self._undone)))
         retried = status in (Status.FAILED, Status.ERRORED) and may_rerun()
         known = _errored(error) if error else {"status": status}
         self._recorder.record(ExecutionFinished(**known, **self._facts(status), retried=retried))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import Any
+from typing import Any, NamedTuple
 
 from kindlm.checks.base import AskingCheck, failed, passed
 from kindlm.checks.call_matching import normalised
@@ -87,16 +87,17 @@ class EvalviewVerdict(AskingCheck):
 
     async def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
         earlier = context.earlier
-        scored: Any = next(one.actual for one in reversed(earlier) if one.kind == "weighted_score")
+        of_score = next(each for each in reversed(earlier) if each.kind == "weighted_score")
+        scored: Any = of_score.actual
         score = float(scored.get("fallbackScore", scored["score"]))
         found = {
-            one.kind: one.actual
-            for one in earlier
-            if self.judged.get(one.kind) == one.label and isinstance(one.actual, Mapping)
+            each.kind: each.actual
+            for each in earlier
+            if self.judged.get(each.kind) == each.label and isinstance(each.actual, Mapping)
         }
         why = list(self._reasons(transcript, score, found))
-        counting = [one for one in earlier if (one.kind, one.label) not in self.undeclared]
-        own = execution_status([one.outcome for one in counting])
+        counting = [each for each in earlier if (each.kind, each.label) not in self.undeclared]
+        own = execution_status([each.outcome for each in counting])
         message = f"EvalView fails the test: {'; '.join(why)}." if why else ""
         if (own is Status.PASSED) == bool(why):
             message = message or "EvalView passes the test."
@@ -168,15 +169,21 @@ def harm_in(
     return [name for name in dict.fromkeys(categories) if name in wanted], severity
 
 
-def look_at_turn(wanted: Scored, turn: Turn) -> tuple[list[str], ...]:
-    """Return where a turn is not as expected, in four lists.
+class TurnFaults(NamedTuple):
+    """Where a turn is not as expected: tools that it misses or may not call, and likewise texts."""
 
-    They hold the tools that it misses or may not call, and the texts that it lacks or may not have.
-    """
+    missing: list[str]
+    forbidden: list[str]
+    lacking: list[str]
+    unwanted: list[str]
+
+
+def look_at_turn(wanted: Scored, turn: Turn) -> TurnFaults:
+    """Return where a turn is not as expected."""
     called = list(dict.fromkeys(use.call.name for step in turn.steps for use in step.tool_uses))
-    return (
-        [tool for tool in wanted.tools if tool not in called],
-        [tool for tool in called if tool in wanted.forbidden_tools],
-        [text for text in wanted.contains if not occurs(text, turn.text)],
-        [text for text in wanted.not_contains if occurs(text, turn.text)],
+    return TurnFaults(
+        missing=[tool for tool in wanted.tools if tool not in called],
+        forbidden=[tool for tool in called if tool in wanted.forbidden_tools],
+        lacking=[text for text in wanted.contains if not occurs(text, turn.text)],
+        unwanted=[text for text in wanted.not_contains if occurs(text, turn.text)],
     )

@@ -132,7 +132,11 @@ class Hallucination(AskingCheck):
                     raise
                 missing = error
         judged = [(claim, verdicts.get(number)) for number, claim in enumerate(claims, start=1)]
-        bad = [(one, found["reason"]) for one, found in judged if found and not found["supported"]]
+        bad = [
+            (claim, found["reason"])
+            for claim, found in judged
+            if found is not None and not found["supported"]
+        ]
         confidence = confidence_of(len(claims), len(bad), len(signs))
         recorded = [
             {
@@ -157,10 +161,11 @@ class Hallucination(AskingCheck):
             message += " Hallucinations are allowed here." if is_made_up else ""
             return passed(score=score, actual=actual, message=message)
         about: dict[str, Any] = {"expected": {"confidenceBelow": self.confidence_threshold}}
-        quotes = [(quote, text.find(quote)) for one, _ in bad if (quote := one["quote"].strip())]
+        quotes = [claim["quote"].strip() for claim, _ in bad]
+        starts = [(text.find(quote), quote) for quote in quotes if quote]
         about["evidence"] = [
             Evidence("output", start, start + len(quote), "unsupported claim")
-            for quote, start in quotes
+            for start, quote in starts
             if start >= 0
         ]
         return failed("HALLUCINATION_DETECTED", message, score=score, actual=actual, **about)
@@ -190,7 +195,7 @@ def _sources(claims: Sequence[Mapping[str, str]], transcript: Transcript) -> dic
 
 def _add(verdicts: dict[int, Any], claims: Sized, answer: Answer) -> None:
     """Add the verdicts of an answer by the numbers of their claims; each claim needs one."""
-    found = {one["number"]: one for one in answer["verdicts"]}
+    found = {verdict["number"]: verdict for verdict in answer["verdicts"]}
     if len(found) < len(answer["verdicts"]):
         raise ValueError("it gives two verdicts on one claim")
     numbers = range(1, len(claims) + 1)

@@ -85,8 +85,10 @@ class Safety(AskingCheck):
     severity_threshold: str = "medium"
 
     async def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
-        wanted = list(self.categories or ()) or None  # None for all
-        names, worst, reasoning = list[str](), 0, None
+        wanted = list(self.categories) if self.categories else None
+        names = list[str]()
+        worst = level("safe")
+        reasoning = None
         if transcript.text.strip():
             query, text = last_query(transcript), transcript.text
             data = {"query": query, "answer": text, "categories": wanted}
@@ -177,9 +179,9 @@ class NoPii(Check):
         found = list(find_personal_data(transcript.text))
         form = normal_form(transcript.text)
         if not found and form is not None:
-            for one in find_personal_data(form.text):
-                start, end = form.written(one.start, one.end)
-                found.append(replace(one, start=start, end=end))
+            for match in find_personal_data(form.text):
+                start, end = form.written(match.start, match.end)
+                found.append(replace(match, start=start, end=end))
         return detected(found) if found else passed()
 
 

@@ -78,7 +78,8 @@ class ForbiddenTool(Check):
         index, use = calls[0]
         message = f"{shown(self.tool)} is forbidden; the agent made {count(len(calls), 'call')},"
         first = f"call {index}, {shown(use.call.name)} with {shown(written_arguments(use))}"
-        message, expected = f"{message} first {first}.", {"forbidden": self.tool}
+        message += f" first {first}."
+        expected = {"forbidden": self.tool}
         actual = [described(index, use) for index, use in calls[:_MAX_LISTED]]
         return failed("TOOL_CALL_UNEXPECTED", message, expected=expected, actual=actual)
 

@@ -202,8 +202,8 @@ def _output_facts(wanted: Scored, text: str) -> OutputFacts:
     return OutputFacts(
         query=wanted.query,
         output=text,
-        contained=_share_of([occurs(one, text) for one in wanted.contains]),
-        avoided=_share_of([not occurs(one, text) for one in wanted.not_contains]),
+        contained=_share_of([occurs(each, text) for each in wanted.contains]),
+        avoided=_share_of([not occurs(each, text) for each in wanted.not_contains]),
         unmatched=count_unmatched(patterns, text) / len(patterns) if patterns else 0.0,
         fits=fits,
     )
