@@ -15,6 +15,7 @@ import sqlite3
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 from itertools import chain
 
@@ -27,6 +28,12 @@ _SIZES = (512, 256, 128, 64, 32, 16, 8, 4, 2, 1)
 """Rows per statement: few sizes, so that the connection keeps the statements prepared."""
 
 
+@lru_cache(maxsize=512)
+def _inserting(insert: str, width: int, rows: int) -> str:
+    row = f"({','.join('?' * width)})"
+    return f"{insert} VALUES {','.join([row] * rows)}"
+
+
 def insert_rows(
     connection: sqlite3.Connection, insert: str, rows: Sequence[Sequence[object]]
 ) -> None:
@@ -35,11 +42,11 @@ def insert_rows(
     After each statement, Python waits for its global lock, up to 5 ms beside a busy thread. So one
     statement inserts many rows.
     """
-    start, marks = 0, f"({','.join('?' * len(rows[0]))})"
+    start, width = 0, len(rows[0])
     for size in _SIZES:
         while len(rows) - start >= size:
             values = chain.from_iterable(rows[start : start + size])
-            connection.execute(f"{insert} VALUES {','.join([marks] * size)}", tuple(values))
+            connection.execute(_inserting(insert, width, size), tuple(values))
             start += size
 
 

@@ -69,14 +69,19 @@ class _Clock:
         """Return the id of a new event, a UUID of version 7 (RFC 9562), and the time (UTC)."""
         now = self._time_ns()
         second, fraction = divmod(now // 1_000, 1_000_000)
-        until_second = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
         with self._lock:
             # UUIDv7 keeps 12 bits below the millisecond: steps of 2**-12 ms.
             self._last = tick = max(now * 4096 // 1_000_000, self._last + 1)
             random = self._random.getrandbits(62)
         high = (tick >> 12 & 0xFFFF_FFFF_FFFF) << 16 | 0x7000 | (tick & 0xFFF)
         id_ = (high << 64 | 0x8000_0000_0000_0000 | random).to_bytes(16)
-        return id_, f"{until_second}.{fraction:06}Z"
+        return id_, f"{_shown(second)}.{fraction:06}Z"
+
+
+@lru_cache(maxsize=1)
+def _shown(second: int) -> str:
+    """Return a second since 1970 as ISO 8601; most events share theirs with the one before."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
 
 
 stamp = _Clock().stamp
