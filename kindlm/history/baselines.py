@@ -146,7 +146,7 @@ def _change_of(db: sqlite3.Connection, run: str) -> str | None:
     file = db.execute("PRAGMA database_list").fetchone()[2]
     found = verify_file(file, stream, claims=SEALED_HEADS)
     # Problems of other streams do not matter.
-    return next((one.what for one in found.problems if one.stream in (stream, None)), None)
+    return next((each.what for each in found.problems if each.stream in (stream, None)), None)
 
 
 def no_baseline(suite: str, label: str | None = None) -> KindlmError:
@@ -193,11 +193,12 @@ class RecordedBaselines:
     def _find(self, project: str, suite: str) -> Result[tuple[str, ...]]:
         known = [each for each in list_baselines(self._db, suite) if each.project == project]
         runs: tuple[str, ...] = next((each.runs for each in known if each.active), ())
-        chosen = self._chosen.get((project, suite), ...)
-        if isinstance(chosen, str):
+        is_known = (project, suite) in self._chosen
+        chosen = self._chosen.get((project, suite))
+        if chosen is not None:
             # Events name a group by the run of its first shard.
             runs = next((each.runs for each in known if each.run == chosen), (chosen,))
         if (problem := self._checks.corruption(runs, project, suite)) is not None:
             return Err(problem)
         # Earlier sessions recorded None without a usable baseline.
-        return Ok(() if chosen is None else runs)
+        return Ok(() if is_known and chosen is None else runs)

@@ -73,12 +73,12 @@ class Group:
         for shard in self.unfinished:
             verb = "is" if shard.state == "running" else "was"
             lacking.append((shard.index, f"{verb} {shard.state} (run {shard.run})"))
-        return [(f"{index}/{self.count}", how) for index, how in sorted(lacking)]
+        return [(f"{index}/{self.count}", state) for index, state in sorted(lacking)]
 
     @property
     def what_lacks(self) -> str:
         """The parts that are missing or unfinished, in words; empty if the group is complete."""
-        return ", ".join(f"shard {shard} {how}" for shard, how in self.lacking)
+        return ", ".join(f"shard {shard} {state}" for shard, state in self.lacking)
 
 
 def shards_of(db: sqlite3.Connection, name: str | None, project: str | None = None) -> list[Run]:
@@ -232,8 +232,8 @@ def _difference(db: sqlite3.Connection, shards: Sequence[Run]) -> str | None:
     for run in shards:
         if _count(run) != count:
             return f"{named[first]} and {named[run.id]} have different numbers of shards"
-    for one, other, how in db.execute(*among(_DIFFERENT_SUITES, list(named))):
-        return f"{named[one]} and {named[other]} {how}"
+    for one, other, difference in db.execute(*among(_DIFFERENT_SUITES, list(named))):
+        return f"{named[one]} and {named[other]} {difference}"
     options = options_of(db, *named)
     for run_id, called in named.items():
         for name in SELECTING:

@@ -186,7 +186,12 @@ def mask_of(attempts: Iterable[AttemptView]) -> Mask:
     replacements: dict[str, str] = {}
     lost: set[tuple[str, int]] = set()
     is_whole = True
-    found = ((a, one) for a in attempts for each in a.assertions for one in each.evidence)
+    found = (
+        (attempt, evidence)
+        for attempt in attempts
+        for assertion in attempt.assertions
+        for evidence in assertion.evidence
+    )
     for attempt, evidence in found:
         excerpt, start, end = evidence.excerpt, evidence.start, evidence.end
         if excerpt is None:

@@ -202,9 +202,8 @@ class RescoredAnswers(FoundAnswers):
         return given
 
     def _reply(self, call: RecordedCall, asked: Asked) -> Result[ModelReply] | None:
-        then, now = (
-            _server(of, asked.provider) for of in (self._config(call.suite_id), self._config_now)
-        )
+        then = _server(self._config(call.suite_id), asked.provider)
+        now = _server(self._config_now, asked.provider)
         # Messages of a simulated user are a part of the conversation, whoever wrote them.
         is_fit = asked.purpose is Purpose.SIMULATE or equal(then, now)
         return super()._reply(call, asked) if is_fit else None
@@ -263,7 +262,8 @@ class CachedAnswers(FoundAnswers):
         self._wants_echo = wants_echo
 
     def _reply(self, call: RecordedCall, asked: Asked) -> Result[ModelReply] | None:
-        then, now = (of.get("config", {}) for of in (self._config(call.suite_id), self._config_now))
+        then = self._config(call.suite_id).get("config", {})
+        now = self._config_now.get("config", {})
         provider = now.get("providers", {}).get(asked.provider)
         if (
             any(message.written not in (None, message.text) for message in asked.request.messages)

@@ -168,7 +168,8 @@ class RecordedAttempt:
         equal = [n for n, data in earlier if data.get("fingerprint") == asked.get("fingerprint")]
         ended = (n for n in equal if n in self._outcomes)
         failed = [n for n in ended if self._outcomes[n].type in _FAILED_TYPES]
-        tries, is_first = failed[::-1][: asked.get("attempt", 1) - 1], asked.get("after") == 0
+        tries = failed[::-1][: asked.get("attempt", 1) - 1]
+        is_first = asked.get("after") == 0
         if not tries and not is_first:
             return PaidBefore()
         first = min(tries, default=call)
@@ -227,7 +228,8 @@ class RecordedAttempt:
         asked: ProviderRequested = self._load(self._requests[call])
         messages, after = tuple(asked.messages), asked.after
         while after:
-            before, answer = self._load(self._requests[after]), self._load(self._outcomes[after])
+            before: ProviderRequested = self._load(self._requests[after])
+            answer: ProviderResponded = self._load(self._outcomes[after])
             reply = Message(Role.ASSISTANT, answer.text, tool_calls=tuple(answer.tool_calls))
             messages, after = (*before.messages, reply, *messages), before.after
         if asked.after is not None and (started := self.started) is not None:

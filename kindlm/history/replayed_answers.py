@@ -205,6 +205,12 @@ def as_repeat(then: int, now: int) -> str:
     return f"This is the answer of repeat {then}: repeat {now} was not recorded."
 
 
+def _system_of(messages: Sequence[Message]) -> Message:
+    """Return the system message, or an empty one if there is none."""
+    found = (message for message in messages if message.role is Role.SYSTEM)
+    return next(found, Message(Role.SYSTEM, ""))
+
+
 class ReplayedAgent:
     """Gives the answers of a recorded conversation; implements `ports.Agent`.
 
@@ -237,11 +243,7 @@ class ReplayedAgent:
             return self._miss("nothing was recorded for this test")
         repeat, first, exchanges = self._held
         attempt = repeat.source
-        system, system_then = (
-            next((m for m in messages if m.role is Role.SYSTEM), Message(Role.SYSTEM, ""))
-            for messages in (request.messages, first)
-        )
-        if not is_as_recorded(system, system_then.text):
+        if not is_as_recorded(_system_of(request.messages), _system_of(first).text):
             return self._miss("the system text is different")
         if number >= len(exchanges):
             return self._miss(f"the user sent {count(len(exchanges), 'message')} then")

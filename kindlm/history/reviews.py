@@ -214,8 +214,14 @@ def reviewed_executions(
         judges = db.execute(_JUDGES, (execution.id, execution.attempt))
         judged = (assertion for assertion in assertions if assertion.kind == "judge")
         criteria = (
-            JudgedCriterion(one.label, judge, one.score, one.threshold, _PASSES.get(one.outcome))
-            for one, (judge,) in zip(judged, judges, strict=True)
+            JudgedCriterion(
+                label=assertion.label,
+                judge=judge,
+                score=assertion.score,
+                threshold=assertion.threshold,
+                passed=_PASSES.get(assertion.outcome),
+            )
+            for assertion, (judge,) in zip(judged, judges, strict=True)
         )
         others_failed = any(each.is_wrong for each in assertions if each.kind != "judge")
         reviews = tuple(view.reviews(execution))
@@ -239,7 +245,8 @@ def compare_reviews(executions: Sequence[ReviewedExecution]) -> PeopleAndJudges:
         for key in counted:
             passed = all(criterion.passed for criterion in judged[key])
             pairs.setdefault(key, []).append((passed, execution.people))
-        left_out += bool(judged) and all(label for label, _ in counted)
+        if judged and all(label for label, _ in counted):
+            left_out += 1
     found = [_count_agreement(pairs[key], *key) for key in sorted(pairs)]
     return PeopleAndJudges(
         reviewed=len(executions),
@@ -259,5 +266,11 @@ def _count_agreement(
 ) -> Agreement:
     """Count pairs of verdicts: (the judge passed it, people passed it)."""
     cells = Counter(pairs)
-    passed, failed = ((cells[judge, True], cells[judge, False]) for judge in (True, False))
-    return Agreement(*passed, *failed, judge, criterion or None)
+    return Agreement(
+        both_passed=cells[True, True],
+        judge_passed_only=cells[True, False],
+        person_passed_only=cells[False, True],
+        both_failed=cells[False, False],
+        judge=judge,
+        criterion=criterion or None,
+    )

@@ -42,6 +42,9 @@ _LISTED = 5
 _SHORT = 8
 _SHORTEST_COMMIT = 7
 
+_WHOLE = (None, "1/1")
+"""The shards of runs that are not divided."""
+
 _ANOTHER = "Record another one: kindlm test. All runs: kindlm runs"
 
 _STARTING = "SELECT id FROM runs WHERE substr(id, 1, length(:wanted)) = :wanted LIMIT 6"
@@ -126,16 +129,16 @@ def find_sides(
     is an error if the suites have several baselines, or one that is not in the history. A word
     counts runs with suites of the other side, so an explicitly named side is found first.
     """
-    names = (before, "latest" if after is None else after)
-    is_word = [name is None or _WORD.fullmatch(name) is not None for name in names]
-    first, second = (0, 1) if is_word == [False, True] else (1, 0)
-    one = _Words(db, None, revision).find(names[first])
+    after = "latest" if after is None else after
+    if before is not None and not _WORD.fullmatch(before) and _WORD.fullmatch(after):
+        one = _Words(db, None, revision).find(before)
+        other = one if isinstance(one, Err) else _Words(db, one.value, revision).find(after)
+    else:
+        other = _Words(db, None, revision).find(after)
+        one = other if isinstance(other, Err) else _Words(db, other.value, revision).find(before)
     if isinstance(one, Err):
         return one
-    other = _Words(db, one.value, revision).find(names[second])
-    if isinstance(other, Err):
-        return other
-    return Ok((one.value, other.value) if first == 0 else (other.value, one.value))
+    return other if isinstance(other, Err) else Ok((one.value, other.value))
 
 
 def find_changed(
@@ -272,10 +275,11 @@ class _Words:
 
     def _at_revision(self, name: str) -> Result[Side]:
         commit = self.revision(name) if name else None
-        # Runs name commits, also without git.
-        start = commit or name if len(commit or name) >= _SHORTEST_COMMIT else "no commit"
         recorded = [(run.git_commit, run) for run in self.counted() if run.git_commit]
-        if there := [run for known, run in recorded if known.startswith(start)]:
+        # Runs name commits, also without git.
+        start = commit or name
+        there = [run for known, run in recorded if known.startswith(start)]
+        if there and len(start) >= _SHORTEST_COMMIT:
             return _side_of(self.db, min(there, key=_is_dirty))
         what = f"commit {commit[:_SHORT]}" if commit else "which is not a known git revision"
         commits = dict.fromkeys(known[:_SHORT] for known, _ in recorded)
@@ -293,13 +297,19 @@ class _Words:
         """
         like = like or self.own
         part = self.own.shard if self.own and isinstance(self.other, str) else None
-        parts = (None, "1/1", part)
+        is_beside_whole = part in _WHOLE
         groups = {(project, name): whole for project, name, whole in self.db.execute(_GROUPS)}
-        of, until = None if like is None else like.id, None if groups else until
-        for run in runs(self.db, RunFilter(completed=True, tested_like=of, until=until)):
+        wanted = RunFilter(
+            completed=True,
+            tested_like=None if like is None else like.id,
+            # A group is counted at its newest shard, which may have begun later.
+            until=None if groups else until,
+        )
+        for run in runs(self.db, wanted):
             group = run.project, run.group_id
             if run.shard is None or group not in groups:
-                if run.shard in parts or (part in parts[:2] and not only_whole):
+                is_alike = run.shard == part or run.shard in _WHOLE
+                if is_alike or (is_beside_whole and not only_whole):
                     yield run
             elif groups[group]:
                 groups[group] = False  # its other shards do not count again

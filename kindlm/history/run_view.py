@@ -291,9 +291,11 @@ SELECT id, repeat, status FROM executions
         parts = tuple(part["id"] for part in shards)
         tests = StatusCounts()
         for alike in self._of_suite(queries.TEST_COUNTS, parts):
-            counts, scores = rows.counts_of(alike), rows.scores_of(alike)
-            status = test_status(counts, alike["pass_rate_min"], scores).value
-            status = "pending" if counts.total == counts.pending else status
+            counts = rows.counts_of(alike)
+            status = "pending"
+            if counts.total != counts.pending:
+                scores = rows.scores_of(alike)
+                status = test_status(counts, alike["pass_rate_min"], scores).value
             tests += StatusCounts(**{status: alike["number"]})
         namesakes = sum(other["name"] == row["name"] for other, _ in self.suite_rows)
         skipped = max((row["skipped_tests"] or 0) - tests.total, 0)

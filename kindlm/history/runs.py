@@ -132,9 +132,10 @@ def runs(db: sqlite3.Connection, wanted: RunFilter) -> Iterator[Run]:
         f"{_RUNS} {where} ORDER BY r.started_at DESC, r.id LIMIT :limit OFFSET :offset", values
     )
     for row in rows:
-        passed, dirty = (None if row[f] is None else bool(row[f]) for f in ("passed", "git_dirty"))
-        suites = tuple(json.loads(row["suites"]))
-        yield value_of(Run, row, passed=passed, git_dirty=dirty, suites=suites)
+        truths = {
+            name: None if row[name] is None else bool(row[name]) for name in ("passed", "git_dirty")
+        }
+        yield value_of(Run, row, suites=tuple(json.loads(row["suites"])), **truths)
 
 
 @dataclass(frozen=True, slots=True)

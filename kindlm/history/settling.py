@@ -77,10 +77,11 @@ SELECT s.project, s.name, e.test, e.target, e.repeat, e.status,
  ORDER BY e.repeat, r.started_at, e.id
 """  # noqa: S608 (constants of this package)
     for *name, repeat, status, reached, checks in db.execute(*among(query, runs)):
-        known = found.get(key := QualifiedName(*name), AddedRepeats())
-        ended = status in ("passed", "failed", "errored") and reached
-        more = ((Status(status), checks),) if ended else ()
-        found[key] = AddedRepeats((*known.repeats, *more), repeat)
+        key = QualifiedName(*name)
+        repeats = found.get(key, AddedRepeats()).repeats
+        if status in ("passed", "failed", "errored") and reached:
+            repeats = (*repeats, (Status(status), checks))
+        found[key] = AddedRepeats(repeats, last=repeat)
     return found
 
 
@@ -163,8 +164,10 @@ def share_out(
     for test in found:
         if test.is_open:
             old, new = len(test.rate.added_before), len(test.rate.added)
-            look = min(BLOCK * ((min(old, new) if both else new) // BLOCK + 1), MOST_ADDED)
-            before[test.key], after[test.key] = max(look - old, 0), max(look - new, 0)
+            looked_at = min(old, new) if both else new
+            next_look = min(BLOCK * (looked_at // BLOCK + 1), MOST_ADDED)
+            before[test.key] = max(next_look - old, 0)
+            after[test.key] = max(next_look - new, 0)
     return _in_turn(before if both else {}, most), _in_turn(after, most)
 
 

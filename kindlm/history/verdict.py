@@ -202,16 +202,20 @@ _MEASURES = {
 def _evaluate(gate: Gate, figures: Figures) -> GateResult:
     attribute, message = _MEASURES[gate.name]
     actual: float | None = attrgetter(attribute)(figures)
-    passed, warning = actual is not None and _keeps_to(gate, actual), False
+    passed = actual is not None and _keeps_to(gate, actual)
+    warning = False
     # Unknown costs matter unless the known ones exceed the limit already.
-    unpriced = figures.paid.unknown + figures.paid_then.unknown if gate.name == "costMaxUsd" else 0
+    unpriced = 0
+    if gate.name == "costMaxUsd":
+        unpriced = figures.paid.unknown + figures.paid_then.unknown
     if actual is not None and not (unpriced and passed):
         failures = "failure" if actual == 1 else "failures"
         message = message.format(actual=actual, figures=figures, failures=failures)
     else:
         # Without a measurement, a gate that the user wrote fails. It passes with a warning if the
         # run selected only some tests, or if there is no baseline yet.
-        excused, message = not gate.written, "nothing was measured"
+        excused = not gate.written
+        message = "nothing was measured"
         if unpriced:
             message = f"the price of {count(unpriced, 'call')} is not known; add it to `prices`,"
             message += " or to `model` of EvalView"
@@ -220,7 +224,8 @@ def _evaluate(gate: Gate, figures: Figures) -> GateResult:
             message += " (no baseline yet; run: kindlm baseline set)"
         else:
             excused = excused or figures.narrowed
-        actual, passed, warning = None, excused, excused
+        actual = None
+        passed = warning = excused
     return GateResult(
         name=gate.name, threshold=gate.threshold, actual=actual, passed=passed,
         written=gate.written, message=message, warning=warning,
