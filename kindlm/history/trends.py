@@ -125,7 +125,8 @@ _NOT_COUNTED = frozenset({"rescored", "replayed", "settled"})
 _NAMED = """
 SELECT DISTINCT s.project, s.name, p.test, p.target
   FROM suites s
- CROSS JOIN planned_tests p ON p.suite = s.id AND $condition
+ CROSS JOIN planned_tests p ON p.suite = s.id
+   AND p.test IN (SELECT value FROM json_each(:names))
  WHERE s.project IS NOT NULL
    AND s.name = coalesce(:suite, s.name) AND p.target = coalesce(:target, p.target)
  ORDER BY p.test, s.project, s.name, p.target
@@ -233,11 +234,14 @@ def find_tests(
     db: sqlite3.Connection, name: str, *, suite: str | None = None, target: str | None = None
 ) -> list[QualifiedName]:
     """Return the tests with a name; without one, those whose name contains it, in any case."""
-    values = {"name": name, "suite": suite, "target": target}
-    for condition in ("p.test = :name", "instr(lower(p.test), lower(:name))"):
-        if rows := db.execute(_NAMED.replace("$condition", condition), values).fetchall():
-            return [QualifiedName(*row) for row in rows]
-    return []
+    names = [row[0] for row in db.execute("SELECT DISTINCT test FROM planned_tests")]
+    if name in names:
+        names = [name]
+    else:
+        # SQLite ignores the case of ASCII letters only.
+        names = [each for each in names if name.casefold() in each.casefold()]
+    wanted = {"names": json.dumps(names), "suite": suite, "target": target}
+    return [QualifiedName(*row) for row in db.execute(_NAMED, wanted)]
 
 
 def read_trend(

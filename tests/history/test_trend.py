@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from recorded_history import History, Make
 
-from kindlm.history.trends import Trend, read_trend
+from kindlm.history.trends import Trend, find_tests, read_trend
 from kindlm.plan import QualifiedName
 
 
@@ -70,3 +70,21 @@ def test_a_run_that_never_came_to_the_test_leaves_a_gap(history: History) -> Non
     found = trend(history)
     assert [point.run.id for point in found.counted] == ["bbbb2222", "aaaa2222"]
     assert found.flakiness.between is None
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("Größe", ["Größe"]),
+        ("GRÖSSE", ["Größe", "Größe prüfen"]),
+        ("prÜf", ["Größe prüfen"]),
+        ("Preis", []),
+    ],
+)
+def test_a_test_is_found_by_its_name_or_a_part_of_it_in_any_case(
+    history: History, name: str, found: list[str]
+) -> None:
+    writer = history.run("aaaa2222")
+    writer.suite(tests=[Make.planned("Größe"), Make.planned("Größe prüfen")])
+    writer.finish()
+    assert [test.name for test in find_tests(history.reader(), name)] == found
