@@ -31,7 +31,7 @@ from kindlm.checks.base import (
     skipped,
 )
 from kindlm.checks.judging import JudgeError, Judging, Number, data_is, prompt
-from kindlm.errors import Err
+from kindlm.errors import Err, ErrorCode
 from kindlm.matching import ABSENT, equal, value_at, written_path
 from kindlm.model_answers import json_of
 from kindlm.outcome import CheckResult, Demands
@@ -122,6 +122,8 @@ class _ByMethod(CheckSection, AskingCheck):
             raise UndecidedError("No provider of this suite supports embeddings.", hint)
         reply = await context.embed((baseline, current))
         if isinstance(reply, Err):
+            if reply.error.code is ErrorCode.PROVIDER_NOT_FOUND:
+                raise UndecidedError(reply.error.message, reply.error.hint)
             message = f"The texts could not be embedded: {reply.error.message}"
             raise JudgeError(message, reply.error.hint)
         embedding, model = reply.value
