@@ -226,8 +226,8 @@ class ToolProblem:
 class ToolUse:
     """A tool call and its result; `response` is any JSON value.
 
-    `rule` is the source of the result: `responses[2]`, `defaultResponse`, `unknown tool`, `mcp` for
-    an MCP server, or `agent` if the agent ran the tool itself. `problems` fail a strict test.
+    `rule` is the source of the result: as in `ToolSimulated`, or `agent` if the agent ran the tool.
+    `problems` fail a strict test.
     """
 
     call: Annotated[ToolCall, Form.FLAT]

@@ -155,7 +155,7 @@ _COLUMNS = {
     },
     "tool_calls": {
         "position": "among the tool calls of the execution, from 0",
-        "rule": "rule of the simulated tool that gave the result",
+        "rule": "source of the result: a rule of the simulated tool, mcp, or agent",
     },
     "agent_spans": {
         "call": "the call to the agent that the spans belong to",

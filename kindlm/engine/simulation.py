@@ -59,7 +59,7 @@ _SMALL = 200
 _MAX_LISTED = 5
 
 _OF_SERVER = "mcp"
-"""The rule of a result of the tool's server."""
+"""The rule of a result of the tool's server, which may be recorded: a replay calls no server."""
 
 _MALFORMED = '{"status": "ok", "result": {"items": ['
 """JSON that is cut off."""

@@ -1,7 +1,7 @@
 """Events of one execution, and the fold of these events into its transcript.
 
 `Conversation` is the fold. Live checks use it, and so do rescored, replayed and cached runs. Pages
-and reports read the table `provider_calls` instead.
+and reports read the tables `provider_calls`, `tool_calls` and `agent_spans` instead.
 """
 
 from __future__ import annotations
@@ -396,10 +396,10 @@ class AgentFailed(CallFailed, type="agent.failed"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCalled(OfAttempt, type="tool.called"):
-    """The model under test called a tool."""
+    """The model or agent under test called a tool that kindlm answers."""
 
     index: Annotated[int, "position among the tool calls of the execution, from 0"]
-    call: Annotated[int, "the model call that asked for it"]
+    call: Annotated[int, "the call to the model or agent that led to it"]
     name: Annotated[Name, Key("gen_ai.tool.name")]
     call_id: Annotated[Name, Key("gen_ai.tool.call.id")]
     arguments: Authored
@@ -407,11 +407,17 @@ class ToolCalled(OfAttempt, type="tool.called"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSimulated(OfAttempt, type="tool.simulated"):
-    """A simulated tool or a tool of an MCP server returned its result."""
+    """A simulated tool or a tool of an MCP server returned its result.
+
+    `rule` names the source of the result: `responses[n]` or one of its answers,
+    `responses[n].sequence[m]`; `defaultResponse`, `cassette`, or `mcp` for a tool of a server, also
+    if its result is recorded. Without a result, it is `no response`, `unknown tool` or
+    `malformed arguments`. `, fault: …` follows if the rule has a fault.
+    """
 
     index: int
     call_id: Annotated[Name, Key("gen_ai.tool.call.id")]
-    rule: Annotated[str, "source: responses[n], cassette, defaultResponse, unknown tool, or mcp"]
+    rule: Annotated[str, "source of the result"]
     response: AuthoredJson
     problems: Sequence[ToolProblem] = ()
 

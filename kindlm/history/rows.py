@@ -178,7 +178,7 @@ class ReviewView:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallView:
-    """A tool call with its result; `call` is the number of the call to the model that asked for it.
+    """A tool call with its result, in the call to the model or agent with the number `call`.
 
     `problems` are messages. `called_at` is UTC, ISO 8601; None if reported with the answer.
     """
