@@ -11,7 +11,16 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    NamedTuple,
+    Protocol,
+    Self,
+    TypeVar,
+    runtime_checkable,
+)
 
 from kindlm.dataclass import dataclass
 from kindlm.errors import KindlmError, Raised, Result
@@ -499,6 +508,19 @@ class RecordedModelCall:
     failure: str | None = None
     charged: tuple[Usage, Cost] | None = None
     failed: tuple[tuple[Usage, Cost], ...] = ()
+
+
+class AnsweredThen(NamedTuple):
+    """What an earlier run paid for the answer of an agent to a message, besides the answer itself.
+
+    `before` was paid for failed tries that a replayed answer recorded, and for the first message,
+    for earlier attempts. `tries` are the costs of failed tries of the message. `latency_ms` is that
+    of the answer, None without one.
+    """
+
+    before: PaidBefore
+    tries: tuple[PaidBefore, ...] = ()
+    latency_ms: float | None = None
 
 
 class ReplayedModels(Protocol):

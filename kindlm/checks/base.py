@@ -155,6 +155,15 @@ class Made(NamedTuple):
     place: Place = ()
 
 
+class Inner(NamedTuple):
+    """A field of a section that holds another section, or a list of them; `key` is in the file."""
+
+    field: str
+    key: str
+    section: type[ExpectSection]
+    is_list: bool
+
+
 class ExpectSection(Section):
     """A section of `expect`, or a part of one, and the checks that it makes.
 
@@ -196,13 +205,10 @@ class ExpectSection(Section):
 
     @classmethod
     @cache
-    def inner(cls) -> tuple[tuple[str, str, type[ExpectSection], bool], ...]:
-        """Return the field, the key, the section and whether it is a list, of all inner sections.
-
-        Cached, since a large suite asks 100,000 times.
-        """
+    def inner(cls) -> tuple[Inner, ...]:
+        """Return all sections in this one. Cached, since a large suite asks 100,000 times."""
         return tuple(
-            (name, field.alias or name, part, get_origin(field.annotation) is list)
+            Inner(name, field.alias or name, part, get_origin(field.annotation) is list)
             for name, field in cls.model_fields.items()
             for part in (field.annotation, *get_args(field.annotation))
             if isinstance(part, type) and issubclass(part, ExpectSection)

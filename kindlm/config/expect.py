@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, create_model
 from pydantic.alias_generators import to_snake
 
-from kindlm.checks.base import ExpectSection, Place, entries, sections
+from kindlm.checks.base import ExpectSection, Inner, Place, entries, sections
 from kindlm.checks.user_code import CheckOfPackage
 from kindlm.dataclass import replace
 from kindlm.document import Path, Raw, expectations, texts
@@ -113,17 +113,19 @@ def sections_of(test: Raw, path: Path) -> Iterator[tuple[Path, type[ExpectSectio
 
     The file is not validated yet: values of another shape are left out.
     """
-    parts = [(_FIELDS[each], each.key.name, each, each.key.many) for each in _SECTIONS]
+    parts = [Inner(_FIELDS[each], each.key.name, each, each.key.many) for each in _SECTIONS]
     for place, expect in expectations(test):
         yield from _sections_in(expect, parts, (*path, *place))
 
 
 def _sections_in(
-    written: Raw, parts: Iterable[tuple[str, str, type[ExpectSection], bool]], path: Path
+    written: Raw, parts: Iterable[Inner], path: Path
 ) -> Iterator[tuple[Path, type[ExpectSection], Raw]]:
-    for _, key, section, many in parts:
+    for _, key, section, is_list in parts:
         value = written.get(key)
-        for at, item in entries(value, many=many) if isinstance(value, list | dict) else ():
+        if not isinstance(value, list | dict):
+            continue
+        for at, item in entries(value, many=is_list):
             if isinstance(item, dict):
                 yield (*path, key, *at), section, item
                 yield from _sections_in(item, section.inner(), (*path, key, *at))

@@ -35,7 +35,7 @@ def long_schema() -> dict[str, Any]:
     while todo:
         section = todo.pop()
         sections.add(section.__name__)
-        todo += [part for _, _, part, _ in section.inner()]
+        todo += [inner.section for inner in section.inner()]
 
     class Named(GenerateJsonSchema):
         """Ends the names of definitions as those of all sections: `LatencyConfig`."""

@@ -126,7 +126,7 @@ class RunFinished(Payload, type="run.finished"):
     gates: Sequence[GateVerdict]
     tests: Annotated[Mapping[str, int], "number of tests by status"]
     executions: Annotated[Mapping[str, int], "number of executions by status"]
-    duration_ms: float
+    duration_ms: Annotated[float, "duration of the session that finished the run"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ from typing import Any
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.gateway.upstreams import ITEMS, WIRES, sent_body
-from kindlm.ports import RecordedModelCall
+from kindlm.ports import AnsweredThen, RecordedModelCall
 from kindlm.strict_json import read_arguments
 from kindlm.transcript import Cost, PaidBefore, Usage
 from kindlm.wires.reading import read_answer
@@ -50,15 +50,15 @@ class _Question:
 class RecordedModels:
     """The answers that models gave to an agent in one attempt; implements `ports.ReplayedModels`.
 
-    For each message of the user, `messages` has what was paid besides the answer, what each failed
-    and repeated try cost, and the latency. `missed` is the first miss.
+    `messages` has what the answer to each message of the user cost and took. `missed` is the first
+    miss.
     """
 
     source: str
     calls: Sequence[RecordedModelCall]
     masks_times: bool
     warnings: Sequence[str] = ()
-    messages: Sequence[tuple[PaidBefore, Sequence[PaidBefore], float | None]] = ()
+    messages: Sequence[AnsweredThen] = ()
     missed: KindlmError | None = None
     _asked: Counter[str] = field(default_factory=Counter, init=False)
     _given: dict[str, str] = field(default_factory=dict, init=False)
@@ -85,8 +85,8 @@ class RecordedModels:
         """Return what an answer cost and took; see `ports.ReplayedModels`."""
         if message >= len(self.messages):
             return PaidBefore(), None
-        before, tries, latency_ms = self.messages[message]
-        return sum(tries[failed:], before), latency_ms
+        known = self.messages[message]
+        return sum(known.tries[failed:], known.before), known.latency_ms
 
     def answer(self, path: str, body: Any) -> RecordedModelCall | str:
         """Return the recorded call with the answer, or why there is none; see the port."""

@@ -33,7 +33,7 @@ from kindlm.events.execution_events import (
     ToolSimulated,
 )
 from kindlm.plan import Execution
-from kindlm.ports import HeldConversation, Purpose, RecordedModelCall
+from kindlm.ports import AnsweredThen, HeldConversation, Purpose, RecordedModelCall
 from kindlm.suite import ListedTools, Suite
 from kindlm.transcript import Cost, CostSource, Message, PaidBefore, Role, Transcript, Usage
 from kindlm_store import REDACTED
@@ -176,27 +176,23 @@ class RecordedAttempt:
         agents = (n for n, data in earlier if n > first and data.get("purpose") == Purpose.AGENT)
         return self._paid((*tries, *agents), earlier=is_first)
 
-    def messages_to_agent(self) -> list[tuple[PaidBefore, list[PaidBefore], float | None]]:
-        """Return what each answer of an agent cost and took, whose code a replay runs again.
-
-        The first value is what was paid before: failed tries that a replayed answer recorded, and
-        for the first answer, earlier attempts. Then come the costs of the failed tries of the
-        message, and the latency of the answer in ms, None without one.
-        """
-        found = list[tuple[PaidBefore, list[PaidBefore], float | None]]()
+    def messages_to_agent(self) -> list[AnsweredThen]:
+        """Return what the answers of an agent cost and took, whose code a replay runs again."""
+        found = list[AnsweredThen]()
         sent = [n for n, request in self._requests.items() if request.type == AgentSent.type]
         for number, end in pairwise((*sent, self.last_call + 1)):
             outcome = self._outcomes.get(number)
             if self._requests[number].data.get("attempt", 1) == 1:
-                found.append((self._paid((), earlier=not found), [], None))
-            before, tries, _ = found[-1]
+                found.append(AnsweredThen(self._paid((), earlier=not found)))
+            known = found[-1]
             if _is_tried_again(outcome):
-                tries.append(self._paid(range(number, end)))
+                failed = self._paid(range(number, end))
+                found[-1] = known._replace(tries=(*known.tries, failed))
             elif outcome is not None:
                 data = outcome.data
                 then = PaidBefore(data.get("failed_then_usd") or 0.0, data.get("unknown_then") or 0)
                 took_ms = data["latency_ms"] if outcome.type == AgentReplied.type else None
-                found[-1] = before + then, tries, took_ms
+                found[-1] = known._replace(before=known.before + then, latency_ms=took_ms)
         return found
 
     def _paid(self, calls: Iterable[int], *, earlier: bool = False) -> PaidBefore:
