@@ -176,13 +176,18 @@ class ToolCall(ExpectedCall, CheckSection):
         if self.should_not_call:
             return self._not_called(uses)
         bounds = Bounds(1, None) if self.count is None else self.count.bounds
-        calls = [
-            _Call(index, use, list(self._faults(index, uses)))
-            for index, use in enumerate(uses)
-            if use.call.name == self.tool
-        ]
-        number = sum(call.is_meant for call in calls)
-        fitting = next((call for call in calls if not call.faults), None)
+        calls = list[_Call]()
+        number = 0
+        fitting: _Call | None = None
+        for index, use in enumerate(uses):
+            if use.call.name != self.tool:
+                continue
+            call = _Call(index, use, list(self._faults(index, uses)))
+            calls.append(call)
+            if call.is_meant:
+                number += 1
+            if fitting is None and not call.faults:
+                fitting = call
         if fitting is None and (number or bounds.low):
             return self._lacking(calls, uses)
         if not bounds.holds(number):

@@ -87,8 +87,9 @@ def compare_configs(
     """
     old, new = ({each.server: each.tools for each in side} for side in servers)
     found: list[ChangedValue] = []
-    for name in filter(new.__contains__, old):
-        found += _changes(f"mcp[{name}].tools", old[name], new[name], 0)
+    for name in old:
+        if name in new:
+            found += _changes(f"mcp[{name}].tools", old[name], new[name], 0)
     if hashes[0] == hashes[1] and not found:
         return None
     are_known = before not in (None, REDACTED) and after not in (None, REDACTED)
@@ -171,7 +172,9 @@ def _changes(path: str, before: Any, after: Any, depth: int) -> Iterator[Changed
     old, new = (before, after) if by_key else (_named(before), _named(after))
     if depth < _MOST_DEPTH and old is not None and new is not None:
         for key in dict.fromkeys([*old, *new]):
-            place = f"{path}[{key}]" if not by_key else f"{path}.{key}" if path else key
+            place = f"{path}.{key}" if path else key
+            if not by_key:
+                place = f"{path}[{key}]"
             yield from _changes(place, old.get(key, ABSENT), new.get(key, ABSENT), depth + 1)
     elif ABSENT in (before, after) or not equal(before, after):
         yield ChangedValue(path, before, after)

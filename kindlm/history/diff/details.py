@@ -272,7 +272,7 @@ def _compare_checks(
     # Of several checks with a label, the surest change counts, which comes first.
     keys = {(key.kind, key.label): key for key in reversed(evidence.dropped_checks)}
     for kind, label in dict.fromkeys([*new, *old]):
-        was, now = (side.get((kind, label), CheckSide()) for side in (old, new))
+        was, now = old.get((kind, label), CheckSide()), new.get((kind, label), CheckSide())
         read = (shown[side.failed] for side in (now, was) if side.failed)
         made = (each for attempt in read for each in attempt.assertions if each.is_wrong)
         wrong = next((each for each in made if (each.kind, each.label) == (kind, label)), None)

@@ -205,10 +205,13 @@ class RunDiff:
         return list(found.values())
 
     def _compare_files(self, old: config.Suite, new: config.Suite) -> config.SuiteConfig | None:
-        texts = body_of(self._db, old.config_ref), body_of(self._db, new.config_ref)
-        servers = read_servers(self._db, old.servers), read_servers(self._db, new.servers)
-        hashes = old.config_hash or "", new.config_hash or ""
-        return config.compare_configs(new.name, hashes, *texts, servers)
+        return config.compare_configs(
+            new.name,
+            (old.config_hash or "", new.config_hash or ""),
+            body_of(self._db, old.config_ref),
+            body_of(self._db, new.config_ref),
+            (read_servers(self._db, old.servers), read_servers(self._db, new.servers)),
+        )
 
     @cached_property
     def _added(self) -> tuple[dict[QualifiedName, AddedRepeats], ...]:
@@ -242,8 +245,11 @@ class RunDiff:
         test = new or old
         assert test is not None
         key = QualifiedName(test.file.project or "", test.file.name, test.name, test.target)
-        sides = side_of(old) if old else None, side_of(new) if new else None
-        pair, behaviour, changed = TestPair(*sides), BehaviourChange(), None
+        before = side_of(old) if old else None
+        after = side_of(new) if new else None
+        pair = TestPair(before, after)
+        behaviour = BehaviourChange()
+        changed = None
         if old and new:
             changed = self._config_between(old.file, new.file)
             own_old, own_new, is_same = samples.independent_samples(old, new)
@@ -256,16 +262,16 @@ class RunDiff:
                 behaviour = replace(behaviour, erased=False)
             is_other = partial(config.is_other_demand, changed, old.file, new.file, test.name)
             pair = TestPair(
-                sides[0] if own_old is old else side_of(own_old),
-                sides[1] if own_new is new else side_of(own_new),
+                before if own_old is old else side_of(own_old),
+                after if own_new is new else side_of(own_new),
                 behaviour_changed=behaviour.any or behaviour.erased,
                 same_conversations=is_same,
                 checks=compared_tests.pair_checks(own_old, own_new, is_other),
             )
-        added_before, added = (side.get(key) for side in self._added)
+        added_before, added = self._added[0].get(key), self._added[1].get(key)
         if added_before or added:
             pair = (added or AddedRepeats()).beside(pair, added_before or AddedRepeats())
-        return TestDiff(key, *sides, behaviour, pair, changed)
+        return TestDiff(key, before, after, behaviour, pair, changed)
 
     def _is_wanted(self, key: QualifiedName) -> bool:
         if not self.options.test:

@@ -347,11 +347,12 @@ def independent_samples(
     If common conversations are judged differently, all samples are compared, as the same
     conversations. Otherwise, the conversations that only AFTER has are compared with BEFORE.
     """
-    sides = before.samples, after.samples
-    both = set.intersection(*({sample.conversation for sample in side} for side in sides))
+    held_before = {sample.conversation for sample in before.samples}
+    both = held_before & {sample.conversation for sample in after.samples}
     if not both:
         return before, after, False
-    old, new = ([each for each in side if each.conversation in both] for side in sides)
+    old = [each for each in before.samples if each.conversation in both]
+    new = [each for each in after.samples if each.conversation in both]
     if _first_judgements(old) != _first_judgements(new):
         return before, after, True
     own = [each for each in after.samples if each.conversation not in both]
