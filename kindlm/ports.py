@@ -70,6 +70,10 @@ class Purpose(StrEnum):
     GENERATE = "generate"
 
 
+NO_PARAMETERS = {"type": "object", "properties": {}}
+"""What is sent for a tool whose `parameters` are not given."""
+
+
 @dataclass(frozen=True, slots=True)
 class ToolDefinition:
     """A tool definition sent to a model; `parameters` is a JSON Schema of type object."""

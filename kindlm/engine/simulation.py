@@ -30,6 +30,7 @@ from kindlm.json_schema import schema_issues
 from kindlm.json_schema_keywords import UndecidableSchemaError
 from kindlm.matching import ABSENT, equal, matches, state_matches, value_at
 from kindlm.ports import (
+    NO_PARAMETERS,
     Agent,
     AgentFactory,
     AgentRequest,
@@ -53,7 +54,6 @@ from kindlm.transcript import (
 from kindlm.values import filled
 from kindlm.wording import listed, shown
 
-_NO_PARAMETERS = {"type": "object", "properties": {}}
 _PATTERNS = {"pattern", "patternProperties"}
 _SMALL = 200
 _MAX_LISTED = 5
@@ -108,7 +108,7 @@ class SimulatedTools:
         definitions: dict[str, ToolDefinition] = {}
         for tool in tools:
             self._tools[tool.name] = tool
-            parameters = _NO_PARAMETERS if tool.parameters is None else tool.parameters
+            parameters = NO_PARAMETERS if tool.parameters is None else tool.parameters
             definitions[tool.name] = ToolDefinition(tool.name, tool.description, parameters)
         self.definitions = tuple(definitions.values())
         self._aside = aside

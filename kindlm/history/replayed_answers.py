@@ -26,7 +26,16 @@ from kindlm.history.recorded_answers import (
 )
 from kindlm.history.recorded_attempts import PurgedError, recorded_repeats, transcript_of
 from kindlm.plan import Execution
-from kindlm.ports import Agent, AgentReply, AgentRequest, Asked, ModelReply, Purpose, ReplayedModels
+from kindlm.ports import (
+    NO_PARAMETERS,
+    Agent,
+    AgentReply,
+    AgentRequest,
+    Asked,
+    ModelReply,
+    Purpose,
+    ReplayedModels,
+)
 from kindlm.stored_form import bounded
 from kindlm.suite import RecordedAnswer
 from kindlm.transcript import Message, Role
@@ -67,7 +76,7 @@ def request_differences(
             "provider": then.provider,
             "model": then.model,
             "tools": {
-                tool["name"]: [tool["description"], tool["parameters"]] for tool in tools_then
+                tool["name"]: _tool(tool["description"], tool["parameters"]) for tool in tools_then
             },
             "messages": [_form_of(message) for message in then.messages],
         },
@@ -75,10 +84,15 @@ def request_differences(
             **{name: getattr(now.params, name) for name in _NUMBERS},
             "provider": asked.provider,
             "model": now.model,
-            "tools": {tool.name: [tool.description, tool.parameters] for tool in now.tools},
+            "tools": {tool.name: _tool(tool.description, tool.parameters) for tool in now.tools},
             "messages": [_form_of(message, before) for message, before in pairs],
         },
     )
+
+
+def _tool(description: str | None, parameters: Mapping[str, Any] | None) -> dict[str, Any]:
+    parameters = NO_PARAMETERS if parameters is None else parameters
+    return {"description": description, "parameters": parameters}
 
 
 def _form_of(message: Message, then: Message | None = None) -> dict[str, Any]:

@@ -108,12 +108,18 @@ def test_values_of_the_environment_do_not_differ() -> None:
     assert told(recorded(Message(Role.USER, "At 2!")), message) == []
 
 
+def test_a_tool_that_takes_any_arguments_is_as_recorded() -> None:
+    tool = ToolDefinition("find", None, {"type": "object", "properties": {}})
+    then = [{"name": "find", "description": None, "parameters": None}]
+    assert told(recorded(), tools=(tool,), tools_then=then) == []
+
+
 def test_tools_that_differ_are_named() -> None:
     names = ("same", "other")
     now = tuple(tool_of(name, "Finds it." if name == "other" else "") for name in names)
     then = [{"name": name, "description": "", "parameters": {}} for name in ("gone", *names)]
     assert told(recorded(), tools=(tool_of("new"), *now), tools_then=then) == [
-        'tools.gone: ["", {}] → nothing',
-        'tools.other[0]: "" → "Finds it."',
-        'tools.new: nothing → ["", {}]',
+        'tools.gone: {"description": "", "parameters": {}} → nothing',
+        'tools.other.description: "" → "Finds it."',
+        'tools.new: nothing → {"description": "", "parameters": {}}',
     ]
