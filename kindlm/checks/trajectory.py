@@ -104,14 +104,15 @@ class Trajectory(CheckSection):
         uses = transcript.tool_uses
         found = _Comparison(self, transcript)
         if not (wrong := found.differences()):
-            doubts = (
-                undecided_for_a_name(
-                    entry.tool, uses, arguments=entry.arguments, allowed=bounds.high - sum(fits)
-                )
-                for entry, fits, bounds in zip(self.calls, found.fits, found.bounds, strict=True)
-                if found.others_allowed and bounds.high is not None
-            )
-            return next(filter(None, doubts), None) or passed()
+            for entry, fits, bounds in zip(self.calls, found.fits, found.bounds, strict=True):
+                if found.others_allowed and bounds.high is not None:
+                    room = bounds.high - sum(fits)
+                    doubt = undecided_for_a_name(
+                        entry.tool, uses, arguments=entry.arguments, allowed=room
+                    )
+                    if doubt is not None:
+                        return doubt
+            return passed()
         first = listed(wrong, _MAX_LISTED, lambda item: item.message)
         differing = [item._asdict() for item in wrong[:_MAX_ACTUAL]]
         made = [described(index, use) for index, use in enumerate(uses[:_MAX_ACTUAL])]
@@ -165,13 +166,13 @@ class _Comparison:
         found: list[_Difference] = []
         lacking = [often.low - self.owners.count(n) for n, often in enumerate(self.bounds)]
         spare = [call for call, owner in enumerate(self.owners) if owner is None]
-        near = sorted(
-            (len(faults := self._faults(entry, call)), entry, call, "; ".join(faults))
-            for entry, calls in enumerate(lacking)
-            for call in spare
-            if calls > 0 and self.uses[call].call.name == self.entries[entry].tool
-        )
-        for distance, entry, call, why in near:
+        near: list[tuple[int, int, int, str]] = []
+        for entry, item in enumerate(self.entries):
+            for call in spare:
+                if lacking[entry] > 0 and self.uses[call].call.name == item.tool:
+                    faults = self._faults(entry, call)
+                    near.append((len(faults), entry, call, "; ".join(faults)))
+        for distance, entry, call, why in sorted(near):
             if lacking[entry] > 0 and call in spare:
                 lacking[entry] -= 1
                 spare.remove(call)
@@ -180,9 +181,10 @@ class _Comparison:
                 if distance:
                     kind, wrong = "arguments", f"is not as expected: {why}"
                 found.append(_Difference(kind, f"{self._call(call)} {wrong}", entry, call))
-        for call in () if self.others_allowed else spare:
-            message = f"{self._call(call)} is not expected"
-            found.append(_Difference("unexpected", message, None, call))
+        if not self.others_allowed:
+            for call in spare:
+                message = f"{self._call(call)} is not expected"
+                found.append(_Difference("unexpected", message, None, call))
         found.sort(key=lambda difference: difference.call or 0)
         for entry, (item, often) in enumerate(zip(self.entries, self.bounds, strict=True)):
             if (missing := lacking[entry]) > 0:

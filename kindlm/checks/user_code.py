@@ -120,7 +120,11 @@ class CheckedExecution:
             self._refuse(why)
         # Copies, since other checks read the same values.
         return tuple(
-            CheckedCall(use.call.name, *copy.deepcopy((written_arguments(use), use.response)))
+            CheckedCall(
+                name=use.call.name,
+                arguments=copy.deepcopy(written_arguments(use)),
+                result=copy.deepcopy(use.response),
+            )
             for turn in turns
             for step in turn.steps
             for use in step.tool_uses
@@ -299,8 +303,12 @@ def _wrong_with(returned: Any) -> str | None:
         return wrong
     result: CheckResult = returned
     outcome, code, score = result.outcome, result.failure_code, result.score
-    codes = {Outcome.PASSED: None, Outcome.FAILED: "CUSTOM_CHECK_FAILED"}
-    if (outcome, code) not in (codes | {Outcome.INCONCLUSIVE: UndecidedError.code}).items():
+    codes = {
+        Outcome.PASSED: None,
+        Outcome.FAILED: "CUSTOM_CHECK_FAILED",
+        Outcome.INCONCLUSIVE: UndecidedError.code,
+    }
+    if outcome not in codes or code != codes[outcome]:
         return f"it is {outcome} with the failure code {code}"
     if score is None and outcome is not Outcome.INCONCLUSIVE:
         return "it has no score"

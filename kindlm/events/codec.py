@@ -274,8 +274,15 @@ _PLAIN: Mapping[type, _Decode] = {
 
 _FORMS: Mapping[Any, tuple[Callable[[Any], Any], _Decode]] = {
     Form.TEXT: (Text, _text),
-    Form.NOTE: (Text, lambda value, of: value if isinstance(value, str) else _text(value, of)),
-    Form.JSON: (lambda value: Text(_dumps(value)), lambda *stored: json_or_text(_text(*stored))),
+    # Events of earlier versions have the text itself.
+    Form.NOTE: (
+        Text,
+        lambda value, text_of: value if isinstance(value, str) else _text(value, text_of),
+    ),
+    Form.JSON: (
+        lambda value: Text(_dumps(value)),
+        lambda value, text_of: json_or_text(_text(value, text_of)),
+    ),
     Form.FLAG: (lambda value: value is not None, _PLAIN[bool]),
     Form.NAME: (bounded, _PLAIN[str]),
 }

@@ -37,12 +37,13 @@ def source_text(source: str, attempt: AttemptView) -> str | None:
     """Return the text that a range of evidence refers to; None if it is gone."""
     if source == "output":
         return None if attempt.execution.output in GONE else attempt.execution.output
-    match, calls = _ARGUMENTS.fullmatch(source), attempt.tool_calls
-    index = int(match[1]) if match else len(calls)
-    arguments = calls[index].arguments if index < len(calls) else None
-    if arguments is None or isinstance(arguments, str):
+    match = _ARGUMENTS.fullmatch(source)
+    if match is None or int(match[1]) >= len(attempt.tool_calls):
+        return None
+    arguments = attempt.tool_calls[int(match[1])].arguments
+    if isinstance(arguments, str):
         return None if arguments in GONE else arguments
-    return json.dumps(arguments, ensure_ascii=False)
+    return None if arguments is None else json.dumps(arguments, ensure_ascii=False)
 
 
 class Mask:
@@ -210,7 +211,8 @@ def _lower_same_length(text: str) -> str:
     lower = text.lower()
     if len(lower) == len(text):
         return lower
-    return "".join(low if len(low := char.lower()) == 1 else char for char in text)
+    lowered = ((char, char.lower()) for char in text)
+    return "".join(low if len(low) == 1 else char for char, low in lowered)
 
 
 def _forms(found: str) -> set[str]:

@@ -282,7 +282,8 @@ class RecordedAttempt:
         for call, stored in self._requests.items():
             if stored.type == AgentSent.type:
                 sent: AgentSent = self._load(stored)
-                messages += sent.messages if sent.attempt == 1 else ()
+                if sent.attempt == 1:
+                    messages += sent.messages
                 if (outcome := self._outcomes.get(call)) and not _is_tried_again(outcome):
                     last_tries.append(call)
         users = (message.text for message in messages if message.role is Role.USER)

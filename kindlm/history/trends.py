@@ -321,5 +321,6 @@ def failing_tests(
             has_failed = test.status in (Status.FAILED, Status.ERRORED)
             if key in undecided and (has_failed or test.counts.tested >= row["repeat"]):
                 undecided.discard(key)
-                failing |= {key} if has_failed else set()
+                if has_failed:
+                    failing.add(key)
     return failing

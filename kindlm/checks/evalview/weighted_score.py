@@ -242,7 +242,9 @@ def penalty_of(facts: OutputFacts) -> float:
 def deterministic_quality(facts: OutputFacts) -> float:
     """Return the quality of an output without a judge, 0 to 75."""
     words = {word for word in facts.query.lower().split() if len(word) > 3}
-    length = 15.0 if len(facts.output) > 10 else 7.5 if facts.output else 0.0
+    length = 15.0 if len(facts.output) > 10 else 7.5
+    if not facts.output:
+        length = 0.0
     points = (
         30 * facts.contained
         + 15 * facts.avoided
@@ -258,8 +260,11 @@ def fallback_quality(facts: OutputFacts) -> float:
     """Return the quality that EvalView gives an output after its judge failed, 0 to 100."""
     query, output = facts.query.lower(), facts.output.lower()
     terms = set(_WORD.findall(query)) - _COMMON
-    length = 15.0 if len(output) >= 20 else 8.0 if output else 0.0
-    length = 5.0 if _UNKNOWING.fullmatch(output.strip()) else length
+    length = 15.0 if len(output) >= 20 else 8.0
+    if not output:
+        length = 0.0
+    elif _UNKNOWING.fullmatch(output.strip()):
+        length = 5.0
     points = (
         45 * facts.contained
         + 15 * facts.avoided
