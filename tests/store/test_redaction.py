@@ -404,6 +404,13 @@ def test_an_escaped_secret_is_found_beside_one_that_decoding_destroys() -> None:
         assert Redactor([secret])(f"{ENCODINGS[encoding](secret)} {beside}") == "[redacted]"
 
 
+def test_a_secret_with_a_quotation_mark_leaves_the_rest_of_the_text() -> None:
+    secret = 'tok-5d1f0a77"b2xQ'
+    # The decoded secret also looks like its JSON form, cut at the quotation mark.
+    redact = Redactor([secret])
+    assert redact(f"refund?key={urllib.parse.quote(secret)}&id=7") == "refund?key=[redacted]&id=7"
+
+
 def test_a_longer_secret_that_contains_another_leaves_nothing_behind() -> None:
     redact = Redactor(["0123456789", "0123456789abcdef"])
     assert redact("0123456789abcdef 0123456789") == "[redacted] [redacted]"
