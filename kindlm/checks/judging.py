@@ -231,7 +231,7 @@ class Judging:
         prompt: Prompt,
         data: Data,
         model: str | None = None,
-        check: Callable[[Answer], object] = lambda _: None,
+        check: Callable[[Answer], object] | None = None,
     ) -> Answer:
         """Return the judge's answer, in the form of the prompt.
 
@@ -259,7 +259,7 @@ class Judging:
     def _read(
         self,
         prompt: Prompt,
-        check: Callable[[Answer], object],
+        check: Callable[[Answer], object] | None,
         text: str,
         ending: FinishReason | None,
     ) -> Answer:
@@ -272,7 +272,8 @@ class Judging:
             own = {name: part[name] for name in prompt.own if name in part}
             if own and is_copy(own, self._given):
                 raise ValueError("it repeated one that stands in the data")
-        check(answer)
+        if check is not None:
+            check(answer)
         return answer
 
 

@@ -61,9 +61,11 @@ SELECT project, group_id,
 _SUITES = "SELECT project, name FROM suites WHERE run = ? AND error_code IS NULL"
 
 
-def find_run(
-    db: sqlite3.Connection, wanted: str, revision: Revision = lambda _: None
-) -> Result[str]:
+def no_revision(_: str) -> None:
+    """Return None: only commits of recorded runs are known."""
+
+
+def find_run(db: sqlite3.Connection, wanted: str, revision: Revision = no_revision) -> Result[str]:
     """Return the id of the run that a user names; a group is an error."""
     if wanted == "latest" and (newest := next(runs(db, RunFilter(limit=1)), None)):
         return Ok(newest.id)
@@ -88,7 +90,7 @@ def latest_finished(db: sqlite3.Connection, suite: str | None = None) -> Result[
 
 
 def find_run_or_group(
-    db: sqlite3.Connection, wanted: str, revision: Revision = lambda _: None
+    db: sqlite3.Connection, wanted: str, revision: Revision = no_revision
 ) -> Result[Side]:
     """Return the run or group that a user names.
 
@@ -190,7 +192,7 @@ class _Words:
     """Resolves words such as `latest`, given the other side of the comparison if it is known."""
 
     def __init__(
-        self, db: sqlite3.Connection, other: Side | None, revision: Revision = lambda _: None
+        self, db: sqlite3.Connection, other: Side | None, revision: Revision = no_revision
     ) -> None:
         self.db = db
         self.other = other
