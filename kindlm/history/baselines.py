@@ -164,7 +164,7 @@ def output_of(db: sqlite3.Connection, runs: Sequence[str], test: QualifiedName) 
 
 
 class RecordedBaselines:
-    """Looks baselines up in a history; its `text` is a `ports.BaselineTexts`.
+    """Looks baselines up in a history; its `text` is the `baselines` of `engine.resources.Ports`.
 
     Each suite keeps its baseline for the whole run. `chosen` has the runs that earlier sessions of
     the run found, by project and suite.
