@@ -173,25 +173,27 @@ class TestDetails:
 def read_details(diff: RunDiff, test: TestDiff) -> TestDetails:
     """Return the changes inside a test."""
     attempts = diff.counted_attempts
-    sides = (diff.before, test.before), (diff.after, test.after)
-    repeats = [
-        read_repeats(view.db, side.usual, attempts) if side and side.usual else []
-        for view, side in sides
-    ]
-    old_checks, new_checks = map(_count_checks, repeats)
+    old_usual = test.before.usual if test.before else None
+    new_usual = test.after.usual if test.after else None
+    old_repeats = read_repeats(diff.before.db, old_usual, attempts) if old_usual else []
+    new_repeats = read_repeats(diff.after.db, new_usual, attempts) if new_usual else []
+    old_checks, new_checks = _count_checks(old_repeats), _count_checks(new_repeats)
     read: dict[str, list[AttemptView]] = {}
-    for (view, side), checks in zip(sides, (old_checks, new_checks), strict=True):
-        for wanted in (side.usual if side else None, *(each.failed for each in checks.values())):
+    for view, usual, checks in (
+        (diff.before, old_usual, old_checks),
+        (diff.after, new_usual, new_checks),
+    ):
+        for wanted in (usual, *(check.failed for check in checks.values())):
             if wanted and wanted not in read and (execution := view.execution(wanted)):
                 read[wanted] = view.attempts(execution)
     mask = mask_of(chain.from_iterable(read.values()))
     shown = {execution: attempts.of(ended) for execution, ended in read.items()}
-    (old, old_texts), (new, new_texts) = (
-        _calls_and_texts(view, shown[side.usual], samples, mask)
-        if side and side.usual
-        else ([], {})
-        for (view, side), samples in zip(sides, repeats, strict=True)
-    )
+    old, new = list[Call](), list[Call]()
+    old_texts, new_texts = dict[_Place, str | None](), dict[_Place, str | None]()
+    if old_usual:
+        old, old_texts = _calls_and_texts(diff.before, shown[old_usual], old_repeats, mask)
+    if new_usual:
+        new, new_texts = _calls_and_texts(diff.after, shown[new_usual], new_repeats, mask)
     words: dict[_Place, WordDiff] = {}
     turns = sorted(place for place in old_texts if isinstance(place, int))
     places: list[_Place] = ["system", "user", *turns, "output"]
@@ -201,8 +203,8 @@ def read_details(diff: RunDiff, test: TestDiff) -> TestDetails:
             is_there = was not in GONE and now not in GONE
             words[place] = diff_words(was, now) if is_there else _NOT_COMPARED
     return TestDetails(
-        calls=diff_calls(old, new) if all(repeats) else (),
-        sequences=_sequences(*repeats),
+        calls=diff_calls(old, new) if old_repeats and new_repeats else (),
+        sequences=_sequences(old_repeats, new_repeats),
         words=words,
         checks=tuple(_compare_checks(test, old_checks, new_checks, shown, mask)),
         errors=(old_texts.get("error"), new_texts.get("error")),
