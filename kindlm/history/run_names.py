@@ -220,20 +220,20 @@ class _Words:
             if newest is None:
                 return _error("No run has finished yet.", _ANOTHER)
             if name != "baseline":
-                return self._latest(1 if name == "previous" else skip, newest)
+                return self._latest(name, 1 if name == "previous" else skip, newest)
             side = _side_of(self.db, newest)
             return side if isinstance(side, Err) else _Words(self.db, side.value).find(name)
         if name == "previous":
             return self._previous(own)
-        return self._baseline(own) if name == "baseline" else self._latest(skip, own)
+        return self._baseline(own) if name == "baseline" else self._latest(name, skip, own)
 
-    def _latest(self, skip: int, like: Run) -> Result[Side]:
+    def _latest(self, name: str, skip: int, like: Run) -> Result[Side]:
         """Return the newest run after skipping `skip` runs with suites of a run."""
         counted = list(islice(self.counted(like), skip + 1))
         if len(counted) > skip:
             return _side_of(self.db, counted[skip])
         number = count(len(counted), "finished run")
-        message = f"There is no run 'latest~{skip}': the history has {number}{_of_suites(like)}."
+        message = f"There is no run {name!r}: the history has {number}{_of_suites(like)}."
         return _error(message, _ANOTHER)
 
     def _previous(self, own: Run) -> Result[Side]:

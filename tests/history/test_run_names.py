@@ -189,6 +189,9 @@ def test_nothing_to_compare_with(history: History) -> None:
     error = find(history)
     assert "No run of 'support' finished before run" in error.message
     assert isinstance(find_sides(history.reader(), None, None, lambda _: None), Err)
+    previous = find_run_or_group(history.reader(), "previous")
+    assert isinstance(previous, Err)
+    assert "There is no run 'previous'" in previous.error.message
 
 
 def test_a_shard_follows_the_same_part_or_a_whole_run(history: History) -> None:
