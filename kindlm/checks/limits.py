@@ -117,6 +117,8 @@ class MaxLength(Check):
 
     def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
         length, code = len(transcript.text), "MAX_LENGTH_EXCEEDED"
+        if length <= self.max:
+            return passed(threshold=self.max)  # the text itself has its length
         return limited(length, self.max, code, "{:,} characters", "")
 
 

@@ -31,7 +31,8 @@ class _Outbox:
 
     `hiding` has the `PersonalData` of suites that ask for it, by ordinal. Patterns may be slow, and
     must not delay the event loop: a `thread` hides the data, and all events of the run pass through
-    it to keep their order. `last` is the ticket of the last submitted events, or its future.
+    it to keep their order. `last` is the ticket of the last submitted events, or its future;
+    `awaited` wraps it for all coroutines that wait for it.
     """
 
     log: EventLog
@@ -41,6 +42,7 @@ class _Outbox:
     lock: RLock = field(default_factory=RLock)
     waiting: list[tuple[NewEvent, PersonalData | None]] = field(default_factory=list)
     last: Future[Any] | None = None
+    awaited: asyncio.Future[Any] | None = None
 
     def flush(self) -> None:
         """Submit the waiting events to the log; keep them if it refuses them."""
@@ -52,7 +54,7 @@ class _Outbox:
                 self.last = self.log.submit(Append(self.stream, events))
             else:
                 self.last = self.thread.submit(self._hide, self.waiting, self.last)
-            self.waiting = []
+            self.waiting, self.awaited = [], None
 
     def _hide(
         self, waiting: Sequence[tuple[NewEvent, PersonalData | None]], before: Future[Ticket] | None
@@ -130,11 +132,14 @@ class RunRecorder:
         with outbox.lock:
             # The lock waits for another thread that submits events.
             outbox.flush()
-            last = outbox.last
+            if outbox.awaited is None and outbox.last is not None:
+                outbox.awaited = asyncio.wrap_future(outbox.last)
+            awaited = outbox.awaited
         # Events are written in order, so the last ticket covers all. Shielded, since a cancelled
         # waiter must not cancel the write.
-        while last is not None:
-            last = await asyncio.shield(asyncio.wrap_future(last))
+        ticket = None if awaited is None else await asyncio.shield(awaited)
+        if ticket is not None:  # of the thread that hides personal data
+            await ticket
         await outbox.log.ready()
 
     def close(self) -> None:
