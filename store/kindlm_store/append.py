@@ -216,9 +216,12 @@ class Appender:
 
     def _store_texts(self, accepted: Iterable[Append]) -> dict[str, str]:
         """Store the missing texts of events; return the references of all."""
-        events = (event for append in accepted for event in append.events)
-        bodies = dict.fromkeys(body for event in events for body in event.texts)
-        digests = {body: sha256(body.encode()).digest() for body in bodies}
+        digests: dict[str, bytes] = {}
+        for append in accepted:
+            for event in append.events:
+                for body in event.texts:
+                    if body not in digests:
+                        digests[body] = sha256(body.encode()).digest()
         refs: dict[bytes, str] = {}
         asked = [*digests.values()]
         for start in range(0, len(asked), _ASKED_AT_ONCE):

@@ -104,8 +104,12 @@ class Writer:
         Raises:
             StoreClosedError: The log is closed, or was opened before this process was forked.
         """
-        events = [event for append in submission for event in append.events]
-        work = _Work(Ticket(), submission, len(events), sum(event.size for event in events), run)
+        events = size = 0
+        for append in submission:
+            for event in append.events:
+                events += 1
+                size += event.size
+        work = _Work(Ticket(), submission, events, size, run)
         # Another thread may have held the lock when the process was forked.
         if os.getpid() != self._process:
             raise StoreClosedError(FORKED)
