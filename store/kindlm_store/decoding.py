@@ -15,7 +15,10 @@ _LEVELS = 16
 """Levels of escaping that are decoded; real texts have fewer."""
 
 # Each pattern begins with a fixed character, which makes the search fast.
-_REFERENCES = re.compile(r"&(?:#[xX]0*[0-9A-Fa-f]{1,6}|#0*[0-9]{1,7}|[A-Za-z][A-Za-z0-9]*);")
+# Browsers also read numbers without a semicolon. Before other characters, one may be cut off.
+_REFERENCES = re.compile(
+    r"&(?:#(?:[xX]0*[0-9A-Fa-f]{1,6}|0*[0-9]{1,7})(?:;|(?=[&<\s]))|[A-Za-z][A-Za-z0-9]*;)"
+)
 _PERCENT_BYTES = re.compile(r"%[0-9A-Fa-f]{2}(?:%[0-9A-Fa-f]{2})*")
 _BACKSLASH_BYTES = re.compile(r"\\x[0-9A-Fa-f]{2}(?:\\x[0-9A-Fa-f]{2})*")
 _UNITS = re.compile(r"\\u[0-9A-Fa-f]{4}(?:\\u[0-9A-Fa-f]{4})*")
@@ -36,7 +39,7 @@ def readings(text: str) -> Iterator[str | None]:
     """
     for _ in range(_LEVELS):
         decoded = _without_backslashes(text) if "\\" in text else text
-        if decoded == text and "&" in text and ";" in text:
+        if decoded == text and "&" in text:
             decoded = _decoded(_REFERENCES, _of_reference, text)
         if decoded == text and "%" in text:
             decoded = _decoded(_PERCENT_BYTES, _of_bytes, text)
@@ -68,9 +71,9 @@ def _decoded(escapes: re.Pattern[str], meaning: Callable[[str], str], text: str)
 def _of_reference(reference: str) -> str:
     if reference[1] != "#":
         return html5.get(reference[1:], reference)
-    is_hex = reference[2] in "xX"
+    number = reference[2:].rstrip(";")
     # Python refuses to read more than 4,300 digits.
-    point = int(reference[3:-1], 16) if is_hex else int(reference[2:-1].lstrip("0") or "0")
+    point = int(number[1:], 16) if number[0] in "xX" else int(number.lstrip("0") or "0")
     return chr(point) if point <= sys.maxunicode else reference
 
 

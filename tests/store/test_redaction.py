@@ -355,6 +355,11 @@ def test_a_text_with_more_levels_of_escapes_than_are_decoded_is_withheld() -> No
     assert (redact(few), redact(many)) == (few, REDACTED)
 
 
+def test_a_number_of_html_may_lack_its_semicolon() -> None:
+    text = "".join(f"&#{ord(each)}" for each in "hunter2-hunter3")
+    assert Redactor(["hunter2-hunter3"])(f"It is {text} today; R&D says so") == "[redacted]"
+
+
 def test_a_reference_of_html_may_have_many_zeros() -> None:
     secret = "sk-proj-abcdefghijklmnop"
     redact = Redactor([secret])
