@@ -15,7 +15,6 @@ import importlib
 import pkgutil
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import cache
-from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar, get_args, get_origin
 
@@ -305,7 +304,7 @@ def codes() -> dict[str, str]:
 
 def _modules(*, deep: bool) -> Iterator[ModuleType]:
     find = pkgutil.walk_packages if deep else pkgutil.iter_modules
-    for found in find([str(Path(__file__).parent)], f"{__package__}."):
+    for found in find(importlib.import_module(__package__).__path__, f"{__package__}."):
         if not found.ispkg:
             yield importlib.import_module(found.name)
 
