@@ -178,6 +178,6 @@ def undecided_for_a_name(
     else:
         message = (
             f"Call {index} has no name, so it may be a call to {shown(tool)}. The agent has to "
-            "name its tool calls. If that is none, list it elsewhere, or set `toolCallsPath`."
+            "name its tool calls. If it is no tool call, list it elsewhere, or set `toolCallsPath`."
         )
     return undecided(message)
