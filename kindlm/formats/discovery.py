@@ -6,18 +6,15 @@ its project. kindlm imports no other test files.
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import re
 import shlex
 import stat
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field
 from fnmatch import fnmatchcase
 from functools import cache
-from importlib.metadata import distributions
 from pathlib import Path
 
 from kindlm.dataclass import dataclass
@@ -84,7 +81,8 @@ def discover(path: Path) -> Result[Discovery]:
         if not stat.S_ISREG(mode):
             # Reading a pipe or a device may never end.
             return Err(_unreadable(OSError("it is not a regular file"), path))
-        text = _text(path)
+        is_config = _is_evalview_config(path)
+        front_end = None if is_config else _front_end(path, _text(path), _imports, named=True)
     except (FileNotFoundError, NotADirectoryError, ValueError):
         file, _, test = str(path).partition("::")
         hint = "Check the path, or create a first suite: kindlm init"
@@ -94,7 +92,6 @@ def discover(path: Path) -> Result[Discovery]:
         return Err(not_there(f"There is no {str(path)!r}.", hint))
     except OSError as error:
         return Err(_unreadable(error, path))
-    front_end = None if _is_evalview_config(path) else _front_end(path, text, {}, named=True)
     if front_end is None:
         message = f"{str(path)!r} holds no tests."
         return Err(misuse(message, WHAT_HOLDS_TESTS, SourceLocation(str(path))))
@@ -106,7 +103,7 @@ def _search(folder: Path) -> Discovery:
     broken: list[Path] = []
     ignored: list[Path] = []
     unreadable: dict[Path, KindlmError] = {}
-    imports: _Known = {}
+    imports = cache(_imports)
 
     def fail(error: OSError) -> None:
         raise error  # a folder that cannot be listed may hold tests
@@ -116,10 +113,10 @@ def _search(folder: Path) -> Discovery:
     for path in _each_once(path for path in paths if _is_looked_at(path)):
         try:
             text = _text(path)
+            front_end = _front_end(path, text, imports)
         except OSError as error:
             unreadable[path] = _unreadable(error, path)
             continue
-        front_end = _front_end(path, text, imports)
         around = path.relative_to(folder).parts[:-1]
         if front_end == "scenario" and any(
             fnmatchcase(part, pattern) for part in around for pattern in _WITHOUT_SCENARIOS
@@ -139,7 +136,7 @@ def _search(folder: Path) -> Discovery:
     return Discovery(tuple(found), tuple(ignored), unreadable)
 
 
-def _front_end(path: Path, text: str, imports: _Known, *, named: bool = False) -> FrontEnd | None:
+def _front_end(path: Path, text: str, imports: _Imports, *, named: bool = False) -> FrontEnd | None:
     """Return the format of a file.
 
     A kindlm.yaml in no known format counts as a suite, so that its errors are reported, such as a
@@ -155,120 +152,48 @@ def _front_end(path: Path, text: str, imports: _Known, *, named: bool = False) -
 
 
 _PROJECT_MARKS = ("pyproject.toml", "kindlm.toml", "kindlm.yaml", "setup.py", ".kindlm", ".git")
-_LINE = re.compile(r"^[ \t]*(?:from|import)[ \t]+(\.*)([\w.]*)", re.MULTILINE)
-_NAME = re.compile(r"kindlm(?:\.\w+)*")
-_REQUIREMENT = re.compile(r"kindlm(?![\w.-])", re.IGNORECASE)
+_IMPORT = re.compile(r"^[ \t]*(?:from|import)\b[^#\n]*", re.MULTILINE)
+_WORD = re.compile(r"\w[\w.]*")
 
-_Folders = tuple[Path, ...]
-_Known = dict[tuple[Path, _Folders], tuple[bool, frozenset[Path]]]
-"""Results of `_read`."""
-
-_Module = tuple[int, tuple[str, ...]]
-"""A name that is imported and may be a module: the number of leading dots, and its parts."""
+_Imports = Callable[[Path, tuple[Path, ...]], set[Path] | None]
+"""Returns the modules in these folders that a file imports, or None if it imports kindlm."""
 
 
-def _leads_to_kindlm(file: Path, known: _Known) -> bool:
-    """Return whether importing a Python file would import kindlm, directly or through its project.
-
-    Never raises and runs no code: it reads the files, and looks for the modules that they import in
-    the folders of the project.
-    """
-    from kindlm.user_modules import import_root  # only where there are Python files
-
+def _leads_to_kindlm(file: Path, imports: _Imports) -> bool:
+    """Return whether a Python file imports kindlm, directly or through modules of its project."""
     first = file.resolve()
-    folders = _folders(import_root(first))
+    folders = _folders(first)
     waiting, seen = [first], {first}
     while waiting:
-        here = waiting.pop()
-        if (here, folders) not in known:
-            known[here, folders] = _read(here, folders)
-        imports_kindlm, modules = known[here, folders]
-        if imports_kindlm:
+        modules = imports(waiting.pop(), folders)
+        if modules is None:
             return True
         waiting += modules - seen
         seen |= modules
     return False
 
 
-def _read(file: Path, folders: _Folders) -> tuple[bool, frozenset[Path]]:
-    """Return whether a file imports kindlm directly, and the files of other modules it imports."""
+def _imports(file: Path, folders: tuple[Path, ...]) -> set[Path] | None:
+    """Read the lines that begin with `from` or `import`. Each word may be a module."""
     found = set[Path]()
-    for level, parts in _imported(file):
-        if level:
-            base = file.parents[min(level, len(file.parents)) - 1]
-            modules = {*_along(base.parent, (base.name, *parts))}
-        else:
-            modules = {module for folder in folders for module in _along(folder, parts)}
-            top = parts[0] if parts else ""
-            may_be_installed = top and not modules and top not in sys.stdlib_module_names
-            if top == "kindlm" or (may_be_installed and top in _requiring_kindlm()):
-                return True, frozenset()
-        found |= modules
-    return False, frozenset(found)
+    for word in _WORD.findall(" ".join(_IMPORT.findall(_text(file)))):
+        parts = word.strip(".").split(".")
+        if parts[0] == "kindlm":
+            return None
+        for folder in folders:
+            for length in range(1, len(parts) + 1):
+                module = folder.joinpath(*parts[:length])
+                files = (module.with_suffix(".py"), module / "__init__.py")
+                found |= {path for path in files if path.is_file()}
+    return found
 
 
-@cache
-def _requiring_kindlm() -> frozenset[str]:
-    found: set[str] = set()
-    for each in distributions():
-        if any(_REQUIREMENT.match(required) for required in each.requires or ()):
-            found.add(each.name.replace("-", "_"))
-            found.update(path.parts[0].removesuffix(".py") for path in each.files or ())
-    return frozenset(found)
-
-
-def _imported(file: Path) -> tuple[_Module, ...]:
-    """Return the names that a file imports; after a syntax error, by its lines alone."""
-    try:
-        with file.open("rb") as opened:
-            data = opened.read(_LOOKED_AT)
-    except OSError:
-        return ()
-    try:
-        tree = ast.parse(data)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        lines = _LINE.findall(data.decode(errors="replace"))
-        return tuple((len(dots), _parts(name)) for dots, name in lines)
-    found: list[_Module] = []
-    for node in ast.walk(tree):
-        match node:
-            case ast.Import():
-                found += [(0, _parts(each.name)) for each in node.names]
-            case ast.ImportFrom():
-                parts = _parts(node.module or "")
-                # The imported name may be a module.
-                found += [(node.level, (*parts, each.name)) for each in node.names]
-            case ast.Call(args=[ast.Constant(value=str(name)), *_]) if _NAME.fullmatch(name):
-                # As in `importlib.import_module("kindlm")` and `pytest.importorskip("kindlm")`.
-                found.append((0, _parts(name)))
-    return tuple(found)
-
-
-def _parts(name: str) -> tuple[str, ...]:
-    return tuple(part for part in name.split(".") if part)
-
-
-def _folders(root: Path) -> _Folders:
-    """Return the folders with modules of a project: `root` to its top folder, and `src` there."""
-    folders: list[Path] = []
-    for folder in (root, *root.parents):
-        folders.append(folder)
+def _folders(file: Path) -> tuple[Path, ...]:
+    """Return the folders with modules of a file's project: from its own to the top, and `src`."""
+    for number, folder in enumerate(file.parents, start=1):
         if any((folder / name).exists() for name in _PROJECT_MARKS):
-            return (*folders, folder / "src")
-    return (root,)
-
-
-def _along(folder: Path, parts: tuple[str, ...]) -> Iterator[Path]:
-    """Yield the files that importing a module runs: those of its packages, and its own."""
-    for part in parts:
-        if (inside := folder / part).is_dir():
-            folder = inside
-            if (package := inside / "__init__.py").is_file():
-                yield package
-        else:
-            if (module := folder / f"{part}.py").is_file():
-                yield module
-            return
+            return (*file.parents[:number], folder / "src")
+    return (file.parent,)
 
 
 def pack_in(path: Path) -> str | None:

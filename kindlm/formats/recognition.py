@@ -44,7 +44,9 @@ _ELSEWHERE = frozenset({"jobs", "runs", "services", "steps"})
 _TEST_LIKE = 2
 """The number of keys of suites that make a file look like one."""
 
-_USES_KINDLM = re.compile(r"^[ \t]*(?:from|import)[ \t]+kindlm\b", re.MULTILINE)
+_USES_KINDLM = re.compile(
+    r"^[ \t]*(?:from|import)[ \t]+kindlm\b|import(?:orskip|_module)\([\"']kindlm\b", re.MULTILINE
+)
 _SAYS = re.compile(r"""\bsays["']?\s*:""")
 _QUERY = re.compile(r"""\bquery["']?\s*[:=]""")
 _ANYWHERE = re.compile(r"""(?:^|[\s{,-])["']?([\w-]+)["']?\s*:""", re.MULTILINE)

@@ -347,13 +347,13 @@ def test_what_several_test_files_import_is_read_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
-    imported = discovery._imported
+    imports = discovery._imports
 
-    def counted(file: Path) -> Any:
+    def counted(file: Path, folders: tuple[Path, ...]) -> Any:
         read.append(file.name)
-        return imported(file)
+        return imports(file, folders)
 
-    monkeypatch.setattr(discovery, "_imported", counted)
+    monkeypatch.setattr(discovery, "_imports", counted)
     write(tmp_path / "helper.py", "import deeper\n")
     write(tmp_path / "deeper.py", "import helper\n")
     for name in "abc":

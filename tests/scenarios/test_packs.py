@@ -10,7 +10,6 @@ from scenario_project import Project
 
 from kindlm import packages
 from kindlm.cli.app import run
-from kindlm.formats import discovery
 
 TEST = """
 @scenario("greeting")
@@ -74,27 +73,6 @@ def test_a_pack_may_share_scenarios_between_its_files(
     monkeypatch.syspath_prepend(str(project.root / site))
     assert run(["test", "pack:bank", "--quiet"]) == 0
     assert project.tests() == {"pack:bank/test_it.py::test_it": "passed"}
-
-
-def test_scenarios_of_an_installed_package_that_requires_kindlm_are_found(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    site = "lib/site-packages"
-    project.write(f"{site}/banking/__init__.py", "from banking.cases import *\n")
-    project.write(f"{site}/banking/cases.py", "from kindlm import *" + TEST)
-    about = f"{site}/banking-1.dist-info"
-    project.write(
-        f"{about}/METADATA",
-        "Metadata-Version: 2.1\nName: banking\nVersion: 1\nRequires-Dist: kindlm>=1\n",
-    )
-    project.write(f"{about}/RECORD", "banking/__init__.py,,\nbanking/cases.py,,\n")
-    monkeypatch.syspath_prepend(str(project.root / site))
-    # Another test of this process may have looked for such packages.
-    anew = discovery._requiring_kindlm.__wrapped__  # type: ignore[attr-defined]
-    monkeypatch.setattr(discovery, "_requiring_kindlm", anew)
-    project.write("tests/test_it.py", "import banking\ntest_it = banking.test_it\n")
-    assert project.test() == 0
-    assert project.tests() == {"tests/test_it.py::test_it": "passed"}
 
 
 def test_a_file_of_a_pack_can_be_named(installed: Project) -> None:
