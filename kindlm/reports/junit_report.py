@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import NamedTuple, TextIO
-from xml.sax.saxutils import escape, quoteattr
+from typing import TextIO
+from xml.etree import ElementTree as ET
 
 from kindlm.history.rows import SuiteView, TestView
 from kindlm.history.run_view import RunView
@@ -53,39 +52,25 @@ def _written_out(char: str) -> str:
 _UNSEEN = Escapes(_written_out)
 
 
-class XmlWriter:
-    """Writes elements directly to a stream, indented by their depth."""
-
-    def __init__(self, out: TextIO) -> None:
-        self._out = out
-        self._depth = 0
-        out.write('<?xml version="1.0" encoding="utf-8"?>')
-
-    @contextmanager
-    def element(self, tag: str, attributes: Mapping[str, str]) -> Iterator[None]:
-        """Write an element around those that the block writes."""
-        self._line(f"<{_start(tag, attributes)}>")
-        self._depth += 1
-        yield
-        self._depth -= 1
-        self._line(f"</{tag}>")
-
-    def leaf(self, tag: str, attributes: Mapping[str, str], text: str = "") -> None:
-        """Write an element with only text in it."""
-        start = _start(tag, attributes)
-        self._line(f"<{start}>{escape(escaped(text))}</{tag}>" if text else f"<{start}/>")
-
-    def end(self) -> None:
-        """Write the end of the document."""
-        self._out.write("\n")
-
-    def _line(self, text: str) -> None:
-        self._out.write("\n" + "  " * self._depth + text)
+def _element(tag: str, text: str = "", **attributes: str) -> ET.Element:
+    """Return an element with any text and attributes, escaped."""
+    made = ET.Element(tag, {name: escaped(value) for name, value in attributes.items()})
+    made.text = escaped(text)
+    return made
 
 
-def _start(tag: str, attributes: Mapping[str, str]) -> str:
-    values = (f"{name}={quoteattr(escaped(value))}" for name, value in attributes.items())
-    return " ".join((tag, *values))
+def _written(element: ET.Element) -> str:
+    ET.indent(element)
+    return f"{ET.tostring(element, 'unicode')}\n"
+
+
+def _start(tag: str, name: str, counts: StatusCounts, seconds: float, **more: str) -> str:
+    """Return the start tag of an element whose content is written piece by piece."""
+    numbers = {"tests": counts.total, "failures": counts.failed, "errors": counts.errored}
+    sums = {key: str(number) for key, number in numbers.items()}
+    element = _element(tag, name=name, **sums, time=_time(seconds), **more)
+    whole = ET.tostring(element, "unicode", short_empty_elements=False)
+    return f"{whole.removesuffix(f'</{tag}>')}\n"
 
 
 _GATES = "Quality Gates"
@@ -95,45 +80,26 @@ _TEXT = 20_000
 _NOTE = 1_000
 
 
-class _Part(NamedTuple):
-    """An element inside a `testcase`."""
-
-    tag: str
-    attributes: dict[str, str]
-    text: str = ""
-
-
-_Case = tuple[str, float, list[_Part]]
-"""A `testcase`: its name, its seconds, and what it contains; nothing if it passed."""
-
-
 def write_report(view: RunView, out: TextIO, options: ReportOptions) -> None:
     """Write the report; it has no options."""
     del options
-    xml = XmlWriter(out)
     others = [(name, _counts(cases), cases) for name, cases in _other_suites(view)]
     ran = [suite for suite in view.suites if suite.error_code is None]
     # The sums include no passed gates.
     wrong = (StatusCounts(failed=c.failed, errored=c.errored) for _, c, _ in others)
     counts = sum((*(suite.tests for suite in ran), *wrong), StatusCounts())
-    attributes = {
-        "name": "KindLM",
-        "tests": str(counts.total),
-        "failures": str(counts.failed),
-        "errors": str(counts.errored),
-        "time": _time((view.info.duration_ms or 0.0) / 1000),
-    }
-    with xml.element("testsuites", attributes):
-        for suite in ran:
-            for target in view.targets(suite):
-                _write_tests(view, suite, target, xml)
-        for name, of_cases, cases in others:
-            _write_suite(view, xml, name, of_cases, cases)
-    xml.end()
+    out.write('<?xml version="1.0" encoding="utf-8"?>\n')
+    out.write(_start("testsuites", "KindLM", counts, (view.info.duration_ms or 0.0) / 1000))
+    for suite in ran:
+        for target in view.targets(suite):
+            out.writelines(_tests(view, suite, target))
+    for name, of_cases, cases in others:
+        out.writelines(_suite(view, name, of_cases, cases))
+    out.write("</testsuites>\n")
 
 
-def _write_tests(view: RunView, suite: SuiteView, target: str, xml: XmlWriter) -> None:
-    """Write the tests of a suite on one target."""
+def _tests(view: RunView, suite: SuiteView, target: str) -> Iterator[str]:
+    """Yield the tests of a suite on one target."""
 
     def tests() -> Iterator[TestView]:
         return (test for test in view.tests(suite.id) if test.target == target)
@@ -160,48 +126,39 @@ def _write_tests(view: RunView, suite: SuiteView, target: str, xml: XmlWriter) -
         "kindlm.label": info.label or None,
         "kindlm.commit": info.git_commit or None,
     }
-    known = [(name, value) for name, value in properties.items() if value is not None]
+    known = [(key, value) for key, value in properties.items() if value is not None]
     warned = bool(view.warnings_of_passed(suite))
-    cases = ((test.name, _seconds(test), _parts(view, test, warned=warned)) for test in tests())
+    cases = (
+        _case(name, test.name, *_parts(view, test, warned=warned), seconds=_seconds(test))
+        for test in tests()
+    )
     counts = StatusCounts(**statuses)
-    _write_suite(view, xml, name, counts, cases, seconds, chain(known, _reviews(view, tests())))
+    yield from _suite(view, name, counts, cases, seconds, chain(known, _reviews(view, tests())))
 
 
-def _write_suite(
+def _suite(
     view: RunView,
-    xml: XmlWriter,
     name: str,
     counts: StatusCounts,
-    cases: Iterable[_Case],
+    cases: Iterable[ET.Element],
     seconds: float = 0.0,
     properties: Iterable[tuple[str, str]] = (),
-) -> None:
-    attributes = {
-        "name": name,
-        "tests": str(counts.total),
-        "failures": str(counts.failed),
-        "errors": str(counts.errored),
-        "skipped": str(counts.untested),
-        "time": _time(seconds),
-        "timestamp": view.info.started_at[:19],
-    }
-    with xml.element("testsuite", attributes):
-        if properties:
-            with xml.element("properties", {}):
-                for key, value in properties:
-                    xml.leaf("property", {"name": key, "value": value})
-        for case, took, parts in cases:
-            attributes = {"name": case, "classname": name, "time": _time(took)}
-            if not parts:
-                xml.leaf("testcase", attributes)
-                continue
-            with xml.element("testcase", attributes):
-                for part in parts:
-                    if part.tag.startswith(("flaky", "rerun")):
-                        with xml.element(part.tag, part.attributes):
-                            xml.leaf("stackTrace", {}, part.text)
-                    else:
-                        xml.leaf(*part)
+) -> Iterator[str]:
+    more = {"skipped": str(counts.untested), "timestamp": view.info.started_at[:19]}
+    yield _start("testsuite", name, counts, seconds, **more)
+    if properties:
+        group = ET.Element("properties")
+        group.extend(_element("property", name=key, value=value) for key, value in properties)
+        yield _written(group)
+    yield from map(_written, cases)
+    yield "</testsuite>\n"
+
+
+def _case(suite: str, name: str, *parts: ET.Element, seconds: float = 0.0) -> ET.Element:
+    """Return a `testcase` with parts that say how it went; it passed if it has none."""
+    case = _element("testcase", name=name, classname=suite, time=_time(seconds))
+    case.extend(parts)
+    return case
 
 
 def _reviews(view: RunView, tests: Iterable[TestView]) -> Iterator[tuple[str, str]]:
@@ -213,7 +170,7 @@ def _reviews(view: RunView, tests: Iterable[TestView]) -> Iterator[tuple[str, st
                 yield f"kindlm.review.{execution.id}", f"{verdict}{note}"
 
 
-def _parts(view: RunView, test: TestView, *, warned: bool) -> list[_Part]:
+def _parts(view: RunView, test: TestView, *, warned: bool) -> list[ET.Element]:
     """Return the elements of a test; `warned` is whether any execution passed with a warning."""
     is_plain = test.status is Status.PASSED and test.counts.total == 1 and not test.passed_later
     executions = [] if is_plain and not warned else list(view.executions(test))
@@ -221,7 +178,7 @@ def _parts(view: RunView, test: TestView, *, warned: bool) -> list[_Part]:
         # The `skip` of a test gives no reason.
         reasons = [text for execution in executions for text in execution.warnings]
         message = reasons[0] if reasons else "" if test.counts.total else "not run"
-        return [_Part("skipped", {"message": message} if message else {})]
+        return [_element("skipped", message=message) if message else _element("skipped")]
     # The causes of the other executions have their warnings.
     passed = (execution for execution in executions if execution.status is Status.PASSED)
     warnings = {text: None for execution in passed for text in execution.warnings}
@@ -235,12 +192,15 @@ def _parts(view: RunView, test: TestView, *, warned: bool) -> list[_Part]:
         if not parts:
             # Without this element, the test would count as passed.
             message = f"{test.counts.passed} of {test.counts.tested} repeats passed"
-            parts = [_Part(tag, {"message": message, "type": test.status.value})]
+            parts = [_element(tag, message=message, type=test.status.value)]
     # Surefire reports retried failures of a passed test as `flaky…`, of others as `rerun…`.
     kind = "flaky" if test.status is Status.PASSED else "rerun"
     for cause in causes_of(view, [test], retried=True):
         outcome = "Failure" if cause.how is Status.FAILED else "Error"
-        parts.append(_of_cause(f"{kind}{outcome}", cause))
+        retried = _of_cause(f"{kind}{outcome}", cause)
+        ET.SubElement(retried, "stackTrace").text = retried.text
+        retried.text = None
+        parts.append(retried)
     lines = [
         f"repeat {execution.repeat}: {status_word(execution)}  {show_command(execution.id)}"
         for execution in executions
@@ -250,53 +210,53 @@ def _parts(view: RunView, test: TestView, *, warned: bool) -> list[_Part]:
         lines.append(f"flaky: passed only on retry in {count(test.passed_later, 'repeat')}")
     elif test.flaky:
         lines.append("flaky: passed in some repeats and failed in others")
-    return [*parts, _Part("system-out", {}, "\n".join(lines))]
+    return [*parts, _element("system-out", "\n".join(lines))]
 
 
-def _of_cause(tag: str, cause: Cause) -> _Part:
+def _of_cause(tag: str, cause: Cause) -> ET.Element:
     """Return a cause in full, with its message also in its text: some services only show that."""
     hit = len(cause.executions)
     message = f"{cause.sentence} (×{hit})" if hit > 1 else cause.sentence
     rows = [f"{name}: {text}" for name, text in cause.rows]
     text = "\n".join((cause.sentence, *rows, cause.place(), show_command(cause.executions[0])))
     kind = cause.code or cause.kind or cause.how.value
-    return _Part(tag, {"message": message, "type": kind}, text[:_TEXT])
+    return _element(tag, text[:_TEXT], message=message, type=kind)
 
 
-def _counts(cases: list[_Case]) -> StatusCounts:
-    tags = Counter(parts[0].tag if parts else None for _, _, parts in cases)
+def _counts(cases: list[ET.Element]) -> StatusCounts:
+    tags = Counter(case[0].tag if len(case) else None for case in cases)
     return StatusCounts(tags[None], tags["failure"], tags["error"], tags["skipped"])
 
 
-def _other_suites(view: RunView) -> Iterator[tuple[str, list[_Case]]]:
+def _other_suites(view: RunView) -> Iterator[tuple[str, list[ET.Element]]]:
     """Yield the name and the cases of suites that could not run, an incomplete run, and gates."""
 
-    def error(name: str, message: str, code: str, text: str = "") -> _Case:
-        return name, 0.0, [_Part("error", {"message": message, "type": code}, text)]
+    def error(suite: str, name: str, message: str, code: str, text: str = "") -> ET.Element:
+        return _case(suite, name, _element("error", text, message=message, type=code))
 
     for suite in view.suites:
         if suite.error_code is not None:
             text = (suite.error or "")[:_TEXT]
             first = text.partition("\n")[0]
-            yield suite.name, [error(suite.path, first, suite.error_code, text)]
+            yield suite.name, [error(suite.name, suite.path, first, suite.error_code, text)]
     if view.group is not None and (lacking := view.group.lacking):
-        yield _SHARDS, [error(f"shard {s}", how, "GROUP_INCOMPLETE") for s, how in lacking]
+        code = "GROUP_INCOMPLETE"
+        yield _SHARDS, [error(_SHARDS, f"shard {index}", how, code) for index, how in lacking]
     elif (no_verdict := unsettled(view)) is not None:
-        yield _RUN, [error("finished", no_verdict.message, no_verdict.code)]
+        yield _RUN, [error(_RUN, "finished", no_verdict.message, no_verdict.code)]
     suites = [suite for suite in view.suites if suite.gates]
     for suite in suites:
         missing = view.missing_of(suite)
         name = _GATES if len(suites) == 1 else f"{_GATES} [{suite.full_name}]"
-        yield name, [(gate.name, 0.0, _parts_of_gate(gate, missing)) for gate in suite.gates]
+        yield name, [_case(name, gate.name, *_of_gate(gate, missing)) for gate in suite.gates]
 
 
-def _parts_of_gate(gate: GateResult, missing: int) -> list[_Part]:
+def _of_gate(gate: GateResult, missing: int) -> list[ET.Element]:
     if not gate.passed:
-        attributes = {"message": comparison(gate), "type": "GATE_FAILED"}
-        return [_Part("failure", attributes, gate.message)]
+        return [_element("failure", gate.message, message=comparison(gate), type="GATE_FAILED")]
     # A gate that passes on a part of the executions may still fail on all of them.
     so_far = f"so far {comparison(gate)}: {count(missing, 'execution')} did not finish"
-    return [_Part("skipped", {"message": so_far})] if missing else []
+    return [_element("skipped", message=so_far)] if missing else []
 
 
 def _seconds(test: TestView) -> float:
