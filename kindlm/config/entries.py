@@ -8,7 +8,7 @@ packages, out of the file and validates them. The common keys stay for the schem
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, TypeVar
 
 from pydantic_core import PydanticCustomError
@@ -17,8 +17,7 @@ from kindlm.checks.base import kinds
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.expect import EXPECT_KEYS
 from kindlm.config.schema import KindlmConfig
-from kindlm.config.target_schema import AgentConfig
-from kindlm.config.validation import fit, keys_of, place_of
+from kindlm.config.validation import fit
 from kindlm.config.value_words import describe_choice
 from kindlm.document import Path, Raw, expectations, items, section, texts
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok
@@ -36,7 +35,6 @@ from kindlm.packages import (
 )
 from kindlm.plugins import Adapter, Check, Provider
 from kindlm.secrecy import SHORTEST_SECRET, is_ordinary, is_secret_option
-from kindlm.section import Section
 from kindlm.suggestions import ENDED, hint_for
 
 K = TypeVar("K", Provider, Adapter)
@@ -59,28 +57,20 @@ def read_provider(path: Path, written: Raw, reporter: Reporter) -> tuple[Raw, Pr
     name, type_ = str(path[-1]), written.get("type")
     wire = name if type_ is None else type_
     kind, in_package = _kind(Provider, wire)
-    common = set(Provider.reserved if in_package else Provider.reserved | {"organization"})
-    options: Provider | None = None
+    common = Provider.reserved if in_package else Provider.reserved | {"organization"}
+    rest = {key: written[key] for key in written if key in common}
     if kind is None and not in_package:
         _report_unknown_provider(path, type_, reporter)
-        common -= set() if type_ is None else {"type"}
-    else:
-        given = {key: written[key] for key in written if key not in common}
-        options, foreign = _options(Provider, kind, str(wire), path, given, reporter)
-        if name in own_names(Provider) and wire != name:
-            message = f'The provider "{name}" cannot have the type {wire}'
-            reason = "provider_type"
-            reporter.error((*path, "type"), message, "Choose another name", reason=reason)
-        for key, owners in foreign.items():
-            _meaningless(path, key, f"for the provider {wire}", _for(owners), reporter)
+        return {key: rest[key] for key in rest if key != "type"}, None
+    options = _options(Provider, kind, str(wire), path, written, common, reporter)
+    if name in own_names(Provider) and wire != name:
+        message = f'The provider "{name}" cannot have the type {wire}'
+        reason = "provider_type"
+        reporter.error((*path, "type"), message, "Choose another name", reason=reason)
     for needed in () if kind is None else _needed_by(kind, name, str(wire), written):
         if needed not in written:
             reporter.missing_key((*path, needed))
-    return {key: written[key] for key in written if key in common}, options
-
-
-def _for(owners: Iterable[str]) -> str:
-    return f"Remove it: it is for {', '.join(owners)}"
+    return rest, options
 
 
 def _report_unknown_provider(path: Path, type_: object, reporter: Reporter) -> None:
@@ -135,27 +125,25 @@ def read_agent(path: Path, written: Raw, reporter: Reporter) -> tuple[Raw, Adapt
         at, reason = (*path, key), "unknown_adapter"
         reporter.error(at, message, hint, reason=reason, code=code, value=adapter)
         return rest, None
-    given = {key: written[key] for key in written if key not in common}
-    options, foreign = _options(Adapter, kind, str(adapter), path, given, reporter)
-    if kind is None and in_package:
+    if kind is None and not in_package:
+        # The schema reports it: there is no adapter, or it is not a text.
+        _check_endpoint(path, written, kind, reporter, needed=True)
         return rest, None
-    if kind is not None and not kind.takes_headers and "headers" in written:
-        takers = [name for name, each in all_own(Adapter).items() if each.takes_headers]
-        foreign = {**foreign, "headers": takers}
-    for key, owners in foreign.items():
-        name = str(adapter) if kind is None else recorded_name(kind, str(adapter))
-        _meaningless(path, key, f"for the adapter {name}", _for(owners), reporter)
+    options = _options(Adapter, kind, str(adapter), path, written, common, reporter)
+    if kind is None:
+        return rest, None
+    if not kind.takes_headers and "headers" in written:
+        where = f"for the adapter {recorded_name(kind, str(adapter))}"
+        _meaningless(path, "headers", where, "Remove it", reporter)
     try:
         for name, where, hint in () if options is None else options.without_meaning(spelling):
             for spelled in dict.fromkeys((name, spelling.key(name))):
                 if spelled in written:
                     _meaningless(path, spelled, where, hint, reporter)
-        needed = kind is None or kind.needs_endpoint
-        if options is not None:
-            needed = options.wants_endpoint()
+        needed = kind.needs_endpoint if options is None else options.wants_endpoint()
         _check_endpoint(path, written, kind, reporter, needed=needed)
     except CRASHES as error:
-        if kind is None or is_own(kind):
+        if is_own(kind):
             raise
         plugin = installed(Adapter.group)[str(adapter)][0]
         report_faulty(path, crashed(plugin, "cannot check its keys", error), reporter)
@@ -200,59 +188,25 @@ def _kind(base: type[K], name: object) -> tuple[type[K] | None, bool]:
 
 
 def _options(
-    base: type[K], kind: type[K] | None, name: str, path: Path, given: Raw, reporter: Reporter
-) -> tuple[K | None, dict[str, list[str]]]:
-    """Return the options of an entry, and its keys that are options of other kinds only.
+    base: type[K],
+    kind: type[K] | None,
+    name: str,
+    path: Path,
+    written: Raw,
+    common: Collection[str],
+    reporter: Reporter,
+) -> K | None:
+    """Return the options of an entry, or None after reporting an error.
 
-    `given` are the keys that are not common to all kinds. Of each key of other kinds, the second
-    value holds the names of those kinds. The options are None after an error was reported. If the
-    kind is unknown, only keys that no kind has are reported.
+    The keys that are `common` to all kinds are not options. The kind is None if a faulty package
+    has it.
     """
-    spelled = reporter.spelling.key
-    if (kind is None or not is_own(kind)) and name in installed(base.group):
-        also_known = sorted(set(map(spelled, base.reserved)))
-        return _fit_of_package(base, name, path, given, reporter, also_known), {}
-    known = [] if kind is None else [spelled(key) for key in keys_of(kind)]
-    foreign: dict[str, list[str]] = {}
-    fits = kind is not None
-    for key in given:
-        if key in known:
-            continue
-        every = all_own(base)
-        owners = [each for each, it in every.items() if key in map(spelled, keys_of(it))]
-        if not owners:
-            all_keys = flat_keys(base, every.values() if kind is None else [kind])
-            hidden = installed(base.group).get(name)
-            reporter.unknown_key(
-                (*path, key),
-                list(dict.fromkeys(map(spelled, all_keys))),
-                elsewhere=place_of(KindlmConfig, (*path, key)) if path[0] in _LISTS else None,
-                more=reserved_name(hidden[0]).message if hidden else "",
-            )
-            fits = False
-        elif kind is not None:
-            foreign[key] = owners
-    if kind is None:
-        return None, {}
-    own_keys = {key: value for key, value in given.items() if key in known}
-    options = fit(kind, own_keys, reporter, at=path)
-    return options if fits else None, foreign
-
-
-_LISTS = ("agents", "providers")
-"""Where a suite has its entries; other files have none of its other settings."""
-
-
-def flat_keys(base: type[Provider | Adapter], kinds: Iterable[type[Section]]) -> list[str]:
-    """Return all keys of entries of these kinds: common keys, options, and aliases of keys."""
-    options = dict.fromkeys(key for kind in kinds for key in keys_of(kind))
-    if issubclass(base, Provider):
-        return ["type", "apiKeyEnv", "baseUrl", "organization", *options]
-    common = [
-        field.alias or field.serialization_alias or name
-        for name, field in AgentConfig.model_fields.items()
-    ]
-    return [*common, *options, "type", "url"]
+    given = {key: written[key] for key in written if key not in common}
+    known = sorted(set(map(reporter.spelling.key, common)))
+    if kind is not None and is_own(kind):
+        return fit(kind, given, reporter, at=path, also_known=known)
+    options: K | None = _fit_of_package(base, name, path, given, reporter, known)
+    return options
 
 
 def _fit_of_package(

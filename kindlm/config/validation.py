@@ -174,7 +174,9 @@ class _Misfits:
 
         elsewhere, more = None, ""
         # In the formats of other programs, a key is more often misspelt than misplaced.
-        if model is KindlmConfig or (self.tolerant and meant_by(str(place[-1]), known) is None):
+        if model is KindlmConfig or self.at[:1] in (("agents",), ("providers",)):
+            elsewhere = place_of(KindlmConfig, path)
+        elif self.tolerant and meant_by(str(place[-1]), known) is None:
             elsewhere = place_of(model, place)
         if path[-2:-1] == ("expect",) and model is KindlmConfig:
             of_packages = [check for check in installed(Check.group) if check not in kinds()]

@@ -166,23 +166,23 @@ ENDED = "GitHub Models ended on 30 July 2026: choose another provider"
         ),
         (
             "providers: {azure: {resource: a, region: eu}}",
-            "`region` has no meaning for the provider azure",
-            "Remove it: it is for anthropic-bedrock, bedrock",
+            'Unknown key "region" in providers.azure',
+            "Known keys: resource, ",
         ),
         (
             "providers: {mine: {type: openai, baseUrl: 'http://127.0.0.1:1', region: eu}}",
-            "`region` has no meaning for the provider openai",
-            "Remove it: it is for anthropic-bedrock, bedrock",
+            'Unknown key "region" in providers.mine',
+            "Known keys: ",
         ),
         (
             "providers: {scripted: {replies: [a], foo: 1}}",
             'Unknown key "foo" in providers.scripted',
-            "Known keys: type, apiKeyEnv, baseUrl, organization, replies",
+            "Known keys: replies, apiKeyEnv, baseUrl, organization, type",
         ),
         (
             "agents: [{id: a, adapter: python, endpoint: 'm:a', headers: {X: '1'}}]",
             "`headers` has no meaning for the adapter python",
-            "Remove it: it is for ",
+            "Remove it",
         ),
     ],
 )

@@ -191,17 +191,6 @@ def test_an_endpoint_has_any_scheme_and_no_password(workspace: Workspace, suite:
     assert "agents[0].endpoint must be a URL" in validated(workspace)
 
 
-def test_an_unknown_key_may_be_one_of_a_package_with_a_reserved_name(
-    workspace: Workspace, suite: Any
-) -> None:
-    suite("openai: { apiKeyEnv: KEY, mood: merry }")
-    said = validated(workspace)
-    assert 'Unknown key "mood" in providers.openai' in said
-    assert '"openai" of the package acme has a name that kindlm reserves' in said
-    suite("mine: { type: opnai }")
-    assert validated(workspace).count("openai,") == 1
-
-
 @pytest.mark.parametrize(
     ("provider", "missing"),
     [

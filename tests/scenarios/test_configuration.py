@@ -199,9 +199,9 @@ HTTP = '[agent]\ntype = "http"\nurl = "http://127.0.0.1:1/"\n'
     [
         ('[agent]\ntype = "http"\nurl = "http://127.0.0.1:1/"\nurll = "x"\n', 4, "urll"),
         ('[agent]\ntype = "http"\n', 1, "Add `url =`"),
-        (f"{HTTP}responsePath = 'x'\n", 4, 'Did you mean "response_path"?'),
+        (f"{HTTP}respons_path = 'x'\n", 4, 'Did you mean "response_path"?'),
         (f"{HTTP}timeout_ms = 5\n", 4, "agent.timeout_ms must be at least 1000"),
-        (f"{HTTP}one_shot = true\n", 4, "`one_shot` has no meaning for the adapter http"),
+        (f"{HTTP}one_shot = true\n", 4, 'Unknown key "one_shot"'),
         ('[agent]\ntype = "http"\nurl = "http://a:secretpass@b/"\n', 3, "${env.NAME}"),
         ('[agent]\ntype = "smoke"\nurl = "http://127.0.0.1:1/"\n', 2, "smoke"),
         ('[agent]\ntype = "http"\nurl = "${env.NO_SUCH_NAME}"\n', 3, "NO_SUCH_NAME"),
