@@ -16,7 +16,6 @@ from kindlm.history.rows import SuiteView
 from kindlm.history.run_view import RunView
 from kindlm.recording.request import RunRequest
 from kindlm.reports.compliance_report import (
-    document_of,
     documents_of,
     pdf_of,
     require_pdf,
@@ -67,7 +66,7 @@ def write_wanted(
             continue
         name = _NOT_IN_NAMES.sub("-", suite.name).strip("-.")[:_LONGEST_NAME] or "suite"
         stem = request.root / Path(suite.path).parent / folder / f"{view.id}-{name}"
-        document = document_of(view, suite, look)
+        document = documents_of(view, [suite], look)
         try:
             file = _unused(stem, written)
             with open_report(file) as out:

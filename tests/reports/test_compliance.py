@@ -14,7 +14,7 @@ import pytest
 from jinja2 import TemplateError
 from pages import HOSTILE
 
-from kindlm.errors import Ok
+from kindlm.errors import Err, Ok
 from kindlm.events.codec import new_event
 from kindlm.events.run import BaselineSet, ReviewRecorded
 from kindlm.reports.compliance.rendering import (
@@ -24,9 +24,8 @@ from kindlm.reports.compliance.rendering import (
     render,
     render_apart,
 )
-from kindlm.reports.compliance_report import SEPARATOR, _html, pdf_of, write_document
+from kindlm.reports.compliance_report import SEPARATOR, _html, pdf_of
 from kindlm.reports.report_registry import ReportOptions, find_report
-from kindlm.reports.untrusted import cell
 
 METADATA = {"systemName": "Support Desk", "riskLevel": "limited", "operator": "ACME"}
 
@@ -119,7 +118,6 @@ def test_the_audit_trail_names_the_head_and_reports_tampering(history: Any, reco
     changed = written(history.view("aaaa2222"))
     assert "NOT as recorded" in section(changed, "Audit trail")
     assert changed.startswith("**NOT AS RECORDED.**")
-    assert "Made from recorded events alone" not in changed
 
 
 @pytest.mark.parametrize("template", [None, "All is well."])
@@ -136,10 +134,8 @@ def test_tables_that_were_changed_make_it_no_evidence(
     document = written(history.view("aaaa2222"))
 
     assert "NOT AS RECORDED" not in before
-    assert "Made from recorded events alone" in before
     assert document.startswith("**NOT AS RECORDED.**")
     assert "table executions is not what the events of run aaaa2222 say" in document
-    assert "Made from recorded events alone" not in document
     # The warning is among what the hash covers.
     content, _, below = document.rpartition(SEPARATOR)
     assert hashlib.sha256(content.encode()).hexdigest() in below
@@ -308,25 +304,24 @@ COUNTS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% e
 @pytest.mark.parametrize(
     ("template", "limit"),
     [
-        ("{{ 10 ** (10 ** 9) }}", "1 seconds of processor time"),
+        ("{{ 10 ** (10 ** 9) }}", "1 s of processor time"),
         ("{{ 'x' * 10 ** 9 }}", "256 MiB of memory"),
-        ("{{ 'y' * 1024 * 1024 }}z", "longer than 1 MiB"),
         ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "recursion"),
     ],
 )
 def test_a_template_takes_no_more_than_it_may(template: str, limit: str) -> None:
     with pytest.raises(TemplateFailedError, match=limit):
-        render_apart(template, FACTS, cpu_s=1, memory_mib=256, output_mib=1)
+        render_apart(template, FACTS, cpu_s=1, memory_mib=256)
 
 
 def test_the_reason_of_a_template_that_fails_has_a_bound() -> None:
     with pytest.raises(TemplateFailedError) as failed:
         render_apart("{{ run['x' * 10 ** 6].y }}", FACTS)
-    assert len(str(failed.value)) <= 10_000
+    assert len(str(failed.value)) <= 1_000
 
 
 def test_a_template_that_never_ends_is_ended() -> None:
-    with pytest.raises(TemplateFailedError, match=r"0\.01 seconds"):
+    with pytest.raises(TemplateFailedError, match=r"0\.01 s in all"):
         render_apart(COUNTS, FACTS, deadline_s=0.01)
 
 
@@ -334,22 +329,6 @@ def test_a_template_sees_nothing_of_the_environment(monkeypatch: pytest.MonkeyPa
     # As a template would that found a way out of the sandbox.
     monkeypatch.setenv("OPENAI_API_KEY", "sk-not-to-be-seen")
     assert "OPENAI_API_KEY" not in environ_of_templates()
-
-
-@pytest.mark.parametrize(
-    "template",
-    ["{{ run.keys() - [] }}", "{{ {}[run.items] }}"],
-)
-def test_a_template_says_the_same_each_time(template: str) -> None:
-    facts = {**FACTS, "run": {f"key {number}": number for number in range(20)}}
-    first, second = (write_document(facts, ("mine.md", template)) for _ in range(2))
-    assert first == second
-
-
-@pytest.mark.parametrize("expression", ["run.items", "joiner()", "run.keys() | random", "lipsum()"])
-def test_what_is_another_each_time_is_refused(expression: str) -> None:
-    with pytest.raises((TypeError, TemplateError)):
-        render(f"{{{{ {expression} }}}}", FACTS)
 
 
 @pytest.mark.parametrize(
@@ -382,7 +361,8 @@ def test_a_template_that_fails_is_named_with_its_limit(writer: Any, make: Any) -
     document = written(writer.finish())
     assert document.startswith("# The report could not be written\n")
     assert (
-        "Its template `reports/mine.md` failed: it takes more than 512 MiB of memory." in document
+        "Its template `reports/mine.md` failed: it takes more than 10 s of processor time, 60 s in"
+        " all or 512 MiB of memory." in document
     )
 
 
@@ -412,21 +392,15 @@ def test_a_configuration_of_any_origin_is_read(
     assert written(writer.finish()).startswith("# Test evidence for ")
 
 
-def test_a_text_with_a_bar_is_written_into_a_table_as_it_is() -> None:
-    """Markdown takes no bar within code in a table: it is in HTML there, which is not shown."""
-    shown = (cell("`x|y`"), r"\`x&#124;y\`", cell("<code>|</code>"), r"\<code>&#124;\</code>")
-    made = [_html(f"| a |\n|---|\n| {each} |\n", tables=True) for each in shown]
-    code, same, tags, same_tags = made
-    assert code == same
-    assert tags == same_tags
-    assert code != tags
+def test_a_text_with_a_bar_stays_in_its_cell() -> None:
+    facts = {**FACTS, "name": "`x|y` <b>"}
+    row = render("|a|b|\n|---|---|\n|{{ name | code }}|{{ run.id | code }}|\n", facts)
+    assert ">`x|y` &lt;b&gt;</td>" in _html(row)
 
 
 @pytest.mark.parametrize(
     "markdown",
     [
-        "|" + " a |" * 40 + "\n|" + "---|" * 40 + "\n|" + f" {'W' * 50} |" * 40,
-        f"| a | b |\n|---|---|\n| {'x ' * 4_000} | y |",
         "![x](/etc/passwd) ![x](http://192.0.2.1/x.png) <img src='/etc/passwd'>"
         "\n\n"
         + "x" * 5_000
@@ -435,8 +409,14 @@ def test_a_text_with_a_bar_is_written_into_a_table_as_it_is() -> None:
         + "x",
         "",
     ],
-    ids=["wide", "high", "images, letters, long and deep", "empty"],
+    ids=["images, letters, long and deep", "empty"],
 )
 def test_a_pdf_is_made_of_any_document(markdown: str, caplog: pytest.LogCaptureFixture) -> None:
     assert isinstance(pdf_of(markdown, "2026-01-31T12:00:00.000000Z"), Ok)
     assert not caplog.records
+
+
+def test_a_table_that_fits_no_page_is_left_to_markdown() -> None:
+    made = pdf_of(f"| a | b |\n|---|---|\n| {'x ' * 4_000} | y |", "2026-01-31T12:00:00.000000Z")
+    assert isinstance(made, Err)
+    assert "Take it as Markdown" in (made.error.hint or "")
