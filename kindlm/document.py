@@ -183,13 +183,6 @@ class Document:
             node = child
         return self._text.position(place)
 
-    def is_written(self, path: Path) -> bool:
-        """Return whether the text has a value at a path, and not only its key."""
-        node = self.root
-        for part in path:
-            node = None if node is None else node.children.get(part)
-        return node is not None and not node.empty
-
     def line(self, number: int) -> str | None:
         """Return the text of a line without its line break, None if there is no such line."""
         return self._text.line(number)

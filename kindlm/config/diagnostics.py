@@ -168,10 +168,6 @@ class Reporter:
                 return self.place((*written, *path[end:]))
         return dotted(path)
 
-    def is_written(self, path: Path) -> bool:
-        """Return whether there is a value at a path, such as `null`, and not only its key."""
-        return self._document.is_written(path)
-
     def where(self, path: Path) -> SourceLocation:
         """Return the line and column of a key or list item."""
         position = self._document.position(path, key=True)

@@ -16,7 +16,7 @@ from pydantic_core import ErrorDetails
 from kindlm.checks.base import kinds
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.schema import KindlmConfig
-from kindlm.config.value_words import describe, kind_of, without_unit
+from kindlm.config.value_words import describe, kind_of
 from kindlm.dataclass import dataclass
 from kindlm.document import Path, dotted
 from kindlm.packages import all_own, installed, is_own, options_of_package, provided
@@ -116,9 +116,7 @@ class _Misfits:
         else:
             message, hint = describe(kind, given, context, details["msg"])
             if given is None and kind != "refused":
-                message, hint = self._null(kind, path, place)
-            if hint is None and isinstance(given, str):
-                hint = without_unit(str(path[-1]), given)
+                message, hint = "is empty", "Write a value, or remove it"
             is_nested = kind == "string_type" and isinstance(given, (list, dict))
             if is_nested or (kind in _SHAPES and given is not None):
                 # Where an entry is wrong, an example of its list shows more.
@@ -129,14 +127,6 @@ class _Misfits:
                     hint = _IN_MODELS
             message = f"{self.reporter.place(path)} {message}"
             self.reporter.error(path, message, hint, secret=context.get("secret", False))
-
-    def _null(self, kind: str, path: Path, place: Path) -> tuple[str, str]:
-        if kind == "string_type" and self.reporter.is_written(path):
-            return "must be a text, but is null", 'For the word null, write it in quotes: "null"'
-        last = place[-1] if place else None
-        is_required = last in _schema_at(self.model, place[:-1]).get("required", ())
-        what = "entry" if isinstance(last, int) else "key"
-        return "is empty", "Write a value" + ("" if is_required else f", or remove the {what}")
 
     def _written(self, keys: Iterable[str | int]) -> list[str]:
         return [self.spelled.get(str(key), str(key)) for key in keys]

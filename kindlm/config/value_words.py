@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -33,12 +32,6 @@ _RANGES = {
     "too_long": ("", "max_length"),
 }
 _PER_CENT = 100
-_PERCENTAGE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,3})?)[ \t]*%")
-_PRICE = re.compile(r"\$ ?([0-9]{1,9}(?:\.[0-9]{1,9})?)")
-_TIME = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?) ?(ms|s|sec|m|min)")
-_UNITS = {"ms": 1, "s": 1_000, "sec": 1_000, "m": 60_000, "min": 60_000}
-_IN_SECONDS = ("timeout", "default_timeout")
-_IN_DOLLARS = ("cost", "max_cost")
 _MAX_VALUE = 61
 
 
@@ -49,9 +42,7 @@ def describe(kind: str, given: Any, context: dict[str, Any], text: str) -> tuple
     if kind in ("value_error", "assertion_error"):
         return f"is refused: {printable(str(context.get('error', text)))}", None
     if kind in _EXPECTED:
-        whole = kind == "int_type" and isinstance(given, float) and given.is_integer()
-        is_what = f"the number {given!r}" if whole else kind_of(given)
-        return f"must be {_EXPECTED[kind]}, but is {is_what}", _type_hint(kind, given)
+        return f"must be {_EXPECTED[kind]}, but is {kind_of(given)}", _type_hint(kind, given)
     if kind in ("literal_error", "enum"):
         choices = context["expected"].replace(" or ", ", ").split(", ")
         return describe_choice(given, [choice.strip("'") for choice in choices])
@@ -66,37 +57,14 @@ def describe(kind: str, given: Any, context: dict[str, Any], text: str) -> tuple
 
 
 def _type_hint(kind: str, given: Any) -> str | None:
-    """Return how to write the value with the right type, if its text suggests one."""
+    """Return whether quotes give the value the right type."""
     if kind == "string_type" and isinstance(given, (bool, int, float)):
         return "Put it in quotes to make it a string"
-    if kind == "bool_type":
-        word = given.strip().casefold() if isinstance(given, str) else None
-        if word in ("true", "false"):
-            return f"Write {word}, without quotes"
-        is_old = word in ("yes", "no", "on", "off")  # booleans of YAML 1.1
-        return "Write true or false" + (f": `{given}` is a string here" if is_old else "")
-    if kind == "int_type" and isinstance(given, float) and given.is_integer():
-        return f"Write it without the fraction: {_number(int(given))}"
     if isinstance(given, str):
         with suppress(ScalarError):
-            if isinstance(resolve_plain(given), (int, float)):
+            if isinstance(resolve_plain(given), (bool, int, float)):
                 return "Write it without quotes"
-        if kind == "float_type" and (share := _PERCENTAGE.fullmatch(given)):
-            return f"Write {float(share[1]) / _PER_CENT:g} for {share[1]} %"
     return None
-
-
-def without_unit(key: str, text: str) -> str | None:
-    """Return how to write a time or a price without its unit, if the text is one."""
-    if (key.endswith("Usd") or key in _IN_DOLLARS) and (price := _PRICE.fullmatch(text)):
-        return f"Write {price[1]}: it is in US dollars"
-    time = _TIME.fullmatch(text.lower())
-    if time is None or not (key.endswith(("Ms", "_ms", "latency")) or key in _IN_SECONDS):
-        return None
-    milliseconds = float(time[1]) * _UNITS[time[2]]
-    if key in _IN_SECONDS:
-        return f"Write {milliseconds / 1000:g}: it is in seconds"
-    return f"Write {milliseconds:g}: it is in milliseconds"
 
 
 def _describe_range(kind: str, given: Any, context: dict[str, Any]) -> tuple[str, str | None]:
@@ -128,7 +96,7 @@ def kind_of(value: Any) -> str:
         case bool():
             return f"the boolean {str(value).lower()}"
         case int() | float():
-            return f"the number {_number(value)}"
+            return f"the number {cut(repr(value), _MAX_VALUE)}"
         case str():
             return f"the text {_shown(value)}"
     return "a list" if isinstance(value, list) else "a mapping" if value is not None else "empty"

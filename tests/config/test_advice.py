@@ -209,8 +209,6 @@ def test_what_is_wrong_is_not_called_unused(load: Any, minimal: str) -> None:
     ("key", "value", "hint"),
     [
         ("minScore", "80", "0.8 for 80 %"),
-        ("minScore", "'80%'", "0.8 for 80 %"),
-        ("minScore", '"7.5 %"', "0.075 for 7.5 %"),
         ("minScore", "100", "1 for 100 %"),
     ],
 )

@@ -333,7 +333,7 @@ def test_connect_may_return_an_error(workspace: Workspace, suite: Any) -> None:
     [
         (
             "shouts: { times: 3.0 }",
-            ["shouts.times must be a whole number, but is the number 3.0", "fraction: 3"],
+            ["shouts.times must be a whole number, but is the number 3.0"],
         ),
         ("shouts: { least: 1.0 }", []),
         ("shouts: { limits: { hardLimit: 2 } }", []),
@@ -353,11 +353,8 @@ def test_connect_may_return_an_error(workspace: Workspace, suite: Any) -> None:
             ['The check "lax" of the package acme has options in `Passing`,'],
         ),
         ("shouts: { least: 2 }", ["expect.shouts.least must be at most `times`", "Lower it"]),
-        (
-            "shouts: { loud: yes }",
-            ['must be true or false, but is the text "yes"', "true or false: `yes` is a string"],
-        ),
-        ("shouts: { loud: 'true' }", ["Write true, without quotes"]),
+        ("shouts: { loud: yes }", ['must be true or false, but is the text "yes"']),
+        ("shouts: { loud: 'true' }", ["Write it without quotes"]),
     ],
 )
 def test_options_are_refused_at_their_keys(
