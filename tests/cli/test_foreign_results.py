@@ -197,7 +197,7 @@ def test_a_golden_trace_finds_the_test_that_is_known(
     writer.finish()
     assert kindlm("baseline", "set", written(here, GOLDEN), "--db", history.path).code == 0
     compared = kindlm("baseline", "compare", "latest", "--db", history.path)
-    assert "tests/orders" in compared.out
+    assert "tests/orders" in compared.err
     assert "removed" not in compared.out
 
 

@@ -514,9 +514,9 @@ def test_a_complete_group_is_a_baseline_like_a_run(kindlm: Any, history: Any, sh
         compared = json.loads(
             kindlm("baseline", "compare", after, "--format", "json", "--db", history.path).out
         )
-        (suite,) = compared["suites"]
-        assert suite["baseline"]["group"] == "nightly"
-        changed = {test["name"]: test["change"] for test in suite["tests"]}
+        (comparison,) = compared["comparisons"]
+        assert comparison["baseline"]["group"] == "nightly"
+        changed = {test["name"]: test["change"] for test in comparison["diff"]["tests"]}
         assert changed["t0"] == "regressed"
         assert changed["t2"] == "unchanged"
         named = kindlm("diff", "baseline", after, "--format", "json", "--db", history.path)

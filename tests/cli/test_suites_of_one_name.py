@@ -120,4 +120,4 @@ def test_a_baseline_is_one_of_the_whole_suite(
     assert kindlm("baseline", "set", "--db", history.path).err.count("is now the baseline") == 1
     compared = kindlm("baseline", "compare", "--db", history.path)
     assert compared.code == 0
-    assert "2 unchanged" in compared.out
+    assert "2 as before" in compared.out

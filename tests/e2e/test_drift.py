@@ -117,9 +117,9 @@ def test_a_baseline_from_the_first_run_to_its_removal(
 
     compared = workspace.run("baseline", "compare")
     assert compared.returncode == 1
-    assert "✗ fields · gpt  passed 1/1 → failed 0/1  regressed" in compared.stdout
+    assert "✗ fields · gpt  passed 1/1 → failed 0/1" in compared.stdout
     assert "DRIFT_EXCEEDED" in compared.stdout
-    assert "2 regressed" in compared.stdout
+    assert "2 tests newly fail" in compared.stdout
 
     # What is accepted as it is now becomes the baseline, and then nothing has drifted.
     assert workspace.run("baseline", "set").returncode == 0
@@ -162,8 +162,8 @@ def test_a_test_that_is_new_since_the_baseline_is_skipped(
     assert found["new"]["outcome"] == "skipped"
     compared = workspace.run("baseline", "compare")
     assert compared.returncode == 1
-    assert "words · gpt  passed 1/1 → not defined  removed" in compared.stdout
-    assert "new · gpt  not defined → passed 1/1  added" in compared.stdout
+    assert "words · gpt  passed 1/1 → not defined" in compared.stdout
+    assert "new · gpt  not defined → passed 1/1" in compared.stdout
 
 
 def test_a_baseline_that_was_tampered_with_decides_nothing_and_the_rest_runs(

@@ -13,11 +13,10 @@ from evaluated import demand, evaluated
 from vector_cases import Departure, NoCounterpart, known, unknown
 
 from kindlm.checks.drift import cosine_similarity
-from kindlm.cli.commands.baseline_compare import ComparedTest, compared_tests
 from kindlm.cli.foreign_import import read_results
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.baselines import output_of
-from kindlm.history.diff.evidence_values import Change
+from kindlm.history.diff.evidence_values import Change, TestDiff
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
 from kindlm.outcome import CheckResult, Outcome
 from kindlm.plan import QualifiedName
@@ -210,20 +209,27 @@ def check_comparison(vector: Vector, history: Any, make: Any) -> None:
         record_rates(history, make, run, tests)
     db = history.reader()
     diff = compare_runs(db, "before", "after", DiffOptions())
-    compared = list(compared_tests(db, diff, "shop", "s"))
 
-    def of(*changes: Change) -> dict[str, ComparedTest]:
-        return {
-            f"{test.diff.key.name}::{test.diff.key.target}": test
-            for test in compared
-            if test.change in changes
-        }
+    def of(change: Change) -> dict[str, TestDiff]:
+        tests = (test for test in diff.tests if test.change is change)
+        return {f"{test.key.name}::{test.key.target}": test for test in tests}
 
     expected = vector["expected"]
     assert of(Change.REGRESSED).keys() == {test["testName"] for test in expected["regressions"]}
     for test in expected["regressions"]:
         found = of(Change.REGRESSED)[test["testName"]]
-        assert found.new_failure_codes == sorted(test["newFailureCodes"])
+        before, after = (
+            {
+                row[0]
+                for row in db.execute(
+                    "SELECT failure_code FROM assertions a JOIN executions e ON a.execution = e.id"
+                    " WHERE run = ? AND test = ? AND failure_code IS NOT NULL",
+                    (run, found.key.name),
+                )
+            }
+            for run in ("before", "after")
+        )
+        assert sorted(after - before) == sorted(test["newFailureCodes"])
     assert of(Change.IMPROVED).keys() == {test["testName"] for test in expected["improvements"]}
     assert of(Change.UNCHANGED).keys() == {test["testName"] for test in expected["unchanged"]}
     assert of(Change.ADDED).keys() == set(expected["newTests"])

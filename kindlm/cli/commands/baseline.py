@@ -170,7 +170,7 @@ def compare_command(
     """
     from kindlm.cli.commands.baseline_compare import compare_with_baseline
 
-    if not compare_with_baseline(db, run, suite, label, form, sys.stdout):
+    if not compare_with_baseline(db, run, suite, label, form):
         raise typer.Exit(1)
 
 

@@ -52,11 +52,10 @@ def side_of(test: PlannedSamples) -> Side:
     for name in ("drift", "latency", "tokens", "cost") if len(samples) > 1 else ():
         if known := [each.measured[name] for each in samples if name in each.measured]:
             means[name] = sum(known) / len(known)
-    named, models, codes = dict[Scored, float](), set[str](), set[str]()
+    named, models = dict[Scored, float](), set[str]()
     for sample in samples:
         named.update(sample.scores)
         models.update(sample.models)
-        codes.update(failure.code for failure in sample.failures)
     # Weighted scores come first, then those of judges.
     order = sorted(named, key=lambda each: (each[0] not in WEIGHTED, each[0] not in SCORED))
     scores = {
@@ -82,7 +81,6 @@ def side_of(test: PlannedSamples) -> Side:
         alike=alike,
         models=tuple(sorted(models)),
         elsewhere=sum(sample.conversation != sample.id for sample in samples),
-        failure_codes=frozenset(codes - {""}),
         broken_limits=() if limited is None else limited.broken,
     )
 

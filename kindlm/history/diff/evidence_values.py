@@ -97,7 +97,6 @@ class Side:
     alike: int = 0
     models: tuple[str, ...] = ()
     elsewhere: int = 0
-    failure_codes: frozenset[str] = frozenset()
     broken_limits: tuple[str, ...] = ()
 
     @property

@@ -40,13 +40,13 @@ class DiffOptions:
     """What is compared, and what makes the exit code 1.
 
     `test` is a part of the name of a test or suite, in any case. `regression_threshold` is how far
-    a mean score may fall. With a `suite`, its project and name, only this suite is compared.
+    a mean score may fall. With `suites`, only those of these projects and names are compared.
     """
 
     fail_on: FailOn = FailOn.DEFAULT
     test: str | None = None
     regression_threshold: float | None = None
-    suite: tuple[str, str] | None = None
+    suites: frozenset[tuple[str, str]] | None = None
 
 
 class RunDiff:
@@ -121,12 +121,12 @@ class RunDiff:
     @cached_property
     def lacks_results(self) -> bool:
         """Whether results of AFTER are missing."""
-        return not self.after.is_whole(self.options.suite and self.options.suite[1])
+        return not self._is_whole(self.after)
 
     @cached_property
     def not_comparable(self) -> int:
         """The number of tests that ran in AFTER but not in an incomplete BEFORE."""
-        if self.before.is_whole(self.options.suite and self.options.suite[1]):
+        if self._is_whole(self.before):
             return 0
         return sum(
             test.change is Change.NOT_RUN and test.after is not None and test.after.counts.n > 0
@@ -184,13 +184,8 @@ class RunDiff:
     @cached_property
     def _suites(self) -> tuple[list[config.Suite], ...]:
         """The requested suites of both sides; one that could not be loaded has no project."""
-        project, name = self.options.suite or (None, None)
         return tuple(
-            [
-                suite
-                for suite in config.read_suites(view)
-                if name is None or (suite.name == name and suite.project in (project, None))
-            ]
+            [suite for suite in config.read_suites(view) if self._has_suite(suite)]
             for view in (self.before, self.after)
         )
 
@@ -203,6 +198,16 @@ class RunDiff:
                 if not suite.broken:
                     found.setdefault((suite.project, suite.name), ([], []))[side].append(suite)
         return list(found.values())
+
+    def _has_suite(self, suite: config.Suite) -> bool:
+        wanted = self.options.suites
+        return wanted is None or any(
+            suite.name == name and suite.project in (project, None) for project, name in wanted
+        )
+
+    def _is_whole(self, view: RunView) -> bool:
+        suites = self.options.suites
+        return all(map(view.is_whole, (name for _, name in suites))) if suites else view.is_whole()
 
     def _compare_files(self, old: config.Suite, new: config.Suite) -> config.SuiteConfig | None:
         return config.compare_configs(

@@ -316,7 +316,7 @@ def _compared(
     problem = BaselineChecks(view.db).corruption(baseline.runs, *identity)
     if problem is not None:
         return {**about, "verdict": "NOT COMPARED", "reasons": [problem.message]}
-    options = DiffOptions(regression_threshold=regression_threshold, suite=identity)
+    options = DiffOptions(regression_threshold=regression_threshold, suites=frozenset([identity]))
     before = baseline.side(view.db)
     headline = headline_of(compare_runs(view.db, before, view.group or view.id, options))
     return {**about, "verdict": headline.word, "reasons": list(headline.reasons)}

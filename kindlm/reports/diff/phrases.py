@@ -345,7 +345,7 @@ def _bad_news(diff: RunDiff) -> Iterator[str]:
         yield f"{count(len(removed), 'test')} removed"
     if diff.evidence.run_regressed and diff.evidence.paired:
         change = percent(abs(diff.evidence.paired.change))
-        whole = "run" if diff.options.suite is None else "suite"
+        whole = "suite" if len(diff.options.suites or ()) == 1 else "run"
         yield f"the {whole} as a whole passes less often, by {change} of its executions"
     if diff.unloaded:
         yield f"{count(len(diff.unloaded), 'suite')} could not be loaded"

@@ -69,7 +69,7 @@ def ran(report: dict[str, Any]) -> set[str]:
 
 def kinds(report: str) -> dict[str, str]:
     found = json.loads(report)
-    tests = found["tests"] if "tests" in found else found["suites"][0]["tests"]
+    tests = found["tests"] if "tests" in found else found["comparisons"][0]["diff"]["tests"]
     return {test["name"]: test["change"] for test in tests}
 
 
