@@ -223,7 +223,7 @@ def check_comparison(vector: Vector, history: Any, make: Any) -> None:
                 row[0]
                 for row in db.execute(
                     "SELECT failure_code FROM assertions a JOIN executions e ON a.execution = e.id"
-                    " WHERE run = ? AND test = ? AND failure_code IS NOT NULL",
+                    " WHERE e.run = ? AND test = ? AND failure_code IS NOT NULL",
                     (run, found.key.name),
                 )
             }
