@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kindlm.cli.commands.runs import draws_blocks, sparkline
+from kindlm.cli.commands.runs import sparkline
 from kindlm.events.run import GitState
 
 
@@ -204,28 +204,5 @@ def test_what_cannot_be_shown(
 
 def test_a_sparkline_scales_values_and_leaves_gaps() -> None:
     assert sparkline([0.0, 0.5, 1.0, None], 1) == "▁▅█ "
-    assert sparkline([0.0, 0.5, 1.0, None], 1, blocks=False) == "_=# "
     assert sparkline([0.0, 0.0], 0) == "██"
     assert sparkline([], 1) == ""
-
-
-@pytest.mark.parametrize(
-    ("environ", "blocks"),
-    [
-        ({}, True),
-        ({"LC_ALL": "C", "LANG": "en_US.UTF-8"}, False),
-        ({"LC_ALL": "", "LC_CTYPE": "de_DE.utf8", "LANG": "C"}, True),
-    ],
-)
-def test_blocks_are_drawn_where_they_can_be_shown(environ: dict[str, str], blocks: bool) -> None:
-    assert draws_blocks(environ) is blocks
-
-
-def test_without_unicode_sparklines_are_plain(
-    runs: Any, record: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    record("run1").finish()
-    monkeypatch.setenv("LC_ALL", "C")
-    assert "pass rate  #  100 %" in runs("-t", "greets").out
-    monkeypatch.setenv("LC_ALL", "C.UTF-8")
-    assert "pass rate  █  100 %" in runs("-t", "greets").out

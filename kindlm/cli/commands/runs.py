@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import sys
 from collections import Counter
@@ -43,8 +42,6 @@ _TREND_HEADER = (
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 
-_ASCII = "_.-:=+*#"
-
 _ABSENT = " "
 
 
@@ -83,9 +80,7 @@ def runs_command(
         seen = [trend for trend in trends if trend.points]
         if not seen:
             note("No run since then selected it.")
-        sys.stdout.write(
-            trends_text(seen, color=wants_color(sys.stdout), blocks=draws_blocks(os.environ))
-        )
+        sys.stdout.write(trends_text(seen, color=wants_color(sys.stdout)))
     more = len(found) - _MOST_TESTS
     if more > 0:
         note(f"{count(more, 'more test')} match: write more of the name, or add --suite.")
@@ -195,21 +190,21 @@ def trends_json(trends: Sequence[Trend]) -> str:
     return json_document(tests=tests)
 
 
-def trends_text(trends: Sequence[Trend], *, color: bool, blocks: bool) -> str:
-    """Return tests over time as text; without `blocks`, sparklines are ASCII."""
+def trends_text(trends: Sequence[Trend], *, color: bool) -> str:
+    """Return tests over time as text."""
     texts = []
     for trend in trends:
         test = trend.test
         name = f"{one_line(test.name)} · {one_line(test.target)}"
         text = f"{name}  {one_line(test.suite)}, {one_line(test.project)}\n"
-        for title, line in _figures(trend, blocks):
+        for title, line in _figures(trend):
             text += f"  {title:<9}  {line}\n"
         colors = [_COLORS.get(point.test.status, "33") for point in trend.points] if color else []
         texts.append(text + table(_TREND_HEADER, map(_trend_cells, trend.points), colors))
     return "\n".join(texts)
 
 
-def _figures(trend: Trend, blocks: bool) -> Iterator[tuple[str, str]]:
+def _figures(trend: Trend) -> Iterator[tuple[str, str]]:
     """Yield name and sparkline of each figure, the oldest run first, with its range."""
     points = list(reversed(trend.counted))
     rates = [point.test.counts.pass_rate for point in points]
@@ -217,7 +212,7 @@ def _figures(trend: Trend, blocks: bool) -> Iterator[tuple[str, str]]:
     tested = sum(point.own.n for point in points)
     if tested:
         share = f"{percent(passed / tested)}, {passed:,} of {tested:,}"
-        yield "pass rate", f"{sparkline(rates, 1, blocks=blocks)}  {share}"
+        yield "pass rate", f"{sparkline(rates, 1)}  {share}"
     for title, values, figure in (
         ("judge", [point.judge for point in points], score),
         ("score", [point.weighted for point in points], points_of_100),
@@ -230,7 +225,7 @@ def _figures(trend: Trend, blocks: bool) -> Iterator[tuple[str, str]]:
         high = 1.0 if title in ("judge", "score") else max(known)
         least, most = figure(min(known)), figure(max(known))
         spread = least if least == most else f"{least} to {most}"
-        yield title, f"{sparkline(values, high, blocks=blocks)}  {spread}"
+        yield title, f"{sparkline(values, high)}  {spread}"
     found, parts = trend.flakiness, []
     if found.within is not None:
         parts.append(f"repeats disagreed in {percent(found.within)} of pairs")
@@ -295,25 +290,14 @@ def _point_json(point: TrendPoint) -> dict[str, Any]:
     }
 
 
-def draws_blocks(environ: Mapping[str, str]) -> bool:
-    """Return whether the locale uses UTF-8, by the first set variable, as in POSIX.
-
-    Without one, UTF-8 is assumed.
-    """
-    set_names = (environ.get(name) for name in ("LC_ALL", "LC_CTYPE", "LANG"))
-    locale = next((value for value in set_names if value), None)
-    return locale is None or "utf8" in locale.lower().replace("-", "")
-
-
-def sparkline(values: Sequence[float | None], high: float, *, blocks: bool = True) -> str:
+def sparkline(values: Sequence[float | None], high: float) -> str:
     """Return a bar from 0 to `high` for each value, and a space for None."""
-    levels = _BLOCKS if blocks else _ASCII
-    top = len(levels) - 1
+    top = len(_BLOCKS) - 1
 
     def bar(value: float | None) -> str:
         if value is None:
             return _ABSENT
         part = value / high if high else 1.0
-        return levels[round(min(max(part, 0.0), 1.0) * top)]
+        return _BLOCKS[round(min(max(part, 0.0), 1.0) * top)]
 
     return "".join(map(bar, values))
