@@ -9,7 +9,6 @@ Failures to write annotations or the summary do not change the exit code.
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import stat
@@ -26,11 +25,6 @@ if TYPE_CHECKING:
     from kindlm.reports.report_registry import ReportOptions
 
 _COMMAND = re.compile(r"(?<![^\r\n])[^\S\r\n]*:(:)|##(\[)")
-
-_SUMMARY = "GITHUB_STEP_SUMMARY"
-
-_MOST_BYTES = 1024 * 1024
-"""The largest summary of a step; GitHub shows nothing of a larger one."""
 
 
 def on_github(environ: Mapping[str, str]) -> bool:
@@ -111,25 +105,13 @@ def annotate_github(view: RunView, options: ReportOptions, environ: Mapping[str,
             # A command needs a line of its own, and the last line may be unfinished.
             out.write("\n" + "".join(f"{line}\n" for line in lines))
             out.flush()
-    if named := environ.get(_SUMMARY):
+    if named := environ.get("GITHUB_STEP_SUMMARY"):
+        from kindlm.reports.markdown_report import write_report
+
         try:
-            problem = _append_summary(Path(named), view, options)
+            with Path(named).open("a", encoding="utf-8", newline="\n") as summary:
+                if summary.tell():  # a report of this job before
+                    summary.write("\n")
+                write_report(view, summary, options)
         except OSError as error:
-            problem = error.strerror
-        if problem:
-            warn(f"The summary of the job was not written: {problem}.")
-
-
-def _append_summary(summary: Path, view: RunView, options: ReportOptions) -> str | None:
-    """Append the report; return why that is impossible, else None."""
-    from kindlm.reports.markdown_report import write_report
-
-    report = io.StringIO()
-    write_report(view, report, options)
-    text = report.getvalue()
-    has = summary.stat().st_size if summary.exists() else 0
-    if has + len(text.encode()) + 1 > _MOST_BYTES:
-        return "with what other commands wrote it would be larger than the 1 MiB that GitHub takes"
-    with summary.open("a", encoding="utf-8", newline="\n") as out:
-        out.write(f"\n{text}" if has else text)
-    return None
+            warn(f"The summary of the job was not written: {error.strerror}.")

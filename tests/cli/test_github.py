@@ -162,19 +162,14 @@ def test_the_summary_of_the_job_has_a_report_for_each_run(kindlm: Any, step: Pat
     assert "#### Since run" in second
 
 
-@pytest.mark.parametrize("obstacle", ["folder", "full"])
 def test_a_summary_that_cannot_be_written_is_reported_and_changes_nothing(
-    kindlm: Any, step: Path, obstacle: str
+    kindlm: Any, step: Path
 ) -> None:
     Path("kindlm.yaml").write_text(SUITE % '"good day"', encoding="utf-8")
-    if obstacle == "folder":
-        step.mkdir()
-    else:
-        step.write_bytes(b"x" * (1024 * 1024 - 10))
+    step.mkdir()
     outcome = kindlm("test")
     assert outcome.code == 0
     assert "The summary of the job was not written" in outcome.err
-    assert step.is_dir() or step.stat().st_size == 1024 * 1024 - 10
 
 
 def test_a_suite_that_cannot_be_loaded_is_annotated(kindlm: Any, step: Path) -> None:
