@@ -5,12 +5,9 @@ Events stay, with names of tests, labels and numbers, so that their hash chains 
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import sys
-from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from pathlib import Path
 
 import typer
@@ -21,13 +18,12 @@ from kindlm.cli.history import named_run
 from kindlm.cli.history_errors import disk_full
 from kindlm.cli.journal import author, open_journal
 from kindlm.cli.options import DATABASE, flag, option, parse_erased_before
-from kindlm.errors import ErrorCode, KindlmError, broken
-from kindlm.events.codec import values_in
+from kindlm.errors import DOCS, ErrorCode, KindlmError, broken
 from kindlm.events.execution_events import RAW_BODY
 from kindlm.history.runs import held_lock
 from kindlm.patterns import PatternError, matcher
 from kindlm.recording.purging import erase, runs_before, streams_to_purge, with_news
-from kindlm.wording import count, first_of, listed
+from kindlm.wording import count, listed
 from kindlm_store import CorruptDatabaseError, EventLog, LockHeldError, OpenError
 from kindlm_store.erasing import Erasable, Erased, find_erasable
 
@@ -38,10 +34,7 @@ SELECT part.value, suite FROM baselines, json_each(coalesce(runs, json_array(run
  WHERE run IS NOT NULL ORDER BY part.value, suite
 """
 
-_CACHED_NAMES = 10_000
-"""All repeats of a test have the same names."""
-
-_EVENTS = "SELECT stream, type, data FROM event_log ORDER BY seq"
+_STAYS = f"Names and labels in events stay: {DOCS}/how-to/keeping-history/#what-cannot-be-erased"
 
 
 def purge_command(
@@ -76,14 +69,13 @@ def purge_command(
             else:
                 streams = streams_to_purge(reader, runs)
                 found = find_erasable(log, streams.chosen, matches, streams.forgotten, RAW_BODY)
-            if matches is not None:
-                _warn_of_names(reader, runs, matches)
             size = log.path.stat().st_size
             # A purge of texts that other runs share is recorded: it applies once those are purged.
             is_later = found.shared and runs and matches is None and with_news(reader, runs)
             if not found.refs and not is_later:
                 remove_copies(log.path)  # an earlier purge may have ended before that
                 note(f"There is nothing to erase{_shared(found)}.")
+                note(_STAYS)
                 return
             baselines = [
                 f"{r} of {suite}" for r, suite in reader.execute(_BASELINES) if r in chosen
@@ -172,36 +164,7 @@ def _report(log: EventLog, found: Erasable, erased: Erased, size: int) -> None:
             "Close that program, then purge again, or run any command that writes.",
         )
     note("Backups, exports and other copies of the history still hold these texts.")
-
-
-def _warn_of_names(
-    db: sqlite3.Connection, runs: Sequence[str] | None, matches: Callable[[str], bool]
-) -> None:
-    """Warn about matching names, labels and warnings in events of some runs, None for all.
-
-    They are part of the hash chain, and cannot be erased.
-    """
-    chosen, matches = None if runs is None else {*runs}, lru_cache(_CACHED_NAMES)(matches)
-    found = defaultdict[tuple[str, str], Counter[str]](Counter)
-    for stream, kind, text in db.execute(_EVENTS):
-        data = json.loads(text)
-        run = stream.removeprefix("run/") if stream.startswith("run/") else data.get("run")
-        if chosen is None or run in chosen:
-            for key in {
-                key for key, name in values_in(data) if isinstance(name, str) and matches(name)
-            }:
-                found[kind, key][stream] += 1
-    if not found:
-        return
-    places = [
-        f"`{key}` of {count(streams.total(), f'event {kind}', f'events {kind}')}"
-        f" in {first_of((stream.replace('/', ' ', 1) for stream in streams), _NAMED)}"
-        for (kind, key), streams in found.items()
-    ]
-    warn(
-        f"The pattern also matches in events: {'; '.join(places)}.",
-        "Names, labels and warnings are part of the chain and cannot be erased.",
-    )
+    note(_STAYS)
 
 
 def _shared(found: Erasable) -> str:
