@@ -58,15 +58,23 @@ def test_an_imported_suite_runs_and_what_is_left_out_is_named(here: Path, kindlm
 
 
 def test_an_eval_on_one_line_is_no_case_of_evalview(here: Path, kindlm: Kindlm) -> None:
-    arguments = {"samples_jsonl": "places.jsonl"}
-    document = {"places.v0": {"class": "evals.elsuite.basic.match:Match", "args": arguments}}
+    check = {"type": "string_check", "name": "has", "input": "{{sample.output_text}}"}
+    said = {"type": "message", "role": "user", "content": "Where is it?"}
+    row = {"input": "Where is it?", "expected": "Rome"}
+    document = {
+        "name": "Places",
+        "testing_criteria": [{**check, "operation": "eq", "reference": "{{item.expected}}"}],
+        "data_source": {
+            "type": "completions",
+            "model": "gpt-4o",
+            "input_messages": {"type": "template", "template": [said]},
+            "source": {"type": "file_content", "content": [{"item": row}]},
+        },
+    }
     (here / "eval.json").write_text(json.dumps(document))
-    (here / "places.jsonl").write_text('{"input": "Where is it?", "ideal": "Rome"}')
     imported = kindlm("import-suite", "eval.json")
     assert "1 of 1 test imported into kindlm.yaml" in imported.err
     assert imported.code == 0
-    validated = kindlm("validate", "--strict", "kindlm.yaml")
-    assert validated.code == 0, validated.err
 
 
 class Shop(BaseHTTPRequestHandler):

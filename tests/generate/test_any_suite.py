@@ -17,6 +17,8 @@ from kindlm.errors import Err, Ok
 from kindlm.generate.suite_text import suite_text
 from kindlm.generate.suites import Files, LeftOutError, format_named, read_part
 
+ANSWER = "{{sample.output_text}}"
+CHAT = [{"role": "developer", "content": [{"text": "Be {{item.l}}."}]}, {"role": "user"}]
 SUITES: dict[str, dict[str, Any]] = {
     "promptfoo": {
         "prompts": ["{{q}}", {"id": "file://chat.json", "label": "c"}],
@@ -57,18 +59,18 @@ SUITES: dict[str, dict[str, Any]] = {
         "evaluateOptions": {"repeat": 2},
     },
     "openai-evals": {
-        "cities": {"description": "Cities"},
-        "cities.v0": {
-            "class": "evals.elsuite.basic.match:Match",
-            "args": {"samples_jsonl": "samples.jsonl", "max_tokens": 5},
-        },
-        "facts.v0": {
-            "class": "x:ModelBasedClassify",
-            "args": {
-                "samples_jsonl": "samples.jsonl",
-                "modelgraded_spec": "closedqa",
-                "modelgraded_spec_args": {"criteria": "Is short."},
-            },
+        "testing_criteria": [
+            {"type": "string_check", "input": ANSWER, "operation": "eq", "reference": "x"},
+            {"type": "label_model", "input": CHAT[:1], "passing_labels": ["a"]},
+            {"type": "score_model", "input": CHAT[:1], "range": [0, 5], "pass_threshold": 3},
+            {"type": "text_similarity", "evaluation_metric": "cosine", "input": ANSWER}
+            | {"reference": "{{item.l}}"},
+        ],
+        "data_source": {
+            "model": "m",
+            "sampling_params": {"temperature": 1},
+            "input_messages": {"template": [CHAT[0], {"role": "user", "content": "{{item.l}}"}]},
+            "source": {"type": "file_content", "content": [{"item": {"l": "b"}}]},
         },
     },
 }
@@ -130,7 +132,6 @@ def test_any_value_anywhere_makes_a_suite_or_an_error(
 ) -> None:
     (tmp_path / "chat.json").write_text('[{"role": "user", "content": "{{q}}"}]')
     (tmp_path / "rows.csv").write_text("q,__expected\na,contains: b\n")
-    (tmp_path / "samples.jsonl").write_text('{"input": "Which?", "ideal": ["Rome"]}')
     document = copy.deepcopy(SUITES[name])
     *before, last = data.draw(st.sampled_from(list(paths(document))))
     holder: Any = document

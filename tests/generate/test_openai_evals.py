@@ -103,9 +103,106 @@ def test_samples_and_classes_without_an_equivalent_are_named(tmp_path: Path) -> 
             read(document, tmp_path / "evals/a.yaml")
 
 
+GRADER = {"type": "string_check", "name": "n", "input": "{{ sample.output_text }}"}
+
+
+def platform(*graders: dict[str, Any], **source: Any) -> dict[str, Any]:
+    messages = [
+        {"role": "developer", "content": {"type": "input_text", "text": "Label {{item.kind}}."}},
+        {"role": "user", "content": "{{item.text}}"},
+    ]
+    rows = [{"item": {"kind": "tickets", "text": "{{item.kind}} é \U0001f600", "label": "Bill"}}]
+    data_source = {
+        "type": "completions",
+        "model": "gpt-4o-mini",
+        "sampling_params": {"temperature": 0, "max_completion_tokens": 50},
+        "input_messages": {"type": "template", "template": messages},
+        "source": {"type": "file_content", "content": rows},
+        **source,
+    }
+    return {"name": "Tickets", "testing_criteria": graders, "data_source": data_source}
+
+
+@pytest.mark.parametrize(
+    ("operation", "right", "wrong"),
+    [
+        ("eq", ["Bill"], ["bill", "Bill."]),
+        ("ne", ["bill", "Bill."], ["Bill"]),
+        ("like", ["A Bill."], ["a bill"]),
+        ("ilike", ["a bill"], ["b"]),
+    ],
+)
+def test_a_string_check_of_the_platform_keeps_its_operation(
+    operation: str, right: list[str], wrong: list[str], tmp_path: Path
+) -> None:
+    grader = {**GRADER, "operation": operation, "reference": "{{item.label}}"}
+    imported = read(platform(grader), tmp_path / "eval.json")
+    (case,) = cases(imported, tmp_path)
+    assert (case.prompt.system, case.prompt.user) == (
+        "Label tickets.",
+        "{{item.kind}} é \U0001f600",
+    )
+    assert all(passes(case, text) for text in right)
+    assert not any(passes(case, text) for text in wrong)
+    assert imported.document["models"] == [
+        {
+            "id": "gpt-4o-mini",
+            "provider": "openai",
+            "model": "gpt-4o-mini",
+            "params": {"temperature": 0, "maxTokens": 50},
+        }
+    ]
+
+
+def test_graders_become_judges_and_others_are_named(tmp_path: Path) -> None:
+    asked = [{"role": "system", "content": "Rate {{sample.output_text}} for {{item.text}}"}]
+    graders = [
+        {"type": "label_model", "input": asked, "labels": ["a", "b"], "passing_labels": ["a"]},
+        {"type": "score_model", "input": asked, "range": [1, 5], "pass_threshold": 4},
+        {"type": "text_similarity", "evaluation_metric": "cosine", "pass_threshold": 0.9}
+        | {"input": GRADER["input"], "reference": "{{item.label}}"},
+        {"type": "text_similarity", "evaluation_metric": "bleu", "input": GRADER["input"]}
+        | {"reference": "x"},
+        {"type": "python", "source": "import os"},
+        {"type": "label_model", "input": asked, "passing_labels": []},
+        {"type": "score_model", "input": {"content": " "}},
+        {"type": "score_model", "input": asked, "range": [1, 5], "pass_threshold": 1},
+        {**GRADER, "operation": "ne", "reference": "{{item.label | upper}}"},
+        {**GRADER, "input": "{{item.text}}", "operation": "eq", "reference": "x"},
+    ]
+    imported = read(platform(*graders), tmp_path / "eval.json")
+    (case,) = cases(imported, tmp_path)
+    assert [each.kind for each in case.expectations] == ["similar_to", "judge", "judge"]
+    expect = imported.document["tests"][0]["expect"]
+    asked_for = "Rate (the agent's last answer) for {{item.kind}} é \U0001f600"
+    assert expect["judge"][0]["criteria"].endswith(asked_for)
+    assert expect["judge"][1] == {"criteria": asked_for, "minScore": 0.75}
+    assert [it.partition(".")[0] for it in imported.left_out] == [
+        "the metric `bleu`",
+        "the grader `python`",
+        "a grader without `passing_labels`",
+        "a grader without instructions",
+        "a threshold that every score reaches",
+        "the template {{item",
+        "a check of something else than `{{sample",
+    ]
+
+
 def test_a_graded_eval_of_the_registry_becomes_a_judge(tmp_path: Path) -> None:
     criteria = {"modelgraded_spec": "closedqa", "modelgraded_spec_args": {"criteria": "Is short."}}
     imported = registry("ModelBasedClassify", [{"input": "a"}], tmp_path, **criteria)
     assert imported.document["tests"][0]["expect"] == {"judge": [{"criteria": "Is short."}]}
     (case,) = cases(imported, tmp_path)
     assert not case.skip
+
+
+def test_rows_of_the_platform_are_read_from_a_file_beside_the_eval(tmp_path: Path) -> None:
+    grader = {**GRADER, "operation": "eq", "reference": "x"}
+    source = {"type": "file_id", "id": "file-1"}
+    with pytest.raises(LeftOutError, match=r"file-1\.jsonl"):
+        read(platform(grader, source=source), tmp_path / "eval.json")
+    (tmp_path / "file-1.jsonl").write_text('{"item": {"kind": "k", "text": "Hi"}}')
+    (case,) = cases(read(platform(grader, source=source), tmp_path / "eval.json"), tmp_path)
+    assert case.prompt.user == "Hi"
+    with pytest.raises(LeftOutError, match="no data of a run"):
+        read({"testing_criteria": [grader]}, tmp_path / "eval.json")

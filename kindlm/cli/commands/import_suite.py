@@ -21,7 +21,7 @@ _MAX_PLACES = 5
 
 
 def import_suite_command(
-    file: Path = argument("FILE", "promptfooconfig.yaml, or an eval as YAML."),
+    file: Path = argument("FILE", "promptfooconfig.yaml, or an eval as YAML or JSON."),
     source: str | None = option(
         "--from FORMAT", "promptfoo or openai-evals. Default: recognised by the file."
     ),
