@@ -35,17 +35,12 @@ from kindlm.reports.pages.html_document import (
 from kindlm.reports.pages.run_pages import run_document
 from kindlm.reports.report_registry import ReportOptions
 
-_FULL_BYTES = 1_700_000
-"""A file of this size gets no more executions: it has to open quickly."""
+_MOST_BYTES = 1_800_000
+"""The file gets no more executions from this size on: it has to open quickly."""
 
-_MOST_BYTES = 1_900_000
-"""The largest size of the file, including its last execution."""
-
-_OVERVIEW_BYTES = 700_000
-"""The part of the file for the verdict, the totals and the list of tests."""
-
-_OVERVIEWS = ((300, 100), (100, 30), (50, 10), (20, 5), (10, 1))
-"""How many tests and repeats of each are listed: the first pair that is small enough."""
+_CELLS = 200
+_REPEATS = 20
+"""How many tests on targets are listed, and how many repeats of each."""
 
 _MOST_CHANGES = 20
 """How many tests are listed that changed since the previous run."""
@@ -60,29 +55,33 @@ _WRONG = (Status.FAILED, Status.ERRORED)
 
 
 class _FileLinks(Links):
-    """Links within the file, to the given executions, or to all if they are None."""
+    """Links within the file, to the executions that it contains."""
 
-    def __init__(self, written: Container[str] | None = None) -> None:
+    def __init__(self, written: Container[str]) -> None:
         self._written = written
 
     def page(self, *parts: str, **query: str) -> str | None:
-        """Return the anchor of an execution that the file contains."""
+        """Return the anchor of an execution."""
         del query
-        if parts[0] != "execution" or (self._written is not None and parts[1] not in self._written):
-            return None
-        return f"#{parts[1]}"
+        is_written = parts[0] == "execution" and parts[1] in self._written
+        return f"#{parts[1]}" if is_written else None
 
 
 def report_page(view: RunView, options: ReportOptions) -> tuple[Document, Links]:
     """Return the page of a recorded run with its executions, and where its links lead."""
-    changes = _changes(view, options)
-    for rows, repeats in _OVERVIEWS:
-        overview = run_document(view, rows=rows, repeats=repeats, changes=changes)
-        # With all links, so the size cannot grow.
-        size = len(render_part(overview, _FileLinks()).encode())
-        if size <= _OVERVIEW_BYTES:
+    _, targets = view.names()
+    rows = max(_CELLS // max(targets, 1), 1)
+    overview = run_document(view, rows=rows, repeats=_REPEATS, changes=_changes(view, options))
+    size = len(render_part(overview, Links()).encode())
+    written, anchors, wrong = dict[str, Markup](), set[str](), 0
+    for execution in _in_order(view):
+        is_wrong = execution.status in _WRONG
+        piece = _rendered(view, execution, anchors, opened=is_wrong and wrong < _MOST_OPENED)
+        size += len(piece.encode())
+        if size > _MOST_BYTES:
             break
-    written, wrong = _executions(view, size)
+        written[execution.id] = piece
+        wrong += is_wrong
     tests = [test.counts for test in view.tests()]
     document = replace(
         overview,
@@ -116,26 +115,6 @@ def _changes(view: RunView, options: ReportOptions) -> dict[str, Any] | None:
         "more": more,
         "command": changes.command,
     }
-
-
-def _executions(view: RunView, size: int) -> tuple[dict[str, Markup], int]:
-    """Return the executions that fit into the file, by id, and how many of them did not pass.
-
-    `size` is that of the file without them, in bytes.
-    """
-    written, anchors, wrong = dict[str, Markup](), set[str](), 0
-    for execution in _in_order(view):
-        if size > _FULL_BYTES:
-            break
-        is_wrong, seen = execution.status in _WRONG, set(anchors)
-        piece = _rendered(view, execution, seen, opened=is_wrong and wrong < _MOST_OPENED)
-        length = len(piece.encode())
-        # Nothing may link to the text of an execution that is left out.
-        if size + length <= _MOST_BYTES:
-            written[execution.id], anchors = piece, seen
-            size += length
-            wrong += is_wrong
-    return written, wrong
 
 
 def _in_order(view: RunView) -> Iterator[ExecutionView]:
