@@ -48,7 +48,7 @@ def test_an_expectation_that_was_taken_away_is_named_at_its_test(
     assert f"greets · fake  passed {repeats}/{repeats}  unchanged" in done.out
     assert "test definition changed: expect" in done.out
     assert f"{repeats}/{repeats} → not checked" in done.out
-    assert "UNCHANGED: 1 test checks something else with the same result" in done.out
+    assert "UNCHANGED: 1 test checked something else with the same result" in done.out
     assert "as before" not in done.out
     (test,) = json.loads(kindlm("diff", "--format", "json").out)["tests"]
     (gone,) = (check for check in test["details"]["checks"] if not check["after"]["of"])

@@ -74,4 +74,4 @@ def test_that_one_repeat_decides_nothing_is_said_once(kindlm: Any, suite: Any) -
     assert said(compared.err) == ONE
     assert "would settle" not in compared.out
     assert "by one sample" not in compared.out
-    assert "3 tests newly fail" in compared.out
+    assert "3 tests newly failed" in compared.out

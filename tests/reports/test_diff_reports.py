@@ -204,7 +204,7 @@ def test_a_check_that_is_not_made_any_more_is_named_in_every_form(
         assert gone["label"] == f"{HOSTILE}gone"
         return
     assert "same result, different checks" in text.casefold()
-    assert "1 test checks something else with the same result" in text
+    assert "1 test checked something else with the same result" in text
     assert text.count("3/3 → not checked") == 1
 
 
@@ -266,7 +266,7 @@ def test_a_terminal_shows_the_most_important_first_and_what_to_type(history: His
             {"a": "!!!!!", "b": "-----"},
             "2 tests got worse, confirmed (1 of them by errors alone)",
         ),
-        ({"a": "+", "b": "+"}, {"a": "!", "b": "!"}, "2 tests newly fail (by errors alone)"),
+        ({"a": "+", "b": "+"}, {"a": "!", "b": "!"}, "2 tests newly failed (by errors alone)"),
         ({"a": "+++++"}, {"a": "+++!!"}, "1 test may have got worse (by errors alone)"),
         ({"a": "+++++"}, {"a": "+++--"}, "1 test may have got worse"),
     ],

@@ -73,7 +73,7 @@ def test_a_check_that_was_removed_or_added_is_named(
     told, test = compared(capsys)
     assert test["kind"] == "other checks"
     assert told["verdict"]["headline"] == (
-        "UNCHANGED: 1 test checks something else with the same result"
+        "UNCHANGED: 1 test checked something else with the same result"
     )
     run(["diff"])
     shown = capsys.readouterr().out

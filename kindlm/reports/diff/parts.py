@@ -18,6 +18,7 @@ from kindlm.history.diff.samples import SCORED
 from kindlm.history.run_view import RunView
 from kindlm.matching import ABSENT
 from kindlm.reports.diff.phrases import (
+    FORMS,
     LOOKS,
     Look,
     headline_of,
@@ -25,7 +26,7 @@ from kindlm.reports.diff.phrases import (
     status_text,
 )
 from kindlm.reports.facts import Headline, json_shown, verdict_of
-from kindlm.reports.figures import duration, money, p_value, percent, points_between, score
+from kindlm.reports.figures import p_value, percent, points_between, score
 from kindlm.reports.figures import points as points_of_100
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.untrusted import one_line, visible
@@ -237,16 +238,13 @@ def measures(test: TestDiff) -> Iterator[tuple[str, str]]:
         yield "change", f"{points_between(pair.interval)} (95 % interval)"
     for text in () if old.broken_limits else new.broken_limits:
         yield "limit", text
-    for name, form in (("latency", duration), ("tokens", "{:,.0f}".format), ("cost", money)):
-        before, after = old.means.get(name), new.means.get(name)
+    for name in ("latency", "tokens", "cost", "drift"):
+        form, before, after = FORMS[name], old.means.get(name), new.means.get(name)
         if before is None or after is None or form(before) == form(after):
             continue
         if abs(after - before) > _NOTABLE * max(abs(before), abs(after)):
             percentage = f" ({(after - before) / before * 100:+,.0f} %)" if before else ""
             yield name, f"{form(before)} → {form(after)}{percentage}"
-    before, after = old.means.get("drift"), new.means.get("drift")
-    if before is not None and after is not None and before != after:
-        yield "drift", f"{score(before)} → {score(after)}"
     if old.models != new.models and old.models and new.models:
         sides = (", ".join(one_line(model, 60) for model in side.models) for side in (old, new))
         yield "model", " → ".join(sides)

@@ -185,7 +185,7 @@ def needs_text(test: TestDiff) -> str | None:
 
 def _figure_text(figure: Figure) -> str:
     """Return a number of both runs: `412 ms → 733 ms (+78 %, 95 % interval +60 % to +96 %)`."""
-    form = _FORMS[figure.name]
+    form = FORMS[figure.name]
     before, after = form(figure.before), form(figure.after)
     if before == after or math.isclose(figure.before, figure.after):  # sums have rounding errors
         return after
@@ -288,7 +288,7 @@ def sections_of(diff: RunDiff, most_detailed: int, most_listed: int) -> Iterator
         yield Section(kind, LOOKS[kind], tests, tests[:full], tests[full : full + most_listed])
 
 
-_FORMS: dict[str, Callable[[float], str]] = {
+FORMS: dict[str, Callable[[float], str]] = {
     "judge": score,
     "score": points_of_100,
     "drift": score,
@@ -296,53 +296,11 @@ _FORMS: dict[str, Callable[[float], str]] = {
     "tokens": lambda tokens: f"{tokens:,.0f}",
     "cost": money,
 }
+"""How each figure of a run or a test is formatted."""
 
 
 def _reasons(diff: RunDiff) -> Iterator[str]:
-    yield from _bad_news(diff)
-    kinds = {kind: len(tests) for kind, tests in diff.kinds.items()}
-    if suspected := diff.kinds.get(Kind.SUSPECTED):
-        yield f"{count(len(suspected), 'test')} may have got worse{_by_errors(suspected)}"
-    if number := kinds.get(Kind.NEW_FAILING):
-        yield f"{count(number, 'new test')} not passing"
-    if number := kinds.get(Kind.OTHER_BEHAVIOUR):
-        tests = count(number, "test behaves", "tests behave")
-        yield f"{tests} differently, neither better nor worse"
-    if other := diff.kinds.get(Kind.OTHER_CHECKS):
-        tests = count(len(other), "test checks", "tests check")
-        erased = sum(test.behaviour.erased for test in other)
-        aside = f" ({erased:,} of them with texts erased or withheld)" if erased else ""
-        yield f"{tests} something else with the same result{aside}"
-    if number := kinds.get(Kind.ERASED):
-        yield f"{count(number, 'test')} with the same result, whose texts were erased or withheld"
-    if improved := diff.kinds.get(Kind.IMPROVED):
-        sure = Counter(test.strength for test in improved)
-        confirmed, expected = sure[Strength.CONFIRMED], sure[Strength.EXPECTATIONS]
-        parts = [f"{confirmed:,} confirmed"] if confirmed or not expected else []
-        parts += [f"{expected:,} by other expectations"] if expected else []
-        yield f"{count(len(improved), 'test')} improved ({', '.join(parts)})"
-    if same := kinds.get(Kind.UNCHANGED, 0) + kinds.get(Kind.OTHER_WORDS, 0):
-        yield f"{same:,} as before"
-    if text := not_comparable_text(diff):
-        yield text
-
-
-def _bad_news(diff: RunDiff) -> Iterator[str]:
-    """Yield the reasons why the comparison fails."""
-    worse = diff.kinds.get(Kind.REGRESSED, ())
-    if confirmed := [test for test in worse if test.strength is Strength.CONFIRMED]:
-        yield f"{count(len(confirmed), 'test')} got worse, confirmed{_by_errors(confirmed)}"
-    if expected := [test for test in worse if test.strength is Strength.EXPECTATIONS]:
-        text = "got worse when the same answers were checked again"
-        yield f"{count(len(expected), 'test')} {text}{_by_errors(expected)}"
-    single = [test for test in worse if test.strength is Strength.ONE_SAMPLE]
-    if tests := [test for test in single if not test.fell_by_checks]:
-        yield f"{count(len(tests), 'test newly fails', 'tests newly fail')}{_by_errors(tests)}"
-    if checks := [test for test in single if test.fell_by_checks]:
-        text = f"that failed before newly {'fails' if len(checks) == 1 else 'fail'} other checks"
-        yield f"{count(len(checks), 'test')} {text}{_by_errors(checks)}"
-    if removed := diff.kinds.get(Kind.REMOVED):
-        yield f"{count(len(removed), 'test')} removed"
+    yield from _news(diff, (Kind.REGRESSED, Kind.REMOVED))
     if diff.evidence.run_regressed and diff.evidence.paired:
         change = percent(abs(diff.evidence.paired.change))
         whole = "suite" if len(diff.options.suites or ()) == 1 else "run"
@@ -351,13 +309,45 @@ def _bad_news(diff: RunDiff) -> Iterator[str]:
         yield f"{count(len(diff.unloaded), 'suite')} could not be loaded"
     if diff.lacks_results:
         yield lacking_text(diff.after)
+    yield from _news(diff, (Kind.SUSPECTED, *_NEWS, Kind.IMPROVED))
+    if same := sum(len(diff.kinds.get(kind, ())) for kind in (Kind.UNCHANGED, Kind.OTHER_WORDS)):
+        yield f"{same:,} as before"
+    if text := not_comparable_text(diff):
+        yield text
 
 
-def _by_errors(tests: Sequence[TestDiff]) -> str:
-    """Return the number of tests that got worse only because repeats errored; "" for none."""
-    errored = sum(test.fell_by_errors for test in tests)
-    some = "" if errored == len(tests) else f"{errored:,} of them "
-    return f" ({some}by errors alone)" if errored else ""
+def _news(diff: RunDiff, kinds: Sequence[Kind]) -> Iterator[str]:
+    """Yield the numbers of tests of these kinds, with what happened to them."""
+    groups = dict[str, list[TestDiff]]()
+    for kind in kinds:
+        for test in diff.kinds.get(kind, ()):
+            groups.setdefault(_NEWS.get(kind) or _what_happened(test), []).append(test)
+    for what, tests in groups.items():
+        errored = sum(test.fell_by_errors for test in tests if test.change is Change.REGRESSED)
+        some = "" if errored == len(tests) else f"{errored:,} of them "
+        aside = f" ({some}by errors alone)" if errored else ""
+        yield f"{count(len(tests), 'test')} {what}{aside}"
+
+
+_NEWS = {
+    Kind.NEW_FAILING: "added, not passing",
+    Kind.OTHER_BEHAVIOUR: "behaved differently, neither better nor worse",
+    Kind.OTHER_CHECKS: "checked something else with the same result",
+    Kind.ERASED: "with the same result, whose texts were erased or withheld",
+}
+
+
+def _what_happened(test: TestDiff) -> str:
+    if test.kind is Kind.SUSPECTED:
+        return "may have got worse"
+    if test.kind is not Kind.REGRESSED:
+        return status_text(test)
+    if test.strength is Strength.EXPECTATIONS:
+        return "got worse when the same answers were checked again"
+    if test.strength is Strength.ONE_SAMPLE:
+        failed = "that failed before newly failed other checks"
+        return failed if test.fell_by_checks else "newly failed"
+    return f"got worse, {test.strength}"
 
 
 def lacking_text(view: RunView) -> str:

@@ -152,7 +152,7 @@ def test_one_sample_of_another_reason_to_fail_is_marked(history: History) -> Non
     test = diff_of(history, repeats(a="+", b="-"), repeats(a="-", b="+"))
     assert (test.strength, test.kind) == (Strength.ONE_SAMPLE, Kind.REGRESSED)
     assert headline_of(compared(history)).reasons == (
-        "1 test that failed before newly fails other checks",
+        "1 test that failed before newly failed other checks",
     )
 
 
