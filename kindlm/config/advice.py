@@ -13,18 +13,13 @@ from kindlm.config.entries import report_faulty
 from kindlm.config.expect import expect_sections, warn_of_texts
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.schema import GatesConfig, KindlmConfig
-from kindlm.config.simulated_tools import ToolConfig
-from kindlm.config.target_schema import AgentConfig
 from kindlm.config.templates import warn_of_commands, warn_of_placeholders
 from kindlm.config.test_schema import TestConfig
-from kindlm.config.validation import keys_of
 from kindlm.document import Path, Raw, items, section
 from kindlm.packages import CRASHES, crashed, installed, is_own
 from kindlm.plugins import Adapter
 from kindlm.secrecy import header_secrets, program_secrets
 from kindlm.suggestions import hint_for
-from kindlm.suite import FORWARDED
-from kindlm.wording import count
 
 
 def warn(
@@ -39,13 +34,12 @@ def warn(
     `raw` is the file that `config` was made of. Adapters look for the addresses of agents in
     `environ`, too.
     """
-    for config_of, (path, agent) in zip(config.agents, items(raw, "agents"), strict=True):
+    for path, agent in items(raw, "agents"):
         for key in ("headers", "env"):
             if credentials_in({"agents": [{key: agent.get(key)}]}):
                 message = "This is a credential in plain text: anyone with this file can use it"
                 hint = "Put it in an environment variable or in .env, and write {{env.NAME}}"
                 reporter.warning((*path, key), message, hint, reason="credential")
-            _warn_of_misplaced((*path, key), config_of, agent, reporter)
     _warn_of_requests(config, reporter, environ)
     _warn_of_addresses(config, reporter)
     _warn_of_tests(config, reporter)
@@ -123,8 +117,8 @@ def _warn_of_system_text(
 
 
 def _warn_of_tools(path: Path, test: TestConfig, reporter: Reporter) -> None:
-    simulated, of_servers = test.simulated, test.server_tools
-    names = [tool.name for tool in simulated.values()]
+    of_servers = test.server_tools
+    names = [tool.name for tool in test.simulated]
     names += [name for tools in of_servers for name in tools.only or ()]
     # The tools that a server lists are known only when it runs.
     are_known = all(tools.only for tools in of_servers)
@@ -140,23 +134,6 @@ def _warn_of_tools(path: Path, test: TestConfig, reporter: Reporter) -> None:
                 message += " it"
                 hint = hint_for(name, names, "Its tools")
                 reporter.warning(at, message, hint, reason="unknown_tool", value=name)
-    for index, tool in simulated.items():
-        _warn_of_answers((*path, "tools", index), tool, reporter)
-
-
-def _warn_of_answers(path: Path, tool: ToolConfig, reporter: Reporter) -> None:
-    """Report results that no call ever gets, since a response before them matches all calls."""
-    answers = enumerate(tool.responses)
-    first = next((at for at, it in answers if not it.when and not it.when_state), None)
-    if first is None:
-        return
-    unreached: list[Path] = [("responses", at) for at in range(first + 1, len(tool.responses))]
-    unreached += [("cassette",)] if tool.cassette is not None else []
-    unreached += [("defaultResponse",)] if "default_response" in tool.model_fields_set else []
-    for place in unreached:
-        message = f'The tool "{tool.name}" never answers this: responses[{first}] matches all calls'
-        hint = "Make that response more specific, or put it last"
-        reporter.warning((*path, *place), message, hint, reason="unreachable")
 
 
 _KEYWORDS = ("keywords_deny", "keywords_allow")
@@ -220,7 +197,6 @@ def _warn_of_unused(config: KindlmConfig, reporter: Reporter) -> None:
         message = f'No judge is configured: the first model, "{first}", is the judge'
         hint = f"Set the judge: `defaults: {{ judgeModel: {judge} }}`"
         reporter.warning(undecided[0], message, hint, reason="default_judge", value=first)
-    prompts = {name for test in config.tests for name in test.all_prompts}
     tests = [test for test in config.tests if test.command is None]
     targets = {target for test in tests for target in targets_of(test, config)}
     targets |= {tools.server for test in tests for tools in test.server_tools}
@@ -230,30 +206,19 @@ def _warn_of_unused(config: KindlmConfig, reporter: Reporter) -> None:
     # Which models a check of a package asks is unknown before it runs.
     if any(expect.added for test in config.tests for _, expect in expect_sections((), test)):
         targets |= {model.id for model in config.models if model.role == "judge"}
+    prompts = {name for test in config.tests for name in test.all_prompts}
     unused: list[tuple[Path, str]] = [
         (("prompts", name), f'No test uses the prompt "{name}"')
         for name in config.prompts
         if name not in prompts
     ]
-    for index, model in enumerate(config.models):
-        message = f'No test runs on the model "{model.id}"'
-        if model.role == "judge":
-            message = f'The model "{model.id}" has `role: judge`, but no test uses it'
-        unused += [] if model.id in targets else [(("models", index), message)]
+    models, agents = [it.id for it in config.models], [it.id for it in config.agents]
     unused += [
-        (("agents", index), f'No test runs on the agent "{agent.id}"')
-        for index, agent in enumerate(config.agents)
-        if agent.id not in targets
+        ((key, index), f'No test uses "{name}"')
+        for key, names in (("models", models), ("agents", agents))
+        for index, name in enumerate(names)
+        if name not in targets
     ]
-    # Texts are embedded by a provider that need not have a model of its own.
-    if not any(isinstance(part, CheckSection) and part.embeds for _, part in _written(config)):
-        used = {model.provider for model in config.models}
-        forwards = any(agent.gateway for agent in config.agents)
-        unused += [
-            (("providers", name), f'No model uses the provider "{name}"')
-            for name, it in config.providers.items()
-            if name not in used and not (forwards and (it.type or name) in FORWARDED)
-        ]
     for path, message in unused:
         reporter.warning(path, message, "Remove it, or use it", reason="unused")
 
@@ -267,21 +232,8 @@ def credentials_in(raw: Any) -> set[str]:
     return found
 
 
-def _warn_of_misplaced(path: Path, config: AgentConfig, agent: Raw, reporter: Reporter) -> None:
-    """Report headers or variables, at `path`, that have the names of the agent's own keys.
-
-    They are indented too far. Keys of one word may be meant.
-    """
-    options = () if config.options is None else keys_of(type(config.options))
-    for name in section(agent, str(path[-1])):
-        if name in (*keys_of(AgentConfig), *options) and not name.islower():
-            message = f"`{name}` is in `{path[-1]}`, so it is not a setting of the agent"
-            hint = f"Write `{name}:` beside `{path[-1]}:`"
-            reporter.warning((*path, name), message, hint, reason="misplaced")
-
-
 def _warn_of_requests(config: KindlmConfig, reporter: Reporter, environ: Mapping[str, str]) -> None:
-    """Report keys, seeds and prefills that are not sent, and the advice of adapters."""
+    """Report seeds and prefills that are not sent, and the advice of adapters."""
     for index, agent in enumerate(config.agents):
         if agent.options is None:
             continue
@@ -294,35 +246,26 @@ def _warn_of_requests(config: KindlmConfig, reporter: Reporter, environ: Mapping
                 raise
             plugin = installed(Adapter.group)[str(agent.adapter)][0]
             report_faulty(path, crashed(plugin, "cannot give advice", error), reporter)
-    unsent: list[tuple[Path, str, str]] = []
-    for name, written in config.providers.items():
-        is_keyless = written.options is not None and not written.options.takes_key
-        if is_keyless and written.api_key_env is not None:
-            message = f'`apiKeyEnv` has no effect: the provider "{name}" takes no key'
-            unsent.append((("providers", name, "apiKeyEnv"), message, "Remove it"))
     takes_prefill = set[str]()
     for index, model in enumerate(config.models):
         provider = config.providers.get(model.provider)
         options = None if provider is None else provider.options
         if model.params.seed is not None and options is not None and not options.takes_seed:
-            message = f'The model "{model.id}" is not sent the seed: the provider'
-            message += f' "{model.provider}" takes none'
+            place: Path = ("models", index, "params", "seed")
+            message = f'The provider "{model.provider}" takes no seed, so it is not sent'
             hint = "Remove it; use `temperature: 0` and `repeat` against chance"
-            unsent.append((("models", index, "params", "seed"), message, hint))
+            reporter.warning(place, message, hint, reason="not_sent")
         if provider is not None and (options is None or options.takes_prefill):
             takes_prefill.add(model.id)
     for name, prompt in config.prompts.items():
         asked = [test for test in config.tests if name in test.all_prompts and not test.command]
-        targets = dict.fromkeys(target for test in asked for target in targets_of(test, config))
-        left_out = [target for target in targets if target not in takes_prefill]
-        if prompt.assistant and left_out:
-            who = f'"{left_out[0]}"' if len(left_out) == 1 else count(len(left_out), "target")
-            message = f'The prefill of the prompt "{name}" is not sent to {who}: only models of'
-            message += " Anthropic and Ollama go on from it"
+        targets = (target for test in asked for target in targets_of(test, config))
+        left_out = next((target for target in targets if target not in takes_prefill), None)
+        if prompt.assistant and left_out is not None:
+            message = f'The prefill of the prompt "{name}" is not sent to "{left_out}": only models'
+            message += " of Anthropic and Ollama go on from it"
             hint = "Name such models in the `models` of its tests, or remove it"
-            unsent.append((("prompts", name, "assistant"), message, hint))
-    for path, message, hint in unsent:
-        reporter.warning(path, message, hint, reason="not_sent")
+            reporter.warning(("prompts", name, "assistant"), message, hint, reason="not_sent")
 
 
 def _warn_of_addresses(config: KindlmConfig, reporter: Reporter) -> None:
@@ -331,15 +274,9 @@ def _warn_of_addresses(config: KindlmConfig, reporter: Reporter) -> None:
         if agent.adapter == "python":
             continue
         for key, what in (("gateway", "the gateway"), ("telemetry", "the receiver of spans")):
-            if not getattr(agent, key):
-                continue
-            if getattr(agent.options, "sandbox", "local") != "local":
-                message = f"{what[0].upper()}{what[1:]} cannot be reached from a sandbox of Daytona"
-                hint = f"Remove `{key}`, or `sandbox`"
-            elif agent.endpoint and "{{serve." not in agent.endpoint:
+            is_started = not agent.endpoint or "{{serve." in agent.endpoint
+            if getattr(agent, key) and not is_started:
                 message = f'The agent "{agent.id}" is not started by kindlm, so it does not get the'
                 message += f" address of {what}"
                 hint = "Start it with `serve`, and write {{serve.NAME.port}} into its `endpoint`"
-            else:
-                continue
-            reporter.warning(("agents", index, key), message, hint, reason=f"unreachable_{key}")
+                reporter.warning(("agents", index, key), message, hint, reason=f"unreachable_{key}")

@@ -134,7 +134,7 @@ class _Cases:
             prompt=Prompt(user=""),
             targets=targets_of(test, self.config),
             expectations=expectations,
-            tools=tuple(compile_tool(tool, self.files) for tool in test.simulated.values()),
+            tools=tuple(compile_tool(tool, self.files) for tool in test.simulated),
             server_tools=tuple(map(compile_server_tools, test.server_tools)),
             repeat=test.repeat or defaults.repeat,
             pass_rate=defaults.pass_rate if test.pass_rate is None else test.pass_rate,

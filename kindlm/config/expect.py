@@ -135,11 +135,9 @@ _OF_NAMES = ("tool", "before", "after")
 _OF_TEXTS = ("contains", "notContains", "containsAny", "deny", "allow", "responseContains")
 """The keys of texts that answers are compared with, as names of tools are with `_OF_NAMES`."""
 
-_QUOTES = ("“”", "„“", "«»")
-
 
 def warn_of_texts(path: Path, test: Raw, reporter: Reporter) -> None:
-    """Report texts in checks that begin or end with something that hardly belongs to them.
+    """Report texts in checks with white space around them that hardly belongs to them.
 
     A check that forbids such a text would never fail.
     """
@@ -153,12 +151,7 @@ def warn_of_texts(path: Path, test: Raw, reporter: Reporter) -> None:
                 what = "spaces or a line break around it" if is_name else "a line break at its end"
                 message = f"{reporter.place(at)} has {what}, which it is compared with"
                 hint = "Write it in one line, or with |- in place of | or >"
-            elif text[:1] + text[-1:] in _QUOTES:
-                message = f"The quotes in {text[:1]}…{text[-1:]} are part of {reporter.place(at)}"
-                hint = "Write straight quotes, or none"
-            else:
-                continue
-            reporter.warning(at, message, hint, reason="doubtful_text", value=text)
+                reporter.warning(at, message, hint, reason="doubtful_text", value=text)
 
 
 def expect_sections(path: Path, test: TestConfig) -> Iterator[tuple[Path, ExpectConfig]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal
 
@@ -123,8 +122,6 @@ ToolsEntry = Annotated[
 
 
 _ABSENT = {"$absent": True}
-# Both OpenAI and Anthropic accept these names.
-_USUAL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _MAX_LISTED = 3
 
 
@@ -146,7 +143,6 @@ def check_tools(path: Path, test: Raw, reporter: Reporter, files: ReferencedFile
             _check_values(matcher, call.get("argsMatch"), reporter)
             if (known := parameters.get(str(call.get("tool")))) is not None:
                 _warn_of_arguments(matcher, call, known, reporter)
-    _warn_of_state(path, test, reporter)
 
 
 _MORE_PARAMETERS = ("$ref", "allOf", "anyOf", "oneOf", "if", "patternProperties")
@@ -162,29 +158,7 @@ def _warn_of_arguments(path: Path, holder: Raw, known: Iterable[str], reporter: 
             reporter.warning((*path, name), message, hint, reason="unknown_argument", value=name)
 
 
-def _warn_of_state(path: Path, test: Raw, reporter: Reporter) -> None:
-    """Report states that responses wait for, and that no response sets."""
-    answers = [
-        ((*path, *at, *place), answer)
-        for at, tool in items(test, "tools")
-        for place, answer in items(tool, "responses")
-    ]
-    replies = [reply for _, it in answers for reply in (it, *(r for _, r in items(it, "sequence")))]
-    known = list(dict.fromkeys(name for it in replies for name in section(it, "setState")))
-    for place, answer in answers:
-        for name, wanted in section(answer, "whenState").items():
-            if name not in known and wanted != _ABSENT:
-                at, hint = (*place, "whenState", name), hint_for(name, known, "States that are set")
-                message = f'No response of this test sets the state "{name}", so this never matches'
-                reporter.warning(at, message, hint, reason="unknown_state", value=name)
-
-
 def _check_tool(path: Path, tool: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
-    name = tool.get("name")
-    if isinstance(name, str) and name and not _USUAL_NAME.fullmatch(name):
-        hint = "Use at most 64 letters, digits, _ and -"
-        message = "Most providers reject this tool name"
-        reporter.warning((*path, "name"), message, hint, reason="tool_name", value=name)
     _check_parameters((*path, "parameters"), tool, reporter)
     _check_values((*path, "defaultResponse"), tool.get("defaultResponse"), reporter)
     for place, answer in items(tool, "responses"):
@@ -208,11 +182,6 @@ def _check_parameters(path: Path, tool: Raw, reporter: Reporter) -> None:
         reporter.error(path, message, "Providers reject such a tool", reason="invalid_schema")
         return
     warn_of_misspelt(path, parameters, name, reporter)
-    for key in ("responses", "defaultResponse", "resultSchema", "cassette"):
-        if key in parameters:
-            message = f'"{key}" in {name} is not a keyword of JSON Schema and is ignored'
-            hint = f"Write `{key}:` beside `parameters`"
-            reporter.warning((*path, key), message, hint, reason="schema_keyword", value=key)
 
 
 def _check_answer(path: Path, answer: Raw, reporter: Reporter) -> None:

@@ -20,7 +20,6 @@ from kindlm.document import Path, Raw, expectations, items, prompts_of, section,
 from kindlm.errors import Err, Ok
 from kindlm.plugins import Adapter
 from kindlm.suggestions import hint_for
-from kindlm.suite import TOOL_PLACEHOLDER
 from kindlm.values import words_of
 from kindlm.wording import first_of
 
@@ -228,9 +227,8 @@ def _placeholders(names: list[str]) -> str:
     return first_of(map(_as_written, names), MAX_SHOWN_NAMES)
 
 
-_NEARLY = re.compile(r"\{\{([ \t]*[\w.-]{1,60}[ \t]*)\}\}|\$\{((?:env|serve)\.[\w.]+)\}")
+_NEARLY = re.compile(r"\{\{[ \t]*[\w.-]{1,60}[ \t]*\}\}|\$\{(?:env|serve)\.[\w.]+\}")
 _EXACT = re.compile(r"\{\{[\w.]+\}\}")
-_ANY = re.compile(r"\{\{[^{}\n]{1,60}\}\}")
 
 
 def warn_of_placeholders(
@@ -238,53 +236,23 @@ def warn_of_placeholders(
 ) -> None:
     """Warn of texts that look like placeholders, and are not filled in."""
     for path, text in all_templates(raw, files):
-        _warn_of_near_misses(path, text, reporter)
+        inexact = (found[0] for found in _NEARLY.finditer(text) if not _EXACT.fullmatch(found[0]))
+        if (written := next(inexact, None)) is not None:
+            message = f"{written} is not replaced: it is not a placeholder"
+            hint = "Write {{NAME}} without spaces; names have letters, digits, _ and dots"
+            reporter.warning(path, message, hint, reason="near_placeholder", value=written)
     for index, test in enumerate(config.tests):
-        path = ("tests", index)
-        for name, value in test.vars.items():
-            deferred = [item for item in names_in(value) if is_deferred(item)]
-            if deferred:
-                written = _as_written(deferred[0])
-                message = f"{written} in a variable is not replaced: values are not expanded"
-                hint, of_test = "Put it into the prompt instead", (*path, "vars", name)
-                reporter.warning(of_test, message, hint, reason="not_expanded")
         raw_test = raw["tests"][index]
         rows = None if test.vars_from is None else files.rows(test.vars_from)
         columns = (row.values for row in rows.value.rows) if isinstance(rows, Ok) else ()
         known = set(test.vars).union(*columns)
-        in_checks = (pair for at, it in expectations(raw_test) for pair in texts(it, (*path, *at)))
-        for place, text in in_checks:
-            found = [name for name in names_in(text) if name in known or is_deferred(name)]
-            if found:
-                written = _as_written(found[0])
-                message = f"{written} is not replaced: variables are not available in `expect`"
-                reporter.warning(place, message, "Write the value", reason="not_expanded")
-        for at, tool in items(raw_test, "tools"):
-            for key in ("responses", "defaultResponse"):
-                for place, text in texts(tool.get(key), (*path, *at, key)):
-                    _warn_of_answer(place, text, reporter)
-
-
-def _warn_of_near_misses(path: Path, text: str, reporter: Reporter) -> None:
-    for match in _NEARLY.finditer(text):
-        if _EXACT.fullmatch(match[0]):
-            continue
-        name = (match[1] or match[2]).strip()
-        hint = "Names have letters, digits, _ and dots"
-        if _EXACT.fullmatch(f"{{{{{name}}}}}"):
-            hint = f"Write {{{{{name}}}}}"
-        message = f"{match[0]} is not replaced: it is not a placeholder"
-        reporter.warning(path, message, hint, reason="near_placeholder", value=match[0])
-        return
-
-
-def _warn_of_answer(path: Path, text: str, reporter: Reporter) -> None:
-    for match in _ANY.finditer(text):
-        if not TOOL_PLACEHOLDER.fullmatch(match[0]) and match[0] != _as_written(CANARY):
-            message = f"{match[0]} is not replaced: it is not a placeholder of a tool"
-            hint = "In tool results there are {{args.NAME}}, {{state.NAME}} and {{run.canary}}"
-            reporter.warning(path, message, hint, reason="not_expanded")
-            return
+        for at, expect in expectations(raw_test):
+            for place, text in texts(expect, ("tests", index, *at)):
+                found = [name for name in names_in(text) if name in known or is_deferred(name)]
+                if found:
+                    written = _as_written(found[0])
+                    message = f"{written} is not replaced: variables are not available in `expect`"
+                    reporter.warning(place, message, "Write the value", reason="not_expanded")
 
 
 _INTERPRETERS = (

@@ -237,9 +237,9 @@ class TestConfig(Section):
         return self.prompts or ([] if self.prompt is None else [self.prompt])
 
     @property
-    def simulated(self) -> dict[int, ToolConfig]:
-        """The simulated tools, by their positions among all."""
-        return {at: it for at, it in enumerate(self.tools) if isinstance(it, ToolConfig)}
+    def simulated(self) -> list[ToolConfig]:
+        """The simulated tools."""
+        return [each for each in self.tools if isinstance(each, ToolConfig)]
 
     @property
     def server_tools(self) -> list[McpToolsConfig]:

@@ -23,7 +23,6 @@ EXPECT = "{output: {contains: [hello]}}"
     ("change", "path", "reason"),
     [
         (("prompts: {", "prompts: {other: {user: Hi}, "), "prompts.other", "unused"),
-        (("{openai:", "{ollama: {}, openai:"), "providers.ollama", "unused"),
         (("gpt-4o}]", "gpt-4o}, {id: j, provider: openai, model: x, role: judge}]"), "models[1]", "unused"),
         (("[hello]}", "[hello]}, judge: [{criteria: kind}]"), "tests[0].expect.judge[0]", "default_judge"),
         (("[hello]}", "[hello]}, baseline: {drift: {}}"), "tests[0].expect.baseline.drift", "default_judge"),
@@ -76,10 +75,6 @@ def test_each_suspicion_is_reported_alone(
         ("{id: 1}", ", responses: [{when: {i: 1}, then: 1}]", "tools[0].responses[0].when.i", "unknown_argument"),
         ("{x: 1}", ", parameters: {patternProperties: {x: {}}}", None, None),
         ("{x: 1}", ", parameters: {properties: {y: {}}, additionalProperties: {}}", None, None),
-        ("{x: 1}", ", parameters: {type: object, cassette: a}", "tools[0].parameters.cassette", "schema_keyword"),
-        ("{id: 1}", ", responses: [{then: 1, whenState: {b: 1}}]", "tools[0].responses[0].whenState.b", "unknown_state"),
-        ("{id: 1}", ", responses: [{then: 1, whenState: {b: 1}}, {sequence: [{then: 1, setState: {b: 1}}]}]", None, None),
-        ("{id: 1}", ", responses: [{then: 1, whenState: {b: {$absent: true}}}]", None, None),
     ],
 )  # fmt: skip
 def test_names_that_no_tool_has_are_reported(
@@ -93,26 +88,14 @@ def test_names_that_no_tool_has_are_reported(
     assert warnings(load(text)) == ([(f"tests[0].{path}", reason)] if path else [])
 
 
-def test_a_setting_of_an_agent_among_its_headers_is_reported(load: Any, minimal: str) -> None:
-    agent = (
-        "agents: [{id: a, adapter: http, endpoint: 'http://127.0.0.1:9/',"
-        " headers: {responsePath: data.text, mode: x}}]\n"
-    )
-    text = minimal.replace("tests:", f"{agent}tests:").replace(
-        "ask\n", "ask\n    models: [a, gpt]\n"
-    )
-    assert warnings(load(text)) == [("agents[0].headers.responsePath", "misplaced")]
-
-
 @pytest.mark.parametrize(
     ("expect", "path"),
     [
         ('{output: {notContains: "an\\nerror\\n"}}', "output.notContains"),
-        ("{output: {contains: [a, “hello”]}}", "output.contains[1]"),
         ('{guardrails: {keywords: {deny: ["sorry\\n"]}}}', "guardrails.keywords.deny[0]"),
         ("{toolCalls: [{tool: 'a ', shouldNotCall: true}]}", "toolCalls[0].tool"),
         ("{toolCalls: [{tool: a, argsMatch: {tool: 'x '}}]}", None),
-        ('{output: {contains: "a\\nb", startsWith: "“a”"}, judge: [{criteria: "a\\n", model: gpt}]}', None),
+        ('{output: {contains: "a\\nb", startsWith: a}, judge: [{criteria: "a\\n", model: gpt}]}', None),
     ],
 )  # fmt: skip
 def test_texts_with_more_than_is_meant_are_reported(
@@ -120,8 +103,7 @@ def test_texts_with_more_than_is_meant_are_reported(
 ) -> None:
     tools = "\n    tools: [{name: a}, {name: 'a '}]" if "toolCalls" in expect else ""
     loaded = load(minimal.replace(EXPECT, expect + tools))
-    found = [(at, reason) for at, reason in warnings(loaded) if reason != "tool_name"]
-    assert found == ([(f"tests[0].expect.{path}", "doubtful_text")] if path else [])
+    assert warnings(loaded) == ([(f"tests[0].expect.{path}", "doubtful_text")] if path else [])
 
 
 def test_a_model_that_no_test_names_is_unused(load: Any, minimal: str) -> None:
@@ -142,17 +124,13 @@ def test_a_model_that_no_test_names_is_unused(load: Any, minimal: str) -> None:
         ),
         ("[hello]}", "[hello]}, judge: [{criteria: a}]}\ndefaults: {judgeModel: gpt"),
         ("contains: [hello]", r"regex: ['^(?!.*will \d{7} mail)', '^[^0-9]*$', '^[^€]*$']"),
-        ("{openai:", "{ollama: {}, openai:"),
         ("{user: Hi}", "{user: 'Use { name } and {{}} and $HOME'}"),
     ],
 )
 def test_settings_that_are_meant_get_no_advice(
     load: Any, minimal: str, change: tuple[str, str]
 ) -> None:
-    text = minimal.replace(*change)
-    if "ollama" in change[1]:
-        text = text.replace("[hello]}", "[hello]}, baseline: {drift: {method: embedding}}")
-    assert warnings(load(text)) == []
+    assert warnings(load(minimal.replace(*change))) == []
 
 
 def test_the_judge_that_is_taken_is_named(load: Any, minimal: str) -> None:
@@ -279,7 +257,6 @@ def test_a_variable_inside_a_program_is_reported_lists(load: Any, minimal: str) 
         ("adapter: http, endpoint: 'http://localhost:1/'", ["unreachable"]),
         ("adapter: http, endpoint: 'http://localhost:{{serve.shop.port}}/'", []),
         ("adapter: subprocess, command: shop", []),
-        ("adapter: subprocess, command: shop, sandbox: daytona", ["unreachable"]),
         ("adapter: python, endpoint: 'shop:answer'", []),
     ],
 )

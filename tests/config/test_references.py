@@ -253,7 +253,6 @@ tests:
     [
         (("{output: {contains: [hello]}}", "{}"), "tests[0].expect", "expects_nothing"),
         (("{contains:", "{schemaFile: no.json, contains:"), "tests[0].expect.output.schemaFile", "unused"),
-        (("prompt: ask", "prompt: ask\n    vars: {a: '{{env.X}}'}"), "tests[0].vars.a", "not_expanded"),
         (("[hello]}", "[hello]}, toolCalls: [{tool: x}]"), "tests[0].expect.toolCalls[0].tool", "unknown_tool"),
     ],
 )  # fmt: skip

@@ -90,30 +90,6 @@ def test_valid_tools_load_without_errors(load_tool: Any, tool: str) -> None:
     assert loaded.suite
 
 
-@pytest.mark.parametrize(
-    ("tool", "path", "reason"),
-    [
-        ("responses: [{then: 1}, {when: {a: 1}, then: 2}]", "responses[1]", "unreachable"),
-        ("responses: [{when: {}, then: 1}], defaultResponse: 2", "defaultResponse", "unreachable"),
-        ("responses: [{sequence: [{then: 1}]}], cassette: {run: x}", "cassette", "unreachable"),
-        ("responses: [{when: {a: 1}, then: '{{arg.a}}'}]", "responses[0].then", "not_expanded"),
-        ("responses: [{when: {a: 1}, then: ['{{args}}']}]", "responses[0].then[0]", "not_expanded"),
-        ("defaultResponse: '{{message}}'", "defaultResponse", "not_expanded"),
-    ],
-)
-def test_what_it_says_in_vain(load_tool: Any, tool: str, path: str, reason: str) -> None:
-    loaded = load_tool(tool)
-    assert found(loaded) == [("warning", path, reason)]
-    assert loaded.suite
-
-
-@pytest.mark.parametrize("name", ["look up", "orders/lookup", "größe", "a" * 65])
-def test_a_name_that_most_providers_refuse(load: Any, minimal: str, name: str) -> None:
-    loaded = load(minimal + f"    tools: [{{name: {name}, defaultResponse: 1}}]\n")
-    assert found(loaded) == [("warning", "name", "tool_name")]
-    assert loaded.suite
-
-
 def test_a_lie_is_reported_with_what_is_wrong(load_tool: Any) -> None:
     [problem] = load_tool("defaultResponse: {ok: 1}, resultSchema: refund.json").diagnostics
     assert problem.error.message == (

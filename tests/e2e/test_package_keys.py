@@ -232,18 +232,6 @@ def test_a_provider_that_takes_no_key_needs_none(workspace: Workspace, suite: An
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("provider", ["local: {", "scripted: { replies: [{ text: Hi }],"])
-def test_a_key_that_a_provider_does_not_take_gets_a_warning(
-    workspace: Workspace, suite: Any, provider: str
-) -> None:
-    suite(f"{provider} apiKeyEnv: NOT_SET }}")
-    name = provider.partition(":")[0]
-    said = validated(workspace)
-    assert f'`apiKeyEnv` has no effect: the provider "{name}" takes no key' in said
-    suite(f"{provider} }}")
-    assert "apiKeyEnv" not in validated(workspace)
-
-
 def test_a_misspelt_type_is_recognised(workspace: Workspace, suite: Any) -> None:
     suite("mine: { type: echo-htp }")
     said = validated(workspace)
@@ -315,7 +303,7 @@ def test_a_required_option_is_recognised(
 def test_the_warning_of_a_seed_names_the_provider(workspace: Workspace, suite: Any) -> None:
     suite("echo-http: { baseUrl: 'http://127.0.0.1:1/v2' }", params="{ seed: 1 }")
     said = " ".join(validated(workspace).split())
-    assert 'is not sent the seed: the provider "echo-http" takes none' in said
+    assert 'The provider "echo-http" takes no seed, so it is not sent' in said
 
 
 def test_connect_may_return_an_error(workspace: Workspace, suite: Any) -> None:
