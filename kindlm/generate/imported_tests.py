@@ -116,10 +116,6 @@ class Checks:
         """Add checks to a section that is a list."""
         self.others.setdefault(section, []).extend(checks)
 
-    def add_limit(self, section: str, limit: float) -> None:
-        """Add a limit; the lowest one counts."""
-        self.others[section] = min(limit, self.others.get(section, limit))
-
     def expect(self) -> dict[str, Any]:
         """Return the section `expect`."""
         return ({"output": self.output} if self.output else {}) | self.others

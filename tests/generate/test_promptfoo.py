@@ -150,20 +150,24 @@ def test_judges_and_limits_keep_their_thresholds(tmp_path: Path) -> None:
         {"type": "latency", "threshold": 800},
         {"type": "cost", "threshold": 0.01},
     ]
-    imported = read(with_tests({"assert": asserts}), tmp_path)
+    grader = {"options": {"provider": "openai:gpt-4.1"}}
+    default = CONFIG["defaultTest"] | grader
+    imported = read(with_tests({"assert": asserts}, defaultTest=default), tmp_path)
     loaded(imported, tmp_path)
     (test,) = imported.document["tests"]
     assert test["expect"] == {
         "output": {"similarTo": {"text": "In Rome", "minScore": 0.75}},
         "judge": [
             {"criteria": "Names Rome", "minScore": 0.8},
-            {"criteria": "Is kind", "model": "openai/gpt-4o-mini"},
+            {"criteria": "Is kind"},
             {"ready": "faithful", "context": "It is in Rome.", "minScore": 0.9},
         ],
         "latencyMs": 800,
         "costUsd": 0.01,
     }
-    assert {"id": "openai/gpt-4o-mini", "provider": "openai", "model": "gpt-4o-mini"} | {
+    assert "the grader of a test. Set `model`" in notes(imported, "left out")
+    assert imported.document["defaults"] == {"judgeModel": "openai/gpt-4.1"}
+    assert {"id": "openai/gpt-4.1", "provider": "openai", "model": "gpt-4.1"} | {
         "role": "judge"
     } in imported.document["models"]
 
@@ -220,14 +224,11 @@ def test_a_test_whose_own_checks_have_no_equivalent_is_skipped(
 
 def test_a_threshold_that_tolerates_a_failure_holds_the_test(tmp_path: Path) -> None:
     asserts = [{"type": "contains", "value": "a"}, {"type": "contains", "value": "b", "weight": 3}]
-    for threshold, runs in ((1, True), (0.75, False), ("1", False), (0, False)):
+    for threshold, skipped in ((None, False), (0.75, True), ("1", True), (0, True)):
         imported = read(with_tests({"assert": asserts, "threshold": threshold}), tmp_path)
         (case,) = loaded(imported, tmp_path).cases
         assert len(case.expectations) == 2
-        assert case.skip is not runs
-    graded = {"assert": [{"type": "llm-rubric", "value": "a"}], "threshold": 1}
-    (case,) = loaded(read(with_tests(graded), tmp_path), tmp_path).cases
-    assert case.skip
+        assert case.skip is skipped
 
 
 def test_prompts_providers_and_tests_make_the_same_runs(tmp_path: Path) -> None:
@@ -236,7 +237,8 @@ def test_prompts_providers_and_tests_make_the_same_runs(tmp_path: Path) -> None:
     )
     (tmp_path / "two.txt").write_text("One: {{q}}\n---\nTwo: {{q}} {# a remark #}")
     (tmp_path / "rows.csv").write_text(
-        'q,tone,__expected,__expected2,__description\n"a, b",kind,"contains-any: x, y",not-z,row\n'
+        "q,tone,__expected,__expected2,__expected3,__description\n"
+        '"a, b",kind,"contains-any: x:1, y",not-z,similar(0.9):z,row\n'
     )
     (tmp_path / "more.jsonl").write_text('\n{"vars": {"q": "c", "tone": 1.0}}\n')
     greets = {"vars": {"q": "Hi", "tone": ["kind", "short"]}, "metadata": {"area": ["shop", 1]}}
@@ -265,7 +267,7 @@ def test_prompts_providers_and_tests_make_the_same_runs(tmp_path: Path) -> None:
         for system, user in ((f"Be {tone}.", q), (None, f"One: {q}"), (None, f"Two: {q}"))
     }
     first = suite.cases[0]
-    assert {each.label for each in first.expectations} == {"(?:x|y)", "ok", "not-z"}
+    assert {each.label for each in first.expectations} == {"(?:x:1|y)", "ok", "not-z", "z"}
     assert suite.cases[-1].tags == ("area:shop", "area:1")
     assert {case.repeat for case in suite.cases} == {2}
 
@@ -285,12 +287,14 @@ def test_what_runs_on_some_targets_only_is_left_out(tmp_path: Path) -> None:
     )
     imported = read(config, tmp_path)
     assert (imported.tests, imported.imported) == (4, 1)
-    assert [each.targets for each in loaded(imported, tmp_path).cases] == [("openai/gpt-4o",)]
+    cases = loaded(imported, tmp_path).cases
+    assert {each.targets for each in cases} == {("openai/gpt-4o",)}
+    assert [each.skip for each in cases] == [True, True, True, False]
     said = notes(imported, "left out")
-    for what in ("a test with `provider`", "a test with `prompts`", "`scenarios`"):
+    for what in ("`provider` of a test", "`prompts` of a test", "`scenarios`"):
         assert what in said
-    assert "the provider openai:gpt-4.1 with `prompts`" in said
-    assert "the provider openai:o3, which has other tools" in said
+    assert "a provider with `prompts`" in said
+    assert "a provider with other tools than the first one" in said
 
 
 def test_an_http_provider_becomes_an_agent_without_its_key(tmp_path: Path) -> None:
@@ -317,7 +321,7 @@ def test_an_http_provider_becomes_an_agent_without_its_key(tmp_path: Path) -> No
     assert "Put it into the variable AUTHORIZATION" in notes(imported, "left out")
     options["transformResponse"] = "json.a + json.b"
     imported = read(config, tmp_path)
-    assert "the provider shop, for `transformResponse`" in notes(imported, "left out")
+    assert "a provider with `transformResponse`" in notes(imported, "left out")
     assert "every provider. Set `agents`" in notes(imported, "left out")
     loaded(imported, tmp_path)
 
@@ -371,11 +375,11 @@ def test_a_provider_on_a_server_of_its_own_is_left_out(tmp_path: Path) -> None:
     models = ["openrouter/a/b", "openai/o3", "openai/gpt-4o", "groq/llama"]
     assert list(suite.models) == models
     said = notes(imported, "left out")
-    assert "the provider {label, config}" in said
+    assert "a provider with no `id`: {label, config}" in said
     assert "with `apiHost`. Write it under `providers` and `models`" in said
-    assert "`apiKey`. Put the key into the environment" in said
-    assert "the provider python:agent.py" in said
-    assert "more.yaml:1: the provider exec:agent" in said
+    assert "`apiKey`." in said
+    assert "the id python:agent.py" in said
+    assert "more.yaml:1: a provider with the id exec:agent" in said
     assert "abc12345" not in str(imported)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import Any
 
 from kindlm.config.interpolation import names_in
@@ -14,7 +13,7 @@ from kindlm.dataclass import dataclass
 from kindlm.generate.imported_tests import Checks, ImportedSuite, settings_of
 from kindlm.generate.suite_text import Comment
 from kindlm.generate.suites import Files, LeftOutError, Part, excerpt_of
-from kindlm.generate.suites.promptfoo.assertions import EQUIVALENTS, OTHER_TYPES, add_assertion
+from kindlm.generate.suites.promptfoo.assertions import add_assertion
 from kindlm.generate.suites.promptfoo.targets import Targets
 from kindlm.generate.suites.promptfoo.texts import (
     Variables,
@@ -25,24 +24,16 @@ from kindlm.generate.suites.promptfoo.texts import (
 
 TITLE = "promptfoo"
 
-_TYPES = frozenset({*EQUIVALENTS, *OTHER_TYPES})
 _READ = {"prompts", "providers", "targets", "tests", "defaultTest", "description"}
 _READ |= {"evaluateOptions", "$schema"}
 _OPTIONS = {"repeat": "repeat", "maxConcurrency": "concurrency", "timeoutMs": "timeoutMs"}
 """Options of a run, with their keys in `defaults`."""
 
-_READ_APART = {"description", "vars", "assert", "options", "metadata"}
-_READ_OF_TESTS = {"threshold", "options.provider", "options.runSerially"}
-_LOSES = {"transformVars", "prefix", "suffix", "storeOutputAs", "providerOutput"}
-_LOSES |= {"provider", "providers", "prompts"}
-_LOSES |= {"disableVarExpansion", "disableDefaultAsserts", "$values", "$expand"}
-"""Settings of a test without an equivalent, without which it would be another test."""
+_READ_OF_TESTS = {"description", "vars", "assert", "options", "metadata"}
+_READ_OF_TESTS |= {"options.provider", "options.runSerially"}
 
 _SET = {"type", "assert", "metric", "description"}
 """The keys of an `assert-set` whose assertions must all pass."""
-
-_HOLDS = {"assertScoringFunction", "transform", "postprocess"}
-"""Settings that change the meaning of checks. Tests with one of them are skipped."""
 
 
 def reads(document: Part) -> bool:
@@ -61,8 +52,8 @@ def read(document: Part, files: Files) -> ImportedSuite:
 class _Case:
     """A test of the file, with the entries of `defaultTest`.
 
-    `own` are its asserts without the default ones; if none of them has an equivalent, it is
-    skipped. `settings` are its other entries, and its options as `options.NAME`.
+    If none of its `own` asserts has an equivalent, it is skipped: these are without the default
+    ones, if it has some. `settings` are its other entries, and its options as `options.NAME`.
     """
 
     part: Part
@@ -128,11 +119,14 @@ class _Reader:
         for each in part.items("assert"):
             is_set = each.text("type") == "assert-set" and not each.value.keys() - _SET
             asserts += each.items("assert") if is_set else [each]
-        own = {key: each for key, each in part.entries().items() if key not in _READ_APART}
-        own |= {f"options.{key}": each for key, each in part.entries("options").items()}
-        values = {**base.variables, **part.entries("vars")}
-        every = [*base.asserts, *asserts]
-        return _Case(part, values, every, asserts or base.own, {**base.settings, **own})
+        options = {f"options.{key}": each for key, each in part.entries("options").items()}
+        return _Case(
+            part,
+            {**base.variables, **part.entries("vars")},
+            [*base.asserts, *asserts],
+            asserts or base.asserts,
+            {**base.settings, **part.entries(), **options},
+        )
 
     def _tests_in(self, part: Part) -> Iterator[Part]:
         """Yield the entry, or the tests in the files that it refers to."""
@@ -143,30 +137,27 @@ class _Reader:
         with self._suite.noting(part):
             for file in self._files.named(text.removeprefix("file://")):
                 if file.endswith(".csv"):
-                    yield from rows_of(file, self._files.text(file), _TYPES)
+                    yield from rows_of(file, self._files.text(file))
                 elif file.endswith((".yaml", ".yml", ".json", ".jsonl")):
                     yield from self._files.part(file).items()
                 else:
                     instead = "Write them as YAML, JSON or CSV: kindlm runs no code"
                     self._suite.leave_out(part, f"the tests of {excerpt_of(file)}", instead)
 
-    def _hold(self, case: _Case) -> str:
-        """Return why a test has to be skipped because of its settings; an empty text if not."""
-        hold = ""
-        for key, part in case.settings.items():
-            name, value = key.removeprefix("options."), part.value
-            if name in _LOSES and key != "options.provider" and value:
-                raise LeftOutError(f"`{key}`", "Write its effect into the test")
-            if name in _HOLDS and value is not None:
-                self._suite.leave_out(part, f"`{key}`", "kindlm requires all checks of a test")
-                hold = f"`{name}` changes what its checks mean"
-            elif key not in _READ_OF_TESTS and name not in _LOSES:
-                self._suite.leave_out(part, f"`{key}` of a test")
-        return hold
-
     def _add(self, case: _Case) -> None:
         """Add a test for each combination of the values of its variables."""
-        hold, kept = self._hold(case), self._suite.take()
+        hold = ""
+        for key, part in case.settings.items():
+            is_set = part.value is not None and part.value is not False
+            if is_set and key not in _READ_OF_TESTS:
+                self._suite.leave_out(part, f"`{key}` of a test", "Write its effect into the test")
+                hold = f"`{key}` changes what it tests"
+        graded = [case.part.entries("options").get("provider")]
+        for grader in (*graded, *(each.get("provider") for each in case.asserts)):
+            if grader is not None:
+                instead = "Set `model` of the judge, or `defaults.judgeModel`"
+                self._suite.leave_out(grader, "the grader of a test", instead)
+        kept = self._suite.take()
         title = case.part.text("description") or f"test {self._suite.tests + 1}"
         values = {
             name: [file_value(each.value, self._files) for each in part.items() or [part]]
@@ -189,32 +180,23 @@ class _Reader:
         checks, added = Checks(), list[Part]()
         for part in case.asserts:
             with self._suite.noting(part):
-                grader = partial(self._grader, part, case)
-                if different := add_assertion(part, self._files, variables, grader, checks):
+                if different := add_assertion(part, self._files, variables, checks):
                     self._suite.differ(part, f"`{part.text('type')}`. {different}")
                 added.append(part)
         if case.own and not any(each in added for each in case.own):
             hold = hold or "kindlm has no equivalent of its checks"
-        threshold = case.settings.get("threshold")
-        if threshold is not None and threshold.value is not None:
-            graded = "judge" in checks.others or "similarTo" in checks.output
-            if graded or type(threshold.value) not in (int, float) or threshold.value < 1:
-                instead = "kindlm requires all checks of a test"
-                self._suite.leave_out(threshold, "`threshold`", instead)
-                hold = "`threshold` changes what its checks mean"
         if not self._prompts:
             raise LeftOutError("no prompt", "Check `prompts`")
-        targets = self._targets.found
         test: dict[str, Any] = {"name": name}
-        if 0 < len(self._targets.agents) < len(targets):
-            test["models"] = [each.id for each in targets]
+        if 0 < len(self._targets.agents) < len(self._targets.found):
+            test["models"] = self._targets.found
         test["vars"] = self._vars_of(variables, case.part)
         test["tags"] = [
             f"{key}:{excerpt_of(each.value)}"
             for key, part in case.part.entries("metadata").items()
             for each in part.items()
         ]
-        test["tools"] = targets[0].tools if targets else []
+        test["tools"] = self._targets.tools
         written = {key: value for key, value in test.items() if value}
         self._suite.add(case.part, written, checks, hold)
 
@@ -225,8 +207,3 @@ class _Reader:
             if variables.at(name) is None:
                 self._suite.differ(part, f"{{{{{name}}}}} has no value. It is empty")
         return {name: variables.text(name) for name in names}
-
-    def _grader(self, part: Part, case: _Case) -> str | None:
-        """Return the id of the model that grades an assertion, None for the default judge."""
-        own = part.get("provider") or case.part.entries("options").get("provider")
-        return None if own is None else self._targets.grader(own)

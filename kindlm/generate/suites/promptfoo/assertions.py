@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -24,17 +22,13 @@ from kindlm.generate.suites.promptfoo.texts import Variables, file_value, text_o
 
 @dataclass(frozen=True, slots=True)
 class Assertion:
-    """An assertion of a test: its type without `not-`, and its value with variables filled in.
-
-    `grader` returns the id of the grading model; None for the default judge.
-    """
+    """An assertion of a test: its type without `not-`, and its value with variables filled in."""
 
     type: str
     negated: bool
     value: Any
     threshold: float | None
     variables: Variables
-    grader: Callable[[], str | None]
 
     @property
     def text(self) -> str:
@@ -107,31 +101,34 @@ def _is_json(it: Assertion, checks: Checks) -> None:
 def _limit(section: str, it: Assertion, checks: Checks) -> None:
     if it.threshold is None or it.threshold <= 0:
         raise it.unusual("it has no threshold above 0")
-    checks.add_limit(section, it.threshold)
+    checks.others[section] = min(it.threshold, checks.others.get(section, it.threshold))
 
 
-def _judge(asked: str, it: Assertion, checks: Checks, **more: str) -> None:
-    """Add a judge for each value, which replaces `{}` in the criterion `asked`.
-
-    Without `{}`, `asked` is a ready-made criterion; `more` are its options, with the variables that
-    hold their values.
-    """
+def _scored(it: Assertion) -> dict[str, float]:
     if it.threshold is not None and not 0 < it.threshold <= 1:
         raise it.unusual("its threshold is not above 0, and at most 1")
-    scored: dict[str, Any] = {} if it.threshold is None else {"minScore": it.threshold}
-    grader = it.grader()
-    scored_by = scored | ({} if grader is None else {"model": grader})
-    if "{}" not in asked:
-        context = {key: it.variables.text(name) for key, name in more.items()}
-        if not all(each.strip() for each in context.values()):
-            raise it.unusual("there is no variable `context`")
-        checks.add("judge", {"ready": asked} | context | scored_by)
-        return
+    return {} if it.threshold is None else {"minScore": it.threshold}
+
+
+def _judge(asked: str, it: Assertion, checks: Checks) -> None:
+    """Add a judge for each value, which replaces `{}` in the criterion `asked`."""
     value = it.value.get("goal") if isinstance(it.value, dict) else it.value
     texts = [text_of(each) for each in (value if isinstance(value, list) else [value])]
     if not texts or not all(text.strip() for text in texts):
         raise it.unusual("it has no criterion")
-    checks.add("judge", *({"criteria": asked.replace("{}", t)} | scored_by for t in texts))
+    scored = _scored(it)
+    checks.add("judge", *({"criteria": asked.replace("{}", text)} | scored for text in texts))
+
+
+def _relevant(it: Assertion, checks: Checks) -> None:
+    checks.add("judge", {"ready": "relevant"} | _scored(it))
+
+
+def _faithful(it: Assertion, checks: Checks) -> None:
+    context = it.variables.text("context")
+    if not context.strip():
+        raise it.unusual("there is no variable `context`")
+    checks.add("judge", {"ready": "faithful", "context": context} | _scored(it))
 
 
 def _similar(it: Assertion, checks: Checks) -> None:
@@ -203,10 +200,8 @@ EQUIVALENTS: dict[str, Equivalent] = {
     "factuality": Equivalent(
         "`judge`", partial(_judge, "The answer agrees with these facts: {}"), JUDGED
     ),
-    "answer-relevance": Equivalent("`judge: relevant`", partial(_judge, "relevant"), JUDGED),
-    "context-faithfulness": Equivalent(
-        "`judge: faithful` with `context`", partial(_judge, "faithful", context="context"), JUDGED
-    ),
+    "answer-relevance": Equivalent("`judge: relevant`", _relevant, JUDGED),
+    "context-faithfulness": Equivalent("`judge: faithful` with `context`", _faithful, JUDGED),
     "similar": Equivalent("`output.similarTo`", _similar, EMBEDDED),
     "trajectory:tool-used": Equivalent(
         "`toolCalls`", _tool_used, _TRACED, negated="`shouldNotCall`"
@@ -221,28 +216,10 @@ EQUIVALENTS: dict[str, Equivalent] = {
 }
 """The types of assertions with an equivalent."""
 
-OTHER_TYPES = re.findall(
-    r"\S+",
-    """agent-rubric assert-set bleu classifier contains-html contains-json contains-sql contains-xml
-    context-recall context-relevance conversation-relevance finish-reason gleu guardrails is-html
-    is-refusal is-sql is-valid-function-call is-valid-openai-function-call
-    is-valid-openai-tools-call is-xml javascript levenshtein max-score meteor moderation perplexity
-    perplexity-score pi python research-rubric rouge-n ruby search-rubric select-best
-    similar:cosine similar:dot similar:euclidean skill-used tool-call-f1 trace-error-spans
-    trace-span-count trace-span-duration trajectory:step-count video-rubric webhook word-count""",
-)
-"""The types of assertions without one."""
-
 _HARMLESS = {"type", "value", "threshold", "weight", "provider", "description", "metric"}
 
 
-def add_assertion(
-    part: Part,
-    files: Files,
-    variables: Variables,
-    grader: Callable[[], str | None],
-    checks: Checks,
-) -> str:
+def add_assertion(part: Part, files: Files, variables: Variables, checks: Checks) -> str:
     """Add the equivalent of an assertion to the checks of a test; return how it differs.
 
     Raises:
@@ -262,5 +239,5 @@ def add_assertion(
         raise LeftOutError("an assertion of weight 0", "It cannot fail")
     value = variables.fill(file_value(part.value.get("value"), files))
     threshold = part.number("threshold")
-    equivalent.make(Assertion(kind, kind != written, value, threshold, variables, grader), checks)
+    equivalent.make(Assertion(kind, kind != written, value, threshold, variables), checks)
     return equivalent.different

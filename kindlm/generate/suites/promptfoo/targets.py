@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import field
 from typing import Any
 
-from kindlm.config.entries import provider_types
+from pydantic import ValidationError
+
 from kindlm.config.json_schemas import schema_fault
+from kindlm.config.simulated_tools import ToolConfig
 from kindlm.dataclass import dataclass
 from kindlm.generate.imported_tests import ImportedSuite, params_of
 from kindlm.generate.suite_text import Comment, unused
@@ -16,47 +19,34 @@ from kindlm.generate.suites.promptfoo.texts import file_value, replace_names
 from kindlm.secrecy import is_credential_name, is_secret_key
 from kindlm.values import filled
 
-_CHAT_APIS = {"openai": ("chat", "responses"), "anthropic": ("messages",), "ollama": ("chat",)}
-"""By the first part of an id: the second parts that name a chat API. An id can also have none."""
-
-_OTHER_APIS = re.compile(
-    r"agents|assistant|audio|chatkit|claude-agent-sdk|codex-sdk|completion|embeddings?|image"
-    r"|moderation|realtime|transcription|video"
-)
-
 _TYPES = {
-    **{name: name for name in ("mistral", "cohere", "groq", "xai", "deepseek", "openrouter")},
-    **{name: name for name in ("fireworks", "github")},
+    **{name: name for name in ("openai", "anthropic", "ollama", "mistral", "cohere", "groq")},
+    **{name: name for name in ("xai", "deepseek", "openrouter", "fireworks", "github")},
     "togetherai": "together",
     "google": "gemini",
 }
-"""Other first parts of ids, each with its provider type in kindlm."""
+"""The first parts of ids, each with its provider type in kindlm."""
 
 _RESPONSE_PATH = re.compile(r"json((?:\.\w+|\[\d+\]|\[['\"]\w+['\"]\])+)", re.ASCII)
 _ADDRESS = re.compile(r"https?://[\w.[{-]|\{\{\s*env\.")
-_FUNCTIONS = ("function", "custom")
 _OTHER_SERVER = ("apiBaseUrl", "apiHost", "apiKeyEnvar")
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A model or an agent: its id in the suite, its names in the file, and its tools."""
-
-    id: str
-    names: frozenset[str]
-    tools: list[dict[str, Any]]
 
 
 @dataclass(slots=True)
 class Targets:
-    """The targets of a suite, and their entries in kindlm.yaml."""
+    """The targets of a suite, and their entries in kindlm.yaml.
+
+    Attributes:
+        found: their ids; the model of a grader is no target.
+        tools: the tools of all of them.
+    """
 
     suite: ImportedSuite
     files: Files
-    found: list[Target] = field(default_factory=list)
+    found: list[str] = field(default_factory=list)
+    tools: list[dict[str, Any]] = field(default_factory=list)
     models: dict[str, dict[str, Any]] = field(default_factory=dict)
     agents: dict[str, dict[str, Any]] = field(default_factory=dict)
-    _judges: list[Target] = field(default_factory=list)
 
     def add(self, part: Part) -> None:
         """Add a provider, or those in the file that it names; note those without an equivalent."""
@@ -65,64 +55,69 @@ class Targets:
             if isinstance(part.value, str) and part.value.endswith((".yaml", ".yml", ".json")):
                 parts = self.files.part(part.value.removeprefix("file://")).items()
             for each in parts:
-                with self.suite.noting(each):
-                    self.found.append(self._target(each))
+                with self.suite.noting(each, "a provider with "):
+                    self._add(each)
 
     def grader(self, part: Part) -> str | None:
         """Return the id of a grader's model, which it adds; None and a note without equivalent."""
         try:
-            name, options = _id_and_options(part)
-            for each in (*self.found, *self._judges):
-                if name in each.names and each.id in self.models:
-                    return each.id
-            self._judges.append(self._model(name, options, role="judge"))
-            return self._judges[-1].id
+            entry, _ = self._model(*_id_and_options(part))
         except LeftOutError as error:
-            self.suite.leave_out(part, f"the grader: {error.what}", "Set `defaults.judgeModel`")
+            self.suite.leave_out(part, f"a grader with {error.what}", error.instead)
             return None
+        for identifier, known in self.models.items():
+            if entry.items() <= known.items():
+                return identifier
+        identifier = unused(_name_of(entry), self.models | self.agents)
+        self.models[identifier] = {"id": identifier, **entry, "role": "judge"}
+        return identifier
 
     def sections(self) -> dict[str | Comment, Any]:
         """Return the sections `models` and `agents`."""
         models = [
-            each["id"] if each == _plain(each["provider"], each["model"]) else each
+            each["id"] if len(each) == 3 and each["id"] == _name_of(each) else each
             for each in self.models.values()
         ]
         return {"models": models, "agents": list(self.agents.values())}
 
-    def _target(self, part: Part) -> Target:
+    def _add(self, part: Part) -> None:
         name, options = _id_and_options(part)
         for key in ("transform", "inputs", "prompts"):
             if options.get(key) is not None:
-                raise LeftOutError(f"the provider {name} with `{key}`", "Write a suite for it")
-        is_agent = name in ("http", "https") or name.startswith(("http://", "https://"))
-        found = self._agent(name, options) if is_agent else self._model(name, options)
-        if self.found and found.tools != self.found[0].tools:
-            del (self.agents if is_agent else self.models)[found.id]
-            what = f"the provider {name}, which has other tools than the first one"
-            raise LeftOutError(what, "Write a suite for it")
-        return found
+                raise LeftOutError(f"`{key}`", "Write a suite for it")
+        if name.partition(":")[0] in ("http", "https"):
+            section, wanted, tools = self.agents, "agent", list[dict[str, Any]]()
+            entry = self._agent(name, options)
+        else:
+            entry, tools = self._model(name, options)
+            section, wanted = self.models, _name_of(entry)
+        if self.found and tools != self.tools:
+            raise LeftOutError("other tools than the first one", "Write a suite for it")
+        identifier = unused(options.text("label") or wanted, self.models | self.agents)
+        section[identifier] = {"id": identifier, **entry}
+        self.found.append(identifier)
+        self.tools = tools
 
-    def _model(self, name: str, options: Part, **more: str) -> Target:
-        kind, model = _type_and_model(name)
+    def _model(self, name: str, options: Part) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """Return the entry of a model without its id, and its tools."""
+        prefix, _, rest = name.partition(":")
+        api, _, model = rest.partition(":")
+        if api not in ("chat", "responses", "messages"):
+            # The ids of these two name other APIs, such as `openai:image:…`.
+            model = "" if model and prefix in ("openai", "anthropic") else rest
+        if prefix not in _TYPES or not model or "{{" in model:
+            instead = "Write a chat model under `models`, or an agent under `agents`"
+            raise LeftOutError(f"the id {excerpt_of(name)}", instead)
         if name.startswith("openai:responses:"):
             self.suite.differ(options, "`openai:responses`. kindlm calls Chat Completions")
-        tools: list[dict[str, Any]] = []
-        others: dict[str, Part] = {}
-        for key, part in options.entries("config").items():
-            if key in _OTHER_SERVER:
-                what = f"the provider {name} with `{key}`"
-                raise LeftOutError(what, "Write it under `providers` and `models`")
-            if key == "tools":
-                tools = self._tools(part)
-            elif key == "apiKey":
-                self.suite.leave_out(part, "`apiKey`", "Put the key into the environment")
-            else:
-                others[key] = part
-        params = params_of(others, self.suite)
-        entry = _plain(kind, model)
-        entry["id"] = unused(options.text("label") or entry["id"], self.models | self.agents)
-        self.models[entry["id"]] = entry | ({"params": params} if params else {}) | more
-        return Target(entry["id"], frozenset({name, options.text("label") or name}), tools)
+        config = options.entries("config")
+        for key in _OTHER_SERVER:
+            if key in config:
+                raise LeftOutError(f"`{key}`", "Write it under `providers` and `models`")
+        tools = self._tools(config.pop("tools")) if "tools" in config else []
+        params = params_of(config, self.suite)
+        entry = {"provider": _TYPES[prefix], "model": model}
+        return entry | ({"params": params} if params else {}), tools
 
     def _tools(self, part: Part) -> list[dict[str, Any]]:
         """Return the definitions of tools, which kindlm simulates; note those that are invalid."""
@@ -130,93 +125,67 @@ class Targets:
         tools = []
         for item in value if isinstance(value, list) else [value]:
             tool = item if isinstance(item, dict) else {}
-            definition = tool.get("function", tool)
-            function = definition if isinstance(definition, dict) else {}
-            name, description = function.get("name"), function.get("description")
-            schema = function.get("parameters", function.get("input_schema", {}))
-            is_valid = isinstance(schema, dict) and schema_fault(schema) is None
-            is_function = tool.get("type") in (None, *_FUNCTIONS)
-            is_named = isinstance(name, str) and name and isinstance(description, str | None)
-            if not is_function or not is_named or not is_valid:
-                what = f"the tool {excerpt_of(item)}"
-                self.suite.leave_out(part, what, "Write it under `tools` of the tests")
-                continue
-            tool = {"name": name, "description": description, "parameters": schema}
-            tools.append({key: each for key, each in tool.items() if each})
+            given = tool.get("function", tool)
+            given = given if isinstance(given, dict) else {}
+            schema = given.get("parameters", given.get("input_schema")) or {}
+            made = {"name": given.get("name"), "description": given.get("description")}
+            made = {key: each for key, each in (made | {"parameters": schema}).items() if each}
+            with suppress(ValidationError):
+                ToolConfig.model_validate(made)
+                if tool.get("type") in (None, "function", "custom") and not schema_fault(schema):
+                    tools.append(made)
+                    continue
+            what = f"the tool {excerpt_of(item)}"
+            self.suite.leave_out(part, what, "Write it under `tools` of the tests")
         if tools:
             what = "promptfoo stops at a tool call; kindlm answers it and lets the model go on"
             self.suite.differ(part, f"{what}. Add `responses` to the tools of each test")
         return tools
 
-    def _agent(self, name: str, options: Part) -> Target:
-        """Add an HTTP agent; only those that take JSON by POST have an equivalent."""
+    def _agent(self, name: str, options: Part) -> dict[str, Any]:
+        """Return the entry of an HTTP agent; only those that take JSON by POST have one."""
         config = options.entries("config")
         url = str(config["url"].value) if "url" in config else name
-        label = options.text("label")
         if not _ADDRESS.match(url):
-            what = f"the address of the provider {excerpt_of(label or name)}"
-            raise LeftOutError(what, "Write it under `agents`")
-        try:
-            entry: dict[str, Any] = {
-                "adapter": "http",
-                "endpoint": replace_names(url, _environment),
-            }
-            for key, part in config.items():
-                self._agent_option(key, part, entry)
-        except LeftOutError as error:
-            what = f"the provider {excerpt_of(label or name)}, for {error.what}"
-            raise LeftOutError(what, error.instead) from None
-        identifier = unused(label or "agent", self.models | self.agents)
-        self.agents[identifier] = {"id": identifier, "responsePath": "$"} | entry
-        return Target(identifier, frozenset({name, label or name}), [])
-
-    def _agent_option(self, key: str, part: Part, entry: dict[str, Any]) -> None:
-        value = part.value
-        if key == "url" or (key == "method" and str(value).upper() == "POST"):
-            return
-        if key == "headers" and isinstance(value, dict):
-            entry["headers"] = {
-                name: self._header(name, each) for name, each in part.entries().items()
-            }
-        elif key == "body":
-            try:
-                body = json_value(value) if isinstance(value, str) else value
-            except ValueError:
-                raise LeftOutError("a `body` that is not JSON") from None
-            entry["body"] = self._without_credentials(
-                filled(body, lambda text: replace_names(text, _message)), part
-            )
-        elif key in ("transformResponse", "responseParser"):
-            path = _RESPONSE_PATH.fullmatch(str(value).strip())
-            if path is None and value not in ("json", "text"):
-                raise LeftOutError(f"`{key}`", "Name the place of the text: `responsePath`")
-            written = re.sub(r"\[['\"](\w+)['\"]\]", r".\1", path[1]) if path else "$"
-            entry["responsePath"] = written.lstrip(".")
-        elif key in ("method", "request", "queryParams", "transformRequest", "sessionParser"):
-            raise LeftOutError(f"`{key}`", "kindlm sends JSON by POST: write an agent for it")
-        else:
-            self.suite.leave_out(part, f"`{key}` of an agent")
-
-    def _header(self, name: str, part: Part) -> str:
-        text = replace_names(str(part.value), _environment)
-        if not is_credential_name(name) or "{{env." in text:
-            return text
-        return self._variable(name, part, "the value of the header")
+            raise LeftOutError(f"the address {excerpt_of(name)}", "Write it under `agents`")
+        endpoint = replace_names(url, _environment)
+        entry: dict[str, Any] = {"adapter": "http", "endpoint": endpoint, "responsePath": "$"}
+        for key, part in config.items():
+            value = part.value
+            if key == "headers" and isinstance(value, dict):
+                headers = {each: str(item) for each, item in value.items()}
+                entry[key] = self._without_credentials(filled(headers, _in_header), part)
+            elif key == "body":
+                try:
+                    body = json_value(value) if isinstance(value, str) else value
+                except ValueError:
+                    raise LeftOutError("a `body` that is not JSON") from None
+                entry[key] = self._without_credentials(filled(body, _in_body), part)
+            elif key == "transformResponse" and (path := _RESPONSE_PATH.fullmatch(str(value))):
+                written = re.sub(r"\[['\"](\w+)['\"]\]", r".\1", path[1])
+                entry["responsePath"] = written.lstrip(".")
+            elif key != "url" and (key, str(value).upper()) != ("method", "POST"):
+                instead = "kindlm sends JSON by POST: write an agent for it"
+                raise LeftOutError(f"`{key}`", instead)
+        return entry
 
     def _without_credentials(self, value: Any, part: Part, name: str = "") -> Any:
-        """Return a part of a body, in which environment variables replace credentials."""
+        """Return a part of a request, in which environment variables replace credentials."""
         if isinstance(value, dict):
             return {key: self._without_credentials(item, part, key) for key, item in value.items()}
         if isinstance(value, list):
             return [self._without_credentials(item, part, name) for item in value]
-        is_credential = isinstance(value, str) and is_secret_key(name) and "{{" not in value
-        return self._variable(name, part, "the value of") if value and is_credential else value
-
-    def _variable(self, name: str, part: Part, what: str) -> str:
-        """Return the placeholder that replaces a credential; note which variable to set."""
+        is_credential = is_secret_key(name) or is_credential_name(name)
+        if not (value and is_credential and isinstance(value, str)) or "{{" in value:
+            return value
         variable = re.sub(r"\W", "_", name.upper())
-        self.suite.leave_out(part, f"{what} {name}", f"Put it into the variable {variable}")
+        instead = f"Put it into the variable {variable}"
+        self.suite.leave_out(part, f"the value of {name}", instead)
         return f"{{{{env.{variable}}}}}"
+
+
+def _name_of(model: dict[str, Any]) -> str:
+    return f"{model['provider']}/{model['model']}"
 
 
 def _id_and_options(part: Part) -> tuple[str, Part]:
@@ -229,33 +198,7 @@ def _id_and_options(part: Part) -> tuple[str, Part]:
     if len(part.entries()) == 1:
         ((name, options),) = part.entries().items()
         return options.text("id") or name, options
-    raise LeftOutError(f"the provider {excerpt_of(part.value)}", "It has no `id`")
-
-
-def _type_and_model(name: str) -> tuple[str, str]:
-    """Return the provider type in kindlm for an id such as `openai:chat:gpt-4o`, and the model.
-
-    Raises:
-        LeftOutError: The id names no chat model that kindlm can call.
-    """
-    prefix, _, rest = name.partition(":")
-    first, _, more = rest.partition(":")
-    if prefix in _CHAT_APIS:
-        kind = prefix
-        model = more if first in _CHAT_APIS[prefix] else rest
-        is_chat = _OTHER_APIS.fullmatch(first) is None
-    else:
-        kind, model = _TYPES.get(prefix, ""), rest.removeprefix("chat:")
-        is_chat = kind in provider_types()
-    if not is_chat or not model or "{{" in model:
-        what = f"the provider {excerpt_of(name)}"
-        raise LeftOutError(what, "Write a chat model under `models`, or an agent under `agents`")
-    return kind, model
-
-
-def _plain(provider: str, model: str) -> dict[str, Any]:
-    """Return the entry of a model without parameters."""
-    return {"id": f"{provider}/{model}", "provider": provider, "model": model}
+    raise LeftOutError(f"no `id`: {excerpt_of(part.value)}")
 
 
 def _environment(name: str) -> str:
@@ -264,7 +207,9 @@ def _environment(name: str) -> str:
     return f"{{{{{name}}}}}"
 
 
-def _message(name: str) -> str:
-    if name != "prompt":
-        raise LeftOutError(f"{{{{{name}}}}}", "A body can hold the prompt alone")
-    return "{{message}}"
+def _in_header(text: str) -> str:
+    return replace_names(text, _environment)
+
+
+def _in_body(text: str) -> str:
+    return replace_names(text, lambda it: "{{message}}" if it == "prompt" else _environment(it))

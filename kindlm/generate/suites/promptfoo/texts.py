@@ -164,8 +164,8 @@ def _placeholder(name: str) -> str:
     return f"{{{{{name}}}}}"
 
 
-def rows_of(file: str, text: str, types: frozenset[str]) -> Iterator[Part]:
-    """Yield the rows of a CSV file as tests; `types` are the known types of assertions.
+def rows_of(file: str, text: str) -> Iterator[Part]:
+    """Yield the rows of a CSV file as tests.
 
     Raises:
         LeftOutError: the file is not CSV.
@@ -177,9 +177,9 @@ def rows_of(file: str, text: str, types: frozenset[str]) -> Iterator[Part]:
         for row in reader:
             line, after = after + 1, reader.line_num
             test: dict[str, Any] = {"vars": {}, "assert": []}
-            for key, value in zip([*header, *[f"__cell {len(row)}"]], row, strict=False):
+            for key, value in zip(header, row, strict=False):
                 if key.startswith("__expected"):
-                    test["assert"] += [_expected(value.strip(), types)] if value.strip() else []
+                    test["assert"] += [_expected(value.strip())] if value.strip() else []
                 elif not key.startswith("__"):
                     test["vars"][key] = value
                 elif value:
@@ -194,18 +194,25 @@ def _same(line: int, _: object) -> int:
     return line
 
 
-_EXPECTED = re.compile(r"((?:not-)?([a-z][a-z0-9:-]*))(?:\((\d+(?:\.\d+)?)\))?(?::([\s\S]*))?")
+_EXPECTED = re.compile(
+    r"(?P<type>(?:not-)?(?:trajectory:|similar:)?[a-z][a-z0-9-]*)"
+    r"(?:\((?P<threshold>\d+(?:\.\d+)?)\))?(?::(?P<value>[\s\S]*))?"
+)
+_WITHOUT_VALUE = re.compile("(?:not-)?(?:is|contains)-")
 _OTHER_NAMES = {"fn": "javascript", "eval": "javascript", "grade": "llm-rubric"}
 _THRESHOLDS = {"similar": 0.8, "answer-relevance": 0.75, "context-faithfulness": 0.75}
 """The default thresholds in cells of CSV files."""
 
 
-def _expected(text: str, types: frozenset[str]) -> dict[str, Any]:
-    """Return the assertion in a cell: `type(threshold):value`, or a text to equal."""
+def _expected(text: str) -> dict[str, Any]:
+    """Return the assertion in a cell: `type(threshold):value`, `is-json`, or a text to equal."""
     found = _EXPECTED.fullmatch(text)
-    if found is None or _OTHER_NAMES.get(found[2], found[2]) not in types:
+    if found is None or (text == found["type"] and not _WITHOUT_VALUE.match(text)):
         return {"type": "equals", "value": text}
-    threshold = float(found[3]) if found[3] else _THRESHOLDS.get(found[2])
-    kind = _OTHER_NAMES.get(found[1], found[1])
-    assertion = {"type": kind, "threshold": threshold, "value": found[4] and found[4].strip()}
+    kind, threshold, value = found.groups()
+    assertion = {
+        "type": _OTHER_NAMES.get(kind, kind),
+        "threshold": float(threshold) if threshold else _THRESHOLDS.get(kind),
+        "value": value and value.strip(),
+    }
     return {key: each for key, each in assertion.items() if each is not None}
