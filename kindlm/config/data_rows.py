@@ -1,7 +1,7 @@
 """Reads the rows of `varsFrom`: CSV or JSON Lines. The columns of a row are variables of a test.
 
-Every error has its line. CSV follows RFC 4180, with a header line. In JSON Lines, a value that is
-not a string becomes its JSON text, and null counts as absent.
+CSV follows RFC 4180, with a header line. In JSON Lines, a value that is not a string becomes its
+JSON text, and null counts as absent.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kindlm.config.interpolation import DEFERRED_PREFIXES
-from kindlm.dataclass import dataclass, replace
+from kindlm.dataclass import dataclass
+from kindlm.errors import Err, Ok, Result, misuse
 from kindlm.strict_json import parse_json
 from kindlm.wording import count
 
@@ -23,7 +24,6 @@ MAX_ROWS = 100_000
 ID = "id"
 """The column that gives rows their names."""
 
-_MAX_PROBLEMS = 20
 _NAME = re.compile(r"[\w.]+")
 _OTHER_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 _NO_CHARACTER = re.compile("[\ud800-\udfff\ufdd0]")
@@ -38,163 +38,119 @@ class Row:
     values: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class RowProblem:
-    """An error in a file of rows; `source_line` is the text at `line`.
+class _FaultError(Exception):
+    """An error in a row or the header, with a hint."""
 
-    A `fatal` one ends the reading, `limit` marks an exceeded limit.
-    """
-
-    message: str
-    hint: str
-    line: int = 1
-    source_line: str | None = None
-    limit: bool = False
-    fatal: bool = False
+    def __init__(self, line: int, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.line, self.hint = line, hint
 
 
-@dataclass(frozen=True, slots=True)
-class RowFile:
-    """The rows of a file, as far as they can be read; usable if there are no problems."""
-
-    rows: tuple[Row, ...]
-    problems: tuple[RowProblem, ...]
-
-
-_Read = tuple[int, Mapping[str, str] | RowProblem]
-"""The line of a row, and its values or an error."""
-
-
-def read_rows(name: str, text: str) -> RowFile:
-    """Read the rows of a file; the suffix of its name says the format."""
+def read_rows(name: str, text: str) -> Result[tuple[Row, ...]]:
+    """Return the rows of a file, or its first error; the suffix of its name says the format."""
     suffix = name.rpartition(".")[2].lower()
     reader = {"csv": _csv_rows, "jsonl": _json_rows, "ndjson": _json_rows}.get(suffix)
     if reader is None:
-        problem = RowProblem(f'"{name}" is neither CSV nor JSON Lines', "Name it .csv or .jsonl")
-        return RowFile((), (problem,))
-    rows: list[Row] = []
-    problems: list[RowProblem] = []
-    first_line: dict[str, int] = {}
-    for line, found in reader(text):
-        if len(rows) == MAX_ROWS:
-            message = f"The file holds more than {MAX_ROWS:,} rows"
-            problems.append(RowProblem(message, "Split the suite", line, limit=True))
-            break
-        row = found if isinstance(found, RowProblem) else _row(line, len(rows) + 1, found)
-        if isinstance(row, Row) and row.id in first_line:
-            message = f'The row "{row.id}" occurs twice: first on line {first_line[row.id]}'
-            row = RowProblem(message, f"Add to each row an {ID}")
-        if isinstance(row, RowProblem):
-            lines = text.split("\n", line)
-            source = lines[line - 1].rstrip("\r") if line <= len(lines) else None
-            problems.append(replace(row, line=line, source_line=source))
-            if row.fatal or len(problems) == _MAX_PROBLEMS:
-                break
-            continue
-        first_line[row.id] = line
-        rows.append(row)
-    if not rows and not problems:
-        problems.append(RowProblem("The file holds no rows", "Add one, or remove `varsFrom`"))
-    return RowFile(tuple(rows), tuple(problems))
+        return Err(misuse(f'"{name}" is neither CSV nor JSON Lines', "Name it .csv or .jsonl"))
+    try:
+        return Ok(tuple(_named(reader(text))))
+    except _FaultError as fault:
+        return Err(misuse(f"{name}, line {fault.line}: {fault}", fault.hint))
 
 
-def _row(line: int, number: int, values: Mapping[str, str]) -> Row | RowProblem:
-    for name, value in values.items():
-        if _NO_CHARACTER.search(value):
-            return RowProblem(f'"{name}" contains an invalid character', "Remove it")
-    row_id = values.get(ID, str(number))
-    if not row_id.strip():
-        hint = f"Give it one, or remove the column {ID}"
-        return RowProblem(f"The {ID} of the row is empty", hint)
-    return Row(line, row_id, values)
+def _named(read: Iterable[tuple[int, dict[str, str]]]) -> Iterator[Row]:
+    lines: dict[str, int] = {}
+    for line, values in read:
+        if len(lines) == MAX_ROWS:
+            raise _FaultError(
+                line, f"The file holds more than {MAX_ROWS:,} rows", "Split the suite"
+            )
+        row = Row(line, values.get(ID, str(len(lines) + 1)), values)
+        if not row.id.strip():
+            hint = f"Give it one, or remove the column {ID}"
+            raise _FaultError(line, f"The {ID} of the row is empty", hint)
+        if row.id in lines:
+            message = f'The row "{row.id}" occurs twice: first on line {lines[row.id]}'
+            raise _FaultError(line, message, f"Add to each row an {ID}")
+        lines[row.id] = line
+        yield row
+    if not lines:
+        raise _FaultError(1, "The file holds no rows", "Add one, or remove `varsFrom`")
 
 
-def _csv_rows(text: str) -> Iterator[_Read]:
+def _csv_rows(text: str) -> Iterator[tuple[int, dict[str, str]]]:
     # The size of the file is bounded already.
     csv.field_size_limit(max(csv.field_size_limit(), len(text)))
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     columns: list[str] = []
-    while True:
-        line = reader.line_num + 1
-        try:
-            cells = next(reader, None)
-        except csv.Error as fault:
-            hint = "Quote values that contain quotes or line breaks, and double the inner quotes"
-            yield line, RowProblem(f"This is not CSV: {fault}", hint, fatal=True)
-            return
-        if cells is None:
-            return
-        if not cells or (len(columns) > 1 and len(cells) == 1 and not cells[0].strip()):
-            continue  # an empty line, or one of spaces
-        if not columns:
-            columns = [name.strip() for name in cells]
-            if (wrong := _header_error(columns)) is not None:
-                yield line, wrong
-                return
-            continue
-        if len(cells) == len(columns):
-            yield line, dict(zip(columns, cells, strict=True))
-            continue
-        values, names = count(len(cells), "value"), count(len(columns), "name")
-        hint = "Quote values that contain commas"
-        if len(cells) < len(columns):
-            hint = "Write every comma, also between empty values"
-        yield line, RowProblem(f"The row has {values}, the header has {names}", hint)
+    line = 1
+    try:
+        for cells in reader:
+            # An empty line, or one of spaces, is no row.
+            if not columns and cells:
+                columns = [name.strip() for name in cells]
+                _check_header(columns)
+            elif len(cells) == len(columns):
+                yield line, dict(zip(columns, cells, strict=True))
+            elif "".join(cells).strip():
+                values, names = count(len(cells), "value"), count(len(columns), "name")
+                hint = "Quote values that contain commas, and write every comma"
+                message = f"The row has {values}, the header has {names}"
+                raise _FaultError(line, message, hint)
+            line = reader.line_num + 1
+    except csv.Error as fault:
+        hint = "Quote values that contain quotes or line breaks, and double the inner quotes"
+        raise _FaultError(line, f"This is not CSV: {fault}", hint) from None
 
 
-def _header_error(columns: list[str]) -> RowProblem | None:
-    only = columns[0] if len(columns) == 1 else ""
+def _check_header(columns: Sequence[str]) -> None:
     for separator, called in _OTHER_SEPARATORS.items():
-        if separator in only:
+        if len(columns) == 1 and separator in columns[0]:
             message = f"The columns are separated by {called}"
-            return RowProblem(message, "Save the file with commas between them", fatal=True)
-    twice = _first_repeated(columns)
-    wrong = next(filter(None, map(_name_error, columns)), None)
-    if wrong is not None or twice is None:
-        return wrong
-    return RowProblem(f'The column "{twice}" occurs twice', "Rename one of them", fatal=True)
+            raise _FaultError(1, message, "Save the file with commas between them")
+    for name in columns:
+        _check_name(name, 1)
+    if (twice := _first_repeated(columns)) is not None:
+        raise _FaultError(1, f'The column "{twice}" occurs twice', "Rename one of them")
 
 
-def _name_error(name: str) -> RowProblem | None:
+def _check_name(name: str, line: int) -> None:
     if not _NAME.fullmatch(name):
         hint = "Names have letters, digits, _ and dots; the first line names the columns"
-        return RowProblem(f'"{name}" cannot be the name of a variable', hint, fatal=True)
+        raise _FaultError(line, f'"{name}" cannot be the name of a variable', hint)
     if name.startswith(DEFERRED_PREFIXES):
         message = f'A variable cannot be called "{name}": that prefix is reserved'
-        return RowProblem(message, "Give it another name", fatal=True)
-    return None
+        raise _FaultError(line, message, "Give it another name")
 
 
-def _json_rows(text: str) -> Iterator[_Read]:
-    # Not splitlines(): strings may hold other line separators of Unicode.
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            yield number, _json_row(line)
-
-
-def _json_row(line: str) -> Mapping[str, str] | RowProblem:
+def _json_rows(text: str) -> Iterator[tuple[int, dict[str, str]]]:
     hint = 'Each line is one object, such as {"id": "a", "message": "Hi"}'
-    try:
-        value = parse_json(line, _pairs)
-    except ValueError as error:
-        return RowProblem(f"The row is not JSON: {error}", hint)
-    if not isinstance(value, dict):
-        return RowProblem("The row is not an object", hint)
-    if (wrong := next(filter(None, map(_name_error, value)), None)) is not None:
-        return wrong
-    return {
-        name: item if isinstance(item, str) else json.dumps(item, ensure_ascii=False)
-        for name, item in value.items()
-        if item is not None
-    }
+    # Not splitlines(): strings may hold other line separators of Unicode.
+    for line, written in enumerate(text.split("\n"), start=1):
+        if not written.strip():
+            continue
+        try:
+            row = parse_json(written, _pairs)
+        except ValueError as error:
+            raise _FaultError(line, f"The row is not JSON: {error}", hint) from None
+        if not isinstance(row, dict):
+            raise _FaultError(line, "The row is not an object", hint)
+        values: dict[str, str] = {}
+        for name, item in row.items():
+            _check_name(name, line)
+            if item is not None:
+                value = item if isinstance(item, str) else json.dumps(item, ensure_ascii=False)
+                if _NO_CHARACTER.search(value):
+                    message = f'"{name}" contains an invalid character'
+                    raise _FaultError(line, message, "Remove it")
+                values[name] = value
+        yield line, values
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        twice = _first_repeated([name for name, _ in pairs])
+    if (twice := _first_repeated([name for name, _ in pairs])) is not None:
         raise ValueError(f'the key "{twice}" occurs twice')
-    return values
+    return dict(pairs)
 
 
 def _first_repeated(names: Sequence[str]) -> str | None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Iterable, Mapping
-from pathlib import PurePath
 from typing import Any, Literal
 
-from kindlm.config.data_rows import RowProblem
 from kindlm.dataclass import dataclass, replace
 from kindlm.document import Document, Path, Position, dotted
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation, misuse
@@ -140,17 +137,6 @@ class Reporter:
         """Report a warning at a key."""
         about = {"reason": reason, **details}
         self.error(path, message, hint, at_key=True, severity="warning", **about)
-
-    def error_in_rows(
-        self, path: Path, name: str, problem: RowProblem, *, reason: str = "rows"
-    ) -> None:
-        """Report an error in the file of rows `name`, which the value at `path` refers to."""
-        file = os.path.normpath(PurePath(self._file).parent / name)
-        where = SourceLocation(file, problem.line, 1)
-        reason = "limit" if problem.limit else reason
-        error = misuse(problem.message, problem.hint, where, reason)
-        line = None if problem.source_line is None else problem.source_line[:MAX_SHOWN]
-        self.diagnostics.append(Diagnostic(error, "error", self.place(path), line))
 
     def problems(self) -> None:
         """Report the syntax errors and exceeded limits of the text."""

@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from kindlm.checks.guardrails import CANARY
-from kindlm.config.data_rows import MAX_ROWS, RowFile, RowProblem
+from kindlm.config.data_rows import MAX_ROWS
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.files import FILE_KEYS, ReferencedFiles, report_file
 from kindlm.config.interpolation import DEFERRED_PREFIXES, is_deferred, names_in
@@ -137,9 +137,6 @@ def _as_written(name: str) -> str:
     return f"{{{{{name}}}}}"
 
 
-MAX_SHOWN_ROWS = 10
-"""The most rows without a variable that are reported."""
-
 MAX_SHOWN_NAMES = 20
 """The most variables without a value that a message lists."""
 
@@ -159,11 +156,7 @@ def check_rows(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
             continue
         found = files.rows(name)
         report_file((*path, "varsFrom"), name, found, reporter)
-        if isinstance(found, Err):
-            continue
-        for problem in found.value.problems:
-            reporter.error_in_rows((*path, "varsFrom"), name, problem)
-        rows = found.value.rows
+        rows = () if isinstance(found, Err) else found.value
         if total <= MAX_ROWS < total + len(rows):
             message = f"The tests of this file have more than {MAX_ROWS:,} rows together"
             reporter.error((*path, "varsFrom"), message, "Split the suite", reason="limit")
@@ -188,23 +181,22 @@ def check_variables(
             reporter.error(at, message, hint, reason="reserved_name", at_key=True)
     asked = [name for name in needed if name not in variables and not is_deferred(name)]
     file = test.get("varsFrom")
-    found = files.rows(file) if asked and isinstance(file, str) and file else Ok(RowFile((), ()))
-    if isinstance(found, Err) or (found.value.problems and not found.value.rows):
+    found = files.rows(file) if asked and isinstance(file, str) and file else Ok(())
+    if isinstance(found, Err):
         return  # The file is reported; its columns are unknown.
-    rows = found.value.rows
-    columns = {name for row in rows for name in row.values}
+    columns = {name for row in found.value for name in row.values}
     if nowhere := [name for name in asked if name not in columns]:
         _report_missing(path, test, nowhere, reporter)
     # Rows that lack a variable which other rows have.
     asked = [name for name in asked if name in columns]
-    gaps = [(row, absent) for row in rows if (absent := [n for n in asked if n not in row.values])]
-    for row, absent in gaps[:MAX_SHOWN_ROWS]:
-        of_test, names = f'of the test "{test.get("name")}"', _placeholders(absent)
-        message = f'The row "{row.id}" {of_test} has no value for {names}'
-        message += f"; {len(gaps):,} rows have gaps" if len(gaps) > MAX_SHOWN_ROWS else ""
+    gaps = [(row, name) for row in found.value for name in asked if name not in row.values]
+    if gaps:
+        row, name = gaps[0]
+        message = f'{file}, line {row.line}: The row "{row.id}" of the test "{test.get("name")}"'
+        message += f" has no value for {_as_written(name)}"
+        message += f"; {len(gaps):,} values are missing" if len(gaps) > 1 else ""
         hint = "Add it to the row, or to the `vars` of the test for all rows"
-        problem = RowProblem(message, hint, row.line)
-        reporter.error_in_rows((*path, "varsFrom"), str(file), problem, reason="missing_variables")
+        reporter.error((*path, "varsFrom"), message, hint, reason="missing_variables")
 
 
 def _report_missing(path: Path, test: Raw, missing: list[str], reporter: Reporter) -> None:
@@ -244,7 +236,7 @@ def warn_of_placeholders(
     for index, test in enumerate(config.tests):
         raw_test = raw["tests"][index]
         rows = None if test.vars_from is None else files.rows(test.vars_from)
-        columns = (row.values for row in rows.value.rows) if isinstance(rows, Ok) else ()
+        columns = (row.values for row in rows.value) if isinstance(rows, Ok) else ()
         known = set(test.vars).union(*columns)
         for at, expect in expectations(raw_test):
             for place, text in texts(expect, ("tests", index, *at)):
