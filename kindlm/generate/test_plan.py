@@ -69,21 +69,13 @@ def wanted(count: int, categories: Sequence[str]) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class PlannedTurn:
-    """A message of the user, and the criteria of its answer.
+    """A message of the user, and the checks of its answer as in a scenario in YAML.
 
-    `right` and `wrong` are sentences for a judge; `tools` are the tools that the answer needs.
+    A comment precedes each kind of checks.
     """
 
     says: str
-    right: tuple[str, ...] = ()
-    wrong: tuple[str, ...] = ()
-    tone: str | None = None
-    tools: tuple[str, ...] = ()
-
-    @property
-    def is_checked(self) -> bool:
-        """Whether the answer has a criterion."""
-        return bool(self.right or self.wrong or self.tone or self.tools)
+    checks: tuple[Comment | Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +185,8 @@ def _scenario(
         "it occurs twice": title in taken,
         f"it has {len(turns)} messages": not 1 <= len(turns) <= _MOST_TURNS,
         "it has one message only": category == "multi-turn" and len(turns) == 1,
-        "it needs no tool": category == TOOL_USE and not any(turn.tools for turn in turns),
-        "it says nothing about the answers": not any(turn.is_checked for turn in turns),
+        "it needs no tool": category == TOOL_USE and not any(it["tools"] for it in item["turns"]),
+        "it says nothing about the answers": not any(turn.checks for turn in turns),
     }
     for fault, is_found in faults.items():
         if is_found:
@@ -214,18 +206,26 @@ def _turn(item: Mapping[str, Any], tools: Collection[str]) -> PlannedTurn:
     unknown = next((name for name in needed if name not in tools), None)
     if unknown is not None:
         raise ValueError(f"the agent has no tool {shown(unknown, 60)}")
-    return PlannedTurn(
-        says,
-        _rules(item, "right"),
-        _rules(item, "wrong"),
-        one_line(item["tone"], _LONGEST_TONE) or None,
-        needed,
-    )
+    wrong, tone = _rules(item["wrong"]), one_line(item["tone"], _LONGEST_TONE)
+    kinds: dict[str, list[Mapping[str, Any]]] = {
+        "A judge scores whether the answer meets this criterion.": [
+            {"judge": criterion} for criterion in _rules(item["right"])
+        ],
+        "A judge decides whether the answer follows each rule.": (
+            [{"guardrail": {"must_not": wrong}}] if wrong else []
+        ),
+        "The tone of the answer.": [{"sentiment": tone}] if tone else [],
+        "The tools that the answer needs.": [{"tool_called": name} for name in needed],
+    }
+    checks = list[Comment | Mapping[str, Any]]()
+    for about, of_kind in kinds.items():
+        checks += [Comment(about), *of_kind] if of_kind else []
+    return PlannedTurn(says, tuple(checks))
 
 
-def _rules(item: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    rules = (one_line(text, _LONGEST_RULE) for text in item[name][:_MOST_RULES])
-    return tuple(dict.fromkeys(rule for rule in rules if rule))
+def _rules(texts: list[str]) -> list[str]:
+    rules = (one_line(text, _LONGEST_RULE) for text in texts[:_MOST_RULES])
+    return list(dict.fromkeys(filter(None, rules)))
 
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
@@ -262,10 +262,6 @@ def rendered(scenario: PlannedScenario, order: Order) -> tuple[str, str]:
 
 _INDENT = "    "
 _ORIGIN = "Written by `kindlm gen` from the plan of a model. Edit it as you like."
-_RIGHT = "A judge scores whether the answer meets this criterion."
-_WRONG = "A judge decides whether the answer follows each rule."
-_TONE = "The tone of the answer."
-_TOOLS = "The tools that the answer needs."
 
 
 def _python_text(scenario: PlannedScenario, name: str, agent: str | None) -> str:
@@ -304,19 +300,20 @@ def _docstring(text: str, indent: str, more: str = "") -> list[str]:
 
 
 def _turn_lines(turn: PlannedTurn, reply: str) -> Iterator[str]:
-    kept = f"{reply} = " if turn.is_checked else ""
+    kept = f"{reply} = " if turn.checks else ""
     yield from _call(f"{kept}await t.agent.send", f"user.says({_python_literal(turn.says)})")
-    rules = "".join(f"\n{_INDENT * 3}{_python_literal(rule)}," for rule in turn.wrong)
-    kinds: dict[str, list[tuple[str, ...]]] = {
-        _RIGHT: [("t.judge", reply, _python_literal(each)) for each in turn.right],
-        _WRONG: [("t.guardrail", reply, f"must_not=[{rules}\n{_INDENT * 2}]")] if rules else [],
-        _TONE: [("t.sentiment", reply, _python_literal(turn.tone))] if turn.tone else [],
-        _TOOLS: [(f"t.check({reply}).tool_called", _python_literal(each)) for each in turn.tools],
-    }
-    for text, checks in kinds.items():
-        yield from [f"{_INDENT}# {text}"] if checks else []
-        for function, *arguments in checks:
-            yield from _call(function, *arguments)
+    for check in turn.checks:
+        if isinstance(check, Comment):
+            yield f"{_INDENT}# {check.text}"
+            continue
+        ((name, value),) = check.items()
+        if name == "tool_called":
+            yield from _call(f"t.check({reply}).{name}", _python_literal(value))
+        elif isinstance(value, str):
+            yield from _call(f"t.{name}", reply, _python_literal(value))
+        else:
+            lines = (f"\n{_INDENT * 3}{_python_literal(rule)}," for rule in value["must_not"])
+            yield from _call(f"t.{name}", reply, f"must_not=[{''.join(lines)}\n{_INDENT * 2}]")
 
 
 def _call(function: str, *arguments: str) -> list[str]:
@@ -343,25 +340,11 @@ def scenario_yaml(scenario: PlannedScenario, agent: str | None) -> str:
             **({} if agent is None else {"agent": agent}),
             "persona": dict(scenario.user),
             "turns": [
-                {
-                    "says": turn.says,
-                    **({"expect": expected} if (expected := _expected(turn)) else {}),
-                }
+                {"says": turn.says, **({"expect": list(turn.checks)} if turn.checks else {})}
                 for turn in scenario.turns
             ],
         }
     )
-
-
-def _expected(turn: PlannedTurn) -> list[Any]:
-    """Return the checks of an answer, each kind below a comment."""
-    kinds: dict[str, list[Any]] = {
-        _RIGHT: [{"judge": criterion} for criterion in turn.right],
-        _WRONG: [{"guardrail": {"must_not": list(turn.wrong)}}] if turn.wrong else [],
-        _TONE: [{"sentiment": turn.tone}] if turn.tone else [],
-        _TOOLS: [{"tool_called": tool} for tool in turn.tools],
-    }
-    return [each for text, checks in kinds.items() if checks for each in (Comment(text), *checks)]
 
 
 def _python_literal(text: str) -> str:

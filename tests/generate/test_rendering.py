@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from examples import examples
 from kindlm.config import load_suite
+from kindlm.document import texts
 from kindlm.errors import Err, Ok
 from kindlm.formats.discovery import discover
 from kindlm.generate.generation_script import profile_text
@@ -28,11 +29,13 @@ from kindlm.generate.test_plan import (
     PlannedScenario,
     PlannedTurn,
     ReadPlan,
+    one_line,
     rendered,
     scenario_yaml,
 )
 from kindlm.scenarios.configuration import load_configuration
 from kindlm.scenarios.scenario_suite import Surroundings, load_scenarios
+from kindlm.values import filled
 from kindlm.yaml_document import read_document
 
 HOSTILE = [
@@ -119,10 +122,12 @@ def plain(scenario: PlannedScenario) -> PlannedScenario:
     turns = tuple(
         PlannedTurn(
             "hello",
-            tuple(f"right {n}" for n, _ in enumerate(turn.right)),
-            tuple(f"wrong {n}" for n, _ in enumerate(turn.wrong)),
-            turn.tone and "calm",
-            turn.tools,
+            tuple(
+                each
+                if isinstance(each, Comment) or "tool_called" in each
+                else filled(each, lambda _: "plain")
+                for each in turn.checks
+            ),
         )
         for turn in scenario.turns
     )
@@ -150,18 +155,27 @@ def test_what_a_user_says_is_what_the_file_says(item: dict[str, object]) -> None
         _, text = rendered(scenario, order(Path("nowhere")))
         literals = {n.value for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Constant)}
         said = {turn.says for turn in scenario.turns}
-        rules = {rule for turn in scenario.turns for rule in (*turn.right, *turn.wrong)}
+        given: dict[str, Any] = item
+        expected = [expected_checks(turn) for turn in given["turns"]]
+        rules = {text for checks in expected for _, text in texts(checks, ())}
         assert said | rules | {scenario.title} <= literals
         document = yaml.safe_load(scenario_yaml(scenario, None))
         assert [turn["says"] for turn in document["turns"]] == [t.says for t in scenario.turns]
         assert set(document) == {"name", "description", "tags", "persona", "turns"}
         assert document["description"] == scenario.why
-        for turn, plan in zip(document["turns"], scenario.turns, strict=True):
-            expected = [{"judge": rule} for rule in plan.right]
-            expected += [{"guardrail": {"must_not": list(plan.wrong)}}] if plan.wrong else []
-            expected += [{"sentiment": plan.tone}] if plan.tone else []
-            expected += [{"tool_called": tool} for tool in plan.tools]
-            assert turn.get("expect", []) == expected
+        assert [turn.get("expect", []) for turn in document["turns"]] == expected
+
+
+def expected_checks(turn: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the checks of an answer for a turn of the plan."""
+    right, wrong = (
+        list(dict.fromkeys(filter(None, (one_line(text, 500) for text in turn[name]))))
+        for name in ("right", "wrong")
+    )
+    expected: list[dict[str, Any]] = [{"judge": rule} for rule in right]
+    expected += [{"guardrail": {"must_not": wrong}}] if wrong else []
+    expected += [{"sentiment": tone}] if (tone := one_line(turn["tone"], 60)) else []
+    return expected + [{"tool_called": tool} for tool in turn["tools"]]
 
 
 @given(TEXT, st.sampled_from(list(CATEGORIES)))
@@ -185,9 +199,9 @@ def test_names_of_files_lead_nowhere_else(title: str, category: str) -> None:
 
 
 def hostile_scenarios() -> list[PlannedScenario]:
-    texts = [text for text in HOSTILE if text.strip()]
+    hostile = [text for text in HOSTILE if text.strip()]
     found = []
-    for number, text in enumerate(texts):
+    for number, text in enumerate(hostile):
         turn = {"says": text, "right": [text], "wrong": [text, "x"], "tone": text, "tools": []}
         item = {
             "category": "edge",
@@ -197,7 +211,7 @@ def hostile_scenarios() -> list[PlannedScenario]:
             "turns": [turn, turn],
         }
         found += planned(item)
-    assert len(found) == len(texts)
+    assert len(found) == len(hostile)
     return found
 
 
@@ -245,7 +259,7 @@ def test_a_megabyte_is_cut(tmp_path: Path) -> None:
     ],
 )
 def test_names_of_files_are_words_of_any_alphabet(title: str, name: str, tmp_path: Path) -> None:
-    scenario = PlannedScenario("edge", title, "w", {"role": "u"}, (PlannedTurn("a", ("b",)),))
+    scenario = PlannedScenario("edge", title, "w", {"role": "u"}, (PlannedTurn("a"),))
     assert rendered(scenario, order(tmp_path))[0] == name
 
 
