@@ -20,12 +20,12 @@ from urllib.parse import quote, urlencode
 
 from kindlm.agents.agent_failures import AgentFailure, Who
 from kindlm.agents.http_request import ascii_json, last_user_text
-from kindlm.agents.reply_parts import AGENT_RULE, UnreadableReply, first_text, lookup
+from kindlm.agents.reply_parts import UnreadableReply, first_text, lookup
 from kindlm.agents.reply_reading import agent_reply, read_spent
 from kindlm.agents.served import AssistantId, HttpTarget, Served, ServedAgent, http_target
 from kindlm.agents.tool_entries import read_tool_use
 from kindlm.dataclass import replace
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.errors import Err, ErrorCode, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.suite import AgentTarget
 from kindlm.transcript import UNNAMED, ToolCall, ToolUse
@@ -46,6 +46,15 @@ _LONGEST_S = 3600.0
 """The timeout of one request; the timeout of the whole message is shorter."""
 _PAGE = 100
 """The most entries that the API lists at once."""
+_NAME_IT = (
+    "Set OPENAI_ASSISTANT_ID, or name it: `assistantId` in kindlm.yaml, `assistant_id` of the agent"
+    " in kindlm.toml or of a scenario, in adapter_config or in the context of an EvalView case"
+)
+_SIMULATE = (
+    "Define their results: `tools` of a test in kindlm.yaml, or `mocks.tool_mocks` of an EvalView "
+    "case. Scenarios simulate none: there, put the assistant behind a server or a function of yours"
+    " that answers its functions"
+)
 
 Json = Mapping[str, Any]
 
@@ -100,7 +109,6 @@ class AssistantsAgent(ServedAgent):
 
     def __init__(self, server: HttpTarget, options: Assistants, assistant: str | None) -> None:
         super().__init__(server, options)
-        self._url = server.endpoint
         self._assistant = assistant
         self._thread: str | None = None
         self._run: str | None = None
@@ -120,12 +128,7 @@ class AssistantsAgent(ServedAgent):
         """
         assistant = first_text((request.context or {}).get("assistant_id") or self._assistant)
         if assistant is None:
-            hint = (
-                "Set OPENAI_ASSISTANT_ID, or name it: `assistantId` in kindlm.yaml, `assistant_id`"
-                " of the agent in kindlm.toml or of a scenario, in adapter_config or in the context"
-                " of an EvalView case"
-            )
-            return Err(self._who.misconfigured("no assistant is configured", hint))
+            return Err(self._who.misconfigured("no assistant is configured", _NAME_IT))
         begun = time.perf_counter()
         try:
             async with asyncio.timeout(request.timeout_s):
@@ -149,52 +152,59 @@ class AssistantsAgent(ServedAgent):
         message = {"role": "user", "content": last_user_text(request)}
         await self._object(f"{self._thread}/messages", message)
         run = await self._object(f"{self._thread}/runs", {"assistant_id": assistant})
-        run_id, at = run.get("id"), f"{self._thread}/runs/{_quoted_id(run)}"
-        self._run, pause_s = at, _FIRST_PAUSE_S
-        while True:
-            status = str(run.get("status"))
-            if status == "completed":
-                return await self._reply(request, run, run_id, at)
+        self._run = at = f"{self._thread}/runs/{_quoted_id(run)}"
+        self._simulated, pause_s = {}, _FIRST_PAUSE_S
+        while (status := str(run.get("status"))) != "completed":
             if status == "requires_action":
                 outputs = {"tool_outputs": await self._tool_outputs(request, run, at)}
                 run = await self._object(f"{at}/submit_tool_outputs", outputs)
                 pause_s = _FIRST_PAUSE_S
-                continue
-            if status in _ENDED:
-                self._run = None
-                raise AgentFailure(self._not_completed(run))
-            if status not in _WORKING:
-                raise UnreadableReply(f"its run has the unknown status {status!r}")
-            await asyncio.sleep(pause_s)
-            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
-            run = await self._object(at)
+            elif status in _WORKING:
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+                run = await self._object(at)
+            else:
+                if status in _ENDED:
+                    self._run = None
+                paths = ("last_error.message", "last_error.code", "incomplete_details.reason")
+                why = first_text(*(lookup(run, path) for path in paths)) or "no explanation"
+                ended = f"The run of agent {self._who.name!r} ended as {status}"
+                failure = self._who.failed(f"{ended}: {self._who.quote(why)}", body=json.dumps(run))
+                raise AgentFailure(failure)
+        return await self._reply(request, run, at)
 
     async def _tool_outputs(self, request: AgentRequest, run: Json, at: str) -> list[Json]:
         """Return the simulated results of the functions that a run requests."""
-        calls = _asked_calls(run)
+        found = lookup(run, "required_action.submit_tool_outputs.tool_calls")
+        calls = [read_tool_use(it).call for it in objects(found) if isinstance(it.get("id"), str)]
+        if not calls:
+            raise UnreadableReply("its run requires an action that is not a function call")
         if request.answer_tool is None:
-            raise AgentFailure(self._no_simulated_tools(calls, run))
+            names = ", ".join(dict.fromkeys(self._who.quote(call.name) for call in calls))
+            asked = f"{self._who.title} requests the results of its functions ({names})"
+            message = f"{asked}, but the test simulates no tools"
+            raise AgentFailure(self._who.failed(message, _SIMULATE, body=json.dumps(run)))
         # The run may also have called tools of the server.
         done = [call for step in await self._steps(at) for call in _calls(step)]
         of_server = sum(call.get("type") != _FUNCTION for call in done)
         answers = await asyncio.gather(*(request.answer_tool(call, of_server) for call in calls))
-        answered = list(zip(calls, answers, strict=True))
-        self._simulated |= {call.id: answer.use for call, answer in answered}
-        return [{"tool_call_id": call.id, "output": answer.text} for call, answer in answered]
+        answered = {call.id: answer for call, answer in zip(calls, answers, strict=True)}
+        self._simulated |= {call_id: answer.use for call_id, answer in answered.items()}
+        return [{"tool_call_id": it, "output": answer.text} for it, answer in answered.items()]
 
     async def _steps(self, at: str) -> list[Json]:
-        listed = await self._list(
-            f"{at}/steps",
-            order="asc",
-            **{"include[]": "step_details.tool_calls[*].file_search.results[*].content"},
-        )
-        if listed and _created(listed[0]) > _created(listed[-1]):
-            # The server ignored `order`. Sorting alone would not reverse steps of the same second.
-            listed.reverse()
-        return sorted(listed, key=_created)
+        """Return the steps of a run in the order of time, which not all servers keep."""
+        include = "step_details.tool_calls[*].file_search.results[*].content"
+        listed = await self._list(f"{at}/steps", order="asc", **{"include[]": include})
 
-    async def _reply(self, request: AgentRequest, run: Json, run_id: Any, at: str) -> AgentReply:
-        steps = await self._steps(at)
+        def created(step: Json) -> float:
+            found = step.get("created_at")
+            return found if isinstance(found, int | float) else 0
+
+        return sorted(listed, key=created)
+
+    async def _reply(self, request: AgentRequest, run: Json, at: str) -> AgentReply:
+        steps, run_id = await self._steps(at), run.get("id")
         messages = await self._list(f"{self._thread}/messages", order="desc", run_id=run_id)
         of_run = (
             message
@@ -207,50 +217,38 @@ class AssistantsAgent(ServedAgent):
             for path in ("text.value", "refusal")
         )
         self._run = None
-        uses = tuple(
-            _tool_use(step, call, self._simulated, f"{step.get('id', 'step')}-{index}")
-            for step in steps
-            for index, call in enumerate(_calls(step))
-        )
-        self._simulated = {}
         return agent_reply(
             "".join(text for text in texts if isinstance(text, str)),
-            uses,
+            [self._tool_use(step, call) for step in steps for call in _calls(step)],
             read_spent(run),
             warnings=self._options.not_sent(request),
             raw=json.dumps({"run": run, "steps": steps, "messages": messages}),
             reports_tools=True,
         )
 
-    def _no_simulated_tools(self, calls: list[ToolCall], run: Json) -> KindlmError:
-        names = ", ".join(dict.fromkeys(self._who.quote(call.name) for call in calls))
-        return self._who.failed(
-            f"{self._who.title} requests the results of its functions ({names}),"
-            " but the test simulates no tools",
-            "Define their results: `tools` of a test in kindlm.yaml, or `mocks.tool_mocks` of an "
-            "EvalView case. Scenarios simulate none: there, put the assistant behind a server or a "
-            "function of yours that answers its functions",
-            body=json.dumps(run),
-        )
-
-    def _not_completed(self, run: Json) -> KindlmError:
-        reason = lookup(run, "last_error.code")
-        code = ErrorCode.PROVIDER_API_ERROR
-        if reason == "rate_limit_exceeded":
-            code = ErrorCode.PROVIDER_RATE_LIMIT
-        elif run["status"] == "expired":
-            code = ErrorCode.PROVIDER_TIMEOUT
-        paths = ("last_error.message", "last_error.code", "incomplete_details.reason")
-        why = first_text(*(lookup(run, path) for path in paths)) or "no explanation"
-        return self._who.failed(
-            f"The run of agent {self._who.name!r} ended as {run['status']}: {self._who.quote(why)}",
-            code=code,
-            body=json.dumps(run),
-        )
+    def _tool_use(self, step: Json, call: Json) -> ToolUse:
+        """Return a call of a step: of a function, or of a tool that is named by its type."""
+        use, kind = read_tool_use(call), first_text(call.get("type")) or UNNAMED
+        if use.call.id in self._simulated:
+            return self._simulated[use.call.id]
+        content = call.get(kind)
+        details, response = object_or_empty(content), content
+        if kind == _FUNCTION:
+            response = details.get("output")
+        elif kind == "code_interpreter":
+            arguments, response = {"input": details.get("input")}, details.get("outputs")
+            use = replace(use, call=ToolCall(use.call.id, kind, arguments))
+        else:
+            use = replace(use, call=ToolCall(use.call.id, kind, {}))
+            response = details.get("results") if kind == "file_search" else content
+        failure = lookup(step, "last_error.message")
+        if response is None and isinstance(failure, str):
+            response = {"error": failure}
+        return replace(use, response=response)
 
     async def _object(self, path: str, body: Json | None = None, **query: Any) -> dict[str, Any]:
         """Return the object in an answer; raises `UnreadableReply` for anything else."""
-        url = f"{self._url}{path}?{urlencode(query)}" if query else f"{self._url}{path}"
+        url = f"{self._endpoint}{path}?{urlencode(query)}" if query else f"{self._endpoint}{path}"
         method, content = "GET", None
         if body is not None:
             method, content = "POST", ascii_json(body)
@@ -290,52 +288,5 @@ def _is_openai(url: str) -> bool:
     return f"{url}/".startswith("https://api.openai.com/")
 
 
-def _asked_calls(run: Json) -> list[ToolCall]:
-    """Return the functions that a run requests; raises `UnreadableReply` if there are none."""
-    found = lookup(run, "required_action.submit_tool_outputs.tool_calls")
-    asked = [call for call in objects(found) if isinstance(call.get("id"), str)]
-    if not asked:
-        raise UnreadableReply("its run requires an action that is not a function call")
-    return [read_tool_use(call).call for call in asked]
-
-
-def _tool_use(step: Json, call: Json, simulated: Mapping[str, ToolUse], place: str) -> ToolUse:
-    call_id = first_text(call.get("id")) or place
-    if call_id in simulated:
-        return simulated[call_id]
-    name = first_text(call.get("type")) or UNNAMED
-    value = call.get(name)
-    details = object_or_empty(value)
-    tool_call = ToolCall.parse(call_id, name, {})
-    match name:
-        case "function":
-            tool_call = read_tool_use({**call, "id": call_id}).call
-            response = details.get("output")
-        case "code_interpreter":
-            tool_call = replace(tool_call, arguments={"input": details.get("input")})
-            response = _code_output(details.get("outputs"))
-        case "file_search":
-            response = details.get("results")
-        case _:
-            response = value
-    failure = lookup(step, "last_error.message")
-    if response is None and isinstance(failure, str):
-        response = {"error": failure}
-    return ToolUse(tool_call, response, AGENT_RULE)
-
-
-def _code_output(outputs: Any) -> Any:
-    """Return the output of code: one text, or all outputs if some are not text."""
-    found = objects(outputs)
-    logs = [output.get("logs") for output in found]
-    texts = [text for text in logs if isinstance(text, str)]
-    return "\n".join(texts) if len(texts) == len(found) else found
-
-
-def _calls(step: Json) -> list[Any]:
+def _calls(step: Json) -> list[Json]:
     return objects(lookup(step, "step_details.tool_calls"))
-
-
-def _created(step: Json) -> float:
-    created = step.get("created_at")
-    return created if isinstance(created, int | float) else 0
