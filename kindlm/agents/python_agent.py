@@ -37,7 +37,6 @@ from kindlm.agents.reply_reading import (
     read_reply,
 )
 from kindlm.agents.user_code import (
-    ForeignModuleError,
     called,
     framework_for,
     importable,
@@ -124,10 +123,6 @@ def python_agent(target: AgentTarget, root: Path) -> PythonAgent:
         return PythonAgent(who, target.instance, folders, reading)
     try:
         found = load(target.endpoint, folders)
-    except ForeignModuleError as foreign:
-        hint = "Give one of the two another name"
-        failure = who.misconfigured(f"{target.endpoint}: {foreign}", hint)
-        raise AgentFailure(failure) from foreign
     except (Exception, SystemExit) as raised:
         failure = who.failed(
             f"{who.title}: {target.endpoint} could not be imported: "

@@ -14,7 +14,6 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
-from importlib.machinery import PathFinder
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, ClassVar, TypeAlias
@@ -28,10 +27,6 @@ _LISTS = ("list", "List", "Sequence")
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-class ForeignModuleError(ImportError):
-    """Another module of the same name is already loaded; the message says from where."""
-
-
 def load(dotted: str, folders: Sequence[Path]) -> Any:
     """Import the object `package.module:name` from the first folder that has the module.
 
@@ -40,7 +35,6 @@ def load(dotted: str, folders: Sequence[Path]) -> Any:
     """
     module_name, _, name = dotted.partition(":")
     entries = [str(folder) for folder in folders]
-    _refuse_foreign(module_name.partition(".")[0], entries)
     sys.path[:0] = entries
     try:
         found: Any = importlib.import_module(module_name)
@@ -51,17 +45,6 @@ def load(dotted: str, folders: Sequence[Path]) -> Any:
     for part in name.split("."):
         found = getattr(found, part)
     return found
-
-
-def _refuse_foreign(package: str, folders: Sequence[str]) -> None:
-    """Refuse a name under which Python has loaded a module of another folder, and would use it."""
-    loaded = sys.modules.get(package)
-    here = PathFinder.find_spec(package, folders)
-    if loaded is None or here is None or here.origin is None:
-        return
-    origin = getattr(loaded, "__file__", None)
-    if origin is not None and Path(origin).resolve() != Path(here.origin).resolve():
-        raise ForeignModuleError(f"a module {package!r} is loaded from {origin} already")
 
 
 @contextmanager

@@ -334,15 +334,6 @@ def test_an_agent_beside_its_file_may_use_what_is_in_the_root(module, make, ask,
     assert success(asyncio.run(run())).text == "from the root"
 
 
-def test_a_module_of_another_folder_is_not_mistaken(module, talk, refused, success, tmp_path):
-    module("def agent(message): return 'one'", "one/agent_twin.py")
-    module("def agent(message): return 'two'", "two/agent_twin.py")
-    (result,) = talk("agent_twin:agent", path="one")
-    assert success(result).text == "one"
-    error = refused("agent_twin:agent", path="two")
-    assert str(tmp_path / "one") in error.message
-
-
 @pytest.mark.parametrize("endpoint", ["agent.py", "a b:c", ":agent", "agent:1"])
 def test_an_endpoint_must_be_a_dotted_name(endpoint):
     with pytest.raises(PydanticCustomError) as refused:
