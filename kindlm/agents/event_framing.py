@@ -53,8 +53,7 @@ def frames_of(
     for number, event in enumerate(events, start=1):
         for data in _values_in(event.data) if may_lack_empty_lines else [event.data]:
             if data == DONE:
-                end.is_done = True
-                end.ended.update(StreamFormat)
+                end.end_all()
                 return frames, end
             if not data and not is_sse:
                 continue
@@ -105,37 +104,24 @@ _ENDS = {
     StreamFormat.GEMINI: "a `finishReason`",
     StreamFormat.DONE: "`done: true`",
 }
-ANTHROPIC_EVENTS = (
-    *("message_start", "message_delta"),
-    *("content_block_start", "content_block_delta", "content_block_stop"),
-)
-_BY_TYPE = {
-    **dict.fromkeys(ANTHROPIC_EVENTS, StreamFormat.ANTHROPIC),
-    **dict.fromkeys(
-        (
-            *("text-start", "text-delta", "text-end", "start-step", "finish-step", "reset-step"),
-            *("reasoning-start", "reasoning-delta", "reasoning-end", "message-metadata"),
-            *("tool-input-start", "tool-input-delta", "tool-input-available", "tool-input-error"),
-            *("tool-output-available", "tool-output-error", "tool-output-denied"),
-            *("tool-approval-request", "source-url", "source-document"),
-        ),
-        StreamFormat.UI_MESSAGES,
+_TYPES = {
+    StreamFormat.ANTHROPIC: ("message_start", "message_delta", "message_stop", "content_block_"),
+    StreamFormat.RESPONSES: ("response.",),
+    StreamFormat.UI_MESSAGES: (
+        *("text-start", "text-delta", "text-end", "reasoning-", "message-metadata", "source-"),
+        *("tool-input-", "tool-output-", "tool-approval-"),
+        *("start-step", "finish-step", "reset-step"),
     ),
+    StreamFormat.AG_UI: ("RUN_", "TEXT_MESSAGE_", "TOOL_CALL_"),
 }
-_BY_PREFIX = {
-    "response.": StreamFormat.RESPONSES,
-    "RUN_": StreamFormat.AG_UI,
-    "TEXT_MESSAGE_": StreamFormat.AG_UI,
-    "TOOL_CALL_": StreamFormat.AG_UI,
-}
-_END_TYPES = {
-    "message_stop": StreamFormat.ANTHROPIC,
-    "response.completed": StreamFormat.RESPONSES,
-    "response.incomplete": StreamFormat.RESPONSES,
-    "finish": StreamFormat.UI_MESSAGES,
-    "RUN_FINISHED": StreamFormat.AG_UI,
-    "RUN_ERROR": StreamFormat.AG_UI,
-}
+"""The beginnings of the types of events that only this format has."""
+
+_LAST = frozenset(
+    {
+        *("message_stop", "response.completed", "response.incomplete", "finish"),
+        *("RUN_FINISHED", "RUN_ERROR"),
+    }
+)
 _OWN_ENDS = frozenset(
     {
         *("done", "end", "finish", "finished", "complete", "completed", "stop", "close"),
@@ -146,30 +132,37 @@ _OWN_ENDS = frozenset(
 
 @dataclass(slots=True)
 class StreamEnd:
-    """Recognises the formats of a stream, and those whose end has arrived."""
+    """Recognises the formats of a stream; `formats` has whether the end of each has arrived."""
 
-    formats: dict[StreamFormat, None] = field(default_factory=dict)
-    ended: set[StreamFormat] = field(default_factory=set)
+    formats: dict[StreamFormat, bool] = field(default_factory=dict)
     is_done: bool = False
     is_empty: bool = True
 
     def see(self, name: str, value: Any) -> None:
-        """Take note of an event, given its name and its JSON value."""
+        """Take note of an event, given its name and its JSON value.
+
+        An end before further events of its format ended only a part.
+        """
         self.is_empty = False
         kind = value.get("type", name) if isinstance(value, dict) else name
         if isinstance(kind, str):
-            self.is_done = self.is_done or kind in _OWN_ENDS or name in _OWN_ENDS
-            by_prefix = (known for prefix, known in _BY_PREFIX.items() if kind.startswith(prefix))
-            known = _END_TYPES.get(kind) or _BY_TYPE.get(kind) or next(by_prefix, None)
-            # Streams in an unknown format also end with `finish`.
-            if known is not None and (kind not in _OWN_ENDS or known in self.formats):
-                self._take(known, ends=kind in _END_TYPES)
+            self.is_done = self.is_done or not _OWN_ENDS.isdisjoint((kind, name))
+            found = (known for known, types in _TYPES.items() if kind.startswith(types))
+            known = next(found, None)
+            if kind == "finish" and StreamFormat.UI_MESSAGES in self.formats:
+                known = StreamFormat.UI_MESSAGES  # streams in an unknown format also end so
+            if known is not None:
+                self.formats[known] = kind in _LAST
         if isinstance(value, dict):
             self._see_object(value)
 
+    def end_all(self) -> None:
+        """Take note of `[DONE]`."""
+        self.is_done, self.formats = True, dict.fromkeys(self.formats, True)
+
     def check(self, *, has_end: bool) -> None:
         """Raise `StreamBrokeOff` if the stream broke off; for `has_end`, see `HttpReply`."""
-        missing = [known for known in self.formats if known not in self.ended]
+        missing = [known for known, has_ended in self.formats.items() if not has_ended]
         if missing:
             ends = f"{missing[0]} end with {_ENDS[missing[0]]} or [DONE]"
             raise StreamBrokeOff(f"the stream broke off: {ends}")
@@ -182,16 +175,11 @@ class StreamEnd:
     def _see_object(self, value: Mapping[str, Any]) -> None:
         for choice in objects(value.get("choices")):
             if not choice.keys().isdisjoint(("delta", "finish_reason", "message")):
-                ends = bool(choice.get("finish_reason")) or "message" in choice
-                self._take(StreamFormat.CHAT, ends=ends)
+                is_last = bool(choice.get("finish_reason")) or "message" in choice
+                self.formats[StreamFormat.CHAT] = is_last
         for candidate in objects(value.get("candidates")):
-            self._take(StreamFormat.GEMINI, ends=bool(candidate.get("finishReason")))
+            self.formats[StreamFormat.GEMINI] = bool(candidate.get("finishReason"))
         if is_call_answer(value):
-            self._take(StreamFormat.A2A, ends=ends_answer(value))
+            self.formats[StreamFormat.A2A] = ends_answer(value)
         if isinstance(value.get("done"), bool):
-            self._take(StreamFormat.DONE, ends=value["done"])
-
-    def _take(self, known: StreamFormat, *, ends: bool) -> None:
-        """Take note of an event of a format; an end before further events ended only a part."""
-        self.formats[known] = None
-        (self.ended.add if ends else self.ended.discard)(known)
+            self.formats[StreamFormat.DONE] = value["done"]

@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Any, TypeVar
 
 from kindlm.agents.drafts import Draft, Frame, ParsedAnswer, assemble
-from kindlm.agents.event_framing import ANTHROPIC_EVENTS, StreamFormat, frames_of
+from kindlm.agents.event_framing import StreamFormat, frames_of
 from kindlm.agents.protocols.a2a import TaskDraft
 from kindlm.agents.protocols.ag_ui import RunDraft
 from kindlm.agents.protocols.ai_sdk import UiDraft
@@ -58,10 +58,10 @@ class ModelDraft(Draft):
 
     An agent may forward several messages of its model. `chunks` and `blocks` are events of OpenAI's
     and Anthropic's formats, which are read together at the end of each message; `place` is the
-    position of their text in `texts`. `pieced` are the calls in chunks and in blocks of earlier
-    messages, `earlier` is their usage, `about` that of the current one, and `own` that in other
-    events. `calls` arrived complete, and `positions` has their indexes by id. `broken` is the
-    first event that begins like a JSON object but is invalid.
+    position of their text in `texts`. `pieced` are the calls of earlier messages, `earlier` is
+    their usage, `about` that of the current one, and `own` that in other events. `calls` arrived
+    complete, and `positions` has their indexes by id. `broken` is the first event that begins like
+    a JSON object but is invalid.
     """
 
     reading: Reading
@@ -69,7 +69,7 @@ class ModelDraft(Draft):
     chunks: list[Mapping[str, Any]] = field(default_factory=list)
     blocks: list[Mapping[str, Any]] = field(default_factory=list)
     place: int | None = None
-    pieced: tuple[list[ToolUse], list[ToolUse]] = field(default_factory=lambda: ([], []))
+    pieced: list[ToolUse] = field(default_factory=list)
     calls: list[ToolUse] = field(default_factory=list)
     positions: dict[str, int] = field(default_factory=dict)
     earlier: list[Spent] = field(default_factory=list)
@@ -110,7 +110,7 @@ class ModelDraft(Draft):
         # Many streams repeat the pieces as a whole at the end.
         reply = agent_reply(
             "".join(self.texts),
-            together(*self.pieced, self.calls),
+            together(self.pieced, self.calls),
             self.spent(),
             reasons=self.reasons,
             reports_tools=self.has_place_for_calls or None,
@@ -124,10 +124,9 @@ class ModelDraft(Draft):
 
     def _end_message(self) -> None:
         """Read the events of the current message of a model."""
-        wholes = chat.whole_of(self.chunks), anthropic.whole_of(self.blocks)
-        for (whole, _), calls in zip(wholes, self.pieced, strict=True):
-            calls.extend(reported_calls(whole, None))
-            self._add_about(whole)
+        for whole, _ in (chat.whole_of(self.chunks), anthropic.whole_of(self.blocks)):
+            self.pieced += reported_calls(whole, None)
+            self.about = _later_spent(self.about, read_spent(whole))
             if self.reading.response_path is None:
                 self.texts.insert(self.place or 0, text_of(whole, Reading()) or "")
         self.earlier.append(self.about)
@@ -155,13 +154,10 @@ class ModelDraft(Draft):
         self.reasons += end_reasons(value)
         inner = value.get("message")
         for part in (value, inner) if isinstance(inner, dict) else (value,):
-            self._add_about(part, is_own=not is_block and "choices" not in value)
-
-    def _add_about(self, part: Mapping[str, Any], *, is_own: bool = False) -> None:
-        if is_own:
-            self.own = _later_spent(self.own, read_spent(part))
-        else:
-            self.about = _later_spent(self.about, read_spent(part))
+            if is_block or "choices" in value:
+                self.about = _later_spent(self.about, read_spent(part))
+            else:
+                self.own = _later_spent(self.own, read_spent(part))
 
     def _add_calls(self, value: Mapping[str, Any], kind: str) -> None:
         path = self.reading.tool_calls_path
@@ -187,14 +183,18 @@ class ModelDraft(Draft):
         self.calls.append(use)
 
 
+_BLOCKS = ("message_start", "message_delta", "content_block_")
+
+
 def _is_chunk(value: Mapping[str, Any]) -> bool:
     choices = objects(value.get("choices"))
     return any(isinstance(choice.get("delta"), dict) for choice in choices)
 
 
 def _is_block(value: Mapping[str, Any]) -> bool:
-    parts = (value.get(key) for key in ("message", "content_block", "delta"))
-    return value.get("type") in ANTHROPIC_EVENTS and any(isinstance(part, dict) for part in parts)
+    kind, parts = value.get("type"), map(value.get, ("message", "content_block", "delta"))
+    is_known = isinstance(kind, str) and kind.startswith(_BLOCKS)
+    return is_known and any(isinstance(part, dict) for part in parts)
 
 
 def _piece(value: Mapping[str, Any], reading: Reading) -> str:
@@ -225,22 +225,23 @@ def _later_spent(known: Spent, new: Spent) -> Spent:
     return Spent(usage, _later(known.cost_usd, new.cost_usd), _later(known.model, new.model))
 
 
+@dataclass(slots=True)
 class _ResponseDraft(Draft):
     """A stream of OpenAI's responses, which ends with the whole response."""
 
-    def __init__(self, reading: Reading, check_end: Callable[[], None]) -> None:
-        self._reading, self._check_end = reading, check_end
-        self._events = list[Mapping[str, Any]]()
+    reading: Reading
+    check_end: Callable[[], None]
+    events: list[Mapping[str, Any]] = field(default_factory=list)
 
     def add(self, event: Mapping[str, Any], _number: int) -> None:
-        self._events.append(event)
+        self.events.append(event)
 
     def add_text(self, text: str, number: int) -> None:
         """Ignore text that is not an event."""
 
     def finished(self) -> ParsedAnswer:
         """Return the response, or all responses if the agent forwards several of its model."""
-        events = iter(self._events)
+        events = iter(self.events)
         try:
             # Each takes the events up to its end.
             found = [responses.whole_of(chain([first], events))[0] for first in events]
@@ -254,12 +255,12 @@ class _ResponseDraft(Draft):
             failed = FailedReply(failure_of(last) or "the response failed")
             failed.spent = spent
             raise failed
-        self._check_end()
+        self.check_end()
         outputs = [whole["output"] for whole in wholes]
         if len(outputs) > 1:
             lists = (output for output in outputs if isinstance(output, list))
             last = {**last, "output": [*chain.from_iterable(lists)]}
-        reply = read_reply(last, self._reading)
+        reply = read_reply(last, self.reading)
         cost_usd = spent.cost_usd
         return ParsedAnswer(
             replace(reply, usage=spent.usage, reported_cost_usd=cost_usd, model=spent.model)
