@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import Any
 
 from kindlm.agents.drafts import Frame
-from kindlm.agents.protocols.a2a import ends_answer, is_call_answer
+from kindlm.agents.protocols.a2a import is_call_answer
 from kindlm.agents.reply_parts import MAX_EVENTS, NotJson, StreamBrokeOff, refuse_more
 from kindlm.strict_json import KeyTwiceError, parse_json, unique_keys
 from kindlm.wires import DONE, LINE_END, Event, objects, parse_events
@@ -100,8 +100,6 @@ _ENDS = {
     StreamFormat.RESPONSES: "`response.completed`",
     StreamFormat.UI_MESSAGES: "`finish`",
     StreamFormat.AG_UI: "`RUN_FINISHED`",
-    StreamFormat.A2A: "a message, or a task that is done",
-    StreamFormat.GEMINI: "a `finishReason`",
     StreamFormat.DONE: "`done: true`",
 }
 _TYPES = {
@@ -177,9 +175,9 @@ class StreamEnd:
             if not choice.keys().isdisjoint(("delta", "finish_reason", "message")):
                 is_last = bool(choice.get("finish_reason")) or "message" in choice
                 self.formats[StreamFormat.CHAT] = is_last
-        for candidate in objects(value.get("candidates")):
-            self.formats[StreamFormat.GEMINI] = bool(candidate.get("finishReason"))
+        if objects(value.get("candidates")):
+            self.formats[StreamFormat.GEMINI] = False
         if is_call_answer(value):
-            self.formats[StreamFormat.A2A] = ends_answer(value)
+            self.formats[StreamFormat.A2A] = False
         if isinstance(value.get("done"), bool):
             self.formats[StreamFormat.DONE] = value["done"]

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 from kindlm.agents.drafts import Draft, Frame, ParsedAnswer, assemble
 from kindlm.agents.event_framing import StreamFormat, frames_of
-from kindlm.agents.protocols.a2a import TaskDraft
 from kindlm.agents.protocols.ag_ui import RunDraft
 from kindlm.agents.protocols.ai_sdk import UiDraft
 from kindlm.agents.reply_parts import (
@@ -268,10 +267,10 @@ class _ResponseDraft(Draft):
 
 
 _OF_MODELS = frozenset({StreamFormat.CHAT, StreamFormat.ANTHROPIC})
+_UNREAD_FORMATS = (StreamFormat.GEMINI, StreamFormat.A2A)
 _DRAFTS: Mapping[StreamFormat, Callable[[], Draft]] = {
     StreamFormat.UI_MESSAGES: UiDraft,
     StreamFormat.AG_UI: RunDraft,
-    StreamFormat.A2A: TaskDraft,
 }
 
 
@@ -294,8 +293,10 @@ def read_stream(
         UnreadableReply: it broke off, is in an unsupported format, or has no answer.
     """
     frames, end = frames_of(text, is_sse=is_sse)
-    if StreamFormat.GEMINI in end.formats:
-        raise UnreadableReply(f"streams of {StreamFormat.GEMINI} are not read")
+    if (unread := next((it for it in _UNREAD_FORMATS if it in end.formats), None)) is not None:
+        error = UnreadableReply(f"streams of {unread} are not read")
+        error.hint = "Let the agent send its whole answer as JSON"
+        raise error
     if speaks is not None and speaks not in end.formats:
         raise AnotherProtocol(f"it is not a stream of {speaks}")
     check_end = partial(end.check, has_end=has_end)

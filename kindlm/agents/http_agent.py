@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from kindlm.agents.drafts import Frame, ParsedAnswer, assemble
+from kindlm.agents.drafts import ParsedAnswer
 from kindlm.agents.event_framing import begins_as_object, holds_events
 from kindlm.agents.event_streams import read_stream
 from kindlm.agents.http_request import BodyTemplate, make_body, placeholders, request_warnings
 from kindlm.agents.protocols import ANTHROPIC, CHAT, RESPONSES, Name, Protocol, ProtocolName
-from kindlm.agents.protocols.a2a import A2A, A2A_0_3, TaskDraft, is_call_answer
+from kindlm.agents.protocols.a2a import A2A, A2A_0_3, is_call_answer, read_call_answer
 from kindlm.agents.protocols.ag_ui import AG_UI
 from kindlm.agents.protocols.ai_sdk import AI_SDK
 from kindlm.agents.reply_parts import AnotherProtocol, NoTextKnown, NotJson
@@ -182,7 +182,7 @@ def _read_answer(
         return read_stream(answer.text, reading, has_end=answer.has_end, speaks=speaks)
     value, is_text = _value(answer), answer.kind.startswith("text/")
     if is_call_answer(value):
-        return assemble(TaskDraft(), [Frame("message", answer.text, value)])
+        return read_call_answer(value)
     if protocol is not None and not protocol.is_answer(value):
         if failure := failure_of(value):
             raise FailedReply(failure)

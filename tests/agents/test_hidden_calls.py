@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from kindlm.agents.crewai_agent import read_crew
-from kindlm.agents.drafts import Draft, Frame, assemble
+from kindlm.agents.drafts import Draft, assemble
 from kindlm.agents.event_framing import frames_of
 from kindlm.agents.event_streams import ModelDraft
 from kindlm.agents.langgraph_replies import GraphDraft, RunDraft, Sent, read_value
-from kindlm.agents.protocols.a2a import TaskDraft
+from kindlm.agents.protocols.a2a import read_call_answer
 from kindlm.agents.reply_reading import Reading, read_reply
 from kindlm.ports import AgentReply
 from kindlm.transcript import UNNAMED
@@ -364,7 +364,7 @@ def test_calls_that_data_of_a2a_hide_are_noticed(is_beside: bool) -> None:
     data = {"trail": {"tool_calls": [REFUND]}, **({"tool_calls": [PAY]} if is_beside else {})}
     message = {"role": "ROLE_AGENT", "parts": [{"text": "Done."}, {"data": data}]}
     answer = {"jsonrpc": "2.0", "result": {"message": message}}
-    reply = assemble(TaskDraft(), [Frame("message", "", answer)]).reply
+    reply = read_call_answer(answer).reply
     assert names_of(reply) == ["pay", UNNAMED][not is_beside :]
     assert_hidden(reply, "data.trail.tool_calls")
 

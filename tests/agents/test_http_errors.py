@@ -55,7 +55,14 @@ CHUNK = {"model": "m", "choices": [{"index": 0, "delta": {"content": "so far"}}]
 SPENT = {"usage": {"prompt_tokens": 7}, "cost": 0.02}
 ERROR = {"error": {"message": "overloaded"}}
 FAILED = {"model": "m", "status": "failed", "error": {"message": "overloaded"}, **SPENT}
-TASK = {"id": "t", "status": {"state": "working"}, "metadata": {"model": "m", **SPENT}}
+
+
+@pytest.mark.parametrize("state", ["working", "failed"])
+def test_the_error_of_a_task_holds_what_it_spent(talk, http, failure, state):
+    task = {"id": "t", "status": {"state": state}, "metadata": {"model": "m", **SPENT}}
+    (result,), _ = talk(http({"jsonrpc": "2.0", "result": {"task": task}}))
+    details = failure(result).details
+    assert (details["tokens"], details["cost_usd"], details["model"]) == ([7, None], 0.02, "m")
 
 
 @pytest.mark.parametrize(
@@ -66,10 +73,6 @@ TASK = {"id": "t", "status": {"state": "working"}, "metadata": {"model": "m", **
         [CHUNK, '{"cut": ', CHUNK | SPENT, "[DONE]"],
         [CHUNK, ERROR | SPENT | {"model": "m"}, "[DONE]"],
         [{"type": "response.failed", "response": FAILED}],
-        [
-            {"jsonrpc": "2.0", "result": {"task": TASK}},
-            {"jsonrpc": "2.0", "result": {"statusUpdate": {"status": {"state": "failed"}}}},
-        ],
     ],
 )
 def test_the_error_of_a_stream_holds_what_it_reported_up_to_there(talk, http, failure, events):

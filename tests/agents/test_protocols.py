@@ -171,35 +171,6 @@ def earlier(value: Any) -> Any:
     return json.loads(written.replace('{"text"', '{"kind": "text", "text"'))
 
 
-STATUS = {"taskId": "task-1", "contextId": "context-1"}
-STREAMED = [
-    rpc({"task": {**TASK, "status": {"state": "TASK_STATE_SUBMITTED"}, "artifacts": []}}),
-    rpc({"statusUpdate": {**STATUS, "status": {"state": "TASK_STATE_WORKING"}}}),
-    rpc(
-        {
-            "artifactUpdate": {
-                **STATUS,
-                "artifact": {"artifactId": "x", "parts": [{"text": "Refun"}]},
-            }
-        }
-    ),
-    rpc(
-        {
-            "artifactUpdate": {
-                **STATUS,
-                "append": True,
-                "artifact": {"artifactId": "x", "parts": [{"text": "ded."}]},
-            }
-        }
-    ),
-    rpc({"statusUpdate": {**STATUS, "status": {"state": "TASK_STATE_COMPLETED"}}}),
-]
-EARLIER = [
-    earlier(rpc({"kind": "task", **STREAMED[0]["result"]["task"]})),
-    earlier(rpc({"kind": "artifact-update", **STREAMED[2]["result"]["artifactUpdate"]})),
-    earlier(rpc({"kind": "artifact-update", **STREAMED[3]["result"]["artifactUpdate"]})),
-    earlier(rpc({"kind": "status-update", "final": True, **STREAMED[4]["result"]["statusUpdate"]})),
-]
 WHOLE = [
     ("chat", CHAT),
     ("responses", RESPONSE),
@@ -212,8 +183,6 @@ STREAMS = [
     ("anthropic", BLOCKS),
     ("ag-ui", AG_UI),
     ("ai-sdk", UI_MESSAGES),
-    ("a2a", STREAMED),
-    ("a2a-0.3", EARLIER),
 ]
 
 
@@ -492,7 +461,6 @@ def test_version_0_3_of_a2a_has_names_of_its_own(talk, http, ask):
     [
         ("chat", [{**CHAT, "choices": [{"delta": {}, "finish_reason": "stop"}]}], True),
         ("responses", RESPONSES, True),
-        ("a2a", STREAMED, "SendStreamingMessage"),
         ("ag-ui", AG_UI, None),
     ],
 )
@@ -501,7 +469,17 @@ def test_the_streaming_adapter_asks_for_a_stream(talk, http, protocol, events, s
 
     (request,) = server.received
     assert request.body.get("stream", request.body.get("method")) == streams
-    assert request.headers.get("a2a-version") == ("1.0" if protocol == "a2a" else None)
+
+
+def test_of_a2a_the_whole_answer_is_asked_for_and_no_stream_is_read(talk, http, success, failure):
+    (result,), server = talk(http(rpc({"task": TASK})), adapter="streaming", protocol="a2a")
+    assert server.received[0].body["method"] == "SendMessage"
+    assert server.received[0].headers["a2a-version"] == "1.0"
+    assert success(result).text == "Refunded."
+
+    stream = http(sse([rpc({"statusUpdate": {"status": {"state": "working"}}})]), kind=STREAM)
+    (result,), _ = talk(stream, protocol="a2a")
+    assert "streams of A2A are not read" in failure(result).message
 
 
 def test_a_template_adds_to_the_body_of_a_protocol(talk, http):
