@@ -21,12 +21,12 @@ from kindlm.agents.drafts import ReportedCalls
 from kindlm.agents.reply_parts import MAX_MESSAGES, compact_json, first_text, lookup, refuse_more
 from kindlm.agents.reply_reading import read_counts, read_model, summed
 from kindlm.agents.tool_entries import (
+    calls_and_results,
     failed_tool,
     hidden_calls,
     is_item,
     listed_calls,
     reported_calls,
-    results_of_parts,
     together,
 )
 from kindlm.dataclass import dataclass, replace
@@ -182,8 +182,7 @@ def _read(value: Mapping[str, Any]) -> Iterator[ChatMessage]:
         # The SDK of OpenAI's agents gives all items the same `id`.
         value = {"id": value.get("call_id", value.get("id")), "content": [value]}
     message = _message(speaker, value)
-    own = {use.call.id for use in message.uses}
-    results = {key: each for key, each in results_of_parts(value).items() if key not in own}
+    _, results = calls_and_results(value)
     for call_id, result in results.items():
         yield ChatMessage(Role.TOOL, content_text(result), answers=call_id, response=result)
     if not results or message.uses or (message.text and speaker is Role.ASSISTANT):
@@ -216,7 +215,7 @@ def _message(speaker: Role, value: Mapping[str, Any]) -> ChatMessage:
         text,
         message_id,
         uses,
-        hidden_calls(rest, KnownCalls(use.call for use in uses), read=uses),
+        hidden_calls(rest, KnownCalls(use.call for use in uses)),
         usage=next((usage for usage in usages if usage != Usage()), Usage()),
         model=read_model(value.get("response_metadata")) or read_model(value),
     )
@@ -226,4 +225,4 @@ def _uses(value: Mapping[str, Any]) -> tuple[ToolUse, ...]:
     """Return the calls of a message, including those whose arguments are not JSON."""
     more = reported_calls(value.get("additional_kwargs"), None)
     invalid = listed_calls(lookup(value, _INVALID), _INVALID)
-    return tuple(together(reported_calls(value, None), more, invalid))
+    return tuple(together(calls_and_results(value)[0], more, invalid))

@@ -25,12 +25,12 @@ from kindlm.agents.reply_parts import (
     reports_failure,
 )
 from kindlm.agents.tool_entries import (
-    CALL_KEYS,
     UNREAD,
     call_warnings,
     calls_anywhere,
     has_place_for_calls,
     hidden_calls,
+    is_call_key,
     parts_text,
     reported_calls,
 )
@@ -215,11 +215,12 @@ def read_reply(value: Any, reading: Reading) -> AgentReply:
     text = text or text_of(value, reading)
     if text is None and reading.response_path is not None:
         raise UnreadableReply(f"it has nothing at `{reading.response_path}`")
-    if text is None and not (calls and (reading.may_lack_text or _has_calls_alone(value, reading))):
+    may_lack_text = reading.may_lack_text or _has_calls_alone(value, reading)
+    if text is None and not (may_lack_text and any(use != UNREAD for use in calls)):
         raise _no_text(value)
     path, hint = reading.tool_calls_path, "set `toolCallsPath`"
     if path is None:
-        hidden = hidden_calls(value, read=calls)
+        hidden = hidden_calls(value)
     else:
         hidden = calls_anywhere(value) if lookup(value, path) is ABSENT else None
         hint = f"correct `toolCallsPath: {path}`, or let the agent send an empty list there"
@@ -374,9 +375,8 @@ def _no_text(value: Any) -> NoTextKnown:
 
 def _has_calls_alone(value: Any, reading: Reading) -> bool:
     """Return whether a reply has only keys of tool calls and keys that are not its text."""
-    path = reading.tool_calls_path or ""
-    known = _BESIDE_CALLS | CALL_KEYS | {re.split(r"[.\[]", path)[0]}
-    return isinstance(value, dict) and value.keys() <= known
+    known = _BESIDE_CALLS | {re.split(r"[.\[]", reading.tool_calls_path or "")[0]}
+    return isinstance(value, dict) and all(key in known or is_call_key(key) for key in value)
 
 
 def failure_of(value: Any) -> str | None:

@@ -8,6 +8,7 @@ are results.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from kindlm.agents.reply_parts import (
@@ -35,23 +36,29 @@ _ARGUMENTS = (
 _RESPONSES = ("result", "output", "response", "observation")
 _IDS = ("id", "tool_call_id", "toolCallId", "call_id")
 _STEPS = "steps"
-_LISTS = (
-    *("tool_calls", "toolCalls", "function_calls", "functionCalls"),
-    *("tool_invocations", "toolInvocations", "tool_uses", "toolUses"),
-)
-"""Keys of lists of tool calls."""
+_LISTS = frozenset({"toolcalls", "functioncalls", "toolinvocations", "tooluses"})
+"""Keys of lists of tool calls, as `_folded` returns them, like those below."""
 
-_USED = ("tools_used", "toolsUsed", "used_tools", "tools_called", "toolsCalled", "called_tools")
+_SINGLES = frozenset({"functioncall", "toolcall"})
+"""Keys of a single call, as OpenAI's API had it before it had lists."""
+
+_USED = frozenset({"toolsused", "usedtools", "toolscalled", "calledtools"})
 """Keys of lists of tools, whose entries are names or calls."""
 
-_PAIRS = ("intermediate_steps", "intermediateSteps")
-"""Keys of LangChain's lists of pairs of an action and its result."""
+_PAIRS = "intermediatesteps"
+"""The key of LangChain's lists of pairs of an action and its result."""
 
-_MAYBE = ("actions", "invocations", "calls", "tool_results", "toolResults")
+_MAYBE = frozenset({"actions", "invocations", "calls", "toolresults"})
 """Keys of lists that may contain tool calls."""
 
-_READ_IF_NAMED = (*_MAYBE, *_PAIRS)
-"""Keys of lists that kindlm reads only if each entry has a name."""
+_CHOICES = "actions"
+"""One of these keys, often of choices for a user: none is a call unless one has a tool's name."""
+
+_CALL_KEYS = _LISTS | _SINGLES | _USED | _MAYBE | {_PAIRS}
+_OF_CALLS = frozenset(
+    {*_LISTS, *_SINGLES, *_USED, _PAIRS, "tooluse", "toolresult", "toolresults", "functionresponse"}
+)
+"""Keys that mean tool calls in any place."""
 
 _HOLDERS = ("message", "data", "metadata", "meta", "trace")
 """Objects of a reply that may have such keys, like the reply itself."""
@@ -62,8 +69,13 @@ _CHAT_MESSAGE = "choices[0].message"
 _CHAT_DELTA = "choices[0].delta"
 """A piece of such a message in a stream."""
 
-_SINGLES = ("function_call", "functionCall", "tool_call", "toolCall")
-"""Keys of a single call, as OpenAI's API had it before it had lists."""
+_READ_IN = frozenset({"", *_HOLDERS, _CHAT_MESSAGE})
+"""The paths of the objects in which kindlm reads calls."""
+
+_READ_WITH_MESSAGE = frozenset(
+    {"content_block", f"{_CHAT_DELTA}.tool_calls", f"{_CHAT_DELTA}.function_call"}
+)
+"""The paths of pieces of calls, which are read once the message of a stream is whole."""
 
 _PARTS = ("content", "output")
 """Keys of the parts of an answer in Anthropic's messages and OpenAI's responses."""
@@ -74,31 +86,8 @@ _BESIDE_CALL = ("result", "output", "approval", "list_tools")
 _CALLS_WITH_NAMES = frozenset({"function_call", "tool_call", "custom_tool_call", "mcp_call"})
 """Types of parts that do not imply which tool is called."""
 
-CALL_KEYS = frozenset({_STEPS, *_LISTS, *_USED, *_PAIRS, *_MAYBE, *_SINGLES})
-"""The keys under which a reply may have tool calls."""
-
-_PLACES = CALL_KEYS.union(_PARTS)
-
-_OF_CALLS = frozenset(
-    key.replace("_", "").lower()
-    for key in (
-        *(*_LISTS, *_SINGLES, *_USED, *_PAIRS),
-        *("tool_use", "tool_result", "tool_results", "function_response"),
-    )
-)
-"""Keys that mean tool calls in any place and in any spelling."""
-
 _CALLED_WITH = frozenset({"arguments", "args", "tool_input", "toolInput", "action_input"})
 """Keys of arguments; the definition of a tool has `parameters` instead."""
-
-_READ_IN = ("", *(f"{holder}." for holder in (*_HOLDERS, _CHAT_MESSAGE)))
-_READ_PLACES = {
-    *(_STEPS, "content_block", f"{_CHAT_DELTA}.tool_calls", f"{_CHAT_DELTA}.function_call"),
-    *(f"{part}{key}" for part in _READ_IN for key in CALL_KEYS - {_STEPS}),
-}
-"""The paths where kindlm reads calls."""
-_PLACES_OF_PARTS = {f"{part}{key}" for part in _READ_IN for key in _PARTS}
-"""The paths of parts that may be calls."""
 
 _NAMES_OF_TOOLS = ("tool", "tool_name", "toolName")
 _OF_A_CALL = frozenset({"tool_call_id", "toolCallId", "tool_use_id", "toolUseId"})
@@ -127,6 +116,17 @@ UNREAD = ToolUse(ToolCall("unread", UNNAMED, {}), None, AGENT_RULE)
 _MAX_WARNINGS = 3
 
 
+@lru_cache(maxsize=1000)
+def _folded(key: str) -> str:
+    """Return a key in a form that is the same for all spellings: `toolCalls`, `tool_calls`."""
+    return key.replace("_", "").replace("-", "").lower()
+
+
+def is_call_key(key: str) -> bool:
+    """Return whether a reply may have tool calls under a key."""
+    return key == _STEPS or _folded(key) in _CALL_KEYS
+
+
 def reported_calls(value: Any, path: str | None) -> list[ToolUse]:
     """Return the tool calls of a reply: at the `path`, else at all usual places.
 
@@ -137,21 +137,38 @@ def reported_calls(value: Any, path: str | None) -> list[ToolUse]:
         if parent_of(value, path) is ABSENT:
             raise UnreadableCalls(f"it has no tool calls at the configured path: `{path}`")
         return listed_calls(lookup(value, path), path)
+    uses, results = calls_and_results(value)
+    # A result without a call shows that there was one.
+    unseen = (ToolCall(call_id, UNNAMED, {}) for call_id in results)
+    return [*uses, *(ToolUse(call, results[call.id], AGENT_RULE) for call in unseen)]
+
+
+def calls_and_results(value: Any) -> tuple[list[ToolUse], dict[str, Any]]:
+    """Return the calls at all usual places, and the results of other calls by their ids."""
     if not isinstance(value, dict):
-        return []
+        return [], {}
     steps = value.get(_STEPS)
-    lists = [listed_calls(steps, _STEPS) if _may_be_calls(steps) else []]
-    holders = [(value, ""), *((value.get(holder), f"{holder}.") for holder in _HOLDERS)]
-    if "choices" in value:
-        holders.append((lookup(value, _CHAT_MESSAGE), f"{_CHAT_MESSAGE}."))
+    lists = [listed_calls(steps, _STEPS)] if _may_be_calls(steps) else []
     results = dict[str, Any]()
-    for holder, place in holders:
-        lists += _listed(holder, place)
-        results |= results_of_parts(holder)
-    return [
+    for place, holder in _holders(value):
+        lists += _listed(holder, f"{place}.".lstrip("."))
+        results |= _results_of_parts(holder)
+    uses = [
         replace(use, response=results.get(use.call.id)) if use.response is None else use
         for use in together(*lists)
     ]
+    known = {use.call.id for use in uses}
+    return uses, {call_id: it for call_id, it in results.items() if call_id not in known}
+
+
+def _holders(value: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the objects in which kindlm reads calls, each with its path."""
+    yield "", value
+    for key in _HOLDERS:
+        if isinstance(value.get(key), dict):
+            yield key, value[key]
+    if "choices" in value and isinstance(message := lookup(value, _CHAT_MESSAGE), dict):
+        yield _CHAT_MESSAGE, message
 
 
 def calls_anywhere(value: Any) -> str | None:
@@ -163,60 +180,46 @@ def calls_anywhere(value: Any) -> str | None:
     return WHOLE if usual else hidden_calls(value)
 
 
-def hidden_calls(
-    value: Any, known: KnownCalls | None = None, *, read: Iterable[ToolUse] = ()
-) -> str | None:
+def hidden_calls(value: Any, known: KnownCalls | None = None) -> str | None:
     """Return the path of a possible tool call that `reported_calls` does not read.
 
     Its key means tool calls, or it looks like a call or a tool result, in a place where kindlm
-    reads none. It may be the call that a test forbids.
-
-    A part that repeats one of the `known` calls is not hidden. `read` are the calls that
-    `reported_calls` read from the value: a part of a message that has the result of one of them,
-    with its id, is not hidden.
+    reads none. It may be the call that a test forbids. A part that repeats one of the `known` calls
+    is not hidden.
     """
-    with_id = KnownCalls((), earlier=(use.call for use in read))
     waiting = [("", value)]
     while waiting:
         path, part = waiting.pop()
-        if isinstance(part, dict):
-            if looks_like_a_call(part) and not _is_definition(part):
-                if _is_known(part, known):
+        if isinstance(part, list):
+            waiting += [(f"{path}[{index}]", item) for index, item in enumerate(part)]
+        if not isinstance(part, dict):
+            continue
+        if looks_like_a_call(part) and not _is_definition(part):
+            if _is_known(part, known):
+                continue
+            return path or "."
+        for key, item in part.items():
+            place = f"{path}.{key}".lstrip(".")
+            if place in _READ_WITH_MESSAGE or (path in _READ_IN and _is_read(path, key, item)):
+                continue
+            if _folded(key) in _OF_CALLS and item and isinstance(item, list | dict):
+                if all(_is_known(entry, known) for entry in _entries(item)):
                     continue
-                return path or "."
-            for key, item in part.items():
-                place = f"{path}.{key}".lstrip(".")
-                folded = key.replace("_", "").replace("-", "").lower()
-                if place in _READ_PLACES:
-                    if key in _READ_IF_NAMED and _holds_unread_calls(key, item):
-                        return place
-                    if _is_read(key, item):
-                        continue
-                if folded in _OF_CALLS and item and isinstance(item, list | dict):
-                    if all(_is_known(entry, known) for entry in _entries(item)):
-                        continue
-                    return place
+                return place
+            if path in _READ_IN and key in _PARTS and isinstance(item, list):
+                items = ((at, each) for at, each in enumerate(item) if not is_item(each))
+                waiting += [(f"{place}[{at}]", each) for at, each in items]
+            else:
                 waiting.append((place, item))
-        elif isinstance(part, list):
-            entries = _unread(part, with_id) if path in _PLACES_OF_PARTS else enumerate(part)
-            waiting += [(f"{path}[{index}]", item) for index, item in entries]
     return None
 
 
-def _unread(parts: Sequence[Any], known: KnownCalls) -> Iterator[tuple[int, Any]]:
-    """Yield the parts that may hide a call, with their positions.
-
-    A result belongs to the calls beside it. Without such calls, it belongs to the known call with
-    its id; then only its nested values may hide a call.
-    """
-    has_calls = any(map(_is_call, parts))
-    for index, part in enumerate(parts):
-        if not _is_part(part) or not (_is_call(part) or is_of_tool(part)):
-            yield index, part
-        elif not has_calls:
-            answered = replace(read_tool_use(part).call, id=_id_of_call(part) or "")
-            nested = {key: each for key, each in part.items() if isinstance(each, list | dict)}
-            yield index, nested if known.has(answered) else part
+def _is_read(path: str, key: str, found: Any) -> bool:
+    """Return whether `reported_calls` reads the value of a key in an object at a path."""
+    if key == _STEPS:
+        return not path and _may_be_calls(found)
+    kind = _folded(key)
+    return kind in _CALL_KEYS and (kind != _CHOICES or bool(_calls_among(kind, found)))
 
 
 def calls_of_event(event: Mapping[str, Any], name: str = "") -> list[ToolUse]:
@@ -225,7 +228,7 @@ def calls_of_event(event: Mapping[str, Any], name: str = "") -> list[ToolUse]:
     An event without calls whose `name` or type mentions tools counts as a call.
     """
     calls = reported_calls(event, None)
-    place = hidden_calls(event, read=calls)
+    place = hidden_calls(event)
     is_call = place == "." or names_a_tool(name) or is_of_tool(event)
     # An event with calls may itself look like a call.
     if place not in (None, ".") or (is_call and not calls):
@@ -257,30 +260,8 @@ def _is_definition(part: Mapping[str, Any]) -> bool:
     function = part.get("function")
     definition = function if isinstance(function, dict) else part
     schemas = [definition[key] for key in _SCHEMAS if isinstance(definition.get(key), dict)]
-    return (
-        any(schema.get("type") == "object" and "properties" in schema for schema in schemas)
-        and _BESIDE_DEFINITION.isdisjoint(part)
-        and _BESIDE_DEFINITION.isdisjoint(definition)
-    )
-
-
-def _is_read(key: str, found: Any) -> bool:
-    """Return whether `reported_calls` reads the value of a key where it may read calls."""
-    if key == _STEPS:
-        return _may_be_calls(found)
-    return key not in _READ_IF_NAMED or _named_calls(found) is not None
-
-
-def _holds_unread_calls(key: str, found: Any) -> bool:
-    """Return whether a possible list of calls has entries without a name.
-
-    `actions` are often choices for a user: they count only if an entry has a tool's name.
-    """
-    if not isinstance(found, list | dict) or not found or _named_calls(found):
-        return False
-    return key != "actions" or (
-        isinstance(found, list) and any(_named_calls([entry]) for entry in found)
-    )
+    has_schema = any(it.get("type") == "object" and "properties" in it for it in schemas)
+    return has_schema and _BESIDE_DEFINITION.isdisjoint({*part, *definition})
 
 
 def looks_like_a_call(part: Mapping[str, Any]) -> bool:
@@ -330,38 +311,34 @@ def _is_part(part: Any) -> bool:
     return isinstance(part, dict) and isinstance(part.get("type"), str)
 
 
-def _listed(part: Any, place: str) -> Iterator[list[ToolUse]]:
+def _listed(holder: Mapping[str, Any], place: str) -> Iterator[list[ToolUse]]:
     """Yield the calls of an object, list by list."""
-    if not isinstance(part, dict) or part.keys().isdisjoint(_PLACES):
-        return
-    for key in (*_LISTS, *_SINGLES, *_USED):
-        found = part.get(key)
-        if key in _SINGLES:
-            found = [found] if found else None
-        elif key in _USED and not isinstance(found, list | dict):
-            found = None  # such as a number of tools
-        elif key in _USED and isinstance(found, list) and all(map(first_text, found)):
-            found = [{"name": name} for name in found]
-        yield listed_calls(found, place + key)
-    for key in _READ_IF_NAMED:
-        yield _named_calls(part.get(key)) or []
-    for key in _PARTS:
-        parts = part.get(key)
-        yield _calls_of_parts(parts) if isinstance(parts, list) else []
+    for key, found in holder.items():
+        kind = _folded(key)
+        if kind in _SINGLES:
+            yield listed_calls([found] if found else None, place + key)
+        elif kind in _LISTS:
+            yield listed_calls(found, place + key)
+        elif kind in _USED and isinstance(found, list | dict):  # not such as a number of tools
+            names = found if isinstance(found, list) and all(map(first_text, found)) else None
+            calls = found if names is None else [{"name": name} for name in names]
+            yield listed_calls(calls, place + key)
+        elif kind in _MAYBE or kind == _PAIRS:
+            yield _calls_among(kind, found)
+        elif key in _PARTS and isinstance(found, list):
+            yield _calls_of_parts(found)
 
 
-def _named_calls(found: Any) -> list[ToolUse] | None:
-    """Return the calls, or pairs of call and result, in a list; None unless each has a name."""
-    if not isinstance(found, list):
-        return None
-    uses = []
-    for entry in found:
-        if isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], dict):
-            entry = {**entry[0], "result": entry[1]}  # noqa: PLW2901
-        if not isinstance(entry, dict) or (use := read_tool_use(entry)).call.name == UNNAMED:
-            return None
-        uses.append(use)
-    return uses
+def _calls_among(kind: str, found: Any) -> list[ToolUse]:
+    """Return the calls, or pairs of a call and its result, in a list; `UNREAD` without a name."""
+    uses = list[ToolUse]()
+    entries = found if isinstance(found, list) else [found]
+    for entry in entries if isinstance(found, list | dict) and found else ():
+        is_pair = isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], dict)
+        told = {**entry[0], "result": entry[1]} if is_pair else entry
+        use = read_tool_use(told) if isinstance(told, dict) else UNREAD
+        uses.append(UNREAD if use.call.name == UNNAMED else use)
+    return [] if kind == _CHOICES and all(use is UNREAD for use in uses) else uses
 
 
 def _is_call(part: Any) -> bool:
@@ -371,19 +348,19 @@ def _is_call(part: Any) -> bool:
     return is_of_tool(part) or part["type"].endswith("_call")
 
 
-def results_of_parts(holder: Any) -> dict[str, Any]:
+def _results_of_parts(holder: Mapping[str, Any]) -> dict[str, Any]:
     """Return the tool results among the parts of an object, by call id."""
     results = {}
-    for key in _PARTS if isinstance(holder, dict) else ():
-        for part in objects(holder.get(key)):
-            if _is_part(part) and not _is_call(part) and (call_id := _id_of_call(part)):
-                result = part.get("output", part.get("content"))
-                results[call_id] = failed_tool(result) if part.get("is_error") is True else result
+    for part in (part for key in _PARTS for part in objects(holder.get(key))):
+        if is_item(part) and not _is_call(part):
+            result = part.get("output", part.get("content"))
+            failed = part.get("is_error") is True
+            results[_id_of_call(part) or ""] = failed_tool(result) if failed else result
     return results
 
 
-def is_item(value: Mapping[str, Any]) -> bool:
-    """Return whether an object is a tool call or a tool result, and no message with parts."""
+def is_item(value: Any) -> bool:
+    """Return whether a value is a tool call or a tool result, and no message with parts."""
     return _is_call(value) or (_is_part(value) and _id_of_call(value) is not None)
 
 
@@ -411,27 +388,26 @@ def has_place_for_calls(value: Any, path: str | None) -> bool:
     The message of a model alone shows nothing: the last message of an agent's loop never has the
     calls of earlier messages.
     """
-    if path is not None:
-        return True
-    if not isinstance(value, dict):
-        return False
+    if path is not None or not isinstance(value, dict):
+        return path is not None
     if may_list_calls(value.get(_STEPS)):
         return True
-    messages = (lookup(value, place) for place in (_CHAT_MESSAGE, _CHAT_DELTA))
-    parts = (value, *map(value.get, _HOLDERS), *messages)
-    return any(isinstance(part, dict) and _shows_calls(part) for part in parts)
+    delta = lookup(value, _CHAT_DELTA) if "choices" in value else None
+    holders = [*(it for _, it in _holders(value)), delta if isinstance(delta, dict) else {}]
+    return any(_shows_calls(key, found) for it in holders for key, found in it.items())
 
 
-def _shows_calls(part: Mapping[str, Any]) -> bool:
-    """Return whether a part has one of the usual lists, empty or readable.
+def _shows_calls(key: str, found: Any) -> bool:
+    """Return whether a key has one of the usual lists, empty or readable.
 
     Null is not a list: some libraries write null for each field without a value.
     """
-    return (
-        any(part.get(key) is not None for key in _LISTS)
-        or any(found == 0 or isinstance(found, list | dict) for found in map(part.get, _USED))
-        or any(_named_calls(part.get(key)) is not None for key in _PAIRS)
-    )
+    kind = _folded(key)
+    if kind in _USED:
+        return found == 0 or isinstance(found, list | dict)
+    if kind == _PAIRS:
+        return isinstance(found, list) and UNREAD not in _calls_among(kind, found)
+    return kind in _LISTS and found is not None
 
 
 def may_list_calls(steps: Any) -> bool:

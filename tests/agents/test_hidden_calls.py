@@ -16,6 +16,7 @@ from kindlm.agents.protocols.a2a import read_call_answer
 from kindlm.agents.reply_reading import Reading, read_reply
 from kindlm.ports import AgentReply
 from kindlm.transcript import UNNAMED
+from kindlm.wires import UnreadableReply
 
 SENT = Sent("Hello")
 ASKED = {"type": "human", "content": "Hello"}
@@ -345,18 +346,20 @@ def test_a_result_among_parts_belongs_to_a_call_of_a_separate_list(result: dict[
 @pytest.mark.parametrize(
     ("changed", "place"),
     [
-        ({"tool_use_id": "c2"}, "content[0]"),
+        ({"tool_use_id": "c2"}, None),
         ({"tool_use_id": None}, "content[0]"),
-        ({"name": "refund"}, "content[0]"),
-        ({"input": {"to": "Bob"}}, "content[0]"),
-        ({"content": [{"type": "tool_use", "name": "refund"}]}, "content[0].content[0]"),
     ],
 )
 def test_a_result_that_may_be_of_another_call_is_noticed(
-    changed: dict[str, Any], place: str
+    changed: dict[str, Any], place: str | None
 ) -> None:
     body = {"text": "Done.", "content": [RESULTS[0] | changed], "tool_calls": [PAY]}
-    assert_hidden(read_reply(body, Reading()), place)
+    reply = read_reply(body, Reading())
+    if place is None:
+        assert [use.response for use in reply.tool_uses] == [None, "paid"]
+        assert "tool call 1 has no name" in reply.warnings[0]
+    else:
+        assert_hidden(reply, place)
 
 
 @pytest.mark.parametrize("is_beside", [True, False])
@@ -406,22 +409,29 @@ def test_a_path_at_which_there_is_nothing_hides_no_calls(
 
 @pytest.mark.parametrize("holder", ["", "message", "data", "metadata", "meta", "trace"])
 @pytest.mark.parametrize(
-    ("key", "entries"),
+    ("key", "entries", "read"),
     [
-        ("calls", [{"tool": "refund"}, {"at": 1}]),
-        ("calls", [{"arguments": {"id": 7}}]),
-        ("invocations", {"tool": "refund"}),
-        ("toolResults", [{"tool": "refund"}, "paid"]),
-        ("intermediate_steps", [{"tool": "refund"}, {"at": 1}]),
-        ("actions", [{"tool": "refund"}, {"label": "Yes"}]),
+        ("calls", [{"tool": "refund"}, {"at": 1}], ["refund"]),
+        ("calls", [{"arguments": {"id": 7}}], []),
+        ("invocations", {"at": 1}, []),
+        ("toolResults", [{"tool": "refund"}, "paid"], ["refund"]),
+        ("intermediate_steps", [{"tool": "refund"}, {"at": 1}], ["refund"]),
+        ("actions", [{"tool": "refund"}, {"label": "Yes"}], ["refund"]),
     ],
 )
-def test_a_list_that_may_hold_calls_is_not_read_if_an_entry_has_no_name(
-    holder: str, key: str, entries: Any
+def test_an_entry_without_a_name_in_a_list_that_may_hold_calls_may_be_one(
+    holder: str, key: str, entries: Any, read: list[str]
 ) -> None:
     told = {key: entries}
     value = {"text": "Done.", "tool_calls": [PAY]} | ({holder: told} if holder else told)
-    assert_hidden(read_reply(value, Reading()), f"{holder}.{key}".lstrip("."))
+    reply = read_reply(value, Reading())
+    assert names_of(reply) == ["pay", *read, UNNAMED]
+    assert "has no name" in reply.warnings[0]
+
+
+def test_entries_without_names_are_no_answer() -> None:
+    with pytest.raises(UnreadableReply, match="no answer text"):
+        read_reply({"calls": [{"to": "Ada"}]}, Reading())
 
 
 def test_steps_that_are_no_calls_may_hold_some() -> None:

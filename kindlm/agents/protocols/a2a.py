@@ -163,5 +163,5 @@ def _add_calls(calls: ReportedCalls, part: Mapping[str, Any]) -> str | None:
             calls.add_use(use)
         elif use.response is not None:
             known.answer(use.response)
-    place = hidden_calls(data, read=uses) if kind is None else None
+    place = hidden_calls(data) if kind is None else None
     return None if place is None else f"data.{place}".rstrip(".")
