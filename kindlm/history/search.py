@@ -70,11 +70,6 @@ def remove_index(history: Path) -> None:
             raise TimeoutError("another process is changing the search index") from error
 
 
-def is_damage(error: sqlite3.Error) -> bool:
-    """Return whether the index is damaged, so that it must be made again."""
-    return code_of(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-
-
 def _files(history: Path) -> tuple[Path, ...]:
     file = index_file(history)
     # The journal first, since SQLite would apply it to a new file.
@@ -222,7 +217,7 @@ def catch_up(db: sqlite3.Connection, history: Path, limit: int = _STEP) -> float
 def _position_of_index(db: sqlite3.Connection, history: Path) -> int | None:
     """Return the position of the log that the index covers; None if it must be made again.
 
-    That is the case if it is of another version or history, or texts were erased since.
+    That is the case if it is of another version or history, damaged, or texts were erased since.
     """
     try:
         with _open_index(history) as index:
@@ -232,7 +227,7 @@ def _position_of_index(db: sqlite3.Connection, history: Path) -> int | None:
     except FileNotFoundError:
         return None
     except sqlite3.DatabaseError as error:
-        if not is_damage(error):
+        if code_of(error) not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             raise
         return None
     return int(state[0]) if state is not None and state[1:] == _state(db, state[0]) else None

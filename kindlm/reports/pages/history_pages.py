@@ -27,8 +27,6 @@ from kindlm.history.search import (
     catch_up,
     find_texts,
     indexed_part,
-    is_damage,
-    remove_index,
 )
 from kindlm.history.trends import Trend, read_trend
 from kindlm.plan import QualifiedName
@@ -184,8 +182,8 @@ _NAMES = {
 def search_page(db: sqlite3.Connection, asked: PageRequest) -> Document:
     """Return the search; the query may have q, kind, and after, from which older findings follow.
 
-    Each request first indexes new executions, for a limited time. A damaged index is rebuilt. If
-    the index cannot be used, the page says why and shows no findings.
+    Each request first indexes new executions, for a limited time. If the index cannot be used, the
+    page says why and shows no findings.
     """
     query, history = asked.query, asked.history
     # Invisible characters match nothing and must not be repeated in the page.
@@ -195,13 +193,7 @@ def search_page(db: sqlite3.Connection, asked: PageRequest) -> Document:
     after = int(position) if _NUMBER.fullmatch(position) else None
     part, findings, problem, index_problem = 1.0, None, None, None
     try:
-        try:
-            part, findings = _search(db, history, written, kind, after)
-        except sqlite3.DatabaseError as error:
-            if not is_damage(error):
-                raise
-            remove_index(history)
-            part, findings = _search(db, history, written, kind, after)
+        part, findings = _search(db, history, written, kind, after)
     except TooLongError:
         problem = "This search takes too long. Use longer prefixes, or fewer of them."
     except (OSError, sqlite3.Error) as error:
