@@ -1,4 +1,4 @@
-"""Datasette's metadata about a history: titles, descriptions, saved queries, facets, order.
+"""Datasette's metadata about a history: titles, descriptions, saved queries, order.
 
 Metadata of Datasette's user takes precedence. The plugin does not know the project of a file, so
 `kindlm browse` passes on settings of the project.
@@ -204,41 +204,27 @@ _COLUMNS = {
     },
 }
 # Each order has an index: without one, SQLite would sort the whole table.
-_TABLE_SETTINGS: dict[str, dict[str, Any]] = {
-    "runs": {"sort_desc": "started_at", "facets": ["passed", "ended", "git_branch"]},
-    "run_list": {"sort_desc": "started_at", "facets": ["passed", "ended", "git_branch"]},
-    "executions": {
-        "facets": ["status", "test", "target"],
-        "label_column": "test",
-    },
-    "execution_log": {"facets": ["status", "suite", "test", "target"]},
-    "tool_call_log": {"facets": ["tool", "status", "test", "target"]},
-    "assertion_log": {"facets": ["outcome", "kind", "failure_code", "test"]},
-    "provider_call_log": {"facets": ["purpose", "model", "status", "error_code"]},
-    "provider_calls": {"facets": ["purpose", "model", "status"]},
-    "tool_calls": {"facets": ["tool", "rule"]},
-    "agent_spans": {"facets": ["kind", "failed"]},
-    "assertions": {"facets": ["outcome", "kind", "failure_code"]},
-    "tests": {"facets": ["suite_name", "test", "target"]},
-    "review_log": {"sort_desc": "at", "facets": ["passed", "status", "by", "test", "target"]},
-    "event_log": {"sort_desc": "seq", "facets": ["type", "stream"]},
-    # Internal tables of the store.
-    "events": {"hidden": True},
-    "streams": {"hidden": True},
-    "event_types": {"hidden": True},
-    "projections": {"hidden": True},
-    "_sqlite_migrations": {"hidden": True},
+_NEWEST_FIRST = {
+    "runs": "started_at",
+    "run_list": "started_at",
+    "review_log": "at",
+    "event_log": "seq",
 }
+_HIDDEN = ("events", "streams", "event_types", "projections", "_sqlite_migrations")
+"""Internal tables of the store."""
 
 
 def metadata() -> dict[str, Any]:
-    """Return descriptions of tables and columns, saved queries, order and facets of a database."""
+    """Return descriptions of tables and columns, saved queries and order of a database."""
     tables: dict[str, dict[str, Any]] = {
         name: {"description": text, "columns": dict(_COLUMNS.get(name, {}))}
         for name, text in (VIEW_DESCRIPTIONS | _TABLE_DESCRIPTIONS).items()
     }
-    for name, settings in _TABLE_SETTINGS.items():
-        tables.setdefault(name, {}).update(settings)
+    tables["executions"]["label_column"] = "test"
+    for name, column in _NEWEST_FIRST.items():
+        tables[name]["sort_desc"] = column
+    for name in _HIDDEN:
+        tables.setdefault(name, {})["hidden"] = True
     return {"queries": {name: dict(query) for name, query in QUERIES.items()}, "tables": tables}
 
 

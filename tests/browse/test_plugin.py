@@ -121,7 +121,6 @@ def test_a_plain_datasette_is_reported_what_it_shows(other: Path, recorded: Path
     runs = get(datasette, f"/{name}/runs").text
     assert "Runs, one row for each `kindlm test`." in runs
     assert "live, rescored, replayed, settled, generation or imported" in runs
-    assert 'data-column="git_branch"' in runs
     front = get(datasette, f"/{name}").text
     assert "Failed assertions" in front
     assert f'href="/{name}/failures"' in front
