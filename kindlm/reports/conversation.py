@@ -68,42 +68,12 @@ class ShownMessage:
     text: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class ToolOffered:
-    """A tool that the model could call. Its signature is short: `lookup(id: string, all?)`."""
-
-    signature: str
-    description: str
-    definition: Any
-
-
-def tools_offered(definitions: Any, mask: Mask) -> list[ToolOffered]:
-    """Return the tool definitions of an execution, masked; a note replaces erased ones."""
+def tools_offered(definitions: Any, mask: Mask) -> list[dict[str, Any]]:
+    """Return the tool definitions of an execution, masked; a note is the name of erased ones."""
     if isinstance(definitions, str):
-        return [ToolOffered(definitions, "", definitions)]
-    return [
-        ToolOffered(
-            mask.text(f"{tool.get('name')}({_parameters(tool)})"),
-            mask.text(str(tool.get("description") or "")),
-            mask.value(tool),
-        )
-        for tool in (definitions if isinstance(definitions, list) else ())
-        if isinstance(tool, dict)
-    ]
-
-
-def _parameters(tool: dict[str, Any]) -> str:
-    """Return the properties of a JSON Schema: `id: string, all?`, where `?` marks optional ones."""
-    schema = tool.get("parameters")
-    schema = schema if isinstance(schema, dict) else {}
-    properties, required = schema.get("properties"), schema.get("required")
-    found = list[str]()
-    for name, kind in (properties if isinstance(properties, dict) else {}).items():
-        of = kind.get("type") if isinstance(kind, dict) else None
-        words = " | ".join(map(str, of)) if isinstance(of, list) else str(of or "")
-        is_required = isinstance(required, list) and name in required
-        found.append(f"{name}{'' if is_required else '?'}{f': {words}' if words else ''}")
-    return ", ".join(found)
+        return [{"name": definitions}]
+    listed = definitions if isinstance(definitions, list) else ()
+    return [mask.value(tool) for tool in listed if isinstance(tool, dict)]
 
 
 @dataclass(slots=True)
@@ -180,24 +150,6 @@ def pretty(value: Any) -> str:
     if isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False, indent=2)
-
-
-def highlighted(text: str, ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[str, bool]]:
-    """Yield the pieces of a text, each with whether it lies in one of the ranges.
-
-    Ranges may overlap and extend beyond the text.
-    """
-    at = 0
-    for start, end in sorted(ranges):
-        begin, stop = max(start, at), min(end, len(text))
-        if begin >= stop:
-            continue
-        if begin > at:
-            yield text[at:begin], False
-        yield text[begin:stop], True
-        at = stop
-    if at < len(text):
-        yield text[at:], False
 
 
 def _message(message: dict[str, Any], mask: Mask) -> ShownMessage:

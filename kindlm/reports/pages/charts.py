@@ -7,7 +7,6 @@ bar is a link with a name, for keyboards and screen readers.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import floor, log10
 from typing import Any, NamedTuple
 
 from markupsafe import Markup
@@ -27,7 +26,7 @@ _WATERFALL_WIDTH = 720
 _ROW_HEIGHT = 18
 _NAMES_WIDTH = 230
 _LONGEST_NAME = 32
-_MOST_TICKS = 5
+_TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 _SHAPES = {
     "good": "M-4,0a4,4 0 1,0 8,0a4,4 0 1,0 -8,0z",
@@ -140,9 +139,7 @@ def waterfall(bars: Sequence[Bar], title: str) -> Markup:
     # A bar is at least two units wide, also at the end of the axis.
     scale = (_WATERFALL_WIDTH - _NAMES_WIDTH - 2) / total
     ticks = [
-        # `duration` would round parts of a millisecond.
-        (round(_NAMES_WIDTH + ms * scale, 1), f"{ms:g} ms" if ms < 10 else duration(ms))
-        for ms in _ticks(total)
+        (round(_NAMES_WIDTH + part * total * scale, 1), duration(part * total)) for part in _TICKS
     ]
     return render_fragment(
         "waterfall.html",
@@ -162,10 +159,3 @@ def waterfall(bars: Sequence[Bar], title: str) -> Markup:
             ],
         },
     )
-
-
-def _ticks(total: float) -> list[float]:
-    """Return times for a scale: at most `_MOST_TICKS`, a round number of milliseconds apart."""
-    power = 10.0 ** floor(log10(total / _MOST_TICKS))
-    step = next(n * power for n in (1, 2, 5, 10) if n * power * _MOST_TICKS >= total)
-    return [n * step for n in range(_MOST_TICKS) if n * step <= total]

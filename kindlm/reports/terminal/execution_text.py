@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from typing import TextIO
+from typing import Any, TextIO
 
 from kindlm.history.masking import as_shown
 from kindlm.history.rows import (
@@ -20,7 +20,6 @@ from kindlm.outcome import Outcome, Status
 from kindlm.reports.conversation import (
     EXCERPTS,
     Called,
-    ToolOffered,
     attempts_of,
     excerpts_of,
     tools_offered,
@@ -115,16 +114,17 @@ def write_head(db: sqlite3.Connection, execution: ExecutionView, page: Page) -> 
         page.line(("Warning: ", "yellow"), visible(bounded(warning, 500)), indent=2, hang=2)
 
 
-def _write_tools(tools: Sequence[ToolOffered], page: Page) -> None:
+def _write_tools(tools: Sequence[dict[str, Any]], page: Page) -> None:
     """Write one line for each tool that the model could call; `verbose` adds its definition."""
     if not tools:
         return
     page.heading("Tool definitions")
     for tool in tools if page.verbose else tools[:_TOOLS]:
-        description = "" if page.verbose else f"  {one_line(tool.description)}"
-        page.line((one_line(tool.signature), "cyan"), (description, "dim"), indent=2, hang=2)
+        description = one_line(str(tool.get("description") or ""))
+        name = one_line(str(tool.get("name")))
+        page.line((name, "cyan"), (f"  {description}", "dim"), indent=2, hang=2)
         if page.verbose:
-            page.line((json_shown(tool.definition, _RAW), "dim"), indent=4, hang=2)
+            page.line((json_shown(tool, _RAW), "dim"), indent=4, hang=2)
     if len(tools) > _TOOLS and not page.verbose:
         page.line(f"… and {len(tools) - _TOOLS:,} more with --verbose", indent=2)
 
