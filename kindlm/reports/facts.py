@@ -313,6 +313,31 @@ def gates_otherwise(view: RunView, suite: SuiteView) -> Iterator[str]:
         yield f"Gate {gate.name} of {one_line(suite.full_name)} {was}."
 
 
+def figures_of(view: RunView) -> Iterator[str]:
+    """Yield the figures of a run in brief: passed executions, judges, cost, reviews and time."""
+    summary = view.summary
+    counts = summary.executions
+    if counts.tested:
+        end = "" if view.status == "passed" else " passed"
+        yield f"{counts.passed:,} of {count(counts.tested, 'execution')}{end}"
+    if summary.judge_average is not None:
+        yield f"judges {figures.score(summary.judge_average)}"
+    if (usd := summary.paid.total_usd) is not None:
+        unknown = f" and {unknown_cost_text(view)}" if summary.paid.unknown else ""
+        yield f"{figures.money(usd)}{unknown}"
+    elif summary.paid.unknown:
+        yield "cost unknown"
+    if then := figures.total(summary.paid_then):
+        yield f"{then} when it was recorded"
+    if summary.calls_from_history and view.info.mode == "live":
+        calls = count(summary.calls, "call")
+        yield f"{summary.calls_from_history:,} of {calls} from the history"
+    if (people := view.reviewed(None)).disputed:
+        yield f"{people.disputed:,} disputed by reviewers"
+    if view.info.duration_ms is not None:
+        yield figures.duration(view.info.duration_ms)
+
+
 _NAMED_MODELS = 5
 
 

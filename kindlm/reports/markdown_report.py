@@ -6,22 +6,21 @@ report of a large run is cut so that it fits into a comment.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import chain, islice
 from typing import TextIO
 
 from kindlm.dataclass import replace
 from kindlm.errors import KindlmError
-from kindlm.history.rows import SuiteView
 from kindlm.history.run_view import RunView
-from kindlm.outcome import GateResult, Status
+from kindlm.outcome import Status
 from kindlm.reports import facts
 from kindlm.reports.attacks import attacks_of
 from kindlm.reports.causes import Cause, causes_of
 from kindlm.reports.diff.markdown import SIGNS, changes_table, comment_of
 from kindlm.reports.diff.parts import changes_since_before
 from kindlm.reports.diff.phrases import notes_of
-from kindlm.reports.figures import comparison, cost, duration, interval_text, percent
+from kindlm.reports.figures import comparison, duration
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.untrusted import cell, code, html_code, plain
 from kindlm.wording import count
@@ -68,24 +67,12 @@ def _head(view: RunView) -> Iterator[str]:
     if len(verdict.reasons) > _REASONS:
         reasons.append(f"and {len(verdict.reasons) - _REASONS:,} more")
     yield f"{', '.join(reasons)}.\n\n"
-    summary = view.summary
-    tests, targets = view.names()
-    figures = [count(tests, "test") + (f" on {targets:,} targets" if targets > 1 else "")]
-    executions = summary.executions
-    if executions.pass_rate is not None:
-        rate = plain(percent(executions.pass_rate))
-        interval = interval_text(executions.passed, executions.tested)
-        tested = count(executions.tested, "execution")
-        figures.append(f"{rate} of {tested} passed ({plain(f'95 % interval {interval}')})")
+    figures = list(facts.figures_of(view))
     if (attacks := attacks_of(view)) is not None:
         by_class = f", by class: {attacks.by_class}" if attacks.classes else ""
-        figures.append(f"attack success rate {plain(f'{attacks}{by_class}')}")
-    if summary.paid.total_usd is not None or summary.paid.unknown:
-        figures.append(f"cost {plain(cost(summary.paid))}")
-    if view.info.duration_ms is not None:
-        figures.append(duration(view.info.duration_ms))
+        figures.append(f"attack success rate {attacks}{by_class}")
     what = "Run" if view.group is None else "Group"
-    yield f"{what} {code(view.id)} ({code(facts.run_text(view))}) · {' · '.join(figures)}\n"
+    yield f"{what} {code(view.id)} ({code(facts.run_text(view))}) · {plain(' · '.join(figures))}\n"
     warnings = view.warnings_of_passed()
     warned = (f"⚠️ {count(number, 'execution')}: {text}" for text, number in warnings)
     for note in islice(chain(facts.notes_of(view), warned), _NOTES):
@@ -120,42 +107,31 @@ def _changes(view: RunView, options: ReportOptions) -> Iterator[str]:
 
 
 def _gates(view: RunView) -> Iterator[str]:
-    """Yield failed gates as a table, then the others, folded."""
+    """Yield the gates as a folded table, failed ones first; the verdict names these."""
     gates = [(suite, gate) for suite in view.suites for gate in suite.gates]
-    if failed := [each for each in gates if not each[1].passed]:
-        yield "\n#### Gates that failed\n"
-        yield from _gate_table(failed, SIGNS[False])
-    # A gate that passes on a part of the executions may still fail on all of them.
-    for some, how, sign in ((False, "passed", SIGNS[True]), (True, "would pass so far", "⏳")):
-        passed = [g for g in gates if g[1].passed and bool(view.missing_of(g[0])) is some]
-        if passed:
-            yield f"\n<details><summary>{count(len(passed), 'gate')} {how}</summary>\n"
-            yield from _gate_table(passed, sign)
-            yield "\n</details>\n"
-
-
-def _gate_table(gates: Sequence[tuple[SuiteView, GateResult]], sign: str) -> Iterator[str]:
+    if not gates:
+        return
+    gates.sort(key=lambda each: each[1].passed)
+    failed = sum(not gate.passed for _, gate in gates)
+    yield f"\n<details><summary>{count(len(gates), 'gate')}, {failed:,} failed</summary>\n"
     yield "\n| | suite | gate | value |\n|---|---|---|---|\n"
     for suite, gate in gates[:_GATES]:
-        shown = "⚠️" if gate.warning else sign
-        value = plain(comparison(gate))
-        yield f"| {shown} | {cell(suite.full_name)} | {gate.name} | {value} |\n"
+        # A gate that passes on a part of the executions may still fail on all of them.
+        so_far = gate.passed and view.missing_of(suite)
+        sign = "⚠️" if gate.warning else "⏳" if so_far else SIGNS[gate.passed]
+        value = f"{plain(comparison(gate))}{' so far' if so_far else ''}"
+        yield f"| {sign} | {cell(suite.full_name)} | {gate.name} | {value} |\n"
     if len(gates) > _GATES:
         yield f"| | … and {len(gates) - _GATES:,} more | | |\n"
+    yield "\n</details>\n"
 
 
 def _failing(view: RunView) -> Iterator[str]:
-    """Yield the causes of failures in failed tests, then in passed ones, then of failed attempts.
-
-    A test with failed repeats passes if its pass rate allows it.
-    """
-    tests = [test for _, test in islice(facts.went_wrong(view), _EXPLAINED)]
-    failed = [test for test in tests if test.status is not Status.PASSED]
-    passed = [test for test in tests if test.status is Status.PASSED]
+    """Yield the causes of failures, also of tolerated ones, then those of failed attempts."""
+    wrong = (test for _, test in islice(facts.went_wrong(view), _EXPLAINED))
     retried = islice((test for test in view.tests() if test.passed_later), _EXPLAINED)
     for title, causes in (
-        ("What went wrong", causes_of(view, failed)),
-        ("Passed, with failures", causes_of(view, passed)),
+        ("What went wrong", causes_of(view, wrong)),
         ("Passed on retry", causes_of(view, retried, retried=True)),
     ):
         if causes:

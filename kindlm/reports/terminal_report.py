@@ -15,7 +15,7 @@ from kindlm.history.trends import differing_verdicts
 from kindlm.outcome import Status
 from kindlm.reports import facts
 from kindlm.reports.attacks import attacks_of
-from kindlm.reports.figures import comparison, duration, money, score, total
+from kindlm.reports.figures import comparison, duration
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.terminal.page import Page, mark
 from kindlm.reports.untrusted import bounded, one_line, visible
@@ -197,31 +197,10 @@ def _write_slowest(view: RunView, page: Page, most: int) -> None:
 
 def _write_verdict(view: RunView, page: Page, *, in_one_line: bool = False) -> None:
     """Write the verdict: its reasons, passed executions, cost, time, and the run's id."""
-    verdict, summary = facts.verdict_of(view), view.summary
+    verdict = facts.verdict_of(view)
     color = "bold green" if verdict.good else "bold red"
-    counts = summary.executions
     *reasons, last = (one_line(reason, 500) for reason in verdict.reasons)
-    shown = [last]
-    if counts.tested:
-        end = "" if verdict.good else " passed"
-        shown.append(f"{counts.passed:,} of {count(counts.tested, 'execution')}{end}")
-    if summary.judge_average is not None:
-        shown.append(f"judges {score(summary.judge_average)}")
-    if (usd := summary.paid.total_usd) is not None:
-        shown.append(money(usd))
-        if summary.paid.unknown:
-            shown[-1] += f" and {facts.unknown_cost_text(view)}"
-    elif summary.paid.unknown:
-        shown.append("cost unknown")
-    if then := total(summary.paid_then):
-        shown.append(f"{then} when it was recorded")
-    if summary.calls_from_history and view.info.mode == "live":
-        calls = count(summary.calls, "call")
-        shown.append(f"{summary.calls_from_history:,} of {calls} from the history")
-    if (people := view.reviewed(None)).disputed:
-        shown.append(f"{people.disputed:,} disputed by reviewers")
-    if view.info.duration_ms is not None:
-        shown.append(duration(view.info.duration_ms))
+    shown = [last, *facts.figures_of(view)]
     if not in_one_line and (attacks := attacks_of(view)) is not None:
         page.line(f"Attack success rate: {attacks}", hang=2)
     label = f" {one_line(view.info.label)}" if view.info.label else ""
@@ -267,17 +246,10 @@ def _changed(view: RunView, earlier: RunView, options: ReportOptions) -> str | N
     if view.status != "failed" or view.summary.tests.total > _MOST_COMPARED_TESTS:
         return None
     # Imported late: it takes longer than the report of a run that passed.
-    from kindlm.history.diff.evidence_values import Kind
     from kindlm.history.diff.run_diff import DiffOptions, RunDiff
-    from kindlm.reports.diff.phrases import headline_of, scope_text
+    from kindlm.reports.diff.phrases import headline_of
 
     diff_options = DiffOptions(regression_threshold=options.regression_threshold)
     diff = RunDiff(earlier, view, diff_options)
-    if not diff.compared:
-        return None
-    headline = headline_of(diff)
-    since = f"since {one_line(earlier.id)}"
-    others = diff.kinds.keys() - {Kind.UNCHANGED, Kind.OTHER_WORDS}
-    if headline.good and others <= {Kind.ADDED, Kind.NOT_RUN}:
-        return f"Unchanged {since}: {scope_text(diff)}" if others else f"Unchanged {since}"
-    return f"Changed {since}: {'; '.join(headline.reasons)}"
+    reasons = headline_of(diff).reasons
+    return f"Since {one_line(earlier.id)}: {'; '.join(reasons)}" if diff.compared else None

@@ -425,7 +425,7 @@ def test_a_whole_run_is_compared_with_the_group_before_it(
     shard("whole", "1/1", failing=("t1",))
     assert compared() == ("monday", "whole")
     shown = kindlm("show", "whole", "--db", history.path).out
-    assert "Changed since monday: 1 test newly failed" in shown
+    assert "Since monday: 1 test newly failed" in shown
     assert "kindlm diff monday whole" in shown
     report = kindlm("report", "whole", "--format", "markdown", "--db", history.path)
     assert "#### Since run `monday`: " in report.out

@@ -158,7 +158,7 @@ def test_what_changed_is_shown_by_the_threshold_of_the_project(
         check = make.passed("judge", "is kind", score=score, threshold=0.5)
         record_run(history, run, {"greets": [{"assertions": (check, make.failed())}] * 12})
     shown = kindlm(command, "after", "--db", history.path).out
-    assert "Changed since before: 1 test" in shown
+    assert "Since before: 1 test" in shown
     (here / "kindlm.toml").write_text("[diff]\nregression_threshold = 0.5\n", "utf-8")
     shown = kindlm(command, "after", "--db", history.path).out
-    assert "Unchanged since before" in shown
+    assert "Since before: 1 as before" in shown

@@ -47,7 +47,7 @@ def test_a_run_is_reported_from_its_verdict_to_its_tests(varied: Any, write: Any
     assert "Run `k3f9x2ab` (`nightly · 2" in text
     assert "`broken` (`broken.yaml`) could not be run: `Unknown key `" not in text
     assert "could not be run: ``Unknown key `tset`.``" in text
-    assert "#### Gates that failed" in text
+    assert "<summary>6 gates, 3 failed</summary>" in text
     assert "| ❌ | `support` | passRateMin | 0.38 &lt; 0.95 |" in text
     whom = "<code>refunds · gpt, 3 of 3 repeats</code>"
     assert f"<summary>❌ <code>No call to refund&#95;order</code> · {whom}</summary>" in text
@@ -102,16 +102,6 @@ def test_an_unknown_cost_is_said_to_be_unknown(history: History, write: Any) -> 
     run.suite(tests=[Make.planned()])
     run.execution(assertions=(Make.passed(),), cost_usd=None)
     assert " · cost unknown · " in write(run.finish(), "markdown")
-
-
-def test_tests_are_counted_by_name_as_in_the_terminal(history: History, write: Any) -> None:
-    run = history.run("two")
-    run.suite(tests=[Make.planned("greets", target) for target in ("gpt", "claude")])
-    for target in ("gpt", "claude"):
-        run.execution("greets", target, assertions=(Make.passed(),))
-    view = run.finish()
-    assert " · 1 test on 2 targets · " in write(view, "markdown")
-    assert "1 test on gpt, claude" in write(view, "terminal")
 
 
 def test_the_threshold_of_the_project_is_that_of_the_comparison(
@@ -186,18 +176,15 @@ def test_a_large_run_fits_into_a_comment_and_says_what_is_left_out(
     assert text.endswith("Next: `kindlm show big 1`\n")
 
 
-def test_a_failure_that_the_pass_rate_allows_is_reported_after_those_that_count(
-    history: History, write: Any
-) -> None:
+def test_a_failure_that_the_pass_rate_allows_is_reported(history: History, write: Any) -> None:
     run = history.run()
     run.suite(tests=[Make.planned("shaky", repeat=2, pass_rate=0.5), Make.planned("broken")])
     run.execution("shaky", repeat=1, assertions=(Make.passed(),))
     run.execution("shaky", repeat=2, assertions=(Make.failed(),))
     run.execution("broken", assertions=(Make.failed(label="other"),))
     text = write(run.finish(), "markdown")
-    counts, allowed = text.partition("#### Passed, with failures")[::2]
-    assert "<code>broken · gpt</code>" in counts
-    assert "<code>shaky · gpt, 1 of 2 repeats</code>" in allowed
+    assert "<code>broken · gpt</code>" in text
+    assert "<code>shaky · gpt, 1 of 2 repeats</code>" in text
 
 
 def test_a_run_that_was_cut_off_has_passed_nothing_and_is_not_unchanged(
@@ -212,5 +199,4 @@ def test_a_run_that_was_cut_off_has_passed_nothing_and_is_not_unchanged(
         view = writer.finish() if run == "aaaa1111" else writer.leave()
     text = write(view, "markdown")
     assert "❌ INCOMPLETE" in text
-    assert re.search(r"<summary>\d gates? would pass so far</summary>", text)
-    assert "| ⏳ | `support` | passRateMin |" in text
+    assert re.search(r"\| ⏳ \| `support` \| passRateMin \| [^|]+ so far \|", text)
