@@ -15,7 +15,7 @@ from kindlm.config.files import ReferencedFiles, check_files, check_template
 from kindlm.config.schema import NO_SERVER
 from kindlm.config.simulated_tools import check_tools
 from kindlm.config.templates import check_rows, check_templates
-from kindlm.document import Path, Raw, expectations, items, prompts_of, section
+from kindlm.document import Path, Raw, items, prompts_of, section
 from kindlm.errors import ErrorCode
 from kindlm.packages import own
 from kindlm.plugins import Provider
@@ -33,7 +33,6 @@ def check_references(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> No
     for path, test in items(raw, "tests"):
         _check_prompts(path, test, raw, reporter)
         _check_targets(path, test, raw, servers, reporter)
-        _check_exclusions(path, test, reporter)
         for place, part, written in sections_of(test, path):
             for key, model in part.judges(written):
                 _check_judge((*place, *key), model, raw, reporter)
@@ -230,44 +229,3 @@ def _mcp_server_ids(raw: Raw) -> list[str]:
         for _, agent in items(raw, "agents")
         if agent.get("adapter", agent.get("type")) == "mcp"
     ]
-
-
-def _check_exclusions(path: Path, test: Raw, reporter: Reporter) -> None:
-    """Report keys that cannot be combined in a test.
-
-    A command gets no messages. A test sends either calls or messages.
-    """
-    wrong: list[tuple[Path, str, str]] = []
-    if "command" in test:
-        hint = "Remove one of them; a variable of the test can be an argument of the command"
-        for key in {"prompt", "prompts"} & test.keys():
-            message = f"`{key}` and `command` cannot be combined: a command gets no prompt"
-            wrong.append(((*path, key), message, hint))
-        if test.get("conversation"):
-            message = "A command gets no messages: it runs once, and its output is the answer"
-            hint = "Remove `conversation`, or test an agent (`agents:`)"
-            wrong.append(((*path, "conversation"), message, hint))
-    elif "reportsTools" in test:
-        message = "`reportsTools` of a test applies to its `command`, and this test has none"
-        hint = "Move it to the agent in `agents`; models do not need it"
-        wrong.append(((*path, "reportsTools"), message, hint))
-    sent, other, kind = "user", "call", "messages"
-    if "call" in test:
-        sent, other, kind = "call", "user", "calls"
-        for key in {"input", "prompt", "prompts", "command"} & test.keys():
-            message = f"`{key}` and `call` cannot be combined"
-            wrong.append(((*path, key), message, "Remove one of them"))
-    for place, turn in items(test, "conversation"):
-        at = (*path, *place)
-        if other in turn:
-            message = f"{reporter.place(at)} cannot have `{other}`: the test is one of {kind}"
-            wrong.append(((*at, other), message, "Remove one of them"))
-        elif sent not in turn:
-            reporter.missing_key((*at, sent))
-    for place, expect in expectations(test):
-        if len(place) > 1 and section(expect, "baseline"):
-            message = "A baseline holds final answers only: it cannot be compared with earlier ones"
-            at = (*path, *place, "baseline")
-            wrong.append((at, message, "Move it to the `expect` of the test"))
-    for at, message, hint in wrong:
-        reporter.error(at, message, hint, at_key=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.files import ReferencedFiles, report_schema
@@ -17,7 +17,7 @@ from kindlm.json_schema_keywords import UndecidableSchemaError
 from kindlm.section import Count, Extension, Maybe, Section, Text, Words, as_value
 from kindlm.suggestions import hint_for
 from kindlm.suite import TOOL_PLACEHOLDER, Fault, ServerTools, SimulatedTool, ToolAnswer
-from kindlm.values import MAPPING, OTHER
+from kindlm.values import MAPPING, OTHER, refuse
 
 
 class ToolReplyConfig(Section):
@@ -37,6 +37,20 @@ class ToolReplyConfig(Section):
     """Delay of the result in milliseconds. Parallel calls wait at the same time. The delay counts
     for `executionTimeoutMs`, not as latency."""
 
+    @model_validator(mode="after")
+    def _is_one_result(self) -> ToolReplyConfig:
+        kinds = [key for key in ("then", "fault", "sequence") if key in type(self).model_fields]
+        if len(self.model_fields_set.intersection(kinds)) != 1:
+            listed = " or ".join(f"`{key}`" for key in kinds)
+            raise refuse(f"must have either {listed}", "Write one of them")
+        return self
+
+
+def _not_empty(replies: list[ToolReplyConfig]) -> list[ToolReplyConfig]:
+    if not replies:
+        raise refuse("has no results", "Add one, or write `then:` instead")
+    return replies
+
 
 class ToolAnswerConfig(ToolReplyConfig):
     """A result, and the calls that get it."""
@@ -48,7 +62,7 @@ class ToolAnswerConfig(ToolReplyConfig):
         default=None, examples=[{"refunded": {"$absent": True}}]
     )
     """Values that must have been remembered. `{ $absent: true }` stands for no value."""
-    sequence: Extension[list[ToolReplyConfig]] = Field(
+    sequence: Extension[Annotated[list[ToolReplyConfig], AfterValidator(_not_empty)]] = Field(
         default=[], examples=[[{"then": {"status": "pending"}}, {"then": {"status": "done"}}]]
     )
     """Results for one call after another. Further calls get the last one."""
@@ -185,29 +199,12 @@ def _check_parameters(path: Path, tool: Raw, reporter: Reporter) -> None:
 
 
 def _check_answer(path: Path, answer: Raw, reporter: Reporter) -> None:
-    _check_one_of(path, answer, ("then", "fault", "sequence"), reporter)
-    if answer.get("sequence") == []:
-        message = f"The sequence of {reporter.place(path)} has no responses"
-        reporter.error((*path, "sequence"), message, "Add one, or write `then:` instead")
     _check_values((*path, "when"), answer.get("when"), reporter)
     state = answer.get("whenState")
     _check_values((*path, "whenState"), state, reporter, may_be_absent=True)
-    replies = list(items(answer, "sequence"))
-    for place, reply in replies:
-        _check_one_of((*path, *place), reply, ("then", "fault"), reporter)
-    for place, reply in (((), answer), *replies):
+    for place, reply in (((), answer), *items(answer, "sequence")):
         for key in ("then", "setState"):
             _check_values((*path, *place, key), reply.get(key), reporter, is_filled=True)
-
-
-def _check_one_of(path: Path, answer: Raw, keys: tuple[str, ...], reporter: Reporter) -> None:
-    found, place = [key for key in keys if key in answer], reporter.place(path)
-    if not found:
-        hint = "Add " + " or ".join(f"`{key}:`" for key in keys)
-        reporter.error((*path, "then"), f'The key "then" is missing in {place}', hint)
-    elif len(found) > 1:
-        message = f"{place} has both `{found[0]}` and `{found[1]}`"
-        reporter.error((*path, found[1]), message, "Remove one of them", at_key=True)
 
 
 def _check_values(

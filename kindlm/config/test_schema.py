@@ -70,9 +70,9 @@ class PromptConfig(Section):
         if self.user is None and self.user_file is None:
             raise refuse("a user text is missing", "Add `user:` or `userFile:`")
         if self.user is not None and self.user_file is not None:
-            raise refuse("`user` and `userFile` cannot be combined", "Remove one of them")
+            raise refuse("cannot be combined with `user`", "Remove one of them", key="userFile")
         if self.system is not None and self.system_file is not None:
-            raise refuse("`system` and `systemFile` cannot be combined", "Remove one of them")
+            raise refuse("cannot be combined with `system`", "Remove one of them", key="systemFile")
         return self
 
 
@@ -101,6 +101,15 @@ class TurnConfig(Section):
         default=ExpectConfig(), examples=[{"output": {"contains": ["already refunded"]}}]
     )
     """Checks of the conversation up to the answer to this message."""
+
+    @model_validator(mode="after")
+    def _says_one_thing(self) -> TurnConfig:
+        if (self.user is None) == (self.call is None):
+            raise refuse("must be set, or else `call`", "Write one of them", key="user")
+        if "baseline" in self.expect.model_fields_set:
+            message = "cannot have a `baseline`: that holds final answers only"
+            raise refuse(message, "Move it to the `expect` of the test", key="expect")
+        return self
 
 
 class MessageConfig(Section):
@@ -152,6 +161,14 @@ Input = Annotated[
     by_form("must be a text, a list of messages, or a mapping with `user`"),
 ]
 """The messages to the target: a text, a list of messages, or the keys of a prompt."""
+
+
+_EXCLUSIVE = {
+    "command": ("prompt", "prompts", "conversation"),
+    "call": ("prompt", "prompts", "command"),
+    "prompts": ("prompt",),
+}
+"""Keys of a test, each with those that cannot stand beside it."""
 
 
 class TestConfig(Section):
@@ -227,8 +244,17 @@ class TestConfig(Section):
                 " here",
                 key="input",
             )
-        if self.prompt is not None and self.prompts is not None:
-            raise refuse("`prompt` and `prompts` cannot be combined", "Remove one of them")
+        for key, others in _EXCLUSIVE.items():
+            both = (each for each in others if {key, each} <= self.model_fields_set)
+            if (other := next(both, None)) is not None:
+                raise refuse(f"cannot be combined with `{key}`", "Remove one of them", key=other)
+        if self.reports_tools is not None and self.command is None:
+            message = "applies to the `command` of a test, and this test has none"
+            hint = "Move it to the agent in `agents`; models do not need it"
+            raise refuse(message, hint, key="reportsTools")
+        if any((turn.call is None) != (self.call is None) for turn in self.conversation):
+            message = "must hold messages, or calls if the test has a `call`"
+            raise refuse(message, "Write all as messages, or all as calls", key="conversation")
         return self
 
     @property

@@ -189,7 +189,7 @@ def test_strict_tools_by_default(load: Any, complete: str) -> None:
 def test_a_baseline_in_a_conversation_is_refused(load: Any, minimal: str) -> None:
     turn = "    conversation: [{user: a, expect: {baseline: {drift: {}}}}]\n"
     [found] = [item for item in load(minimal + turn).diagnostics if item.severity == "error"]
-    assert found.path == "tests[0].conversation[0].expect.baseline"
+    assert found.path == "tests[0].conversation[0].expect"
 
 
 def test_an_expectation_knows_its_line(suite: Suite, complete: str) -> None:

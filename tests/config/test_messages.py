@@ -174,6 +174,8 @@ upload: {apiUrl: cloud}
     Write it without quotes
 14:11 102 tests[0].skip must be true or false, but is the text "yes"
 15:20 102 tests[0].tools[0].name must not be empty
+15:35 102 tests[0].tools[0].responses must have either `then` or `fault` or `sequence`
+    Write one of them
 15:40 102 tests[0].tools[1] is empty
     Write a value, or remove it
 16:22 102 gates.passRateMin must be at most 1, but is 95
@@ -185,8 +187,6 @@ upload: {apiUrl: cloud}
 18:21 102 record.redactPii must be true or false, but is the number 1
 19:18 102 upload.apiUrl must be a URL
     Write a full URL, such as https://api.example.com/v1
-15:35 102 The key "then" is missing in tests[0].tools[0].responses
-    Add `then:` or `fault:` or `sequence:`
 """)
 
 
@@ -400,8 +400,8 @@ def test_of_many_variables_without_a_value_the_first_are_reported(load: Any) -> 
         ("{output: {contains: [hello]}}", "{judge: [{criteria: kind, context: x}]}", "context is used by ready criteria alone"),
         ("{output: {contains: [hello]}}", "{output: {format: json, schema: {type: object}, schemaFile: a.json}}", "schema and schemaFile cannot be combined"),
         ("{user: Hi}", "{assistant: Hi}", "prompts.ask a user text is missing"),
-        ("{user: Hi}", "{user: Hi, userFile: hi.md}", "`user` and `userFile` cannot be combined"),
-        ("{user: Hi}", "{user: Hi, system: a, systemFile: b.md}", "`system` and `systemFile` cannot be combined"),
+        ("{user: Hi}", "{user: Hi, userFile: hi.md}", "userFile cannot be combined with `user`"),
+        ("{user: Hi}", "{user: Hi, system: a, systemFile: b.md}", "systemFile cannot be combined with `system`"),
         ("{openai:", "{fake: {type: scripted, replies: [{text: a, error: timeout}]}, openai:", "has both an error and an answer"),
         ("{openai:", "{fake: {type: scripted, replies: [{delayMs: 1}]}, openai:", "holds no answer"),
     ],

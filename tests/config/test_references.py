@@ -178,7 +178,7 @@ def test_a_prompt_file_is_text(load: Any, minimal: str, tmp_path: Path) -> None:
         (("{user: Hi}", "{user: '{{a}} {{b}} {{a}}'}"), "tests[0].prompt", 102),
         (("{user: Hi}", "{user: '{{serve.x.port}}'}"), "prompts.ask.user", 102),
         (("{user: Hi}", "{user: '{{env.A.B}}'}"), "prompts.ask.user", 102),
-        (("{user: Hi}", "{user: Hi, userFile: x}"), "prompts.ask", 102),
+        (("{user: Hi}", "{user: Hi, userFile: x}"), "prompts.ask.userFile", 102),
         (("{user: Hi}", "{system: Hi}"), "tests[0].prompt", 102),
         (("prompt: ask", "prompt: ask\n    vars: {env.HOME: x}"), "tests[0].vars.env.HOME", 102),
         (("prompt: ask", "prompt: ask\n    tools: [{name: a}, {name: a}]"), "tests[0].tools[1].name", 102),
@@ -198,7 +198,7 @@ def test_what_refers_to_nothing(
     found = [(item.path, item.error.code.value) for item in loaded.diagnostics]
     assert (path, code) in found
     assert loaded.suite is None
-    assert len(found) == 1 or path == "prompts.ask"
+    assert {at for at, _ in found} == {path}
 
 
 def test_a_service_knows_the_ports_of_those_before_it(load: Any, minimal: str) -> None:

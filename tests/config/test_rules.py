@@ -37,13 +37,13 @@ def found(loaded: Any) -> list[tuple[str, str, str]]:
 @pytest.mark.parametrize(
     ("tool", "path", "reason"),
     [
-        ("responses: [{when: {a: 1}}]", "responses[0].then", "schema"),
-        ("responses: [{setState: {a: 1}}]", "responses[0].then", "schema"),
-        ("responses: [{then: 1, fault: error}]", "responses[0].fault", "schema"),
-        ("responses: [{then: 1, sequence: [{then: 2}]}]", "responses[0].sequence", "schema"),
+        ("responses: [{when: {a: 1}}]", "responses[0]", "schema"),
+        ("responses: [{setState: {a: 1}}]", "responses[0]", "schema"),
+        ("responses: [{then: 1, fault: error}]", "responses[0]", "schema"),
+        ("responses: [{then: 1, sequence: [{then: 2}]}]", "responses[0]", "schema"),
         ("responses: [{sequence: []}]", "responses[0].sequence", "schema"),
         ("parameters: {type: string}, defaultResponse: 1", "parameters", "invalid_schema"),
-        ("responses: [{sequence: [{}]}]", "responses[0].sequence[0].then", "schema"),
+        ("responses: [{sequence: [{}]}]", "responses[0].sequence[0]", "schema"),
         ("responses: [{sequence: [{when: {}, then: 1}]}]", "responses[0].sequence[0].when", "schema"),
         ("responses: [{fault: crash}]", "responses[0].fault", "schema"),
         ("responses: [{then: 1, delayMs: -1}]", "responses[0].delayMs", "schema"),
@@ -212,8 +212,8 @@ def test_calls_run_on_servers_and_prompts_on_models(load: Any) -> None:
         ("{server: shop,", "{server: shpo,", "tests[1].tools[0].mcp.server", "is not an MCP server"),
         ("{server: shop,", "{name: shop,", "tests[1].tools[0].mcp.name", "Unknown key"),
         ("    vars: {order", "    prompt: ask\n    vars: {order", "tests[0].prompt", "cannot be combined"),
-        ("[{call: {tool: stop}}]", "[{user: Hi}]", "tests[0].conversation[0].user", "one of calls"),
-        ("[{call: {tool: stop}}]", "[{}]", "tests[0].conversation[0].call", '"call" is missing'),
+        ("[{call: {tool: stop}}]", "[{user: Hi}]", "tests[0].conversation", "or calls if the test has a `call`"),
+        ("[{call: {tool: stop}}]", "[{}]", "tests[0].conversation[0].user", "must be set, or else `call`"),
         ("    prompt: ask\n", "    prompt: ask\n    models: [shop]\n", "tests[1].models[0]", "is an MCP server"),
         ("    vars: {", "    models: [llama]\n    vars: {", "tests[0].models[0]", "is not an MCP server"),
         ("more: [1", "more: ['{{env.T}}'", "tests[0].call.arguments.more[0]", "only variables of the test"),
@@ -273,7 +273,7 @@ def test_a_prompt_beside_a_command_is_said_to_exclude_it(load: Load) -> None:
     loaded = load(COMMAND.replace("command:", "prompt: ask\n    command:"))
     (found,) = [each for each in loaded.diagnostics if each.severity == "error"]
     assert (loaded.suite, found.path) == (None, "tests[0].prompt")
-    assert "`prompt` and `command` cannot be combined" in found.error.message
+    assert "cannot be combined with `command`" in found.error.message
 
 
 def test_a_command_may_say_that_it_reports_its_tool_calls(load: Load) -> None:
