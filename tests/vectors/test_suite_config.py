@@ -57,10 +57,9 @@ DEPARTURES: Final = (
         ),
         lambda case: {
             "errors": [
-                {"kind": "schema", "path": f"tests[{at}].conversation[{number}].{key}"}
+                {"kind": "schema", "path": f"tests[{at}].conversation[{number}].turn"}
                 for at, test in enumerate(case["input"]["config"]["tests"])
                 for number, _ in enumerate(test.get("conversation", ()))
-                for key in ("user", "turn")
             ]
         },
     ),
