@@ -13,15 +13,17 @@ import json
 import logging
 import sys
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from math import inf
 from pathlib import Path
 from types import MappingProxyType
 from typing import Self
 
 from kindlm.agents.agent_failures import Who
+from kindlm.agents.http_request import ascii_json
 from kindlm.agents.local_sandbox import LocalProgram, LocalSandbox
-from kindlm.agents.python_worker import GRACE_S, Answer, Call, Opening, pack_call, unpack_answer
+from kindlm.agents.python_worker import ANSWER, CALL, GRACE_S, Answer, Call, Opening
 from kindlm.agents.sandbox import LastOutput
 from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
@@ -103,18 +105,20 @@ class WorkerProcess:
         """
         who = Who(name)
         self._is_asked = True
-        timeout_s = call.timeout_s if isinstance(call, AgentRequest) else None
+        timeout_s = inf
+        if isinstance(call, AgentRequest):
+            # A function cannot be sent to another process: a Python agent calls its tools itself.
+            timeout_s, call = call.timeout_s, replace(call, answer_tool=None)
         try:
-            async with asyncio.timeout(None if timeout_s is None else timeout_s + GRACE_S):
-                await self._program.write_line(pack_call(call))
+            async with asyncio.timeout(timeout_s + GRACE_S):
+                await self._program.write_line(ascii_json(CALL.dump_python(call)))
                 line = await self._program.read_line()
         except TimeoutError:
-            assert timeout_s is not None
             return Err(who.timed_out(timeout_s))
         if line is None or not self._program.lines.is_line_ended:
             return Err(await self._ended(who))
         try:
-            answer = unpack_answer(line)
+            answer = ANSWER.validate_python(json.loads(line))
         except ValueError as error:
             return Err(who.unreadable(f"it is not an AgentReply: {error}", ""))
         self._is_asked = False
@@ -190,33 +194,12 @@ class PythonProcesses:
         may read them at import, so no other conversation may use the process.
         """
         # Options are sent to the process as JSON.
-        target = replace(target, options=as_written(target.options))
-        return ProcessAgent(target.id, self.lent(target, variables))
+        return ProcessAgent(self, replace(target, options=as_written(target.options)), variables)
 
-    @asynccontextmanager
-    async def lent(
-        self, target: AgentTarget, variables: Mapping[str, str]
-    ) -> AsyncIterator[Result[WorkerProcess]]:
-        """Lend a process in which the agent is open; it is kept for another one if it is ready."""
-        lent = await self._lend(target, variables)
-        if isinstance(lent, Err):
-            yield lent
-            return
-        worker = lent.value
-        try:
-            yield lent
-            await worker.leave(target.id)
-        finally:
-            if variables or not worker.is_ready:
-                await worker.end()
-            else:
-                self._idle.append((target, worker))
-        if len(self._idle) > _MAX_IDLE:
-            await self._idle.popleft()[1].end()
-
-    async def _lend(
+    async def lend(
         self, target: AgentTarget, variables: Mapping[str, str]
     ) -> Result[WorkerProcess]:
+        """Return a process in which the agent is open."""
         idle = next((each for each in self._idle if each[0] == target and not variables), None)
         if idle is not None:
             self._idle.remove(idle)
@@ -232,7 +215,7 @@ class PythonProcesses:
         opened = await self._open(worker, target)
         return Ok(worker) if isinstance(opened, Ok) else opened
 
-    async def _open(self, worker: WorkerProcess, target: AgentTarget) -> Result[AgentReply | None]:
+    async def _open(self, worker: WorkerProcess, target: AgentTarget) -> Answer:
         """Open the agent in a process; if that fails, end the process."""
         opened = None
         try:
@@ -242,29 +225,44 @@ class PythonProcesses:
                 await worker.end()
         return opened
 
+    async def take_back(self, worker: WorkerProcess, target: AgentTarget, *, keep: bool) -> None:
+        """Leave the agent in a process, and keep the process for another one if it is ready."""
+        try:
+            await worker.leave(target.id)
+        finally:
+            if keep and worker.is_ready:
+                self._idle.append((target, worker))
+            else:
+                await worker.end()
+        if len(self._idle) > _MAX_IDLE:
+            await self._idle.popleft()[1].end()
+
 
 class ProcessAgent:
     """Implements `ports.Agent` by a process that is borrowed for one conversation."""
 
+    _lent: Result[WorkerProcess]
+
     def __init__(
-        self, name: str, lending: AbstractAsyncContextManager[Result[WorkerProcess]]
+        self, processes: PythonProcesses, target: AgentTarget, variables: Mapping[str, str]
     ) -> None:
-        self._name = name
-        self._lending = lending
-        self._lent: Result[WorkerProcess] | None = None
+        self._processes = processes
+        self._target = target
+        self._variables = variables
 
     async def __aenter__(self) -> Self:
-        self._lent = await self._lending.__aenter__()
+        self._lent = await self._processes.lend(self._target, self._variables)
         return self
 
     async def __aexit__(self, *exception: object) -> None:
-        await self._lending.__aexit__(None, None, None)
+        if isinstance(self._lent, Ok):
+            keep = not self._variables
+            await self._processes.take_back(self._lent.value, self._target, keep=keep)
 
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
-        assert self._lent is not None, "use it as `async with`"
         if isinstance(self._lent, Err):
             return self._lent
-        answer = await self._lent.value.ask(request, self._name)
+        answer = await self._lent.value.ask(request, self._target.id)
         if isinstance(answer, Err):
             return answer
         assert answer.value is not None

@@ -23,7 +23,7 @@ from pydantic import TypeAdapter
 from kindlm.agents.agent_failures import Who
 from kindlm.agents.http_request import ascii_json
 from kindlm.agents.python_agent import PythonAgent, python_agent
-from kindlm.dataclass import dataclass, replace
+from kindlm.dataclass import dataclass
 from kindlm.errors import Err, Ok, Raised, Result
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.suite import AgentTarget
@@ -43,33 +43,9 @@ Call: TypeAlias = Opening | AgentRequest | None
 Answer: TypeAlias = Result[AgentReply | None]
 """The answer to a call; only a message has a reply."""
 
-_CALL: TypeAdapter[Call] = TypeAdapter(Call)
-_ANSWER: TypeAdapter[Answer] = TypeAdapter(Answer)
-
-
-def pack_call(call: Call) -> bytes:
-    """Return the line of a call."""
-    if isinstance(call, AgentRequest):
-        # A function cannot be sent to another process. A Python agent calls its tools itself.
-        call = replace(call, answer_tool=None)
-    return ascii_json(_CALL.dump_python(call))
-
-
-def unpack_call(payload: bytes) -> Call:
-    """Read a call."""
-    return _CALL.validate_python(json.loads(payload))
-
-
-def pack_answer(answer: Answer) -> bytes:
-    """Return the line of an answer; raises `TypeError` or `ValueError` if it is not JSON."""
-    # `unpack_answer` reports errors in a reply that the user's code made.
-    return ascii_json(_ANSWER.dump_python(answer, warnings=False))
-
-
-def unpack_answer(payload: bytes) -> Answer:
-    """Read an answer; raises `ValueError` that says what is wrong."""
-    return _ANSWER.validate_python(json.loads(payload))
-
+CALL: TypeAdapter[Call] = TypeAdapter(Call)
+ANSWER: TypeAdapter[Answer] = TypeAdapter(Answer)
+"""Both ends write lines with `ascii_json`, and read them with `json.loads`."""
 
 GRACE_S = 2.0
 """How long an active agent may delay the end of its process, in seconds."""
@@ -131,7 +107,7 @@ class _Host:
         """Carry out a call, and return the line of the answer."""
         answer: Answer = Ok(None)
         try:
-            match unpack_call(payload):
+            match CALL.validate_python(json.loads(payload)):
                 case Opening(target, root):
                     self._who = Who(target.id)
                     made = python_agent(target, Path(root))
@@ -144,9 +120,11 @@ class _Host:
         except Raised as raised:
             answer = Err(raised.error)
         try:
-            return pack_answer(answer)
+            # `ANSWER` reports errors in a reply of the user's code where it is read.
+            return ascii_json(ANSWER.dump_python(answer, warnings=False))
         except (TypeError, ValueError, RecursionError) as error:
-            return pack_answer(Err(self._who.unreadable(f"it is not valid JSON: {error}", "")))
+            broken = self._who.unreadable(f"it is not valid JSON: {error}", "")
+            return ascii_json(ANSWER.dump_python(Err(broken)))
 
     async def leave(self) -> None:
         await self._conversation.aclose()
