@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from kindlm.agents.agent_failures import AgentFailure
+from kindlm.agents.agent_failures import AgentFailure, Who
 from kindlm.agents.http_request import last_user_text, request_warnings
 from kindlm.agents.local_sandbox import LocalSandbox
-from kindlm.agents.mcp_connection import Called, McpConnection, StartedServer
+from kindlm.agents.mcp_connection import Called, HttpLink, McpConnection, ProgramLink
 from kindlm.agents.sandbox import ProgramOptions, ProgramWho, program_secrets
-from kindlm.agents.served import HttpTarget, http_target
+from kindlm.agents.served import http_target
 from kindlm.errors import Err, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.spelling import Spelling
@@ -58,19 +58,20 @@ class Mcp(ProgramOptions):
 
     def open(self, target: AgentTarget, environ: Mapping[str, str]) -> McpAgent | Err:
         if not self.words:
-            return McpAgent(http_target(target))
+            server = http_target(target)
+            return McpAgent(server.who, lambda: HttpLink(server))
         who = ProgramWho(target.id, program_secrets(self.env), tuple(self.words))
         folder = (Path(target.directory or ".") / self.cwd).resolve()
         sandbox = LocalSandbox(folder, {**environ, **self.env})
-        return McpAgent(StartedServer(who, sandbox))
+        return McpAgent(who, lambda: ProgramLink(who, sandbox))
 
 
 class McpAgent:
-    """Implements `ports.Agent`; `server` is the program or the address."""
+    """Implements `ports.Agent`; `link` makes the link of a new connection."""
 
-    def __init__(self, server: StartedServer | HttpTarget) -> None:
-        self._who = server.who
-        self._server = server
+    def __init__(self, who: Who, link: Callable[[], ProgramLink | HttpLink]) -> None:
+        self._who = who
+        self._link = link
         self._connection: McpConnection | None = None
         self._calls = 0
 
@@ -121,7 +122,7 @@ class McpAgent:
 
     async def _connected(self, timeout_s: float) -> McpConnection:
         if self._connection is None:
-            self._connection = McpConnection(self._server)
+            self._connection = McpConnection(self._link())
             await self._connection.open(timeout_s)
         return self._connection
 

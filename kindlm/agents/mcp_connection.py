@@ -47,37 +47,34 @@ class Called:
 
 
 class McpConnection:
-    """One connection: `open` it first, and `aclose` it last or after an error."""
+    """One connection by a `link`: `open` it first, and `aclose` it last or after an error."""
 
-    def __init__(self, server: StartedServer | HttpTarget) -> None:
-        self._server = server
+    def __init__(self, link: ProgramLink | HttpLink) -> None:
+        self._link = link
         self._session: Any = None
         self._holding: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
         self._failed = False
         self._ended: BaseException | None = None
-        self._link: ProgramLink | HttpLink | None = None
 
     async def open(self, timeout_s: float) -> None:
         """Connect, and agree on a version of the protocol; raises `AgentFailure` if that fails."""
         if find_spec("mcp") is None:
-            message = f"{self._server.who.title} needs the package mcp, which is not installed"
+            message = f"{self._link.who.title} needs the package mcp, which is not installed"
             raise AgentFailure(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, _INSTALL))
-        server = self._server
-        self._link = ProgramLink(server) if isinstance(server, StartedServer) else HttpLink(server)
         opened = asyncio.get_running_loop().create_future()
-        self._holding = asyncio.create_task(self._hold(self._link, opened))
+        self._holding = asyncio.create_task(self._hold(opened))
         async with self._answering(timeout_s):
             await asyncio.shield(opened)
 
-    async def _hold(self, link: ProgramLink | HttpLink, opened: asyncio.Future[None]) -> None:
+    async def _hold(self, opened: asyncio.Future[None]) -> None:
         """Hold the connection until `aclose`; only waiting calls report an earlier end."""
         from mcp import Client
         from mcp_types import Implementation
 
         client_info = Implementation(name="kindlm", version=version("kindlm"))
         try:
-            async with Client(link.streams(), client_info=client_info, cache=None) as client:
+            async with Client(self._link.streams(), client_info=client_info, cache=None) as client:
                 self._session = client.session
                 opened.set_result(None)
                 await self._closing.wait()
@@ -114,7 +111,7 @@ class McpConnection:
         names = {tool["name"] for tool in found}
         if len(found) > MAX_TOOLS or size > MAX_OUTPUT_BYTES or len(names) < len(found):
             most = f"{MAX_TOOLS:,} tools, more than {MAX_OUTPUT_BYTES // 1_000_000} MB"
-            message = f"{self._server.who.title} lists more than {most}, or two of the same name"
+            message = f"{self._link.who.title} lists more than {most}, or two of the same name"
             hint = "Models are sent all tools with each request, and tell them apart by name"
             raise AgentFailure(KindlmError(ErrorCode.PROVIDER_API_ERROR, message, hint))
         return [{key: tool[key] for key in _KEPT if key in tool} for tool in found]
@@ -132,22 +129,21 @@ class McpConnection:
         params = CallToolRequestParams(name=tool, arguments=dict(arguments))
         request, error = CallToolRequest(params=params), None
         begun = time.perf_counter()
-        async with self._answering(timeout_s) as link:
+        async with self._answering(timeout_s):
             try:
                 result = _as_json(await self._session.send_request(request, CallToolResult))
             except MCPError as refused:
-                if link.is_over or _is_of_package(refused):
+                if self._link.is_over or _is_of_package(refused):
                     raise
                 result, error = {"code": refused.code, "message": refused.message}, refused.message
         return Called(result, (time.perf_counter() - begun) * 1000, error)
 
     @asynccontextmanager
-    async def _answering(self, timeout_s: float) -> AsyncIterator[ProgramLink | HttpLink]:
+    async def _answering(self, timeout_s: float) -> AsyncIterator[None]:
         """Limit the time of an exchange, and turn its exceptions into `AgentFailure`."""
-        assert self._link is not None, "open the connection first"
         try:
             async with asyncio.timeout(timeout_s):
-                yield self._link
+                yield
         except Exception as raised:
             self._failed, cause = True, _first(raised)
             if str(cause) == _CLOSED and self._holding is not None:
@@ -202,19 +198,12 @@ _ADDRESS = "Check that its URL is that of an MCP server (streamable HTTP)"
 _CALL = "tools/call"
 
 
-@dataclass(frozen=True, slots=True)
-class StartedServer:
-    """A server that is a program, and the sandbox that it runs in."""
-
-    who: ProgramWho
-    sandbox: LocalSandbox
-
-
 class ProgramLink:
-    """Connects a session to the lines of a program."""
+    """Connects a session to the lines of a program, which runs in a sandbox."""
 
-    def __init__(self, server: StartedServer) -> None:
-        self._server = server
+    def __init__(self, who: ProgramWho, sandbox: LocalSandbox) -> None:
+        self.who = who
+        self._sandbox = sandbox
         self._program: LocalProgram | None = None
         self._fault: str | None = None
 
@@ -227,8 +216,7 @@ class ProgramLink:
         """Start the program, and end it; yields streams like the package's own clients."""
         import anyio
 
-        server = self._server
-        async with server.sandbox.start(server.who.words, None, MAX_OUTPUT_BYTES) as program:
+        async with self._sandbox.start(self.who.words, None, MAX_OUTPUT_BYTES) as program:
             self._program = program
             to_session, read = anyio.create_memory_object_stream[Any](0)
             write, from_session = anyio.create_memory_object_stream[Any](0)
@@ -260,7 +248,7 @@ class ProgramLink:
             except TooMuchOutput:
                 self._fault = TOO_MUCH
             except ValueError:
-                quoted = self._server.who.quote((line or b"").decode("utf-8", "replace"))
+                quoted = self.who.quote((line or b"").decode("utf-8", "replace"))
                 self._fault = f"printed something that is not an MCP message: {quoted}"
 
     async def _write(self, program: LocalProgram, from_session: Any) -> None:
@@ -269,7 +257,7 @@ class ProgramLink:
             await program.write_line(text.encode())
 
     def error(self, raised: BaseException, timeout_s: float) -> KindlmError:
-        who, program = self._server.who, self._program
+        who, program = self.who, self._program
         log = "" if program is None else program.log
         if self._fault is not None:
             error = who.program_failure(self._fault, log)
@@ -284,6 +272,7 @@ class HttpLink:
     """Connects a session to an address; keeps the error of an answer that is not a message."""
 
     def __init__(self, server: HttpTarget) -> None:
+        self.who = server.who
         self._server = server
         self._failed: KindlmError | None = None
         self._has_called = False  # whether the server may have got a tool call
@@ -319,7 +308,7 @@ class HttpLink:
 
     async def _look_at(self, response: Any) -> None:
         """Check the type and the length of an answer before the package reads it."""
-        who, status, headers = self._server.who, response.status_code, response.headers
+        who, status, headers = self.who, response.status_code, response.headers
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if response.request.method != "POST":
             return
@@ -346,7 +335,7 @@ class HttpLink:
     def error(self, raised: BaseException, timeout_s: float) -> KindlmError:
         import httpx2
 
-        who = self._server.who
+        who = self.who
         if self._failed is not None:
             return self._failed
         # The server may have run a tool: a retry would run it again.
