@@ -47,7 +47,6 @@ _MARKER = re.compile(r"""\{\s*["']kindlm\b|\bkindlm\\*["']\s*:""", re.IGNORECASE
 """A report, valid or not: escaped, after other words, or written like a Python dict."""
 
 _KEY = "kindlm"
-_BEGINNING = '{"kindlm"'
 _KEYS = {"tool_call": ("name", "arguments", "response", "id"), "output_json": ("value", "data")}
 _MAX_WARNINGS = 5
 
@@ -58,14 +57,17 @@ def printed_reply(raw: str, latency_ms: float = 0.0) -> AgentReply:
     """Return the reply in an output; raises `UnreadableReply` if `output_json` lacks its value."""
     lines, uses, problems, value = list[str](), list[ToolUse](), list[str](), ABSENT
     numbered = 0
-    printed = _LINE_END.split(raw.removeprefix("\ufeff"))
-    for number, line in enumerate(printed, start=1):
-        report = _report(line, is_last=number == len(printed))
-        wrong = None if report is None else _what_is_wrong(report)
-        if report is None or wrong is not None:
+    for number, line in enumerate(_LINE_END.split(raw.removeprefix("\ufeff")), start=1):
+        if not _MARKER.search(line):
             lines.append(line)
-            if wrong is not None:
-                problems.append(f"line {number} of the output was taken as text: {wrong}")
+            continue
+        try:
+            report = parse_json(line, unique_keys)
+        except ValueError:
+            report = None
+        if (problem := _problem(report)) is not None:
+            lines.append(line)
+            problems.append(f"line {number} of the output was taken as text: {problem}")
         elif report[_KEY] == "output_json":
             value = report["value"] if "value" in report else report["data"]
         else:
@@ -87,26 +89,10 @@ def printed_reply(raw: str, latency_ms: float = 0.0) -> AgentReply:
     )
 
 
-def _report(line: str, *, is_last: bool) -> dict[str, Any] | None:
-    """Return the report in a line, `{}` for an invalid report; None for a line of text."""
-    if not _MARKER.search(line):
-        # The last line may be the cut beginning of a report.
-        begun = "".join(line.split()).casefold()
-        is_cut = is_last and len(begun) > 1 and _BEGINNING.startswith(begun)
-        return {} if is_cut else None
-    try:
-        value = parse_json(line, unique_keys)
-    except ValueError:
-        return {}
-    if not isinstance(value, dict):
-        return {}
-    written = next((key for key in value if key.casefold() == _KEY), None)
-    return {} if written is None else {_KEY: value.pop(written), **value}
-
-
-def _what_is_wrong(report: Mapping[str, Any]) -> str | None:
-    if not report:
-        return "a report must be one complete JSON object on one line"
+def _problem(report: Any) -> str | None:
+    """Return why the JSON value of a line is not a report; None if it is one."""
+    if not isinstance(report, dict) or _KEY not in report:
+        return f"a report must be one complete JSON object on one line, with the key `{_KEY}`"
     kind = report[_KEY]
     keys = _KEYS.get(kind) if isinstance(kind, str) else None
     if keys is None:
