@@ -167,7 +167,7 @@ def summarize(messages: Iterable[ChatMessage]) -> MessagesSummary:
         usages.append(message.usage)
         if message.model is not None:
             models[message.model] = None
-    return MessagesSummary(calls.uses_as_reported, summed(usages), tuple(models))
+    return MessagesSummary(calls.uses, summed(usages), tuple(models))
 
 
 def _read(value: Mapping[str, Any]) -> Iterator[ChatMessage]:

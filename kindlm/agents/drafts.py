@@ -122,12 +122,12 @@ class ReportedCall:
         self.response = failed_tool(response) if failed else response
         self.is_answered = True
 
-    def use(self, call_id: str) -> ToolUse:
-        """Return the call with its result, under the given id."""
+    def use(self) -> ToolUse:
+        """Return the call with its result."""
         arguments = self.arguments
         if arguments is None and self.written:
             arguments = "".join(self.written)
-        return ToolUse(ToolCall.parse(call_id, self.name, arguments), self.response, AGENT_RULE)
+        return ToolUse(ToolCall.parse(self.id, self.name, arguments), self.response, AGENT_RULE)
 
 
 class ReportedCalls:
@@ -139,13 +139,8 @@ class ReportedCalls:
 
     @property
     def uses(self) -> tuple[ToolUse, ...]:
-        """All calls with their results; a call without an id gets a unique one."""
-        return tuple(call.use(call.id or f"tool-{n}") for n, call in enumerate(self.entries))
-
-    @property
-    def uses_as_reported(self) -> tuple[ToolUse, ...]:
-        """All calls with their results; a call without an id keeps an empty one."""
-        return tuple(call.use(call.id) for call in self.entries)
+        """All calls with their results; a call without an id has an empty one."""
+        return tuple(call.use() for call in self.entries)
 
     def add(self, name: str, call_id: str | None, arguments: Any) -> ReportedCall:
         """Add a call; raises `UnreadableReply` if there are more than `MAX_CALLS`."""

@@ -48,6 +48,7 @@ from kindlm.dataclass import replace
 from kindlm.errors import DOCS, Err, ErrorCode, KindlmError, Ok, Result, error_text
 from kindlm.plugins import Adapter, Framework
 from kindlm.ports import Agent, AgentReply, AgentRequest, ConversationSpoilt
+from kindlm.same_calls import with_ids
 from kindlm.section import FilePath
 from kindlm.suite import AgentTarget
 from kindlm.trace_context import MESSAGE_HEADERS
@@ -262,7 +263,7 @@ async def _read_answer(
     if any(not 0 <= (count or 0) <= MAX_COUNTED for count in counts):
         wrong = "its token count or its cost is negative or too large"
         raise AgentFailure(who.unreadable(wrong, ""))
-    return reply
+    return replace(reply, tool_uses=with_ids(reply.tool_uses))
 
 
 def _to_json(result: Any) -> str:

@@ -119,7 +119,7 @@ class TestEvents:
             )
         )
         assert reply.text == "Final tail"
-        assert reply.tool_uses == (ToolUse(ToolCall("tool-0", "x", {"a": 1}), "ok", "agent"),)
+        assert reply.tool_uses == (ToolUse(ToolCall("call_0", "x", {"a": 1}), "ok", "agent"),)
         assert reply.usage == Usage(1000, 500)
         assert reply.reported_cost_usd is None
 
@@ -268,7 +268,7 @@ class TestFailures:
             )
         )
         assert reply.text == "xy"
-        assert reply.tool_uses[0].call == ToolCall("tool-0", "unknown", {}, malformed="not JSON")
+        assert reply.tool_uses[0].call == ToolCall("call_0", "unknown", {}, malformed="not JSON")
         assert reply.usage == Usage()
 
     def test_many_results_are_found_quickly(self, hear, success):

@@ -20,7 +20,7 @@ from kindlm.agents.reply_reading import read_counts
 from kindlm.agents.user_code import in_thread
 from kindlm.dataclass import dataclass, replace
 from kindlm.plugins import AgentReply, AgentRequest, Framework, ToolUse, Usage
-from kindlm.same_calls import merged_uses, with_ids
+from kindlm.same_calls import merged_uses
 from kindlm.strict_json import as_text
 
 _PACKAGE = "smolagents"
@@ -72,7 +72,7 @@ class Smolagents(Framework):
         except asyncio.CancelledError:
             self._own.interrupt()  # nothing can end the thread, but the agent stops after its step
             raise
-        return _Run(self._own, result, self._seen.uses_as_reported)
+        return _Run(self._own, result, self._seen.uses)
 
     async def read(self, result: Any, _sent: str) -> AgentReply | None:
         if isinstance(result, _Run):
@@ -150,7 +150,7 @@ def _of_run(run: _Run) -> AgentReply:
     uses = merged_uses(run.seen, _calls(_new(failed)).uses)
     return replace(
         reply,
-        tool_uses=with_ids(uses),
+        tool_uses=tuple(uses),
         # Managed agents count their own tokens.
         usage=Usage() if run.agent.managed_agents else reply.usage,
         model=getattr(run.agent.model, "model_id", None),
