@@ -303,16 +303,6 @@ def then_text(view: RunView) -> str | None:
     return f"When the run ended, it was reported as {'passed' if view.info.passed else 'failed'}."
 
 
-def gates_otherwise(view: RunView, suite: SuiteView) -> Iterator[str]:
-    """Yield the gate results that users saw when the run ended, where today's rules differ."""
-    for gate in suite.gates:
-        then = view.gates_then.get((suite.id, gate.name))
-        if then is None or then.passed is gate.passed:
-            continue
-        was = f"{'passed' if then.passed else 'failed'} then: {figures.comparison(then)}"
-        yield f"Gate {gate.name} of {one_line(suite.full_name)} {was}."
-
-
 def figures_of(view: RunView) -> Iterator[str]:
     """Yield the figures of a run in brief: passed executions, judges, cost, reviews and time."""
     summary = view.summary
@@ -500,25 +490,20 @@ def values_of(assertion: CheckResult, limit: int) -> Iterator[tuple[str, str]]:
 
 def is_in_message(value: Any, message: str) -> bool:
     """Return whether a message contains every part of a JSON value, except its position."""
-    pending = [value]
-    while pending:
-        part = pending.pop()
-        if isinstance(part, dict) and part:
-            pending += (item for key, item in part.items() if key not in ("index", "source"))
-        elif isinstance(part, list) and part:
-            pending += part
-        elif isinstance(part, str):
-            if json.dumps(part, ensure_ascii=False)[1:-1] not in message:
-                return False
-        else:
-            plain = json.dumps(part)
-            is_number = isinstance(part, int | float) and not isinstance(part, bool)
-            # Messages show numbers with separators, unless they are long.
-            shown = f"{part:,.10g}" if is_number and len(plain) < _LONG_NUMBER else plain
-            words = "|".join(map(re.escape, {plain, shown}))
-            if not re.search(rf"(?<![\w.])(?:{words})(?![\w]|\.\d)", message):
-                return False
-    return True
+    match value:
+        case dict() if value:
+            parts = (item for key, item in value.items() if key not in ("index", "source"))
+            return all(is_in_message(part, message) for part in parts)
+        case list() if value:
+            return all(is_in_message(part, message) for part in value)
+        case str():
+            return json.dumps(value, ensure_ascii=False)[1:-1] in message
+    plain = json.dumps(value)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    # Messages show numbers with separators, unless they are long.
+    shown = f"{value:,.10g}" if is_number and len(plain) < _LONG_NUMBER else plain
+    words = "|".join(map(re.escape, (plain, shown)))
+    return re.search(rf"(?<![\w.])(?:{words})(?![\w]|\.\d)", message) is not None
 
 
 def json_shown(value: Any, limit: int) -> str:

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from kindlm.history.verdict import StatusCounts
     from kindlm.outcome import GateResult
 
-_MOST_DECIMALS = 6
-
 
 def duration(ms: float) -> str:
     """Return a time given in milliseconds: `412 ms`, `1.2 s`, `3 min 05 s`, `2 h 03 min`."""
@@ -84,12 +82,9 @@ def score(value: float) -> str:
 
 
 def score_of_limit(value: float, least: float) -> str:
-    """Return a score and its limit, with enough decimals that a lower score looks lower."""
-    for decimals in range(2, _MOST_DECIMALS + 1):
-        shown, needed = f"{value:.{decimals}f}", f"{least:.{decimals}f}"
-        if value >= least or shown != needed:
-            return f"{shown}, needs {needed}"
-    return f"{value!r}, needs {least!r}"
+    """Return a score and its limit, exactly if a lower score would look the same."""
+    form = repr if value < least and score(value) == score(least) else score
+    return f"{form(value)}, needs {form(least)}"
 
 
 def tally(counts: StatusCounts, pending: str = "not run", *, running: int = 0) -> str:
@@ -114,38 +109,24 @@ def tally(counts: StatusCounts, pending: str = "not run", *, running: int = 0) -
 
 def comparison(gate: GateResult) -> str:
     """Return the value of a gate against its threshold: `0.71 < 0.80`."""
+    met, missed = ("≥", "<") if gate.name.endswith("Min") else ("≤", ">")
+    threshold = _value(gate, gate.threshold)
     if gate.actual is None:
-        return f"no value, needs {_sign(gate, met=True)} {_value(gate, gate.threshold, 2)}"
-    met = gate.actual >= gate.threshold if _is_minimum(gate) else gate.actual <= gate.threshold
-    # A gate may pass within rounding errors; the sign has to show the same.
-    sign = _sign(gate, met=met or gate.passed)
-    for decimals in range(2, _MOST_DECIMALS + 1):
-        actual, threshold = (
-            _value(gate, number, decimals) for number in (gate.actual, gate.threshold)
-        )
-        if gate.passed or actual != threshold:
-            break
-    return f"{actual} {sign} {threshold}"
+        return f"no value, needs {met} {threshold}"
+    actual = _value(gate, gate.actual)
+    if gate.passed:
+        return f"{actual} {met} {threshold}"
+    if actual == threshold:
+        return f"{gate.actual!r} {missed} {gate.threshold!r}"
+    return f"{actual} {missed} {threshold}"
 
 
-def _is_minimum(gate: GateResult) -> bool:
-    return gate.name.endswith("Min")
-
-
-def _sign(gate: GateResult, *, met: bool) -> str:
-    if _is_minimum(gate):
-        return "≥" if met else "<"
-    return "≤" if met else ">"
-
-
-def _value(gate: GateResult, number: float, decimals: int) -> str:
+def _value(gate: GateResult, number: float) -> str:
     if gate.name.endswith("FailuresMax"):
         return f"{number:g}"
     if gate.name.endswith("Usd"):
-        return f"${number:,.{max(decimals, 4)}f}" if number < 0.1 else f"${number:,.{decimals}f}"
-    if gate.name.endswith("Ms"):
-        return f"{number:,.{0 if number == int(number) else decimals}f} ms"
-    return f"{number:.{decimals}f}"
+        return money(number)
+    return f"{number:,.0f} ms" if gate.name.endswith("Ms") else score(number)
 
 
 def repeat_texts(found: RepeatStatistics) -> Iterator[str]:

@@ -216,9 +216,6 @@ def _write_next(view: RunView, page: Page, options: ReportOptions) -> None:
     """Write what changed since the original report and the previous run, and the next command."""
     if (then := facts.then_text(view)) is not None:
         page.line((then, "yellow"), indent=2, hang=2)
-    for suite in view.suites:
-        for text in facts.gates_otherwise(view, suite):
-            page.line((text, "yellow"), indent=2)
     source = view.info.source_run
     earlier = view.before if source is None else RunView(view.db, source)
     if view.info.mode == "settled" or (isinstance(earlier, RunView) and not earlier.is_recorded):

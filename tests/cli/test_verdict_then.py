@@ -54,17 +54,14 @@ def test_the_verdict_then_is_shown_beside_that_of_now(
 
     assert "FAILED: 1 test failed, gate passRateMin 0.50 < 0.80" in shown
     assert "When the run ended, it was reported as passed." in shown
-    assert "Gate passRateMin of support passed then: 1.00 ≥ 0.80." in shown
 
 
-def test_a_compliance_report_says_which_gate_was_reported_otherwise(
-    kindlm: Any, history: Any, record: Any
-) -> None:
+def test_a_compliance_report_says_what_was_reported(kindlm: Any, history: Any, record: Any) -> None:
     record("run1", told=True, gate=True)
 
     document = kindlm("report", "run1", "--format", "compliance", "--db", history.path).out
 
-    assert "Gate passRateMin of support passed then: 1.00 ≥ 0.80." in document
+    assert "When the run ended, it was reported as passed." in document
 
 
 def test_programs_get_both(kindlm: Any, history: Any, record: Any) -> None:
@@ -102,14 +99,3 @@ def test_where_nothing_changed_nothing_is_said(kindlm: Any, history: Any, record
 
     assert "When the run ended" not in shown
     assert " then:" not in shown
-
-
-def test_a_gate_that_decides_otherwise_is_reported_also_where_the_verdict_is_the_same(
-    kindlm: Any, history: Any, record: Any
-) -> None:
-    record("run1", told=False, gate=True)
-
-    shown = kindlm("show", "run1", "--db", history.path).out
-
-    assert "When the run ended" not in shown
-    assert "passRateMin of support passed then" in shown

@@ -56,7 +56,7 @@ def gate(name: str, actual: float | None, threshold: float, *, passed: bool) -> 
         (gate("judgeAvgMin", 0.71, 0.8, passed=False), "0.71 < 0.80"),
         (gate("passRateMin", 1.0, 0.95, passed=True), "1.00 ≥ 0.95"),
         # Never "0.95 < 0.95".
-        (gate("passRateMin", 0.9496, 0.95, passed=False), "0.9496 < 0.9500"),
+        (gate("passRateMin", 0.9496, 0.95, passed=False), "0.9496 < 0.95"),
         (gate("piiFailuresMax", 2, 0, passed=False), "2 > 0"),
         (gate("costMaxUsd", 1.2, 1.0, passed=False), "$1.20 > $1.00"),
         (gate("latencyMaxMs", 1500.0, 2000, passed=True), "1,500 ms ≤ 2,000 ms"),
@@ -80,7 +80,7 @@ def test_tallies() -> None:
         (0.42, 0.7, "0.42, needs 0.70"),
         (0.7, 0.7, "0.70, needs 0.70"),
         (0.7001, 0.7, "0.70, needs 0.70"),
-        (0.6996, 0.7, "0.6996, needs 0.7000"),
+        (0.6996, 0.7, "0.6996, needs 0.7"),
         (0.6999999999, 0.7, "0.6999999999, needs 0.7"),
     ],
 )

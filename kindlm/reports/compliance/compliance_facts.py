@@ -198,7 +198,8 @@ def _notes(view: RunView, suite: SuiteView) -> Iterator[str]:
         yield from (f"{line}." for line in facts.describe_group(view.group))
     if (how := _DERIVED.get(view.info.mode)) is not None:
         yield how
-    yield from facts.gates_otherwise(view, suite)
+    if (then := facts.then_text(view)) is not None:
+        yield then
 
 
 def _test(test: TestView, planned: Mapping[tuple[str, str], int]) -> dict[str, Any]:
