@@ -21,7 +21,6 @@ from kindlm.pytest_plugin.session_request import SessionOptions
 from kindlm.recording.history_file import open_log
 from kindlm.recording.secrets import redactor
 from kindlm.reports.causes import Cause, Row, causes_of
-from kindlm.reports.facts import show_command
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.untrusted import visible
 from kindlm.wording import count, shown_path
@@ -52,12 +51,12 @@ def _of_causes(causes: Sequence[Cause], database: str) -> Iterator[str]:
     shown = set[Row]()
     for cause in causes:
         yield cause.sentence
-        look = ("look", show_command(cause.executions[0]) + database)
-        rows = [row for row in (*cause.rows, ("at", cause.place()), look) if row not in shown]
+        rows = [row for row in cause.details if row not in shown]
         shown.update(rows)
         for name, text in rows:
             if text:
-                yield f"    {name:{_WIDTH}}{text}".replace("\n", f"\n{' ' * (_WIDTH + 4)}")
+                more = database if name == "look" else ""
+                yield f"    {name:{_WIDTH}}{text}{more}".replace("\n", f"\n{' ' * (_WIDTH + 4)}")
 
 
 def write_configured_reports(name: str, options: SessionOptions) -> list[KindlmError]:

@@ -21,7 +21,7 @@ from kindlm.history.rows import AssertionView, AttemptView, ExecutionView, TestV
 from kindlm.history.run_view import RunView
 from kindlm.matching import mismatches
 from kindlm.outcome import CheckResult, Demands, Outcome, Status
-from kindlm.reports.facts import json_shown, place, values_of
+from kindlm.reports.facts import json_shown, place, show_command, values_of
 from kindlm.reports.figures import score_of_limit
 from kindlm.reports.untrusted import bounded, one_line, visible
 from kindlm.wording import count
@@ -112,6 +112,13 @@ class Cause:
         tests, targets = (_named(test[part] for test in self.tests) for part in (1, 2))
         return f"{tests} · {targets}"
 
+    @property
+    def details(self) -> list[Row]:
+        """The rows, the affected tests, the place, and the command that shows an execution."""
+        tests = [] if self.where is None else [("tests", self.where)]
+        look = show_command(self.executions[0])
+        return [*self.rows, *tests, ("at", self.place()), ("look", look)]
+
 
 def causes_of(view: RunView, tests: Iterable[TestView], *, retried: bool = False) -> list[Cause]:
     """Return the causes of failed tests, the most frequent first.
@@ -168,16 +175,11 @@ def _failures(
     for assertion in attempt.assertions:
         if assertion.is_wrong:
             demand = _demand(assertion)
-            # Without `expected`, the options of a package's check may differ between places.
-            by_line = _is_of_package(assertion) and assertion.expected is None
-            line = assertion.line if by_line or assertion.kind == "assert" else None
+            line = assertion.line if assertion.kind == "assert" else None
             key = (assertion.kind, assertion.failure_code, assertion.outcome, line, *demand.key)
-            if assertion.outcome is Outcome.INCONCLUSIVE and '"' not in assertion.message:
-                # If tool calls are unseen, the checks of all tools report it alike.
-                key = (assertion.outcome, _alike(assertion.message))
-            if assertion.failure_code == _ORDER:
-                # If two tools are in the wrong order, the checks of both report it alike.
-                key = (_ORDER, demand.sentence)
+            if assertion.outcome is Outcome.INCONCLUSIVE or assertion.failure_code == _ORDER:
+                # Several checks may report alike that calls are unseen, or in the wrong order.
+                key = (assertion.outcome, *demand.key)
             yield key, assertion.line, partial(_failed, attempt, assertion, demand)
 
 
@@ -314,7 +316,7 @@ def _demand(assertion: CheckResult) -> _Demand:
     expected, actual, label = assertion.expected, assertion.actual, assertion.label
     if assertion.outcome is Outcome.INCONCLUSIVE:
         why = _alike(_QUOTED.sub("#", assertion.message or ""))
-        return _Demand((label, why), _message(assertion), _more(assertion))
+        return _Demand((why,), _message(assertion), _more(assertion))
     tool = expected.get("tool") if isinstance(expected, dict) else None
     scored = None
     if assertion.score is not None and assertion.threshold is not None:
@@ -332,7 +334,8 @@ def _demand(assertion: CheckResult) -> _Demand:
             named = f": {one_line(', '.join(paths), _SENTENCE)}" if any(paths) else ""
             return _Demand((tool, *paths), words + named, _wanted(expected))
         case "TOOL_CALL_ORDER_WRONG" if isinstance(tool, str):
-            return _Demand((tool,), _message(assertion).removesuffix("."), _wanted(expected))
+            sentence = _message(assertion).removesuffix(".")
+            return _Demand((sentence,), sentence, _wanted(expected))
         case str() as code if code in _ABOUT_TEXT and isinstance(expected, str | list):
             words = _ABOUT_TEXT[code if isinstance(expected, str) else "KEYWORD_MISSING"]
             rows = (("score", scored),) if scored and code == "NOT_SIMILAR" else ()
@@ -350,15 +353,13 @@ def _demand(assertion: CheckResult) -> _Demand:
         case "JUDGE_BELOW_THRESHOLD" if scored is not None:
             return _Demand((label,), f"Judge scored {scored}: {one_line(label, _SENTENCE)}")
     key: tuple[Any, ...] = (label,)
-    if _is_of_package(assertion):
-        # Its message begins with its own code.
-        key = (label, assertion.message.partition(":")[0], json.dumps(expected))
+    if assertion.failure_code == "CUSTOM_CHECK_FAILED" and assertion.kind not in _OWN_CHECKS:
+        # The message of a package's check begins with its own code.
+        key = (label, assertion.message.partition(":")[0])
     return _Demand(key, _message(assertion), _more(assertion))
 
 
-def _is_of_package(assertion: CheckResult) -> bool:
-    is_own = assertion.kind in ("custom", "python")
-    return assertion.failure_code == "CUSTOM_CHECK_FAILED" and not is_own
+_OWN_CHECKS = ("custom", "python")
 
 
 def _message(assertion: CheckResult) -> str:

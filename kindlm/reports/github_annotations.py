@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 from kindlm.history.run_view import RunView
 from kindlm.outcome import NOTHING_CHECKED, Status
 from kindlm.reports.causes import causes_of
-from kindlm.reports.facts import show_command, unsettled
+from kindlm.reports.facts import unsettled
 from kindlm.reports.figures import comparison
 from kindlm.reports.untrusted import bounded, one_line, visible
 
@@ -84,11 +84,9 @@ def _all(view: RunView) -> Iterator[Annotation]:
         if test.counts.errored or (test.status is Status.FAILED and not suite.tolerates)
     )
     for cause in causes_of(view, islice(failed, _MOST_TESTS)):
-        rows = [f"{name}: {text}" for name, text in cause.rows]
         title, is_longer, _ = cause.sentence.partition("\n")
         lines = [cause.sentence] if is_longer else []
-        lines += [cause.whom, *([cause.where] if cause.where else []), *rows]
-        lines.append(show_command(cause.executions[0]))
+        lines += [cause.whom, *(f"{name}: {text}" for name, text in cause.details)]
         file, line = next(iter(cause.places))
         yield Annotation(file, line, title, "\n".join(lines))
     for suite in view.suites:

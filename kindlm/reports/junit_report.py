@@ -217,8 +217,7 @@ def _of_cause(tag: str, cause: Cause) -> ET.Element:
     """Return a cause in full, with its message also in its text: some services only show that."""
     hit = len(cause.executions)
     message = f"{cause.sentence} (×{hit})" if hit > 1 else cause.sentence
-    rows = [f"{name}: {text}" for name, text in cause.rows]
-    text = "\n".join((cause.sentence, *rows, cause.place(), show_command(cause.executions[0])))
+    text = "\n".join((cause.sentence, *(f"{name}: {text}" for name, text in cause.details)))
     kind = cause.code or cause.kind or cause.how.value
     return _element(tag, text[:_TEXT], message=message, type=kind)
 

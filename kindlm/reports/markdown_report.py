@@ -146,12 +146,8 @@ def _failing(view: RunView) -> Iterator[str]:
 def _cause(cause: Cause) -> Iterator[str]:
     title = f"{_STATUS_SIGNS[cause.how]} {html_code(cause.sentence)} · {html_code(cause.whom)}"
     yield f"\n<details><summary>{title}</summary>\n\n"
-    for name, text in cause.rows:
+    for name, text in cause.details:
         yield f"- {name}: {code(text)}\n"
-    if cause.where is not None:
-        yield f"- tests: {plain(cause.where)}\n"
-    yield f"- at {code(cause.place())}\n"
-    yield f"- {code(facts.show_command(cause.executions[0]))}\n"
     yield "\n</details>\n"
 
 

@@ -108,7 +108,7 @@ def test_failures_errors_and_skips(varied: Any, write: Any) -> None:
     first, *rows = failure.text.splitlines()
     assert first == "No call to refund_order"
     assert "called: lookup_order" in "\n".join(rows)
-    assert rows[-1].startswith("kindlm show k3f9x2ab ")
+    assert rows[-1].startswith("look: kindlm show k3f9x2ab ")
     (error,) = found["support [claude]", "refunds"].findall("error")
     assert error.get("message") == "The provider refused: too many requests."
     assert error.get("type") == "PROVIDER_RATE_LIMIT"

@@ -52,7 +52,7 @@ def test_a_run_is_reported_from_its_verdict_to_its_tests(varied: Any, write: Any
     whom = "<code>refunds · gpt, 3 of 3 repeats</code>"
     assert f"<summary>❌ <code>No call to refund&#95;order</code> · {whom}</summary>" in text
     assert "- called: `lookup_order" in text
-    assert "- at `kindlm.yaml:57`" in text
+    assert "- at: `kindlm.yaml:57`" in text
     assert "`kindlm show k3f9x2ab 5`" in text
     assert "<summary>Each test on each target</summary>" in text
     assert text.endswith("Next: `kindlm show k3f9x2ab 4`\n")

@@ -98,7 +98,8 @@ def named(case: Vector, test: Vector) -> Vector:
         child
         | {
             "attrs": child["attrs"] | {"message": child["text"]},
-            "text": f'{child["text"]}\nsaid: "Hi there."\nkindlm.yaml:42\nkindlm show k3f9x2ab 1',
+            "text": f'{child["text"]}\nsaid: "Hi there."\nat: kindlm.yaml:42\n'
+            "look: kindlm show k3f9x2ab 1",
         }
         if child["attrs"].get("message") in labels
         else child
