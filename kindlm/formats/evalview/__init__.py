@@ -29,8 +29,8 @@ from kindlm.errors import Err, SourceLocation, misuse
 from kindlm.formats.discovery import cases_in
 from kindlm.formats.evalview.case_schema import CaseConfig
 from kindlm.formats.evalview.evalview_suite import CheckedCase, compile_folder
-from kindlm.formats.evalview.project_config import PACE, ProjectConfig
-from kindlm.formats.evalview.rules import check_case, check_project, warn_of_no_effect
+from kindlm.formats.evalview.project_config import ProjectConfig
+from kindlm.formats.evalview.rules import check_case, check_project, warn_of_case
 from kindlm.secrecy import header_secrets
 from kindlm.suite import Service
 from kindlm.yaml_document import read_documents
@@ -96,23 +96,9 @@ def _load_config(file: FilePath, around: Surroundings) -> LoadedConfig:
         config = fit(ProjectConfig, filled, reporter, tolerant=not around.strict)
     if config is not None:
         check_project(config, reporter)
-        for name, hint in _ELSEWHERE.items():
-            if getattr(config, name) is not None:
-                reporter.warning((name,), f"`{name}` has no effect", hint, reason="no_effect")
-        for name in config.retry.model_fields_set & {*PACE} if config.retry else ():
-            message = f"`{name}` has no effect: kindlm determines the wait during the run"
-            reporter.warning(("retry", name), message, reason="no_effect")
     reporter.sort_phase(0)
     diagnostics = (*whole.diagnostics, *reporter.diagnostics)
     return LoadedConfig(None if reporter.has_errors else config, file, diagnostics)
-
-
-_ELSEWHERE = {
-    "budget": "Limit the cost: kindlm test --max-cost USD",
-    "ci": "Choose what fails a comparison: kindlm diff --fail-on",
-    "diff": "`kindlm diff` compares by its own thresholds",
-}
-"""Sections for other commands of EvalView, each with what to use in kindlm."""
 
 
 def _find(folder: FilePath, root: FilePath) -> FilePath | None:
@@ -222,7 +208,7 @@ def _load_file(path: FilePath, config: ProjectConfig, around: Surroundings) -> _
             if (case := fit(CaseConfig, filled, reporter, tolerant=not around.strict)) is not None:
                 check_case(case, config, reporter)
                 if not reporter.has_errors:
-                    warn_of_no_effect(case, config, reporter)
+                    warn_of_case(case, config, reporter)
                     cases.append(CheckedCase(case, path, reporter.where))
             elif "input" not in value and "turns" not in value:
                 reporter.missing_key(("input",))

@@ -7,7 +7,7 @@ yields texts.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import regex
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
@@ -21,6 +21,9 @@ class EvalviewSection(Described):
     """A mapping of the file. Only strings are strings; numbers and booleans may be written so."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    without_effect: ClassVar[tuple[str, ...]] = ()
+    """The keys that other commands of EvalView use; kindlm warns of them."""
 
 
 def _no_bool(value: Any) -> Any:
@@ -335,6 +338,8 @@ class ToolMock(EvalviewSection):
 
 class MocksConfig(EvalviewSection):
     """Simulated tools."""
+
+    without_effect = ("response_mocks", "http_mocks")
 
     seed: Any = None
     """Has no effect, since nothing here is random."""

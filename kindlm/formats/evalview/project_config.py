@@ -17,9 +17,6 @@ from kindlm.formats.evalview.case_schema import (
 )
 from kindlm.values import refuse
 
-PACE = ("base_delay", "max_delay", "exponential", "jitter")
-"""Keys of `retry` without effect: kindlm determines the pace during the run."""
-
 
 class PricingConfig(EvalviewSection):
     """Prices in US dollars per million tokens."""
@@ -58,6 +55,8 @@ class ScoringConfig(EvalviewSection):
 class RetryConfig(EvalviewSection):
     """Retries of failed calls; kindlm finds the pace by itself."""
 
+    without_effect = ("base_delay", "max_delay", "exponential", "jitter")
+
     max_retries: Annotated[int, Field(ge=0, le=10)] | None = None
     """The number of retries; 2 by default."""
     base_delay: Any = None
@@ -87,6 +86,8 @@ def _model_of_name(value: Any) -> Any:
 
 class ProjectConfig(EvalviewSection):
     """The common settings of a project's cases, including those that kindlm does not use."""
+
+    without_effect = ("budget", "ci", "diff")
 
     adapter: str | None = None
     """The agents' adapter; `http` by default."""

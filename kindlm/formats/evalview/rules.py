@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 from pydantic_core import PydanticCustomError
 
 from kindlm.checks.evalview.honesty import MOST_CONFIDENCE
-from kindlm.checks.limits import KNOWN_METRICS
 from kindlm.checks.output import EMPTY, matches_anything
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.json_schemas import report_inline_schema
 from kindlm.document import Path
 from kindlm.errors import ErrorCode
-from kindlm.formats.evalview.case_schema import CaseConfig, ExpectedConfig, OutputConfig
+from kindlm.formats.evalview.case_schema import (
+    CaseConfig,
+    EvalviewSection,
+    ExpectedConfig,
+    OutputConfig,
+)
 from kindlm.formats.evalview.evalview_suite import (
     AGENT_ADAPTERS,
     MODEL_ADAPTERS,
@@ -33,7 +38,7 @@ from kindlm.formats.evalview.expectations import (
     weights_of,
 )
 from kindlm.formats.evalview.project_config import ProjectConfig
-from kindlm.suggestions import hint_for, suggest
+from kindlm.suggestions import hint_for
 from kindlm.values import check_url
 
 _TOLERANCE = 0.001
@@ -78,6 +83,8 @@ def check_project(config: ProjectConfig, reporter: Reporter) -> None:
         _check_adapter(config.adapter, ("adapter",), reporter)
     if config.endpoint and (config.adapter or "").strip().lower() not in MODEL_ADAPTERS:
         _check_address(config.endpoint, ("endpoint",), reporter)
+    warn_of_no_effect(config, (), reporter)
+    warn_of_no_effect(config.retry, ("retry",), reporter)
     judge = config.judge
     if judge is not None and judge.provider.strip().lower() not in MODEL_ADAPTERS:
         message = f'The provider "{judge.provider}" is not supported as a judge'
@@ -145,11 +152,6 @@ def _check_expected(
         hint = hint_for(severity, SEVERITIES, "Known severities")
         place = (*path, "safety", "severity_threshold")
         reporter.warning(place, message, hint, reason="severity")
-    for name in expected.metrics or {}:
-        if name not in KNOWN_METRICS and (meant := suggest(name, KNOWN_METRICS)) is not None:
-            message = f'The metric "{name}" is not measured by kindlm: the agent has to report it'
-            hint = f'Did you mean "{meant}"?'
-            reporter.warning((*path, "metrics", name), message, hint, reason="metric")
     output = expected.output
     if output is not None and output.json_schema is not None:
         place = (*path, "output", "json_schema")
@@ -163,23 +165,27 @@ _OF_AGENTS = (
 """Settings of `adapter_config` for agents only."""
 
 
-def warn_of_no_effect(case: CaseConfig, config: ProjectConfig, reporter: Reporter) -> None:
+def warn_of_no_effect(section: EvalviewSection | None, path: Path, reporter: Reporter) -> None:
+    """Warn of keys of a section that other commands of EvalView use."""
+    for name in () if section is None else section.without_effect:
+        if getattr(section, name) is not None:
+            message = f"`{name}` has no effect in kindlm"
+            reporter.warning((*path, name), message, "Remove it", reason="no_effect")
+
+
+def warn_of_case(case: CaseConfig, config: ProjectConfig, reporter: Reporter) -> None:
     """Warn of keys without effect, and of checks that can never fail."""
-    for place, message, hint in _without_effect(case, adapter_of(case, config)):
-        reporter.warning(place, message, hint, reason="no_effect")
+    warn_of_no_effect(case.mocks, ("mocks",), reporter)
+    for place, message in _without_effect(case, adapter_of(case, config)):
+        reporter.warning(place, message, "Change or remove it", reason="no_effect")
     for place, why in _never_failing(case):
         message = f"This check can never fail: {why}"
         reporter.warning(place, message, "Change or remove it", reason="never_fails")
-    limits = case.thresholds
-    least_mean = None if limits.variance is None else limits.variance.min_mean_score
-    for place, score in (
-        (("min_score",), limits.min_score),
-        (("variance", "min_mean_score"), least_mean),
-    ):
-        if score is not None and 0 < score < 1:
-            message = f"{place[-1]} is {score:g} of 100, so nearly every answer passes"
-            hint = f"Scores are from 0 to 100: write {score * 100:g} for {score * 100:g} %"
-            reporter.warning(("thresholds", *place), message, hint, reason="share")
+    score = case.thresholds.min_score
+    if 0 < score < 1:
+        message = f"min_score is {score:g} of 100, so nearly every answer passes"
+        hint = f"Scores are from 0 to 100: write {score * 100:g} for {score * 100:g} %"
+        reporter.warning(("thresholds", "min_score"), message, hint, reason="share")
 
 
 def _expected(case: CaseConfig) -> Iterator[tuple[Path, ExpectedConfig]]:
@@ -208,10 +214,9 @@ def _never_failing(case: CaseConfig) -> Iterator[tuple[Path, str]]:
         yield ("thresholds", "variance", "pass_rate"), "it allows all repeats to fail"
 
 
-def _without_effect(case: CaseConfig, adapter: str) -> Iterator[tuple[Path, str, str | None]]:
+def _without_effect(case: CaseConfig, adapter: str) -> Iterator[tuple[Path, str]]:
     if case.turns and case.input is not None and case.input.query != case.turns[0].query:
-        message = "`input.query` has no effect: the messages are those of `turns`"
-        yield ("input", "query"), message, "Remove it, or write it as the first turn"
+        yield ("input", "query"), "`input.query` has no effect: the messages are those of `turns`"
     for path, expected in _expected(case):
         for name in ("hallucination", "safety"):
             block = getattr(expected, name)
@@ -219,22 +224,16 @@ def _without_effect(case: CaseConfig, adapter: str) -> Iterator[tuple[Path, str,
             switch = getattr(case.checks, name, None) if path == ("expected",) else None
             written = set() if block is None else block.model_fields_set
             if written and "check" not in written and switch is None:
-                message = f"`{name}` has no effect without `check: true`"
-                yield (*path, name), message, "Add it, or remove the block"
-    mocks = dict.fromkeys(("response_mocks", "http_mocks"), "only tool calls are simulated")
+                yield (*path, name), f"`{name}` has no effect without `check: true`"
+    ignored: dict[Path, Any] = {}
     if adapter in MODEL_ADAPTERS:
-        message = "`context` is for agents: a model gets only the query"
-        contexts: dict[Path, object] = {("input", "context"): case.input and case.input.context}
-        contexts |= {("turns", n, "context"): it.context for n, it in enumerate(case.turns or ())}
-        yield from ((place, message, None) for place, context in contexts.items() if context)
-        for name in _OF_AGENTS:
-            if getattr(case.settings, name):
-                message = f"`{name}` has no effect with the adapter {adapter}: it is for agents"
-                of_project = "Models have the `timeout` of .evalview/config.yaml"
-                yield ("adapter_config", name), message, of_project if name == "timeout" else None
-    elif not kind_of(adapter).asks_for_tools:
+        ignored = {("adapter_config", name): getattr(case.settings, name) for name in _OF_AGENTS}
+        ignored["input", "context"] = case.input and case.input.context
+        ignored |= {("turns", n, "context"): it.context for n, it in enumerate(case.turns or ())}
+        reason = f"the adapter {adapter} calls a model, and it is for agents"
+    elif case.mocks is not None and not kind_of(adapter).asks_for_tools:
+        ignored = {("mocks", name): getattr(case.mocks, name) for name in ("tool_mocks", "strict")}
         reason = f"an agent behind {adapter} calls its own tools"
-        mocks |= dict.fromkeys(("tool_mocks", "strict"), reason)
-    for name, reason in mocks.items():
-        if getattr(case.mocks, name, None):
-            yield ("mocks", name), f"`{name}` has no effect: {reason}", None
+    for place, value in ignored.items():
+        if value:
+            yield place, f"`{place[-1]}` has no effect: {reason}"

@@ -73,12 +73,6 @@ MISTAKES = [
         "output must be a mapping",
         "{contains: [refund]}",
     ),
-    (
-        "expected: {}",
-        "expected: {metrics: {lateny: {value: 1, tolerance: 1}}}",
-        'The metric "lateny" is not measured by kindlm',
-        'Did you mean "latency"?',
-    ),
     ("thresholds", "treshold", 'The key "thresholds" is missing', "Add `thresholds:`"),
 ]
 
