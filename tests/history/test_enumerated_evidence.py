@@ -6,18 +6,19 @@ from fractions import Fraction
 from functools import cache
 from itertools import product
 from math import comb, prod
-from statistics import fmean
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kindlm.history.statistics.pass_rates import Looks, confirmed_drops
 from kindlm.history.statistics.tables import (
     Counts,
+    DiscreteP,
     Pair,
     compare_paired,
+    discrete_discoveries,
 )
 
 LEVEL = 0.03
@@ -119,13 +120,59 @@ def test_the_most_drops_are_confirmed_that_chance_allows(tests: list[Pair]) -> N
     assert confirmed_drops([Looks(old, (new,)) for old, new in tests], LEVEL) == drops(tests)
 
 
+@cache
+def attainable(ways: int) -> tuple[float, ...]:
+    return tuple(float(Fraction(step, ways)) for step in range(1, ways + 1))
+
+
+def discoveries(tests: list[DiscreteP]) -> list[bool]:
+    """Return what the formula in the docstring of `discrete_discoveries` rejects."""
+
+    def reached(test: DiscreteP, limit: float) -> float:
+        return max((p for p in test.attainable if p <= limit), default=0.0)
+
+    counted = [test for test in tests if len(test.attainable) > 1]
+    limits = sorted({p for test in counted for p in test.attainable if p < 1})
+    allowed = [
+        limit
+        for limit in limits
+        if all(reached(test, limit) < 1 for test in counted)
+        and sum(reached(test, limit) / (1 - reached(test, limit)) for test in counted)
+        <= 0.21 * len(counted)
+    ]
+    bound = -1.0
+    for k, p in enumerate(sorted(test.value for test in tests), start=1):
+        if allowed and p <= allowed[-1]:
+            expected = sum(reached(test, p) / (1 - reached(test, allowed[-1])) for test in counted)
+            bound = p if expected <= 0.21 * k else bound
+    return [test.value <= bound for test in tests]
+
+
+_ways = st.sampled_from([1, 5, 20, 40]).flatmap(
+    lambda n: st.tuples(st.integers(0, min(n - 1, 9)), st.just(n))
+)
+
+
+@example([(2, 20)])
+@example([(2, 20), (0, 1), (0, 1)])
+@given(st.lists(_ways, min_size=1, max_size=12))
+def test_the_most_scores_are_found_that_chance_allows(cases: list[tuple[int, int]]) -> None:
+    tests = [DiscreteP(attainable(n)[place], attainable(n)) for place, n in cases]
+    assert discrete_discoveries(tests, 0.21) == discoveries(tests)
+
+
 _unlike = st.tuples(st.integers(1, 4), st.integers(1, 4)).flatmap(
     lambda n: st.tuples(*(st.builds(Counts, st.integers(0, of), st.just(of)) for of in n))
 )
 
 
 @given(st.lists(_unlike, min_size=1, max_size=5))
-def test_all_divisions_of_the_passes_of_each_test_are_counted(pairs: list[Pair]) -> None:
+def test_more_repeats_on_a_side_count_all_tables_and_all_signs(pairs: list[Pair]) -> None:
+    moves = [Fraction(*old) - Fraction(*new) for old, new in pairs]
+    signs = [
+        sum((sign * move for sign, move in zip(signs, moves, strict=True)), Fraction(0))
+        for signs in product((-1, 1), repeat=len(moves))
+    ]
     dealt = [chances(old.n, new.n, old.passed + new.passed) for old, new in pairs]
     tables = [
         (sum(passed), prod(each[x] for each, x in zip(dealt, passed, strict=True)))
@@ -134,10 +181,10 @@ def test_all_divisions_of_the_passes_of_each_test_are_counted(pairs: list[Pair])
     observed = sum(old.passed for old, _ in pairs)
     lower = sum(chance for passed, chance in tables if passed >= observed)
     higher = sum(chance for passed, chance in tables if passed <= observed)
+    is_unlike = any(old.n != new.n for old, new in pairs)
     found = compare_paired(pairs)
     assert found is not None
-    assert found.p_worse == pytest.approx(float(lower))
-    assert found.p_better == pytest.approx(float(higher))
-    assert found.change == pytest.approx(
-        float(fmean(Fraction(*a) - Fraction(*b) for b, a in pairs))
-    )
+    worse = sum(s >= sum(moves) for s in signs) / len(signs)
+    better = sum(s <= sum(moves) for s in signs) / len(signs)
+    assert found.p_worse == pytest.approx(max(worse, float(lower) if is_unlike else 0.0))
+    assert found.p_better == pytest.approx(max(better, float(higher) if is_unlike else 0.0))

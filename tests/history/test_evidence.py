@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import fmean, variance
 
 import pytest
 
@@ -19,7 +18,7 @@ from kindlm.history.diff.evidence_values import (
     Verdict,
 )
 from kindlm.history.statistics.pass_rates import Settlement
-from kindlm.history.statistics.tables import Counts, repeats_needed
+from kindlm.history.statistics.tables import Counts, score_repeats_needed
 from kindlm.outcome import Status
 
 
@@ -118,7 +117,7 @@ def test_a_suspicion_says_how_many_repeats_would_settle_it() -> None:
 
 
 def test_one_sample_says_how_many_repeats_would_settle_it() -> None:
-    assert _judge(_pair((1, 1), (0, 1))).tests["it"].repeats_to_settle == 4
+    assert _judge(_pair((1, 1), (0, 1))).tests["it"].repeats_to_settle == 3
 
 
 def test_what_is_decided_needs_no_repeats() -> None:
@@ -236,8 +235,7 @@ def test_suspected_scores_say_how_many_repeats_would_settle_them() -> None:
     before, after = (0.9, 0.8, 0.9), (0.8, 0.7, 0.75)
     evidence = judge_pair({"it": TestPair(_side(3, 3, before), _side(3, 3, after))}).tests["it"]
     assert evidence.strength is Strength.SUSPECTED
-    drop, spread = fmean(before) - fmean(after), variance(before) + variance(after)
-    assert evidence.repeats_to_settle == repeats_needed(drop, spread, SCORES_LEVEL)
+    assert evidence.repeats_to_settle == score_repeats_needed(before, after, SCORES_LEVEL)
     back = judge_pair({"it": TestPair(_side(3, 3, after), _side(3, 3, before))}).tests["it"]
     assert (back.change, back.repeats_to_settle) == (Change.IMPROVED, evidence.repeats_to_settle)
 

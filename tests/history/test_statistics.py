@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tracemalloc
-from itertools import combinations
+from fractions import Fraction
+from itertools import combinations, product
 from math import comb
 from statistics import fmean
 
@@ -27,15 +28,18 @@ from kindlm.history.statistics.pass_rates import (
     Looks,
     confirmed_drops,
     pass_rate_drop,
+    repeats_needed,
 )
 from kindlm.history.statistics.tables import (
     Counts,
-    ScoreDrop,
+    DiscreteP,
+    Pair,
     compare_paired,
-    confirmed_scores,
+    discrete_discoveries,
     fisher_drop,
-    repeats_needed,
+    fisher_mid_p,
     score_drop,
+    score_repeats_needed,
 )
 
 
@@ -53,6 +57,10 @@ def test_known_differences(
     after: tuple[int, int], before: tuple[int, int], low: float, high: float
 ) -> None:
     assert rate_difference_interval(before, after) == pytest.approx((low, high), abs=0.0001)
+
+
+def test_a_side_without_repeats_has_no_difference() -> None:
+    assert rate_difference_interval((0, 0), (1, 2)) is None
 
 
 @pytest.mark.parametrize("n", [2, 10, 101, 300])
@@ -146,29 +154,27 @@ def test_single_repeats_show_flakiness_between_runs_alone() -> None:
     assert (found.within, found.between) == (None, 1.0)
 
 
-def _needed(before: float, after: float, level: float) -> int | None:
-    spread = before * (1 - before) + after * (1 - after)
-    return repeats_needed(before - after, spread, level)
-
-
-@pytest.mark.parametrize(("before", "after", "needed"), [(1.0, 0.5, 10), (0.9, 0.6, 30)])
+@pytest.mark.parametrize(
+    ("before", "after", "needed"), [(1.0, 0.0, 3), (1.0, 0.5, 10), (0.9, 0.6, 30)]
+)
 def test_repeats_that_show_a_drop(before: float, after: float, needed: int) -> None:
-    assert _needed(before, after, 0.03) == needed
+    assert repeats_needed(before, after, 0.03) == needed
     assert power(Design(needed, needed, 0), before, after, 0.03) >= 0.8
     assert power(Design(needed - 1, needed - 1, 0), before, after, 0.03) < 0.8
 
 
 def test_small_drops_need_many_repeats() -> None:
     # (1.6449 √(2 · 0.75 · 0.25) + 0.8416 √(0.16 + 0.21))² / 0.01
-    assert _needed(0.8, 0.7, 0.05) == 231
-    assert _needed(0.5, 0.9, 0.05) is None
+    assert repeats_needed(0.8, 0.7, 0.05) == 231
+    assert repeats_needed(0.8, 0.57, 0.03) == 60  # the most that are not by this formula
+    assert repeats_needed(0.5, 0.9, 0.05) is None
 
 
-@pytest.mark.parametrize(("level", "needed"), [(0.1, 3), (0.05, 3), (0.03, 4), (0.005, 5)])
-def test_no_fewer_repeats_than_an_exact_test_needs(level: float, needed: int) -> None:
-    assert _needed(1.0, 0.0, level) == needed
-    assert fisher_drop(Counts(needed, needed), Counts(0, needed)) <= level
-    assert score_drop([1.0] * needed, [0.0] * needed).p_value <= level
+def test_repeats_for_scores() -> None:
+    assert score_repeats_needed([0.9, 0.9, 0.9], [0.2, 0.2, 0.2], 0.01) == 5
+    assert score_repeats_needed([0.9, 0.7], [0.8, 0.6], 0.01) == 41
+    assert score_repeats_needed([0.9], [0.6], 0.01) is None
+    assert score_repeats_needed([0.6, 0.7], [0.7, 0.8], 0.01) is None
 
 
 _counts = st.integers(1, 12).flatmap(lambda n: st.builds(Counts, st.integers(0, n), st.just(n)))
@@ -189,6 +195,13 @@ def _table(before: Counts, after: Counts) -> list[list[int]]:
 def test_fisher_is_that_of_scipy(before: Counts, after: Counts) -> None:
     expected = scipy.stats.fisher_exact(_table(before, after), alternative="greater").pvalue
     assert fisher_drop(before, after) == pytest.approx(expected)
+
+
+@given(_counts, _counts)
+def test_the_mid_p_counts_the_outcome_by_half(before: Counts, after: Counts) -> None:
+    both = before.passed + after.passed
+    own = scipy.stats.hypergeom(before.n + after.n, both, before.n).pmf(before.passed)
+    assert fisher_mid_p(before, after) == pytest.approx(fisher_drop(before, after) - own / 2)
 
 
 @pytest.mark.parametrize(
@@ -231,7 +244,7 @@ def test_a_drop_is_seen_by_chance_no_more_often_than_it_says(
 def test_scores_without_ties_are_those_of_scipy() -> None:
     before, after = [0.91, 0.85, 0.8, 0.95], [0.7, 0.83, 0.6, 0.5, 0.2]
     expected = scipy.stats.mannwhitneyu(before, after, alternative="greater", method="exact").pvalue
-    assert score_drop(before, after).p_value == pytest.approx(expected)
+    assert score_drop(before, after).value == pytest.approx(expected)
 
 
 _scores = st.lists(st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0]), min_size=1, max_size=5)
@@ -247,17 +260,18 @@ def test_scores_with_ties_count_all_ways_to_deal_them_out(
     ways = [sum(chosen) for chosen in combinations(ranks, len(before))]
     assert len(ways) == comb(len(pooled), len(before))
     found = score_drop(before, after)
-    assert found.p_value == pytest.approx(sum(way >= seen for way in ways) / len(ways))
-    assert found.smallest == pytest.approx(sum(way == max(ways) for way in ways) / len(ways))
+    assert found.value == pytest.approx(sum(way >= seen for way in ways) / len(ways))
+    assert found.value in found.attainable
+    assert list(found.attainable) == sorted(found.attainable)
 
 
 def test_many_scores_still_give_an_answer() -> None:
     before, after = [0.9 + i / 10_000 for i in range(200)], [0.5 + i / 10_000 for i in range(3)]
-    assert score_drop(before, after).p_value < 0.001
+    assert score_drop(before, after).value < 0.001
 
 
 def test_no_scores_say_nothing() -> None:
-    assert score_drop([], [0.5]).p_value == 1.0
+    assert score_drop([], [0.5]).value == 1.0
 
 
 _STABLE = Looks(Counts(3, 3), (Counts(3, 3),))
@@ -289,24 +303,29 @@ def test_a_drop_has_to_convince_by_itself() -> None:
 
 def test_nothing_to_test() -> None:
     assert confirmed_drops([], 0.05) == []
-    assert confirmed_scores([], 0.05) == []
-    assert confirmed_scores([ScoreDrop(1.0, 1.0)], 0.05) == [False]
+    assert discrete_discoveries([], 0.05) == []
+    assert discrete_discoveries([DiscreteP(1.0, (1.0,))], 0.05) == [False]
 
 
 _p_values = st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=8)
 
 
 @given(_p_values)
-def test_scores_are_confirmed_by_benjamini_and_hochberg(values: list[float]) -> None:
-    found = confirmed_scores([ScoreDrop(value, 1e-9) for value in values], 0.2)
-    adjusted = scipy.stats.false_discovery_control(values)
-    assert found == [bool(p <= 0.2) for p in adjusted]
+def test_more_is_never_found_than_benjamini_and_hochberg_allow(values: list[float]) -> None:
+    # All tests alike, each p-value attainable by each: there is nothing to gain.
+    support = tuple(sorted({*values, 1.0}))
+    found = discrete_discoveries([DiscreteP(value, support) for value in values], 0.2)
+    ordered, m = sorted(values), len(values)
+    allowed = max((k for k, p in enumerate(ordered, 1) if p * m <= 0.2 * k), default=0)
+    assert sum(found) <= allowed
 
 
-def test_scores_that_cannot_get_there_do_not_count() -> None:
-    clear = ScoreDrop(0.01, 0.01)
-    assert confirmed_scores([clear, *[ScoreDrop(0.6, 0.6)] * 50], 0.02) == [True] + [False] * 50
-    assert not any(confirmed_scores([clear, *[ScoreDrop(0.6, 0.01)] * 50], 0.02))
+def test_tests_that_cannot_get_there_do_not_count() -> None:
+    clear = DiscreteP(0.01, (0.01, 0.2, 1.0))
+    coarse = DiscreteP(0.6, (0.6, 1.0))
+    assert discrete_discoveries([clear, *[coarse] * 50], 0.02) == [True] + [False] * 50
+    fine = DiscreteP(0.6, (0.01, 0.6, 1.0))
+    assert not any(discrete_discoveries([clear, *[fine] * 50], 0.02))
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
@@ -314,6 +333,23 @@ def test_the_order_of_the_tests_does_not_matter(order: tuple[int, ...]) -> None:
     tests = [_BROKEN, _STABLE, _STABLE]
     found = confirmed_drops([tests[i] for i in order], 0.025)
     assert [found[order.index(i)] for i in range(3)] == [True, False, False]
+
+
+_side = st.builds(Counts, st.integers(0, 4), st.just(4))
+
+
+@given(st.lists(st.tuples(_side, _side), min_size=1, max_size=8))
+def test_all_choices_of_signs_are_counted(pairs: list[Pair]) -> None:
+    drops = [before.passed - after.passed for before, after in pairs]
+    sums = [
+        sum(sign * drop for sign, drop in zip(signs, drops, strict=True))
+        for signs in product((-1, 1), repeat=len(drops))
+    ]
+    found = compare_paired(pairs)
+    assert found is not None
+    assert found.p_worse == pytest.approx(sum(s >= sum(drops) for s in sums) / len(sums))
+    assert found.p_better == pytest.approx(sum(s <= sum(drops) for s in sums) / len(sums))
+    assert found.change == pytest.approx(-sum(drops) / 4 / len(pairs))
 
 
 @pytest.mark.parametrize(("lost", "gained"), [(5, 0), (6, 1), (3, 3), (0, 4)])
@@ -333,8 +369,7 @@ def test_nothing_pairs() -> None:
 def test_no_difference_is_no_evidence() -> None:
     found = compare_paired([(Counts(3, 3), Counts(3, 3)), (Counts(1, 3), Counts(2, 6))])
     assert found is not None
-    assert found.change == 0
-    assert min(found.p_worse, found.p_better) > 0.5
+    assert (found.p_worse, found.p_better, found.change) == (1.0, 1.0, 0.0)
 
 
 def test_changes_that_cancel_out_are_no_change() -> None:
@@ -344,18 +379,69 @@ def test_changes_that_cancel_out_are_no_change() -> None:
     assert found.change == 0
 
 
-def test_more_repeats_on_a_side_are_no_change() -> None:
+def test_more_repeats_on_a_side_need_the_tables_to_agree() -> None:
     pairs = [(Counts(3, 3), Counts(9, 10))] * 10
     found = compare_paired(pairs)
     assert found is not None
-    # Nine of ten passes fit three of three well.
+    # By signs alone it would be 2**-10; but nine of ten passes fit three of three well.
     chances = [scipy.stats.hypergeom(13, 12, 3).pmf(x) for x in (2, 3)]
     assert found.p_worse == pytest.approx(chances[1] ** 10)
     assert found.p_worse > 0.05
 
 
+def test_large_runs_are_close_to_the_count_of_all_signs() -> None:
+    # Unlike numbers of repeats have a large common denominator.
+    sizes = (7, 11, 13, 17, 19, 23)
+    pairs = [
+        (Counts(n * 8 // 10, n), Counts(n * (6 + i % 4) // 10, n)) for i in range(60) for n in sizes
+    ]
+    found = compare_paired(pairs)
+    assert found is not None
+    worse = [float(b.passed / b.n - a.passed / a.n) for b, a in pairs]
+    z = sum(worse) / sum(drop**2 for drop in worse) ** 0.5
+    assert found.p_worse == pytest.approx(scipy.stats.norm.sf(z), rel=0.01, abs=1e-12)
+
+
+_unlike = st.integers(1, 60).flatmap(
+    lambda n: st.tuples(st.builds(Counts, st.integers(0, n), st.just(n)), st.integers(0, n))
+)
+
+
+@given(st.lists(_unlike, min_size=1, max_size=8))
+def test_few_tests_are_counted_whatever_their_repeats(sides: list[tuple[Counts, int]]) -> None:
+    # Their repeats may have a very large common denominator.
+    pairs = [(before, Counts(after, before.n)) for before, after in sides]
+    drops = [Fraction(*before) - Fraction(*after) for before, after in pairs]
+    sums = [
+        sum((sign * drop for sign, drop in zip(signs, drops, strict=True)), Fraction(0))
+        for signs in product((-1, 1), repeat=len(drops))
+    ]
+    found = compare_paired(pairs)
+    assert found is not None
+    assert found.p_worse == pytest.approx(sum(s >= sum(drops) for s in sums) / len(sums))
+    assert found.p_better == pytest.approx(sum(s <= sum(drops) for s in sums) / len(sums))
+
+
+def test_six_losses_can_be_no_rarer_than_six_coins_that_fall_alike() -> None:
+    repeats = {29: 3, 31: 2, 37: 4, 41: 1, 43: 2, 47: 3}
+    found = compare_paired([(Counts(n, n), Counts(n - k, n)) for n, k in repeats.items()])
+    assert found is not None
+    assert found.p_worse == 1 / 64
+
+
+def test_a_few_large_losses_among_many_small_gains_are_not_taken_for_normal() -> None:
+    losses = [(Counts(1, 1), Counts(0, 1))] * 6
+    gains = [(Counts(n - 1, n), Counts(n, n)) for n in range(61, 101)]
+    found = compare_paired([*losses, *gains])
+    assert found is not None
+    # The gains are less than one loss together: it is all about the signs of the six.
+    assert found.p_worse == pytest.approx(1 / 64, rel=1e-3)
+
+
 @pytest.mark.parametrize(("tests", "repeats"), [(5_000, 2), (2_000, 5)])
-def test_what_is_counted_when_everything_fails_is_bounded(tests: int, repeats: int) -> None:
+def test_what_is_counted_when_everything_fails_grows_with_the_tests_alone(
+    tests: int, repeats: int
+) -> None:
     pairs = [(Counts(repeats, repeats), Counts(0, repeats))] * tests
     tracemalloc.start()
     found = compare_paired(pairs)
@@ -363,17 +449,19 @@ def test_what_is_counted_when_everything_fails_is_bounded(tests: int, repeats: i
     tracemalloc.stop()
     assert found is not None
     assert found.p_worse < 1e-300
+    # One number for each sum that there can be, and not one with a digit for each test.
     assert peak < 500 * tests
 
 
 @pytest.mark.parametrize(("lost", "of"), [(253, 400), (2_360, 4_000)])
-def test_many_tests_are_compared_together(lost: int, of: int) -> None:
+def test_tables_of_many_unlike_sides_are_compared_together(lost: int, of: int) -> None:
     pairs = [(Counts(3, 3), Counts(3, 4))] * lost + [(Counts(2, 3), Counts(4, 4))] * (of - lost)
     found = compare_paired(pairs)
     assert found is not None
     # Six of seven pass in each: the one that fails is after in four of seven cases.
-    expected = scipy.stats.binom(of, 4 / 7).sf(lost - 1)
-    assert found.p_worse == pytest.approx(expected, rel=0.05)
+    tables = scipy.stats.binom(of, 4 / 7).sf(lost - 1)
+    signs = (lost / 4 - (of - lost) / 3) / (lost / 16 + (of - lost) / 9) ** 0.5
+    assert found.p_worse == pytest.approx(max(tables, scipy.stats.norm.sf(signs)), rel=0.05)
     assert 0.001 < found.p_worse < 0.1
     assert found.p_better > 0.9
 
@@ -404,5 +492,6 @@ def test_the_interval_holds_its_level_at_the_edges(before: float, after: float, 
         pairs = [(Counts(k, n), Counts(j, n)) for k, j in zip(old, new, strict=True)]
         found = compare_paired(pairs)
         assert found is not None
+        assert found.interval is not None
         held += found.interval[0] <= after - before <= found.interval[1]
     assert held / 400 >= 0.94

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from itertools import compress
 from operator import itemgetter
-from statistics import fmean, variance
+from statistics import fmean
 from typing import Generic, TypeAlias, TypeVar
 
 from kindlm.dataclass import replace
@@ -235,7 +235,7 @@ def _fallen(rates: Mapping[_Changed, tuple[tables.Counts, tables.Counts]]) -> It
 
 def _fallen_scores(scores: Mapping[_Changed, tuple[_Scores, _Scores]]) -> Iterator[_Changed]:
     found = [tables.score_drop(old, new) for old, new in scores.values()]
-    return compress(scores, tables.confirmed_scores(found, SCORES_LEVEL))
+    return compress(scores, tables.discrete_discoveries(found, SCORES_LEVEL))
 
 
 def _score_pairs(before: Side, after: Side) -> dict[str, tuple[_Scores, _Scores]]:
@@ -270,14 +270,10 @@ def _repeats_needed(
         rates = [(new, old) for old, new in rates]
         scores = [(new, old) for old, new in scores]
     needed = [
-        tables.repeats_needed(p - q, p * (1 - p) + q * (1 - q), level)
-        for p, q in ((old.passed / old.n, new.passed / new.n) for old, new in rates)
+        pass_rates.repeats_needed(old.passed / old.n, new.passed / new.n, level)
+        for old, new in rates
     ]
-    needed += [
-        tables.repeats_needed(fmean(old) - fmean(new), variance(old) + variance(new), SCORES_LEVEL)
-        for old, new in scores
-        if min(len(old), len(new)) >= 2
-    ]
+    needed += [tables.score_repeats_needed(old, new, SCORES_LEVEL) for old, new in scores]
     return min((n for n in needed if n is not None), default=None)
 
 

@@ -42,15 +42,16 @@ def wilson_interval(
 
 def rate_difference_interval(
     before: tuple[float, float], after: tuple[float, float]
-) -> tuple[float, float]:
+) -> tuple[float, float] | None:
     """Return the 95 % interval of the change of a rate, after - before; counts are (k, n).
 
     It combines two Wilson intervals: R. G. Newcombe, "Interval estimation for the difference
-    between independent proportions", Statistics in Medicine 17 (1998), 873-890, method 10.
+    between independent proportions", Statistics in Medicine 17 (1998), 873-890, method 10. None if
+    a side has no observations.
     """
     first, second = wilson_interval(*before), wilson_interval(*after)
-    assert first is not None
-    assert second is not None
+    if first is None or second is None:
+        return None
     old, new = before[0] / before[1], after[0] / after[1]
     change = new - old
     low = change - hypot(new - second[0], first[1] - old)

@@ -212,7 +212,12 @@ def rate_text(diff: RunDiff) -> str | None:
     before, after = (percent(fmean(side)) for side in zip(*rates, strict=True))
     shown = before if before == after else f"{before} → {after}"
     paired = diff.evidence.paired
-    if paired is None or not paired.change or paired.tests < _ENOUGH_TESTS:
+    if (
+        paired is None
+        or not paired.change
+        or paired.interval is None
+        or paired.tests < _ENOUGH_TESTS
+    ):
         return shown
     p = p_value(min(paired.p_worse, paired.p_better))
     without = " without added repeats" if any(test.added.n for test in diff.tests) else ""
@@ -296,9 +301,7 @@ FORMS: dict[str, Callable[[float], str]] = {
 
 def _reasons(diff: RunDiff) -> Iterator[str]:
     yield from _news(diff, (Kind.REGRESSED, Kind.REMOVED))
-    worse = diff.kinds.get(Kind.REGRESSED, ())
-    is_alone = all(test.strength is not Strength.CONFIRMED for test in worse)
-    if diff.evidence.run_regressed and diff.evidence.paired and is_alone:
+    if diff.evidence.run_regressed and diff.evidence.paired:
         change = percent(abs(diff.evidence.paired.change))
         whole = "suite" if len(diff.options.suites or ()) == 1 else "run"
         yield f"the {whole} as a whole passes less often, by {change} of its executions"

@@ -12,7 +12,7 @@ from recorded_history import History, Make
 
 from kindlm.history.diff.evidence import RATES_LEVEL
 from kindlm.history.diff.evidence_values import Change, Kind, Strength, TestDiff
-from kindlm.history.statistics.tables import repeats_needed
+from kindlm.history.statistics.pass_rates import repeats_needed
 from kindlm.outcome import Outcome
 from kindlm.reports.diff.phrases import headline_of
 
@@ -77,7 +77,7 @@ def test_a_suspected_check_says_how_many_repeats_would_settle_it(history: Histor
     before = repeats(never="-----", once="+++++", more="+++++")
     test = diff_of(history, before, repeats(never="-----", once="-++++", more="---++"))
     assert test.strength is Strength.SUSPECTED
-    assert test.evidence.repeats_to_settle == repeats_needed(0.6, 0.4 * 0.6, RATES_LEVEL)
+    assert test.evidence.repeats_to_settle == repeats_needed(1.0, 0.4, RATES_LEVEL)
 
 
 def test_the_surest_check_comes_first(history: History) -> None:
