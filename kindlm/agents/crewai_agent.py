@@ -6,7 +6,7 @@ The section "crewai" of docs/how-to/agents.md says what kindlm sends and reads. 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from kindlm.agents.chat_messages import read_messages, summarize
@@ -27,19 +27,17 @@ from kindlm.ports import AgentReply, AgentRequest
 from kindlm.same_calls import KnownCalls, merged_uses
 from kindlm.strict_json import as_text
 from kindlm.transcript import ToolCall, ToolUse, Usage
-from kindlm.wires import Spent, parse_object
+from kindlm.wires import Spent, objects, parse_object
 
 _TEXTS = ("result", "output", "final_output", "raw")
 _TASKS = ("tasks", "tasks_output")
+_EXECUTIONS = "agent_executions"
 _USAGES = ("usage_metrics", "token_usage", "usage")
 _RESULTS = ("output", "raw", "result")
 _ARGUMENTS = ("inputs", "input", "arguments", "parameters")
 _STRUCTURED = ("pydantic", "json_dict")
 """Keys that repeat the answer as an object in the user's form."""
 _DONE = frozenset({"completed", "complete", "success", "succeeded", "done"})
-_TASK = "crew_task"
-_EXECUTION = "agent_execution"
-_EXECUTIONS = "agent_executions"
 _NO_ANSWER = f"it has no text under {', '.join(_TEXTS)}"
 _NO_PARTS = (
     "the crew reports only its total number of tokens: input and output tokens are "
@@ -53,11 +51,21 @@ def read_crew(text: str) -> AgentReply:
     answer = _text(value)
     if not answer and value.get("error"):
         raise FailedReply(error_text({"error": value["error"]}))
-    tasks = _entries(value, _TASKS)
-    executions = _entries(value, (_EXECUTIONS,))
+    place = next((key for key in _TASKS if isinstance(value.get(key), list)), "")
+    tasks, executions = objects(value.get(place)), objects(value.get(_EXECUTIONS))
     if answer is None and not tasks and not executions:
         raise UnreadableReply(_NO_ANSWER)
-    uses = merged_uses(_uses(tasks, executions), reported_calls(value, None), by_id=False)
+    uses = list[ToolUse]()
+    for index, task in enumerate(tasks):
+        uses += _calls_of_task(task, f"task-{index}")
+    # An execution without a tool says less than the tasks. Ids are those of tasks, not of calls.
+    named = [
+        _use(execution, tool or "agent_execution", f"exec-{index}")
+        for index, execution in enumerate(executions)
+        if (tool := first_text(execution.get("tool_used"))) or not tasks
+    ]
+    for found in (named, reported_calls(value, None)):
+        uses = merged_uses(uses, found, by_id=False)
     counts: Mapping[str, Any] = next(
         (value[key] for key in _USAGES if isinstance(value.get(key), dict)), {}
     )
@@ -66,12 +74,16 @@ def read_crew(text: str) -> AgentReply:
         usage = Usage()  # a crew that counted no tokens says 0
     is_total = usage == Usage() and bool(counts.get("total_tokens"))
     cost = read_cost({"cost": counts.get("total_cost")})
+    unread: dict[str, Any] = {key: it for key, it in value.items() if key not in _STRUCTURED}
+    for key, tool in ((place, "tool"), (_EXECUTIONS, "tool_used")):
+        if isinstance(value.get(key), list):
+            unread[key] = [_unread(entry, tool) for entry in value[key]]
     return agent_reply(
         answer or "",
         uses,
         Spent(usage, read_cost(value, tasks) if cost is None else cost, read_model(value)),
         warnings=(*((_NO_PARTS,) if is_total else ()), *failure_warnings(value)),
-        hidden=_hidden(value, uses),
+        hidden=hidden_calls(unread, KnownCalls(use.call for use in uses)),
         hint="report them as `tasks` with a `tool`",
         # Agents that call tools in ReAct text list no calls in their messages.
         reports_tools="Action Input:" not in text
@@ -80,17 +92,6 @@ def read_crew(text: str) -> AgentReply:
             or any("tool_used" in execution for execution in executions)
         ),
     )
-
-
-def _hidden(value: Mapping[str, Any], uses: Sequence[ToolUse]) -> str | None:
-    """Return where calls may be that kindlm did not read."""
-    unread = {key: item for key, item in value.items() if key not in _STRUCTURED}
-    tasks = next((key for key in _TASKS if isinstance(value.get(key), list)), None)
-    for key, tool in ((tasks, "tool"), (_EXECUTIONS, "tool_used")):
-        if key is not None and isinstance(value.get(key), list):
-            unread[key] = [_unread(entry, tool) for entry in value[key]]
-    known = KnownCalls(use.call for use in uses)
-    return hidden_calls(unread, known)
 
 
 def _unread(entry: Any, tool: str) -> Any:
@@ -107,42 +108,20 @@ def _unread(entry: Any, tool: str) -> Any:
 
 def _text(value: Mapping[str, Any]) -> str | None:
     """Return the first text, preferably not empty; None if there is no text."""
-    texts = [_unwrapped(value[key]) for key in _TEXTS if value.get(key) is not None]
+    texts = list[str]()
+    for found in (value[key] for key in _TEXTS if value.get(key) is not None):
+        held = [found.get("output"), found.get("raw")] if isinstance(found, dict) else []
+        texts.append(as_text(next((it for it in held if it is not None), found)))
     return next(filter(None, texts), "") if texts else None
 
 
-def _unwrapped(value: Any) -> str:
-    if isinstance(value, dict):
-        inner = (value[key] for key in ("output", "raw") if value.get(key) is not None)
-        value = next(inner, value)
-    return as_text(value)
-
-
-def _entries(value: Mapping[str, Any], keys: tuple[str, ...]) -> list[Mapping[str, Any]]:
-    lists = (value[key] for key in keys if isinstance(value.get(key), list))
-    return [entry for entry in next(lists, []) if isinstance(entry, dict)]
-
-
-def _uses(tasks: list[Mapping[str, Any]], executions: list[Mapping[str, Any]]) -> list[ToolUse]:
-    uses = list[ToolUse]()
-    for index, task in enumerate(tasks):
-        name, messages = first_text(task.get("tool")), task.get("messages")
-        has_messages = isinstance(messages, list)
-        own = [_use(task, name or _TASK, f"task-{index}")] if name or not has_messages else []
-        summary = summarize(read_messages(messages if has_messages else []))
-        uses += merged_uses(own, summary.tool_uses, by_id=False)
-    names = {use.call.name for use in uses}
-    executed = list[ToolUse]()
-    for index, execution in enumerate(executions):
-        name = first_text(execution.get("tool_used"))
-        if name is None and tasks:
-            continue  # the tasks report more
-        use = _use(execution, name or _EXECUTION, f"exec-{index}")
-        # An execution without inputs adds nothing if a task has its tool.
-        if use.call.name not in names or use.call.arguments or use.call.malformed is not None:
-            executed.append(use)
-    # The ids are those of tasks and executions, not of calls.
-    return merged_uses(uses, executed, by_id=False)
+def _calls_of_task(task: Mapping[str, Any], default_id: str) -> list[ToolUse]:
+    """Return the tool of a task, and the calls in its messages."""
+    tool, messages = first_text(task.get("tool")), task.get("messages")
+    if not isinstance(messages, list):
+        return [_use(task, tool or "crew_task", default_id)]
+    own = [_use(task, tool, default_id)] if tool else []
+    return merged_uses(own, summarize(read_messages(messages)).tool_uses, by_id=False)
 
 
 def _use(entry: Mapping[str, Any], name: str, default_id: str) -> ToolUse:
@@ -150,9 +129,8 @@ def _use(entry: Mapping[str, Any], name: str, default_id: str) -> ToolUse:
     status = entry.get("status")
     if isinstance(status, str) and status.lower() not in _DONE and not entry.get("error"):
         entry = {**entry, "error": f"the crew says that its status is {status}"}
-    output = tool_answer(entry, _RESULTS)
     call = ToolCall.parse(first_text(entry.get("id")) or default_id, name, arguments)
-    return ToolUse(call, output, AGENT_RULE)
+    return ToolUse(call, tool_answer(entry, _RESULTS), AGENT_RULE)
 
 
 class Crew(Served):

@@ -84,11 +84,10 @@ class TestReplies:
         )
         assert [use.call.name for use in told.tool_uses] == ["look", "pay", "mail"]
 
-    def test_an_execution_with_inputs_of_its_own_is_a_call_of_its_own(self, reply):
+    def test_an_execution_that_no_task_repeats_is_a_call_of_its_own(self, reply):
         executions = [
             {"tool_used": "pay", "inputs": {"to": "a"}},
             {"tool_used": "pay", "inputs": {"to": "b"}},
-            {"tool_used": "pay"},
         ]
         tasks = [{"tool": "pay", "inputs": {"to": "a"}, "output": "paid"}]
         told = reply({"result": "ok", "tasks": tasks, "agent_executions": executions})
