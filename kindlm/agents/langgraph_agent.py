@@ -69,16 +69,12 @@ class Graph(Served):
 
     def parse(self, answer: HttpReply, request: AgentRequest) -> ParsedAnswer:
         """Read one JSON value or a stream, by what the answer is rather than by the mode."""
-        in_cloud = self.mode == "cloud"
-        if in_cloud:
-            values = run_input(request, self.input_key, is_new=False)
-        else:
-            values = self.body_for(request, None)
-        sent = Sent(last_user_text(request), values, _HISTORY in context_with_history(request))
+        has_history = _HISTORY in context_with_history(request)
+        sent = Sent(last_user_text(request), has_history)
         if not answer.is_stream:
             return ParsedAnswer(read_value(parse_body(answer.text), sent))
         frames, end = frames_of(answer.text, is_sse=True, may_lack_empty_lines=True)
-        draft = RunDraft(sent) if in_cloud else GraphDraft(sent)
+        draft = RunDraft(sent) if self.mode == "cloud" else GraphDraft(sent)
         return assemble(draft, frames, partial(end.check, has_end=answer.has_end))
 
     def without_meaning(self, spelling: Spelling) -> Iterator[tuple[str, str, str]]:

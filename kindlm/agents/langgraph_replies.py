@@ -55,14 +55,13 @@ _INTERRUPTED = "the graph was interrupted and waits for input: the answer is inc
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """The input of the graph, which states repeat: kindlm does not read it as an answer.
+    """The message, which states repeat: kindlm does not read it as an answer.
 
-    `values` are sent beside the message `text`. With `has_history`, earlier messages were sent.
-    `seen` are tool calls that kindlm observed elsewhere.
+    With `has_history`, earlier messages were sent. `seen` are tool calls that kindlm observed
+    elsewhere.
     """
 
     text: str
-    values: Mapping[str, Any] = field(default_factory=dict)
     has_history: bool = False
     seen: Sequence[ToolUse] = ()
 
@@ -133,7 +132,7 @@ class GraphDraft(Draft):
         self.shows_calls = self.shows_calls or any(map(may_list_calls, map(state.get, _STEPS)))
         messages = self._new(state, has_history=self.sent.has_history)
         self.merging.add(messages, are_all=True)
-        self._keep_last(last_text(messages), _text(state, _STATE_TEXTS, self.sent.values))
+        self._keep_last(last_text(messages), _text(state, _STATE_TEXTS, self.sent.text))
         self.about.update(state)
 
     def add_update(self, nodes: Mapping[str, Any]) -> None:
@@ -144,9 +143,7 @@ class GraphDraft(Draft):
                 self.updates.append((name, change))
                 messages = self._new(change, has_history=False)
                 self.merging.add(messages, are_all=False)
-                is_only = change is changes
-                text = _text(change, _NODE_TEXTS, self.sent.values) if is_only else None
-                self._keep_last(last_text(messages), text)
+                self._keep_last(last_text(messages), _text(change, _NODE_TEXTS, self.sent.text))
 
     def add_messages(self, value: Any) -> None:
         """Add messages that are all new."""
@@ -170,7 +167,7 @@ class GraphDraft(Draft):
     def reply(self) -> AgentReply:
         """Return the whole reply; raises `FailedReply` or `UnreadableReply` without an answer."""
         summary = summarize(self.merging.messages)
-        rest = self._beside_messages(self.about)
+        rest = _beside_messages(self.about)
         uses = merged_uses(self.steps, summary.tool_uses)
         uses = merged_uses(uses, reported_calls(rest, None))
         text = self.last_message
@@ -226,7 +223,7 @@ class GraphDraft(Draft):
         here = (use.call for use in (*uses, *self.sent.seen))
         known = KnownCalls(here, (use.call for use in earlier))
         for name, change in self.updates:
-            beside = self._beside_messages(change)
+            beside = _beside_messages(change)
             calls = [_step(step) for key in _STEPS for step in _listed(change, key)]
             calls += reported_calls(beside, None)
             if not all(known.has(use.call) for use in calls):
@@ -235,14 +232,6 @@ class GraphDraft(Draft):
                 return f"{name}.{place}".strip(".") or "."
         return hidden_calls(rest, known)
 
-    def _beside_messages(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a state without its messages, its steps, and the values that were sent."""
-        return {
-            key: value
-            for key, value in state.items()
-            if key not in ("messages", *_STEPS) and value != self.sent.values.get(key)
-        }
-
     def _check(self, state: Mapping[str, Any]) -> None:
         error = state.get("__error__")
         if error:
@@ -250,10 +239,14 @@ class GraphDraft(Draft):
         self.is_interrupted = self.is_interrupted or bool(state.get("__interrupt__"))
 
 
-def _text(values: Mapping[str, Any], keys: Iterable[str], sent: Mapping[str, Any]) -> str | None:
+def _beside_messages(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a state without its messages and steps."""
+    return {key: value for key, value in state.items() if key not in ("messages", *_STEPS)}
+
+
+def _text(values: Mapping[str, Any], keys: Iterable[str], sent: str) -> str | None:
     """Return the first text that was not sent, preferably not empty; None without a text."""
-    found = [(key, values[key]) for key in keys if values.get(key) is not None]
-    texts = [as_text(value) for key, value in found if value != sent.get(key)]
+    texts = [as_text(values[key]) for key in keys if values.get(key) not in (None, sent)]
     return next(filter(None, texts), "") if texts else None
 
 
