@@ -19,7 +19,7 @@ from typing import Any
 
 from kindlm.agents.drafts import ReportedCalls
 from kindlm.agents.reply_parts import MAX_MESSAGES, compact_json, first_text, lookup, refuse_more
-from kindlm.agents.reply_reading import read_counts, read_model, summed
+from kindlm.agents.reply_reading import later_spent, read_counts, read_model, spent_together
 from kindlm.agents.tool_entries import (
     calls_and_results,
     failed_tool,
@@ -32,7 +32,7 @@ from kindlm.agents.tool_entries import (
 from kindlm.dataclass import dataclass, replace
 from kindlm.same_calls import KnownCalls
 from kindlm.transcript import UNNAMED, Role, ToolUse, Usage
-from kindlm.wires import content_text
+from kindlm.wires import Spent, content_text
 
 _SPEAKERS = {
     "human": Role.USER,
@@ -71,17 +71,7 @@ class ChatMessage:
     answers: str | None = None
     name: str | None = None
     response: Any = None
-    usage: Usage = Usage()
-    model: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class MessagesSummary:
-    """The tool calls, tokens and models of messages; a call without an id has an empty one."""
-
-    tool_uses: tuple[ToolUse, ...] = ()
-    usage: Usage = Usage()
-    models: tuple[str, ...] = ()
+    spent: Spent = Spent()
 
 
 def read_messages(value: Any) -> tuple[ChatMessage, ...]:
@@ -140,8 +130,7 @@ class Merging:
             seen[content] += 1
             earlier = self._known.get(key)
             if earlier is not None:
-                usage = earlier.usage if message.usage == Usage() else message.usage
-                message = replace(message, usage=usage, model=message.model or earlier.model)  # noqa: PLW2901
+                message = replace(message, spent=later_spent(earlier.spent, message.spent))  # noqa: PLW2901
             self._known[key] = message
 
 
@@ -151,10 +140,9 @@ def last_text(messages: Sequence[ChatMessage]) -> str | None:
     return next(texts, None)
 
 
-def summarize(messages: Iterable[ChatMessage]) -> MessagesSummary:
-    """Return the calls of messages with their results, the sum of reported usage, and models."""
-    calls, usages = ReportedCalls(), list[Usage]()
-    models: dict[str, None] = {}
+def calls_of(messages: Iterable[ChatMessage]) -> tuple[ToolUse, ...]:
+    """Return the calls of messages with their results; a call without an id has an empty one."""
+    calls = ReportedCalls()
     for message in messages:
         for use in message.uses:
             calls.add_use(use)
@@ -164,10 +152,12 @@ def summarize(messages: Iterable[ChatMessage]) -> MessagesSummary:
             if answered is None:  # a result without a call shows that there was one
                 answered = calls.add(name or UNNAMED, call_id, None)
             answered.answer(message.response)
-        usages.append(message.usage)
-        if message.model is not None:
-            models[message.model] = None
-    return MessagesSummary(calls.uses, summed(usages), tuple(models))
+    return calls.uses
+
+
+def spent_by(messages: Iterable[ChatMessage]) -> Spent:
+    """Return the sum of the usage that messages report, and the model if all name the same."""
+    return spent_together([message.spent for message in messages])
 
 
 def _read(value: Mapping[str, Any]) -> Iterator[ChatMessage]:
@@ -216,8 +206,10 @@ def _message(speaker: Role, value: Mapping[str, Any]) -> ChatMessage:
         message_id,
         uses,
         hidden_calls(rest, KnownCalls(use.call for use in uses)),
-        usage=next((usage for usage in usages if usage != Usage()), Usage()),
-        model=read_model(value.get("response_metadata")) or read_model(value),
+        spent=Spent(
+            next((usage for usage in usages if usage != Usage()), Usage()),
+            model=read_model(value.get("response_metadata")) or read_model(value),
+        ),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from kindlm.agents.chat_messages import read_messages, summarize
+from kindlm.agents.chat_messages import calls_of, read_messages
 from kindlm.agents.drafts import ParsedAnswer
 from kindlm.agents.http_request import context_with_history, last_user_text
 from kindlm.agents.reply_parts import AGENT_RULE, UnreadableReply, error_text, first_text
@@ -121,7 +121,7 @@ def _calls_of_task(task: Mapping[str, Any], default_id: str) -> list[ToolUse]:
     if not isinstance(messages, list):
         return [_use(task, tool or "crew_task", default_id)]
     own = [_use(task, tool, default_id)] if tool else []
-    return merged_uses(own, summarize(read_messages(messages)).tool_uses, by_id=False)
+    return merged_uses(own, calls_of(read_messages(messages)), by_id=False)
 
 
 def _use(entry: Mapping[str, Any], name: str, default_id: str) -> ToolUse:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from functools import partial
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any
 
 from kindlm.agents.drafts import Draft, Frame, ParsedAnswer, assemble
 from kindlm.agents.event_framing import StreamFormat, frames_of
@@ -29,6 +29,7 @@ from kindlm.agents.reply_reading import (
     Reading,
     agent_reply,
     failure_of,
+    later_spent,
     read_reply,
     read_spent,
     spent_together,
@@ -45,10 +46,8 @@ from kindlm.agents.tool_entries import (
 )
 from kindlm.dataclass import dataclass, replace
 from kindlm.same_calls import completed, is_repeated_by
-from kindlm.transcript import ToolUse, Usage
+from kindlm.transcript import ToolUse
 from kindlm.wires import Spent, anthropic, chat, content_text, objects, responses
-
-T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -119,13 +118,13 @@ class ModelDraft(Draft):
     def spent(self) -> Spent:
         """Return the last usage that the agent reports itself, or else that of all messages."""
         messages = [each for each in (*self.earlier, self.about) if each != Spent()]
-        return _later_spent(spent_together(messages), self.own)
+        return later_spent(spent_together(messages), self.own)
 
     def _end_message(self) -> None:
         """Read the events of the current message of a model."""
         for whole, _ in (chat.whole_of(self.chunks), anthropic.whole_of(self.blocks)):
             self.pieced += reported_calls(whole, None)
-            self.about = _later_spent(self.about, read_spent(whole))
+            self.about = later_spent(self.about, read_spent(whole))
             if self.reading.response_path is None:
                 self.texts.insert(self.place or 0, text_of(whole, Reading()) or "")
         self.earlier.append(self.about)
@@ -154,9 +153,9 @@ class ModelDraft(Draft):
         inner = value.get("message")
         for part in (value, inner) if isinstance(inner, dict) else (value,):
             if is_block or "choices" in value:
-                self.about = _later_spent(self.about, read_spent(part))
+                self.about = later_spent(self.about, read_spent(part))
             else:
-                self.own = _later_spent(self.own, read_spent(part))
+                self.own = later_spent(self.own, read_spent(part))
 
     def _add_calls(self, value: Mapping[str, Any], kind: str) -> None:
         path = self.reading.tool_calls_path
@@ -209,19 +208,6 @@ def _piece(value: Mapping[str, Any], reading: Reading) -> str:
     if isinstance(parts, list):
         return content_text(parts)
     return next((value[key] for key in reading.text_keys if isinstance(value.get(key), str)), "")
-
-
-def _later(known: T | None, new: T | None) -> T | None:
-    return known if new is None else new
-
-
-def _later_spent(known: Spent, new: Spent) -> Spent:
-    usage = Usage(
-        _later(known.usage.input_tokens, new.usage.input_tokens),
-        _later(known.usage.output_tokens, new.usage.output_tokens),
-        _later(known.usage.extras, new.usage.extras),
-    )
-    return Spent(usage, _later(known.cost_usd, new.cost_usd), _later(known.model, new.model))
 
 
 @dataclass(slots=True)

@@ -17,10 +17,11 @@ from typing import Any
 from kindlm.agents.chat_messages import (
     ChatMessage,
     Merging,
+    calls_of,
     last_text,
     new_messages,
     read_messages,
-    summarize,
+    spent_by,
 )
 from kindlm.agents.drafts import Draft, Frame, ParsedAnswer
 from kindlm.agents.reply_parts import NotJson, UnreadableReply, error_text
@@ -49,7 +50,6 @@ _STEPS = ("steps", _PAIRS)
 """Where a state reports tool calls beside its messages."""
 _RESULTS = ("output", "result", "response", "observation", "content")
 _NO_ANSWER = f"it has no message of the agent, and no text under {', '.join(_TEXTS)}"
-_SEVERAL_MODELS = "several models answered, so the cost is unknown"
 _INTERRUPTED = "the graph was interrupted and waits for input: the answer is incomplete"
 
 
@@ -166,9 +166,8 @@ class GraphDraft(Draft):
 
     def reply(self) -> AgentReply:
         """Return the whole reply; raises `FailedReply` or `UnreadableReply` without an answer."""
-        summary = summarize(self.merging.messages)
         rest = _beside_messages(self.about)
-        uses = merged_uses(self.steps, summary.tool_uses)
+        uses = merged_uses(self.steps, calls_of(self.merging.messages))
         uses = merged_uses(uses, reported_calls(rest, None))
         text = self.last_message
         if self.pieces:
@@ -179,27 +178,20 @@ class GraphDraft(Draft):
             raise FailedReply(error_text(self.about))
         if text is None and not uses:
             raise UnreadableReply(_NO_ANSWER)
-        spent = self.spent()
-        warnings = list[str]()
-        if self.is_interrupted:
-            warnings.append(_INTERRUPTED)
-        if spent.model is None and summary.models:
-            warnings.append(f"{_SEVERAL_MODELS}: {', '.join(summary.models)}")
         return agent_reply(
             text or "",
             uses,
-            spent,
-            warnings=warnings,
+            self.spent(),
+            warnings=(_INTERRUPTED,) if self.is_interrupted else (),
             hidden=self._hidden(rest, uses),
             hint="report them as `steps`",
             reports_tools=self.shows_calls or None,
         )
 
     def spent(self) -> Spent:
-        summary, about = summarize(self.merging.messages), read_spent(self.about, self.priced)
-        usage = summary.usage if about.usage == Usage() else about.usage
-        model = summary.models[0] if len(summary.models) == 1 else None
-        return Spent(usage, about.cost_usd, about.model or model)
+        told, about = spent_by(self.merging.messages), read_spent(self.about, self.priced)
+        usage = told.usage if about.usage == Usage() else about.usage
+        return Spent(usage, about.cost_usd, about.model or told.model)
 
     def _new(self, state: Mapping[str, Any], *, has_history: bool) -> Sequence[ChatMessage]:
         messages = self._read(state.get("messages", []))
@@ -219,7 +211,7 @@ class GraphDraft(Draft):
         for message in self.merging.messages:
             if message.hidden is not None:
                 return message.hidden
-        earlier = summarize(read_messages(self.about.get("messages", []))).tool_uses
+        earlier = calls_of(read_messages(self.about.get("messages", [])))
         here = (use.call for use in (*uses, *self.sent.seen))
         known = KnownCalls(here, (use.call for use in earlier))
         for name, change in self.updates:

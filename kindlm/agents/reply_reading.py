@@ -298,6 +298,18 @@ def summed(usages: Sequence[Usage]) -> Usage:
     return bounded(Usage(total_in, total_out, extras_of(usages)))
 
 
+def later_spent(known: Spent, new: Spent) -> Spent:
+    """Return the usage that is reported later, and what only the known one has."""
+    was, now = known.usage, new.usage
+    usage = Usage(
+        was.input_tokens if now.input_tokens is None else now.input_tokens,
+        was.output_tokens if now.output_tokens is None else now.output_tokens,
+        now.extras or was.extras,
+    )
+    cost_usd = known.cost_usd if new.cost_usd is None else new.cost_usd
+    return Spent(usage, cost_usd, new.model or known.model)
+
+
 def spent_together(messages: Sequence[Spent]) -> Spent:
     """Return the usage of several messages of an agent's models.
 

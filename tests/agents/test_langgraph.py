@@ -347,7 +347,6 @@ class TestStates:
         assert (one.model, one.warnings) == ("m-1", ())
         assert reply({"messages": [SENT, ai("ok", model="m-1")]}).model == "m-1"
         assert several.model is None
-        assert "m-1, m-2" in several.warnings[0]
 
     def test_the_model_of_a_message_is_known_however_it_is_repeated(self, stream):
         first = {"messages": [SENT, ai("o", id="a", model="m-1")]}

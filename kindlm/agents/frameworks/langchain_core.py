@@ -17,7 +17,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any, ClassVar
 
-from kindlm.agents.chat_messages import holds_message, read_messages, summarize
+from kindlm.agents.chat_messages import holds_message, read_messages, spent_by
 from kindlm.agents.drafts import ReportedCall, ReportedCalls
 from kindlm.agents.frameworks import as_json, is_a
 from kindlm.agents.http_request import all_messages, last_user_text
@@ -108,14 +108,12 @@ class _Observed:
 
         If no model of LangChain answered, another model may have called tools unobserved.
         """
-        uses = tuple(merged_uses(self.calls.uses, reply.tool_uses))
-        summary = summarize(read_messages(as_json(self.answers)))
-        is_known = len(summary.models) == 1
+        spent = spent_by(read_messages(as_json(self.answers)))
         return replace(
             reply,
-            tool_uses=uses,
-            usage=summary.usage if self.answers else reply.usage,
-            model=summary.models[0] if is_known and reply.model is None else reply.model,
+            tool_uses=tuple(merged_uses(self.calls.uses, reply.tool_uses)),
+            usage=spent.usage if self.answers else reply.usage,
+            model=reply.model or spent.model,
             reports_tools=reply.reports_tools if self.answers else None,
         )
 
