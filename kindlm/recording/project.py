@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kindlm.dataclass import dataclass
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, misuse, not_there
-from kindlm.scenarios.environment import names_kindlm, put_in, unset_in
+from kindlm.scenarios.environment import put_in, unset_in
 
 if TYPE_CHECKING:
     from kindlm.events.run import GitState
@@ -186,7 +186,7 @@ def _table(path: Path) -> Result[Any]:
         text = path.read_text("utf-8", errors="strict" if is_own else "replace")
         table = tomllib.loads(text)
     except (OSError, ValueError, RecursionError) as error:
-        if not is_own and not names_kindlm(text):
+        if not is_own and "kindlm" not in text:
             return Ok(None)  # not kindlm's concern
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         message = f"{path.name} cannot be read: {reason}."

@@ -176,32 +176,27 @@ class CheckRecorder:
 
     def evaluate(self, expectation: Expectation, *, now: bool = False) -> Future[CheckResult]:
         """Check the conversation so far; see `ports.Stage`."""
-        self._count(expectation)
-        return self._do(lambda: self._stage.evaluate(expectation, now=now))
+        return self._do(expectation, lambda: self._stage.evaluate(expectation, now=now))
 
     def conclude(
         self, expectation: Expectation, finding: Awaitable[CheckResult] | CheckResult
     ) -> Future[CheckResult]:
         """Record a result of the script itself; see `ports.Stage`."""
-        self._count(expectation)
-        return self._do(lambda: self._stage.conclude(expectation, finding))
+        return self._do(expectation, lambda: self._stage.conclude(expectation, finding))
 
-    def record_score(self, name: str, value: float, where: SourceLocation) -> None:
-        """Record a number from 0 to 1, which decides nothing and is compared between runs."""
-        found = CheckResult("score", name, Outcome.PASSED, score=value)
-        self._do(lambda: self._stage.conclude(Expectation("score", name, where=where), found))
-
-    def _do(self, work: Callable[[], V]) -> V:
-        async def done() -> V:
+    def _do(
+        self, expectation: Expectation, work: Callable[[], Future[CheckResult]]
+    ) -> Future[CheckResult]:
+        async def done() -> Future[CheckResult]:
             return work()
 
-        return work() if self._thread is None else self._thread.wait_for(done())
-
-    def _count(self, expectation: Expectation) -> None:
-        self.checked += 1
-        if self._thread is None and threading.get_ident() != self._own_thread:
+        self.checked += expectation.kind != "score"
+        if self._thread is not None:
+            return self._thread.wait_for(done())
+        if threading.get_ident() != self._own_thread:
             self.refused = expectation.where
             raise RuntimeError("a check of an async scenario was made in another thread")
+        return work()
 
 
 class Checks:
@@ -240,13 +235,11 @@ class Checks:
 
     def equals(self, text: str) -> Self:
         """The answer, or one of several answers, is this text, apart from spaces around both."""
-        return self._check(self._scope.of_text(Demand("equals", _not_blank(text))), _short(text))
+        return self._text(Demand("equals", _not_blank(text)), text)
 
     def starts_with(self, text: str) -> Self:
         """The answer, or one of several answers, begins with a text, in upper or lower case."""
-        return self._check(
-            self._scope.of_text(Demand("starts_with", _not_blank(text))), _short(text)
-        )
+        return self._text(Demand("starts_with", _not_blank(text)), text)
 
     def contains_any(self, texts: Iterable[str]) -> Self:
         """The answer, or one of several answers, contains one of the texts, in any case.
@@ -256,28 +249,23 @@ class Checks:
         """
         if isinstance(texts, str) or not (wanted := list(map(_not_blank, texts))):
             raise TypeError(f"contains_any takes a list of texts, not {texts!r}")
-        return self._check(
-            self._scope.of_text(Demand("contains_any", wanted)), _short(" | ".join(wanted))
-        )
+        return self._text(Demand("contains_any", wanted), " | ".join(wanted))
 
     def contains(self, text: str) -> Self:
         """The answer, or one of several answers, contains a text, in upper or lower case."""
-        return self._check(self._scope.of_text(Demand("contains", _not_empty(text))), _short(text))
+        return self._text(Demand("contains", _not_empty(text)), text)
 
     def not_contains(self, text: str) -> Self:
         """Neither the answer nor any of several answers contains a text, in any case."""
-        check = self._scope.of_text(Ban("not_contains", _not_empty(text)), of_all=True)
-        return self._check(check, _short(text))
+        return self._text(Ban("not_contains", _not_empty(text)), text)
 
     def matches(self, pattern: str | re.Pattern[str]) -> Self:
         """A regular expression matches in the answer, or in one of several, as by `re.search`."""
-        text, label = _pattern("matches", pattern)
-        return self._check(self._scope.of_text(Demand("matches", text)), label)
+        return self._text(Demand("matches", _pattern("matches", pattern)), pattern)
 
     def not_matches(self, pattern: str | re.Pattern[str]) -> Self:
         """A regular expression does not match in the answer, nor in any of several answers."""
-        text, label = _pattern("not_matches", pattern)
-        return self._check(self._scope.of_text(Ban("not_matches", text), of_all=True), label)
+        return self._text(Ban("not_matches", _pattern("not_matches", pattern)), pattern)
 
     def json_schema(self, schema: Mapping[str, Any] | type[Any]) -> Self:
         """The answer is JSON that fits a JSON Schema, or a pydantic model with its validators.
@@ -342,17 +330,19 @@ class Checks:
         except BaseException as error:  # noqa: BLE001 - the user's function
             raise_unless_of_a_test(error)
             result = _raised(name, error)
-        if result is not None:
-            self._recorder.conclude(expectation, result)
-            if self._required:
-                self._stop_unless_passed(result)
-            return self
-        if self._required:
+        if result is None and self._required:
             if inspect.iscoroutine(value):
                 value.close()
             raise TypeError("t.require cannot wait for an async function: use t.check")
-        self._recorder.conclude(expectation, _awaited(name, value))
+        self._recorder.conclude(expectation, result or _awaited(name, value))
+        if result is not None and self._required:
+            self._stop_unless_passed(result)
         return self
+
+    def _text(self, check: Demand | Ban, label: str | re.Pattern[str]) -> Self:
+        text = label if isinstance(label, str) else label.pattern
+        short = text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
+        return self._check(self._scope.of_text(check), short)
 
     def _check(self, check: Check, label: str) -> Self:
         expectation = check.expected(self._scope.labelled(label), **self._about())
@@ -407,8 +397,8 @@ def _issues(model: type[BaseModel], value: Any) -> list[SchemaIssue]:
 _FLAGS = {"a": re.ASCII, "i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL, "x": re.VERBOSE}
 
 
-def _pattern(name: str, pattern: object) -> tuple[str, str]:
-    """Return a pattern with its flags, as `(?i)refund`, and its label."""
+def _pattern(name: str, pattern: object) -> str:
+    """Return a pattern with its flags, as `(?i)refund`."""
     text = pattern.pattern if isinstance(pattern, re.Pattern) else pattern
     if not isinstance(text, str):
         raise TypeError(f"{name} takes a pattern, not {pattern!r}")
@@ -418,7 +408,7 @@ def _pattern(name: str, pattern: object) -> tuple[str, str]:
         raise ValueError(f'the pattern of {name} has a backspace: write r"\\bword\\b"')
     flags = pattern.flags if isinstance(pattern, re.Pattern) else 0
     letters = "".join(letter for letter, flag in _FLAGS.items() if flags & flag)
-    return f"(?{letters}){text}" if letters else text, _short(text)
+    return f"(?{letters}){text}" if letters else text
 
 
 def _call(
@@ -453,10 +443,6 @@ def _not_blank(text: str) -> str:
     if not _not_empty(text).strip():
         raise ValueError("a check of the text needs more than spaces")
     return text
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
 
 
 def _decided(name: str, value: object) -> CheckResult:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
@@ -21,10 +22,10 @@ from kindlm.config.toml_document import read_toml
 from kindlm.config.validation import fit
 from kindlm.dataclass import dataclass, replace
 from kindlm.document import Document, section, texts
-from kindlm.errors import Err, ErrorCode, KindlmError, SourceLocation, misuse
+from kindlm.errors import Err, SourceLocation, misuse
 from kindlm.packages import own
 from kindlm.plugins import Provider
-from kindlm.scenarios.environment import deferred, names_kindlm, put_in, unset_in
+from kindlm.scenarios.environment import deferred, put_in, unset_in
 from kindlm.secrecy import header_secrets
 from kindlm.section import FilePath, Maybe, Score, Seconds, Table, Text, Url
 from kindlm.spelling import TOML
@@ -172,18 +173,31 @@ def agent_config(
     raw: Mapping[str, Any],
     reporter: Reporter,
     sandbox: SandboxTable = SandboxTable(),  # noqa: B008 - a value
+    environ: Mapping[str, str] = MappingProxyType({}),
 ) -> AgentConfig | None:
     """Return the agent of a table; None after reporting errors.
 
-    A program without its own sandbox runs in `sandbox`.
+    A program without its own sandbox runs in `sandbox`. Variables of the agent keep their names
+    until kindlm calls it, so that the recorded configuration has no secrets.
     """
-    table = sandboxed(raw, sandbox)
+    if _missing({AGENT: raw}, environ, reporter):
+        return None
+    table = sandboxed(filled(dict(raw), deferred), sandbox)
     rest, options = read_agent((AGENT,), table, reporter)
     whole = fit(_Whole, {AGENT: rest}, reporter)
     if whole is None or options is None or reporter.has_errors:
         return None
-    whole.agent.choose(options)
-    return whole.agent
+    agent = whole.agent
+    agent.choose(options)
+    endpoint = agent.endpoint or ""
+    if endpoint.startswith("{{env.") and agent.adapter != "python":
+        url = insert(endpoint, lambda name: environ.get(name.removeprefix("env."), ""))
+        if not is_url(url):
+            message = "agent.url is not a URL after the environment variable is filled in"
+            hint = "Its value must look like https://api.example.com"
+            reporter.error((AGENT, "url"), message, hint, reason="endpoint")
+            return None
+    return agent
 
 
 def sandboxed(raw: Mapping[str, Any], sandbox: SandboxTable) -> dict[str, Any]:
@@ -195,28 +209,6 @@ def sandboxed(raw: Mapping[str, Any], sandbox: SandboxTable) -> dict[str, Any]:
         if sandbox.snapshot is not None:
             table.setdefault("snapshot", sandbox.snapshot)
     return table
-
-
-def own_agent(
-    table: Mapping[str, Any], environ: Mapping[str, str], reporter: Reporter, sandbox: SandboxTable
-) -> AgentConfig | None:
-    """Return the agent in a scenario's own table, like `agent_config`; checks its variables."""
-    if _missing({AGENT: table}, environ, reporter):
-        return None
-    found = agent_config(filled(dict(table), deferred), reporter, sandbox)
-    if found is not None:
-        _check_address(found, environ, reporter)
-    return None if reporter.has_errors else found
-
-
-def _check_address(agent: AgentConfig, environ: Mapping[str, str], reporter: Reporter) -> None:
-    endpoint = agent.endpoint or ""
-    if not endpoint.startswith("{{env.") or agent.adapter == "python":
-        return
-    if not is_url(insert(endpoint, lambda name: environ.get(name.removeprefix("env."), ""))):
-        message = "agent.url is not a URL after the environment variable is filled in"
-        hint = "Its value must look like https://api.example.com"
-        reporter.error((AGENT, "url"), message, hint, reason="endpoint")
 
 
 def _with_names_of_kindlm_yaml(schema: dict[str, Any]) -> None:
@@ -250,16 +242,12 @@ def read_configuration(
     value = document.value
     reporter.hide(header_secrets(section(value, AGENT, "headers")))
     config = agent = None
-    if not _missing(value, environ, reporter):
-        # Variables of the agent keep their names until kindlm calls it, so that the recorded
-        # configuration has no secrets.
+    rest = {key: it for key, it in value.items() if key != AGENT}
+    if not _missing(rest, environ, reporter):
         put = partial(put_in, environ=environ)
-        expanded = {key: filled(it, deferred if key == AGENT else put) for key, it in value.items()}
-        config = fit(ProjectConfiguration, expanded, reporter)
+        config = fit(ProjectConfiguration, value | filled(rest, put), reporter)
     if config is not None and config.agent is not None:
-        agent = agent_config(config.agent, reporter, config.sandbox)
-        if agent is not None:
-            _check_address(agent, environ, reporter)
+        agent = agent_config(config.agent, reporter, config.sandbox, environ)
     if config is not None and config.llm is not None and (fault := provider_fault(config.llm)):
         reporter.error(("llm", "provider"), *fault, reason="unknown_provider")
     if config is not None and config.sandbox.snapshot and config.sandbox.type == "local":
@@ -305,20 +293,15 @@ def _load(file: Path, environ: Mapping[str, str]) -> LoadedConfiguration:
         return LoadedConfiguration(None, None, file, (Diagnostic(data.error),))
     document = read_toml(data.value)
     whole = Reporter(str(file), document)
-    text = data.value.decode("utf-8", errors="replace")
     is_pyproject = file.name == "pyproject.toml"
-    table = section(document.value[0], "tool").get("kindlm") if document.readable else None
-    has_table = table not in (None, {}) if document.readable else names_kindlm(text)
-    if is_pyproject and not has_table:
-        message = f"{file.name} cannot be read: its [tool.kindlm] is ignored"
-        hint = "Fix the file: it must be valid TOML, https://toml.io"
-        code, where = ErrorCode.CONFIG_PARSE_ERROR, SourceLocation(str(file))
-        error = KindlmError(code, message, hint, where, {"reason": "syntax"})
-        warnings = () if document.readable else (Diagnostic(error, "warning"),)
-        return LoadedConfiguration(ProjectConfiguration(), None, None, warnings)
+    if is_pyproject:
+        table = section(document.value[0], "tool").get("kindlm") if document.readable else None
+        if table in (None, {}) and (document.readable or b"kindlm" not in data.value):
+            return LoadedConfiguration(ProjectConfiguration(), None, None)
+        if document.readable and not isinstance(table, dict):
+            message = "`tool.kindlm` must be a table"
+            whole.error((0, "tool", "kindlm"), message, "Write [tool.kindlm]")
     whole.problems()
-    if is_pyproject and document.readable and not isinstance(table, dict):
-        whole.error((0, "tool", "kindlm"), "`tool.kindlm` must be a table", "Write [tool.kindlm]")
     if whole.has_errors:
         return LoadedConfiguration(None, None, file, tuple(whole.diagnostics))
     part = document.part(0)

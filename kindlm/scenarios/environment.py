@@ -24,14 +24,3 @@ def deferred(text: str) -> str:
     The recorded configuration then has the names of variables, and no secrets.
     """
     return _VARIABLE.sub(r"{{env.\1}}", text)
-
-
-_TABLE = re.compile(
-    r"""^[ \t]*(?:\[{1,2}[ \t]*)?["']?tool["']?[ \t]*\.[ \t]*["']?kindlm["']?[ \t]*[].=]""",
-    re.MULTILINE,
-)
-
-
-def names_kindlm(text: str) -> bool:
-    """Return whether the text of a TOML file mentions the table `[tool.kindlm]`."""
-    return _TABLE.search(text) is not None

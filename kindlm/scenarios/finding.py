@@ -31,20 +31,10 @@ from kindlm.scenarios.marks import (
 )
 from kindlm.suite import Script
 
-_OF_MODULES = (
-    "setup_module",
-    "setUpModule",
-    "teardown_module",
-    "tearDownModule",
-    "pytest_generate_tests",
-)
-_OF_FUNCTIONS = ("setup_function", "teardown_function")
-_OF_CLASSES = (
-    "setup_class",
-    "teardown_class",
-    "setup_method",
-    "teardown_method",
-    "pytest_generate_tests",
+_CALLED_BY_PYTEST = (
+    *("setup_module", "setUpModule", "teardown_module", "tearDownModule"),
+    *("setup_function", "teardown_function", "setup_class", "teardown_class"),
+    *("setup_method", "teardown_method", "pytest_generate_tests"),
 )
 
 
@@ -78,28 +68,18 @@ class _Test:
     """A function that pytest collects.
 
     `classes` are the classes around it, the outermost first; `names` are their names and its own.
-    `value` is the attribute of its class or module: the function, or a static or class method.
+    A static method is not `bound`.
     """
 
     module: ModuleType
     classes: tuple[type, ...]
     names: tuple[str, ...]
-    value: Any
+    function: Callable[..., Any]
+    bound: bool
 
     @property
     def name(self) -> str:
         return "::".join(self.names)
-
-    @property
-    def function(self) -> Callable[..., Any]:
-        """The function itself, also that of a static or class method."""
-        is_wrapped = isinstance(self.value, staticmethod | classmethod)
-        function: Callable[..., Any] = self.value.__func__ if is_wrapped else self.value
-        return function
-
-    @property
-    def is_bound(self) -> bool:
-        return bool(self.classes) and not isinstance(self.value, staticmethod)
 
     @property
     def where(self) -> SourceLocation:
@@ -182,7 +162,8 @@ def _tests(
             elif name.startswith("test"):
                 inner = value.__func__ if isinstance(value, staticmethod | classmethod) else value
                 if callable(inner) and hasattr(inspect.unwrap(inner), "__code__"):
-                    here.append(_Test(module, classes, (*names, name), value))
+                    bound = bool(classes) and not isinstance(value, staticmethod)
+                    here.append(_Test(module, classes, (*names, name), inner, bound))
         found.append(here)
     for tests in reversed(found):
         yield from tests
@@ -193,7 +174,7 @@ def _cases(
 ) -> Iterator[Scenario]:
     """Yield the cases of a scenario; none if it takes no trial."""
     marks = test.marks
-    arguments = arguments_of(test.function, marks, bound=test.is_bound)
+    arguments = arguments_of(test.function, marks, bound=test.bound)
     hint = uncallable(test.classes)
     trial = "" if arguments.trial is None and hint is not None else arguments.trial
     if trial is None:
@@ -242,11 +223,8 @@ def uncallable(classes: Sequence[type]) -> str | None:
 
 def _prepared(test: _Test) -> str | None:
     """Return a hint about a function or fixture that only pytest runs before a test."""
-    named = _OF_MODULES if test.classes else (*_OF_MODULES, *_OF_FUNCTIONS)
-    owners: list[tuple[Any, Sequence[str]]] = [(test.module, named)]
-    owners += [(each, _OF_CLASSES) for each in test.classes]
-    for owner, names in owners:
-        for name in names:
+    for owner in (test.module, *test.classes):
+        for name in _CALLED_BY_PYTEST:
             if callable(getattr(owner, name, None)):
                 return f"only pytest calls {name}"
         bases = reversed(owner.__mro__) if isinstance(owner, type) else (owner,)

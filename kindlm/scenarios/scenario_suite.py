@@ -20,9 +20,9 @@ from kindlm.scenarios.configuration import (
     LoadedConfiguration,
     ProjectConfiguration,
     SandboxTable,
+    agent_config,
     compiled_agent,
     language_model,
-    own_agent,
 )
 from kindlm.scenarios.finding import FoundScenarios, Scenario, find_scenarios
 from kindlm.scenarios.marks import Conftests, agent_fixture, read_conftests
@@ -263,7 +263,7 @@ def _own(
     reporter = Reporter(str(file), Document(), PYTHON if is_python else SCENARIO_YAML)
     reporter.hide(header_secrets(section(table, "headers")))
     sandbox = configuration.config.sandbox if configuration.config else SandboxTable()
-    if (config := own_agent(table, environ, reporter, sandbox)) is None:
+    if (config := agent_config(table, reporter, sandbox, environ)) is None:
         first = reporter.diagnostics[0].error
         message = f"agent of @scenario: {first.message}" if is_python else first.message
         return KindlmError(first.code, message, first.hint, where, first.details)

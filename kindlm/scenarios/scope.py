@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kindlm.checks.base import Check, in_turn
+from kindlm.checks.output import Ban, Demand
 from kindlm.dataclass import dataclass, replace
 from kindlm.outcome import CheckResult, Demands, Outcome
 from kindlm.ports import CheckContext
@@ -31,21 +32,20 @@ class Scope:
             return f"conversation: {label}"
         return f"turn {self.last}: {label}" if self.last > 1 else label
 
-    def of_text(self, check: Check, *, of_all: bool = False) -> Check:
-        """Return a check of one text as a check of any, or of all, answers of this scope."""
-        return _OfAnswers(check, self.first, of_all) if self.is_conversation else check
+    def of_text(self, check: Demand | Ban) -> Check:
+        """Return a check of one text as a check of this scope: of any answer, for a ban of all."""
+        return _OfAnswers(check, self.first) if self.is_conversation else check
 
 
 @dataclass(frozen=True, slots=True)
 class _OfAnswers(Check):
-    """Passes if the check of a text passes for one of several answers, or (`of_all`) for all.
+    """Passes if a demand on a text holds for one of several answers, or a ban for all of them.
 
     It stops at an undecided answer: otherwise a slow pattern could take its time limit for each.
     """
 
-    check: Check
+    check: Demand | Ban
     first: int
-    of_all: bool
 
     @property
     def kind(self) -> str:  # type: ignore[override]
@@ -63,11 +63,10 @@ class _OfAnswers(Check):
         return self.check.is_slow(transcript)
 
     def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
-        goes_on = Outcome.PASSED if self.of_all else Outcome.FAILED
+        goes_on = Outcome.PASSED if isinstance(self.check, Ban) else Outcome.FAILED
         first: CheckResult | None = None
         for number, turn in enumerate(transcript.turns, self.first):
             result = self.check.evaluate(replace(transcript, turns=(turn,)), context)
-            assert isinstance(result, CheckResult)
             if result.outcome is not goes_on:
                 evidence = tuple(in_turn(each, number, turn.text) for each in result.evidence)
                 return replace(result, evidence=evidence)

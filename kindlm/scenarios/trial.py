@@ -18,7 +18,7 @@ from typing import Any, TypeAlias, overload
 from kindlm.checks.base import Check
 from kindlm.checks.judge import Factuality, Guardrail, Judge, Sentiment
 from kindlm.errors import ErrorCode, KindlmError, Result, SourceLocation
-from kindlm.outcome import CheckResult
+from kindlm.outcome import CheckResult, Outcome
 from kindlm.ports import Ask, ModelReply, Question, Stage
 from kindlm.scenarios.checks import (
     CheckRecorder,
@@ -256,7 +256,8 @@ class _Checking:
         if not 0 <= value <= 1:
             wanted = "scores must be from 0 to 1, so that runs are comparable"
             raise ValueError(f"The score {name!r} is {value}: {wanted}. Divide it by the maximum")
-        self._recorder.record_score(name, float(value), self._place())
+        found = CheckResult("score", name, Outcome.PASSED, score=float(value))
+        self._recorder.conclude(Expectation("score", name, where=self._place()), found)
 
     def _verdict(self, reply: Reply, check: Check, label: str, weight: float) -> Pending[Verdict]:
         result = self._ask(self._scope(self._conversation.own_reply(reply)), check, label, weight)

@@ -67,7 +67,7 @@ def test_a_file_of_others_that_is_no_toml_is_passed_over(
     [
         ("[tool]\nkindlm = 5\n", "`tool.kindlm` must be a table"),
         ("[tool]\nkindlm.eval.retries = \n", "pyproject.toml cannot be read"),
-        ("[project\n", "pyproject.toml cannot be read"),
+        ("[project\n", "There is no agent to test"),
     ],
 )
 def test_tables_that_cannot_hold_are_reported(
