@@ -92,17 +92,18 @@ def compiled_suite(
         return LoadedSuite(file, None, path, len(scenarios), found.problems)
     if loaded.config is None:
         return LoadedSuite(file, None, path, len(scenarios), loaded.diagnostics)
-    agents, faulty = _choose_agents(scenarios, around)
+    default = compiled_agent(loaded, around.root)
+    cases = tuple(_case(path, each, around, default) for each in scenarios)
+    faults = [case.fault for case in cases if case.fault is not None]
     # The cases of a scenario share a fault, and so do those without an agent.
     errors: dict[tuple[str, str], KindlmError] = {}
-    for fault in faulty.values():
+    for fault in faults:
         place = "" if fault.details["reason"] == "no_agent" else str(fault.where)
         errors.setdefault((place, fault.message), fault)
-    if len(faulty) == len(scenarios) > 0:
+    if len(faults) == len(scenarios) > 0:
         unusable = _unusable(file, path, len(scenarios), list(errors.values()))
         return replace(unusable, diagnostics=(*loaded.diagnostics, *unusable.diagnostics))
-    cases = tuple(_case(path, each, agents[each.name], faulty.get(each.name)) for each in scenarios)
-    text, eval_table = _config_text(scenarios, agents, loaded.config, data), loaded.config.eval
+    text, eval_table = _config_text(scenarios, cases, loaded.config, data), loaded.config.eval
     providers, models = language_model(loaded.config.llm)
     suite = Suite(
         name=path,
@@ -122,8 +123,8 @@ def compiled_suite(
         execution_timeout_ms=_milliseconds(eval_table.default_timeout),
     )
     referenced = () if loaded.file is None else (loaded.file,)
-    faults = (Diagnostic(error, "error", "agent") for error in errors.values())
-    diagnostics = (*loaded.diagnostics, *found.problems, *faults, *_warnings(scenarios))
+    of_agents = (Diagnostic(error, "error", "agent") for error in errors.values())
+    diagnostics = (*loaded.diagnostics, *found.problems, *of_agents, *_warnings(scenarios))
     return LoadedSuite(file, suite, path, len(scenarios), diagnostics, referenced)
 
 
@@ -149,8 +150,26 @@ def _unusable(file: Path, path: str, tests: int, errors: Sequence[KindlmError]) 
     return LoadedSuite(file, None, path, tests, tuple(map(Diagnostic, errors)))
 
 
-def _case(path: str, scenario: Scenario, agent: AgentTarget, fault: KindlmError | None) -> Case:
-    spec = scenario.spec
+def _case(path: str, scenario: Scenario, around: Surroundings, default: AgentTarget | None) -> Case:
+    """Return a scenario for the engine, with its own agent or the default.
+
+    Without a usable agent, it has a fault, and an agent with only a name, so that its name in the
+    history stays the same.
+    """
+    spec, own, fault = scenario.spec, scenario.spec.agent, None
+    is_skipped = scenario.is_skipped or scenario.hint is not None
+    found = default if own is None else _own(own, scenario, around.configuration, around.environ)
+    if found is None:
+        is_python = scenario.where.file.lower().endswith(".py")
+        hint = 'Name it in kindlm.toml: [agent] with type = "http" and url = "…"; or with '
+        hint += "@scenario(…, agent=my_agent)" if is_python else "`agent: http://…`"
+        found = misuse("There is no agent to test", hint, scenario.where, "no_agent")
+    if isinstance(found, KindlmError):
+        # A skipped scenario needs no agent: a mark may skip it if a variable is not set.
+        fault = None if is_skipped else found
+        name = own.get("name") if isinstance(own, Mapping) else None
+        found = AgentTarget(name if isinstance(name, str) and name else AGENT, "http", "")
+    agent = _observed(found, scenario)
     return Case(
         name=f"{path}::{scenario.name}",
         prompt=Prompt(user=""),
@@ -159,7 +178,7 @@ def _case(path: str, scenario: Scenario, agent: AgentTarget, fault: KindlmError 
         repeat=spec.repeats,
         pass_rate=spec.pass_rate,
         tags=spec.tags,
-        skip=scenario.is_skipped or scenario.hint is not None,
+        skip=is_skipped,
         where=scenario.where,
         script=scenario.script,
         title=spec.name,
@@ -174,7 +193,7 @@ def _milliseconds(seconds: float) -> int:
 
 def _config_text(
     scenarios: Sequence[Scenario],
-    agents: Mapping[str, AgentTarget],
+    cases: Sequence[Case],
     config: ProjectConfiguration,
     data: bytes,
 ) -> str:
@@ -188,9 +207,9 @@ def _config_text(
                 "repeats": each.spec.repeats,
                 "passRate": each.spec.pass_rate,
                 "timeout": each.spec.timeout,
-                "agent": _recordable(agents[each.name]),
+                "agent": None if case.agent is None else _recordable(case.agent),
             }
-            for each in scenarios
+            for each, case in zip(scenarios, cases, strict=True)
         ],
         "llm": None if config.llm is None else resolved(config.llm),
         "eval": resolved(config.eval),
@@ -215,35 +234,6 @@ def _recordable(agent: AgentTarget) -> dict[str, Any]:
     }
 
 
-def _choose_agents(
-    scenarios: Sequence[Scenario], around: Surroundings
-) -> tuple[dict[str, AgentTarget], dict[str, KindlmError]]:
-    """Return the agents of scenarios, and the errors of those without a usable agent, by name.
-
-    A scenario with an error has an agent with only a name, so that its name in the history stays
-    the same.
-    """
-    default = compiled_agent(around.configuration, around.root)
-    agents: dict[str, AgentTarget] = {}
-    faults: dict[str, KindlmError] = {}
-    for each in scenarios:
-        own = each.spec.agent
-        found = default if own is None else _own(own, each, around.configuration, around.environ)
-        if found is None:
-            is_python = each.where.file.lower().endswith(".py")
-            hint = 'Name it in kindlm.toml: [agent] with type = "http" and url = "…"; or with '
-            hint += "@scenario(…, agent=my_agent)" if is_python else "`agent: http://…`"
-            found = misuse("There is no agent to test", hint, each.where, "no_agent")
-        if isinstance(found, KindlmError):
-            # A skipped scenario needs no agent: a mark may skip it if a variable is not set.
-            if not each.is_skipped and each.hint is None:
-                faults[each.name] = found
-            name = own.get("name") if isinstance(own, Mapping) else None
-            found = AgentTarget(name if isinstance(name, str) and name else AGENT, "http", "")
-        agents[each.name] = _observed(found, each)
-    return agents, faults
-
-
 def _own(
     own: Any, scenario: Scenario, configuration: LoadedConfiguration, environ: Mapping[str, str]
 ) -> AgentTarget | KindlmError:
@@ -252,8 +242,15 @@ def _own(
         name = getattr(own, "__qualname__", None) or type(own).__qualname__
         folder = str(Path(scenario.where.file).parent)
         return AgentTarget(AGENT, "python", name, directory=folder, instance=own)
-    where = scenario.agent_where or scenario.where
-    if (wrong := _no_table(own)) is not None:
+    where, wrong = scenario.agent_where or scenario.where, None
+    if not isinstance(own, str | Mapping):
+        wrong = f"but is of type {type(own).__name__}"
+    else:
+        try:
+            json.dumps(own if isinstance(own, str) else dict(own), allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            wrong = f"and its values JSON: {error}"
+    if wrong is not None:
         message = "agent of @scenario must be an agent in Python, a URL or a mapping with the keys"
         hint = "Write agent=answer for a function `answer`, which takes the text of a message"
         return misuse(f"{message} of [agent], {wrong}", hint, where, "agent")
@@ -286,14 +283,3 @@ def with_agent(case: Case, value: Any, scenario: Scenario) -> Case:
 def _observed(agent: AgentTarget, scenario: Scenario) -> AgentTarget:
     gateway, telemetry = scenario.spec.gateway, scenario.spec.telemetry
     return replace(agent, gateway=agent.gateway or gateway, telemetry=agent.telemetry or telemetry)
-
-
-def _no_table(own: object) -> str | None:
-    """Return why an agent of a scenario is neither a URL nor a table, else None."""
-    if not isinstance(own, str | Mapping):
-        return f"but is of type {type(own).__name__}"
-    try:
-        json.dumps(own if isinstance(own, str) else dict(own), allow_nan=False)
-    except (TypeError, ValueError, RecursionError) as error:
-        return f"and its values JSON: {error}"
-    return None
