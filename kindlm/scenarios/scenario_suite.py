@@ -129,7 +129,7 @@ def compiled_suite(
 
 
 def _warnings(scenarios: Sequence[Scenario]) -> Iterator[Diagnostic]:
-    """Yield warnings about skipped scenarios and about Python scenarios that cannot fail.
+    """Yield warnings about skipped scenarios and about scenarios that cannot fail.
 
     All cases of a scenario share a warning.
     """
@@ -139,7 +139,7 @@ def _warnings(scenarios: Sequence[Scenario]) -> Iterator[Diagnostic]:
         if each.hint is not None:
             error = misuse(f"{name} is skipped: {each.hint}", None, where, "fixture")
             errors.setdefault((name, each.hint), error)
-        elif each.spec.pass_rate == 0 and where.file.endswith(".py"):
+        elif each.spec.pass_rate == 0:
             message = f"{name} passes even if all its repeats fail: its pass_rate is 0"
             errors.setdefault((name, ""), misuse(message, None, where, "never_fails"))
     for (name, _), error in errors.items():

@@ -22,7 +22,7 @@ from kindlm.scenarios.checks import Checks
 from kindlm.scenarios.finding import FoundScenarios, Scenario
 from kindlm.scenarios.function_script import record_nothing_checked
 from kindlm.scenarios.trial import Checked, Trial
-from kindlm.scenarios.under_test import AgentError, Persona
+from kindlm.scenarios.under_test import AgentError
 from kindlm.section import WHOLE, Maybe, Positive, Repeat, Score, Seconds, Solid, Table, Text
 from kindlm.values import check_pattern
 from kindlm.yaml_document import read_documents
@@ -123,7 +123,7 @@ SomeChecks = Annotated[list[ChecksConfig], Field(min_length=1)]
 
 
 class PersonaConfig(Table):
-    """The person who talks to the agent."""
+    """The person who talks to the agent, for readers."""
 
     role: Text
     name: Maybe[str] = None
@@ -210,7 +210,6 @@ class YamlScript:
     `turns` are the messages, each with the checks of the answer to it.
     """
 
-    persona: Persona
     turns: tuple[tuple[str, tuple[_Check, ...]], ...]
     conversation: tuple[_Check, ...]
     where: SourceLocation
@@ -221,7 +220,7 @@ class YamlScript:
         trial = Trial(stage, lambda: where)
         try:
             for message, checks in self.turns:
-                reply = await trial.agent.send(self.persona.says(message))
+                reply = await trial.agent.send(message)
                 for check in checks:
                     where = check.where
                     check.ask(trial, reply)
@@ -264,14 +263,10 @@ def _scenario(document: Document, reporter: Reporter) -> Scenario | None:
         reporter.error(("name",), "name must not be empty")
     if reporter.has_errors:
         return None
-    if config.pass_rate == 0:
-        message = "The test passes even if all its repeats fail"
-        reporter.warning(("pass_rate",), message, "Change or remove it", reason="never_fails")
     tags, repeats, rate = tuple(config.tags), config.repeats, config.pass_rate
     spec = ScenarioSpec(config.name, tags, repeats, rate, config.timeout, config.agent)
     where = reporter.where(())
-    persona = Persona(**dict(config.persona or PersonaConfig(role="user")))
-    script = YamlScript(persona, tuple(turns), conversation, where)
+    script = YamlScript(tuple(turns), conversation, where)
     agent_where = reporter.where(("agent",)) if config.agent is not None else None
     return Scenario(config.name, spec, where, script, agent_where=agent_where)
 
