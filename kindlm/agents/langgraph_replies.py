@@ -23,7 +23,7 @@ from kindlm.agents.chat_messages import (
     read_messages,
     spent_by,
 )
-from kindlm.agents.drafts import Draft, Frame, ParsedAnswer
+from kindlm.agents.drafts import Draft, Frame, ParsedAnswer, assemble
 from kindlm.agents.reply_parts import NotJson, UnreadableReply, error_text
 from kindlm.agents.reply_reading import FailedReply, agent_reply, read_spent
 from kindlm.agents.tool_entries import (
@@ -99,7 +99,7 @@ class GraphDraft(Draft):
                 self.add_text(frame.text, number)
 
     def add(self, event: Mapping[str, Any], _number: int) -> None:
-        """Add an event of the user's own server."""
+        """Add an event of the user's own server, or an item of a graph's stream in Python."""
         match event.get("type"):
             case "step":
                 if event.get("tool") or event.get("action"):
@@ -293,6 +293,11 @@ def read_value(value: Any, sent: Sent) -> AgentReply:
         draft.add_steps(state)
         draft.priced += _listed(state, "steps")
     return draft.reply()
+
+
+def read_pieces(pieces: Iterable[Any], sent: Sent) -> AgentReply:
+    """Read the items of a graph's stream in Python; raises like `GraphDraft.reply`."""
+    return assemble(GraphDraft(sent), (Frame("message", "", piece) for piece in pieces)).reply
 
 
 @dataclass(slots=True)

@@ -1,9 +1,10 @@
 """The OpenAI Agents SDK, whose package is `agents`: agents, and what their runs return.
 
 kindlm calls `Runner.run`. `to_input_list` carries the conversation over, and the next message goes
-to the agent that answered last. A function may return the result of a run, streamed or not. A
-handoff counts as a tool call, as it does for the model. An agent that is called as a tool has its
-own run, which no result shows.
+to the agent that answered last. A function may return the result of a run, streamed or not, or
+yield the events of a streamed run. A handoff counts as a tool call, as it does for the model. An
+agent that is called as a tool has its own run, which no result shows. Events without a call show
+that there was none if they begin with the first event of a run: a function may leave events out.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from kindlm.agents.drafts import ReportedCalls
 from kindlm.agents.frameworks import as_json, is_a
 from kindlm.agents.http_request import all_messages
 from kindlm.agents.reply_parts import compact_json
+from kindlm.agents.reply_reading import read_model
+from kindlm.agents.tool_entries import parts_text, reported_calls
 from kindlm.plugins import AgentReply, AgentRequest, Framework, Usage
+from kindlm.same_calls import merged_uses, with_ids
 
 _PACKAGE = "agents"
 _WAITS = "the agent waits for an approval of a tool call: the answer is incomplete"
@@ -46,23 +50,60 @@ class OpenAIAgents(Framework):
         if is_a(result, _PACKAGE, "RunResultStreaming"):
             async for _ in result.stream_events():
                 pass
-        if not is_a(result, _PACKAGE, "RunResultBase"):
-            return None
-        items, output, usage = result.new_items, result.final_output, result.context_wrapper.usage
-        model = getattr(result.last_agent, "model", None)
-        hidden = _hidden(items)
-        is_known = bool(usage.input_tokens or usage.output_tokens)
-        if output is not None and not isinstance(output, str):
-            output = compact_json(as_json(output))
-        return AgentReply(
-            text=output or "",
-            raw=compact_json([as_json(item.raw_item) for item in items]),
-            tool_uses=_calls(items).uses,
-            usage=Usage(usage.input_tokens, usage.output_tokens) if is_known else Usage(),
-            model=model if isinstance(model, str) else getattr(model, "model", None),
-            reports_tools=not hidden,
-            warnings=(*hidden, _WAITS) if result.interruptions else hidden,
-        )
+        if is_a(result, _PACKAGE, "RunResultBase"):
+            return _of_result(result)
+        if isinstance(result, list) and any(is_a(it, _PACKAGE, *_EVENTS) for it in result):
+            return _of_events(result)
+        return None
+
+
+_EVENTS = ("RunItemStreamEvent", "RawResponsesStreamEvent", "AgentUpdatedStreamEvent")
+
+
+def _of_result(result: Any) -> AgentReply:
+    output, usage = result.final_output, result.context_wrapper.usage
+    model = getattr(result.last_agent, "model", None)
+    hidden = _hidden(result.new_items)
+    is_known = bool(usage.input_tokens or usage.output_tokens)
+    return AgentReply(
+        text=_text(output),
+        raw=_raw(result.new_items),
+        tool_uses=_calls(result.new_items).uses,
+        usage=Usage(usage.input_tokens, usage.output_tokens) if is_known else Usage(),
+        model=model if isinstance(model, str) else getattr(model, "model", None),
+        reports_tools=not hidden,
+        warnings=(*hidden, _WAITS) if result.interruptions else hidden,
+    )
+
+
+def _of_events(events: Sequence[Any]) -> AgentReply:
+    """Return the reply in the events of a streamed run."""
+    items = [event.item for event in events if is_a(event, _PACKAGE, "RunItemStreamEvent")]
+    ended = [
+        event.data.response
+        for event in events
+        if is_a(event, _PACKAGE, "RawResponsesStreamEvent")
+        and getattr(event.data, "type", "") == "response.completed"
+    ]
+    texts = [
+        "".join(getattr(part, "text", "") for part in item.raw_item.content)
+        for item in items
+        if item.type == "message_output_item"
+    ]
+    hidden = _hidden(items)
+    asked = (use for it in ended for use in reported_calls({"output": as_json(it.output)}, None))
+    is_whole = any(is_a(event, _PACKAGE, "AgentUpdatedStreamEvent") for event in events)
+    usages = [it.usage for it in ended if it.usage is not None]
+    usage = Usage(sum(it.input_tokens for it in usages), sum(it.output_tokens for it in usages))
+    return AgentReply(
+        text=texts[-1] if texts else (parts_text(as_json(ended[-1])) or "") if ended else "",
+        raw=_raw(items),
+        tool_uses=with_ids(merged_uses(_calls(items).uses, list(asked))),
+        usage=usage if usages else Usage(),
+        model=read_model(as_json(ended[-1])) if ended else None,
+        reports_tools=False if hidden else is_whole or None,
+        warnings=hidden,
+    )
 
 
 def _hidden(items: Sequence[Any]) -> tuple[str, ...]:
@@ -87,3 +128,13 @@ def _calls(items: Sequence[Any]) -> ReportedCalls:
         elif item.type in ("tool_call_output_item", "handoff_output_item"):
             calls.answer(call_id, None, as_json(getattr(item, "output", raw.get("output"))))
     return calls
+
+
+def _text(output: Any) -> str:
+    if output is None or isinstance(output, str):
+        return output or ""
+    return compact_json(as_json(output))
+
+
+def _raw(items: Sequence[Any]) -> str:
+    return compact_json([as_json(item.raw_item) for item in items])

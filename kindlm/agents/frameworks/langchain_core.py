@@ -6,12 +6,12 @@ carried over.
 kindlm calls `ainvoke` with a callback handler, which observes all tools and models that run, also
 in graphs within tools or nodes. If a model of LangChain answered, the messages after the one that
 was sent show all tool calls. Without the sent message, earlier messages may be missing, and with
-them tool calls. The same holds for a state without any message of the user. Pieces of a stream are
-not read.
+them tool calls. The same holds for a state or a stream without any message of the user.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -21,7 +21,7 @@ from kindlm.agents.chat_messages import holds_message, read_messages, spent_by
 from kindlm.agents.drafts import ReportedCall, ReportedCalls
 from kindlm.agents.frameworks import as_json, is_a
 from kindlm.agents.http_request import all_messages, last_user_text
-from kindlm.agents.langgraph_replies import Sent, read_value
+from kindlm.agents.langgraph_replies import Sent, read_pieces, read_value
 from kindlm.agents.reply_parts import compact_json
 from kindlm.dataclass import replace
 from kindlm.plugins import AgentReply, AgentRequest, Framework
@@ -29,11 +29,10 @@ from kindlm.same_calls import merged_uses
 from kindlm.transcript import UNNAMED
 
 _PACKAGE = "langchain_core"
-_PIECE = "BaseMessageChunk"
 
 
 class LangChain(Framework):
-    """Talks to runnables, and reads messages and states."""
+    """Talks to runnables, and reads messages, states, and pieces of both."""
 
     takes_system: ClassVar[bool] = True
 
@@ -67,11 +66,11 @@ class LangChain(Framework):
         return await agent.ainvoke(last_user_text(request), config)
 
     async def read(self, result: Any, sent: str) -> AgentReply | None:
-        """Return the reply in a state or in messages, with what callbacks observed."""
+        """Return the reply in a state, in messages or in a stream, with what callbacks observed."""
         reply = self._read(result, sent)
         observed, self._observed = self._observed, None
         if observed is None:
-            if reply is None or (_is_answered(result) and _has_user(result)):
+            if reply is None or (_is_answered(result) and _is_whole(result)):
                 return reply
             return replace(reply, reports_tools=bool(reply.tool_uses) or None)
         if reply is None and isinstance(result, str):
@@ -81,18 +80,17 @@ class LangChain(Framework):
     def _read(self, result: Any, text: str) -> AgentReply | None:
         seen = () if self._observed is None else self._observed.calls.uses
         sent = Sent(text, has_history=True, seen=seen)
-        if isinstance(result, list):
-            # Pieces of a stream are not messages.
-            if not all(_is_message(it) and not is_a(it, _PACKAGE, _PIECE) for it in result):
-                return None
-        elif _is_message(result):
-            result = [result]
-        elif not isinstance(result, dict):
+        if isinstance(result, list) and not all(map(_is_message, result)):
+            pieces = as_json(list(_as_updates(result)))
+            return replace(read_pieces(pieces, sent), raw=compact_json(pieces))
+        if isinstance(result, dict):
+            state = as_json(result)
+            return replace(read_value(state, sent), raw=compact_json(state))
+        if not (isinstance(result, list) or _is_message(result)):
             return None
-        value = as_json(result)
-        reply = replace(read_value(value, sent), raw=compact_json(value))
-        is_whole = isinstance(result, dict) or holds_message(value, text)
-        return reply if is_whole else replace(reply, reports_tools=None)
+        messages = as_json(_merged(result if isinstance(result, list) else [result]))
+        reply = replace(read_value(messages, sent), raw=compact_json(messages))
+        return reply if holds_message(messages, text) else replace(reply, reports_tools=None)
 
 
 @dataclass(slots=True)
@@ -171,9 +169,38 @@ def _is_answered(value: Any) -> bool:
     return isinstance(value, dict | list | tuple) and any(map(_is_answered, held))
 
 
-def _has_user(result: Any) -> bool:
-    """Return whether a state has a message of the user; for messages, `_read` decides."""
-    if not isinstance(result, dict):
+def _is_whole(result: Any) -> bool:
+    """Return whether a state, or one in a stream, has a message of the user.
+
+    For messages without a state, `_read` decides.
+    """
+    pieces = result if isinstance(result, list) else [result]
+    if all(map(_is_message, pieces)):
         return True
-    messages = result.get("messages", ())
-    return any(is_a(it, _PACKAGE, "HumanMessage") for it in messages)
+    states = [
+        piece["messages"] for piece in pieces if isinstance(piece, dict) and "messages" in piece
+    ]
+    return any(is_a(it, _PACKAGE, "HumanMessage") for state in states for it in state)
+
+
+def _as_updates(pieces: list[Any]) -> Iterator[Any]:
+    """Yield the pieces of a stream as changes of nodes, with merged messages."""
+    plain = [
+        piece[0] if isinstance(piece, tuple) and _is_message(piece[0]) else piece
+        for piece in pieces
+    ]
+    for piece in _merged(plain):
+        yield {"": {"messages": [piece]}} if _is_message(piece) else piece
+
+
+def _merged(messages: list[Any]) -> list[Any]:
+    """Return messages, with consecutive chunks of the same id merged."""
+    merged: list[Any] = []
+    for message in messages:
+        is_chunk = is_a(message, _PACKAGE, "BaseMessageChunk")
+        before = merged[-1] if merged and is_a(merged[-1], _PACKAGE, "BaseMessageChunk") else None
+        if is_chunk and before is not None and before.id == message.id:
+            merged[-1] = before + message
+        else:
+            merged.append(message)
+    return merged
