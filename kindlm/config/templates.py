@@ -115,22 +115,16 @@ def check_deferred(
     errors, too.
     """
     for name in names_in(text):
-        port, written = _PORT.fullmatch(name), _as_written(name)
+        port = _PORT.fullmatch(name)
+        is_known = port or name == CANARY or _ENV.fullmatch(name)
         if port and port[1] not in services:
-            message = f"{written} refers to a service that is not started yet"
+            message = f"{_as_written(name)} refers to a service that is not started yet"
             hint = hint_for(port[1], services, "Services started by then")
             reporter.error(path, message, hint, reason="unknown_service", value=port[1])
-            continue
-        if is_deferred(name) and not port and name != CANARY and not _ENV.fullmatch(name):
-            message = f"{written} is not a known placeholder"
-            hint = "Write {{env.NAME}} or {{serve.NAME.port}}"
-        elif only_deferred and not is_deferred(name):
-            place = reporter.place(path)
-            message = f"{written} has no value here: variables of tests do not reach {place}"
+        elif not is_known and (only_deferred or is_deferred(name)):
+            message = f"{_as_written(name)} has no value in {reporter.place(path)}"
             hint = "Only {{env.NAME}} and {{serve.NAME.port}} are allowed here"
-        else:
-            continue
-        reporter.error(path, message, hint, reason="unknown_placeholder", value=name)
+            reporter.error(path, message, hint, reason="unknown_placeholder", value=name)
 
 
 def _as_written(name: str) -> str:
@@ -200,17 +194,12 @@ def check_variables(
 
 
 def _report_missing(path: Path, test: Raw, missing: list[str], reporter: Reporter) -> None:
-    prompt = test.get("prompt")
-    is_of_prompt = prompt is not None and not test.keys() & {"conversation", "command"}
-    is_of_prompt = is_of_prompt and reporter.place((*path, "prompt")).endswith("prompt")
-    names = first_of((f"`{name}:`" for name in missing), MAX_SHOWN_NAMES)
     # If the test has no `vars`, the text that needs them is shown.
     asks = ("prompt", "conversation", "command")
     place = next((key for key in asks if key in test and "vars" not in test), "vars")
     message = f'The test "{test.get("name")}" has no value for {_placeholders(missing)}'
-    message += f' of the prompt "{prompt}"' if is_of_prompt else ""
-    hint = "Add to its `vars:`" if "vars" in test else "Add `vars:` to the test, with"
-    hint += f" {names}" + (", or to its rows as columns" if "varsFrom" in test else "")
+    names = first_of((f"`{name}:`" for name in missing), MAX_SHOWN_NAMES)
+    hint = f"Add to its `vars:` {names}" + (", or to its rows" if "varsFrom" in test else "")
     reason = "missing_variables"
     reporter.error((*path, place), message, hint, reason=reason, at_key=True, missing=missing)
 

@@ -18,7 +18,6 @@ from pydantic import AfterValidator, AliasPath, BaseModel, ConfigDict, Field, Va
 from kindlm.dataclass import dataclass
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.transcript import ToolCall, ToolUse
-from kindlm.wording import count
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,11 +251,7 @@ def _executions(key: str, entry: _Entry, warnings: list[str]) -> Iterator[Foreig
     if entry.pass_rate is None:
         warnings.append(f"{key}: the file has no result for it; kindlm counts it as skipped.")
     else:
-        passed = round(entry.pass_rate * repeats)
-        if abs(passed / repeats - entry.pass_rate) > _ROUNDING:
-            passed = int(entry.pass_rate * repeats)
-            share = f"a share of {entry.pass_rate:g} of {count(repeats, 'repeat')}"
-            warnings.append(f"{key}: {share} is not a whole number: {passed} count as passed.")
+        passed = min(repeats, int(repeats * (entry.pass_rate + _ROUNDING)))
     for repeat in range(repeats):
         good = None if passed is None else repeat < passed
         yield ForeignExecution(

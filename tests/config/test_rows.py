@@ -118,9 +118,7 @@ def test_a_row_without_a_variable_is_named(load_rows: Any) -> None:
 
 def test_a_variable_that_no_row_has_is_reported_once(load_rows: Any) -> None:
     loaded = load_rows("r.csv", "text\nHi\nHo\n")
-    assert messages(loaded) == [
-        'The test "greets" has no value for {{message}} of the prompt "ask"'
-    ]
+    assert messages(loaded) == ['The test "greets" has no value for {{message}}']
     assert loaded.diagnostics[0].error.details["missing"] == ["message"]
 
 

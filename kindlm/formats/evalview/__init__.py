@@ -92,7 +92,9 @@ def _load_config(file: FilePath, around: Surroundings) -> LoadedConfig:
     if not isinstance(value, dict):
         reporter.error((), "The file must hold a mapping", "Begin with `adapter: http`")
     elif (filled := _filled(value, section(value, "headers"), around, reporter)) is not None:
-        _check_serve(filled, reporter)
+        check_unique(items(filled, "serve"), "name", "service", reporter)
+        services = [str(item.get("name")) for _, item in items(filled, "serve")]
+        _check_ports(filled, services, reporter)
         config = fit(ProjectConfig, filled, reporter, tolerant=not around.strict)
     if config is not None:
         check_project(config, reporter)
@@ -309,28 +311,7 @@ def _form(path: Path) -> str | None:
             return None
 
 
-_WITH_PORTS = ("endpoint", "headers", "adapter_config")
-
-
-def _check_serve(raw: Raw, reporter: Reporter) -> None:
-    """Report programs with the same name, and placeholders that never get a value."""
-    check_unique(items(raw, "serve"), "name", "service", reporter)
-    names: list[str] = []
-    for path, item in items(raw, "serve"):
-        # Programs start in order: a later one has no port yet.
-        names.append(str(item.get("name")))
-        for place, text in _texts_in(item, path, ("command", "ready", "env")):
-            check_deferred(place, text, names, reporter, only_deferred=True)
-    for place, text in texts(section(raw, "judge").get("base_url"), ("judge", "base_url")):
-        check_deferred(place, text, names, reporter, only_deferred=False)
-    _check_ports(raw, names, reporter)
-
-
 def _check_ports(raw: Raw, services: list[str], reporter: Reporter) -> None:
-    for place, text in _texts_in(raw, (), _WITH_PORTS):
-        check_deferred(place, text, services, reporter, only_deferred=False)
-
-
-def _texts_in(raw: Raw, path: Path, keys: Sequence[str]) -> Iterator[tuple[Path, str]]:
-    for key in keys:
-        yield from texts(raw.get(key), (*path, key))
+    for key in ("endpoint", "headers", "adapter_config"):
+        for place, text in texts(raw.get(key), (key,)):
+            check_deferred(place, text, services, reporter, only_deferred=False)

@@ -33,29 +33,18 @@ from kindlm.formats.evalview.project_config import ProjectConfig
 from kindlm.suite import Expectation
 from kindlm.values import plain_number
 
-BUILT_IN: Mapping[str, tuple[str, ...]] = {
-    "file_read": (
-        "bash", "text_editor", "read_file", "read", "view", "cat", "view_file",
-        "str_replace_editor",
-    ),
-    "file_write": (
-        "bash", "text_editor", "write_file", "write", "edit_file", "create_file",
-        "str_replace_editor",
-    ),
-    "file_list": (
-        "bash", "list_directory", "list_dir", "ls", "find", "directory_tree", "analyze",
-    ),
-    "search": (
-        "bash", "grep", "ripgrep", "rg", "search", "search_files", "code_search",
-        "find_in_files", "analyze",
-    ),
-    "shell": ("bash", "shell", "terminal", "execute", "run_command", "exec", "developer"),
-    "web": ("web_search", "browse", "fetch_url", "http_request", "curl", "wget"),
-    "git": ("bash", "git", "git_commit", "git_push", "git_pull", "git_status", "github"),
-    "python": (
-        "bash", "python", "python_repl", "execute_python", "ipython", "jupyter",
-    ),
-}  # fmt: skip
+_BUILT_IN = {
+    "file_read": "bash text_editor read_file read view cat view_file str_replace_editor",
+    "file_write": "bash text_editor write_file write edit_file create_file str_replace_editor",
+    "file_list": "bash list_directory list_dir ls find directory_tree analyze",
+    "search": "bash grep ripgrep rg search search_files code_search find_in_files analyze",
+    "shell": "bash shell terminal execute run_command exec developer",
+    "web": "web_search browse fetch_url http_request curl wget",
+    "git": "bash git git_commit git_push git_pull git_status github",
+    "python": "bash python python_repl execute_python ipython jupyter",
+}
+BUILT_IN = {category: tuple(tools.split()) for category, tools in _BUILT_IN.items()}
+"""The categories of EvalView, each with its tools."""
 
 
 def tools_of(category: str, own: Mapping[str, Sequence[str]] | None) -> list[str] | None:

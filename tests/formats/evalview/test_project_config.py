@@ -109,8 +109,6 @@ def test_a_case_may_reach_another_program(load: Load, case: str) -> None:
         ("serve.agent.port}}/ask", "serve.agnt.port}}/ask", 1, "endpoint", "not started yet"),
         ("timeoutMs", "timeout_ms", 6, "serve[0].timeout_ms", "Unknown key"),
         ("- name: agent", "- name: my agent", 3, "serve[0].name", "may hold letters"),
-        ("agent.py", "{{serve.later.port}}", 4, "serve[0].command", "not started yet"),
-        ("/ready", "/{{ready}}", 5, "serve[0].ready", "has no value here"),
         (
             "    timeoutMs: 500",
             "  - {name: agent, command: again}",
