@@ -223,7 +223,7 @@ class TestAgreement:
         assert "judge fails 0 1" in out
         assert "agree 2 of 3" in out
         assert "kappa 0.40" in out
-        assert "Undecided: the interval of kappa holds 0.60" in out
+        assert "Undecided whether kappa is at least 0.60." in out
         assert "passed, people fail it" in out
         assert "Note 2" in out
         assert "kindlm show k3f9x2ab 2" in outcome.out

@@ -184,21 +184,17 @@ def needs_text(test: TestDiff) -> str | None:
 
 
 def _figure_text(figure: Figure) -> str:
-    """Return a number of both runs: `412 ms → 733 ms (+78 %, 95 % interval +60 % to +96 %)`."""
+    """Return a number of both runs: `412 ms → 733 ms (+78 %, within the noise)`."""
     form = FORMS[figure.name]
     before, after = form(figure.before), form(figure.after)
     if before == after or math.isclose(figure.before, figure.after):  # sums have rounding errors
         return after
-    shown = f"{before} → {after}"
+    noise = ""
+    if figure.interval is not None and figure.tests >= _ENOUGH_TESTS:
+        low, high = figure.interval
+        noise = ", within the noise" if low <= 0 <= high else ""
     change = _relative(figure, figure.after - figure.before)
-    if change is None:
-        return shown
-    if figure.interval is None or figure.tests < _ENOUGH_TESTS:
-        return f"{shown} ({change})"
-    low, high = (_relative(figure, end) for end in figure.interval)
-    if figure.interval[0] <= 0 <= figure.interval[1]:
-        return f"{shown} ({change}, within the noise)"
-    return f"{shown} ({change}, 95 % interval {low} to {high})"
+    return f"{before} → {after}" + (f" ({change}{noise})" if change else "")
 
 
 def rate_text(diff: RunDiff) -> str | None:

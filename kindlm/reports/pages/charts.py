@@ -7,7 +7,7 @@ bar is a link with a name, for keyboards and screen readers.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from markupsafe import Markup
 
@@ -19,9 +19,8 @@ from kindlm.wording import cut
 _TREND_WIDTH, _TREND_HEIGHT = 560, 150
 _LEFT, _RIGHT = 70, 12
 _TOP, _BOTTOM = 24, 118
-"""The plot is between them: values stand above it, dates below."""
+"""The plot is between them: the value of a point stands above it, dates below."""
 
-_MOST_DATES = 4
 _WATERFALL_WIDTH = 720
 _ROW_HEIGHT = 18
 _NAMES_WIDTH = 230
@@ -51,14 +50,6 @@ class Point:
     link: str
 
 
-class _Mark(NamedTuple):
-    point: Point
-    x: float
-    y: float
-    value: str
-    anchor: str
-
-
 def trend(
     name: str,
     points: Sequence[Point],
@@ -79,17 +70,14 @@ def trend(
     low, top = as_text(min(known)), as_text(max(known))
     in_words = f"{low if low == top else f'{low} to {top}'}, latest {as_text(known[-1])}"
     step = (_TREND_WIDTH - _LEFT - _RIGHT) / (len(points) - 1)
-    marks = []
-    for number, (point, value) in enumerate(zip(points, known, strict=True)):
-        x, y = _LEFT + number * step, _BOTTOM - value / high * (_BOTTOM - _TOP)
-        # The value is shown above its point, extending towards the middle.
-        part = x / _TREND_WIDTH
-        anchor = "start" if part < 1 / 3 else "end" if part > 2 / 3 else "middle"
-        marks.append(_Mark(point, round(x, 1), round(y, 1), as_text(value), anchor))
-    last = len(marks) - 1
-    dated = dict.fromkeys(round(part * last / (_MOST_DATES - 1)) for part in range(_MOST_DATES))
-    dates = [
-        (marks[n].x, {0: "start", last: "end"}.get(n, "middle"), points[n].at[5:16]) for n in dated
+    marks = [
+        {
+            "point": point,
+            "x": round(_LEFT + number * step, 1),
+            "y": round(_BOTTOM - value / high * (_BOTTOM - _TOP), 1),
+            "value": as_text(value),
+        }
+        for number, (point, value) in enumerate(zip(points, known, strict=True))
     ]
     levels = [(_BOTTOM - part * (_BOTTOM - _TOP), as_text(part * high)) for part in (0.0, 0.5, 1.0)]
     drawing = render_fragment(
@@ -102,7 +90,7 @@ def trend(
             "top": _TOP,
             "bottom": _BOTTOM,
             "levels": levels,
-            "dates": dates,
+            "right": _TREND_WIDTH - _RIGHT,
             "marks": marks,
             "half": round(min(step / 2, 40), 1),
             "shapes": _SHAPES,

@@ -12,7 +12,7 @@ from kindlm.history.reviews import (
     Trust,
 )
 from kindlm.outcome import Status
-from kindlm.reports.figures import interval_text, percent, score, score_of_limit
+from kindlm.reports.figures import interval_text, percent, score
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.terminal.page import Page, mark
 from kindlm.reports.untrusted import bounded, json_document, one_line, visible
@@ -139,15 +139,9 @@ def _sentence(judge: Agreement) -> str:
             f"It cannot be trusted: kappa is below {SUBSTANTIAL:.2f}. The disagreements show what"
             " its criteria and rubrics leave open."
         )
-    if judge.kappa is None:
-        always, other = ("passed", "failed") if judge.both_passed else ("failed", "passed")
-        return (
-            f"Undecided: all of these {always} for the judge and for people. Review"
-            f" executions that {other}."
-        )
     return (
-        f"Undecided: the interval of kappa holds {SUBSTANTIAL:.2f}, the least to be trusted. More"
-        " reviews make it narrower."
+        f"Undecided whether kappa is at least {SUBSTANTIAL:.2f}. Review more executions, both such"
+        " that passed and such that failed."
     )
 
 
@@ -166,18 +160,10 @@ def _write_list(title: str, executions: tuple[ReviewedExecution, ...], page: Pag
             indent=2,
             hang=2,
         )
-        facts = []
-        for criterion in reviewed.criteria:
-            shown = "no score"
-            if criterion.score is not None and criterion.threshold is not None:
-                shown = score_of_limit(criterion.score, criterion.threshold)
-            facts.append(("judge", f"{shown}  {one_line(criterion.label)}"))
-        if reviewed.checks_failed:
-            facts.append(("checks", "a check other than a judge failed"))
         for review in reviewed.reviews:
             note = f": {visible(bounded(review.note, _NOTE, lines=5))}" if review.note else ""
-            facts.append((one_line(review.by), f"{'pass' if review.passed else 'fail'}{note}"))
-        page.fields(facts, indent=4)
+            verdict = "pass" if review.passed else "fail"
+            page.line(f"{one_line(review.by)}  {verdict}{note}", indent=4, hang=2)
         page.unbroken(f"kindlm show {execution.run} {execution.number}", indent=4)
     more = len(executions) - _LISTED
     if more > 0:
