@@ -283,17 +283,15 @@ def _why_failed(suites: Sequence[SuiteView]) -> tuple[str, ...]:
 
 
 def notes_of(view: RunView) -> Iterator[str]:
-    """Yield notes on a run: its shards, a verdict that differs today, and what did not run."""
+    """Yield notes on a run: its shards, a verdict that differs today, and what was skipped."""
     if view.info.shard is not None:
         yield describe_shard(view)
     if view.group is not None:
         yield from describe_group(view.group)
     if (then := then_text(view)) is not None:
         yield then
-    if view.missing and view.status != "running":
-        yield f"Not run: {view.missing:,} of {count(view.info.planned, 'execution')}."
     for suite, reason, number in view.skip_reasons():
-        yield f"Skipped, {count(number, 'execution')} of {one_line(suite)}: {reason}"
+        yield f"{count(number, 'execution')} of {one_line(suite)} skipped: {reason}"
 
 
 def then_text(view: RunView) -> str | None:

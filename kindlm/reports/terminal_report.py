@@ -41,7 +41,7 @@ def write_report(view: RunView, out: TextIO, options: ReportOptions) -> None:
         _write_head(view, page)
         for suite in suites:
             _write_suite(view, suite, page, options)
-        _write_skipped(view, page)
+        _write_notes(view, page)
         _write_warnings(view, page)
     if any(test.flaky or facts.is_wrong(test) for test in view.tests()):
         # Imported late: a run that passed does not need it.
@@ -66,17 +66,12 @@ def write_report(view: RunView, out: TextIO, options: ReportOptions) -> None:
 
 
 def _write_head(view: RunView, page: Page) -> None:
-    """Write the group, the shard and the source of a run, if it has any."""
+    """Write the label and the source of a run, or the group, if it has any."""
     source = view.info.source_run
     if page.verbose or source or view.group is not None:
         shown = facts.run_text(view) + (f" · from {one_line(source)}" if source else "")
         what = "Run " if view.group is None else "Group "
         page.line((what, "bold"), (one_line(view.info.id), "bold cyan"), f"  {shown}", hang=4)
-    if view.info.shard is not None:
-        page.line(one_line(facts.describe_shard(view)), hang=4)
-    if view.group is not None:
-        for line in facts.describe_group(view.group):
-            page.line(line, hang=4)
 
 
 def _write_suite(view: RunView, suite: SuiteView, page: Page, options: ReportOptions) -> None:
@@ -152,13 +147,10 @@ def _repeats(test: TestView) -> str:
     return f"{shown} flaky" if test.flaky else shown
 
 
-def _write_skipped(view: RunView, page: Page) -> None:
-    """Write why executions and checks were skipped, except by the `skip` of a test."""
-    for suite, reason, number in view.skip_reasons():
-        executions = count(number, "execution")
-        page.line(
-            f"{executions} of {one_line(suite)} skipped: {one_line(reason)}", indent=2, hang=2
-        )
+def _write_notes(view: RunView, page: Page) -> None:
+    """Write notes on the run, and why checks were skipped."""
+    for note in facts.notes_of(view):
+        page.line(one_line(note, 500), indent=2, hang=2)
     for kind, message, number in view.skipped_assertions():
         skipped = count(number, f"{one_line(kind)} check")
         page.line(f"{skipped} skipped: {one_line(message or '[erased]')}", indent=2, hang=2)
@@ -213,9 +205,7 @@ def _write_verdict(view: RunView, page: Page, *, in_one_line: bool = False) -> N
 
 
 def _write_next(view: RunView, page: Page, options: ReportOptions) -> None:
-    """Write what changed since the original report and the previous run, and the next command."""
-    if (then := facts.then_text(view)) is not None:
-        page.line((then, "yellow"), indent=2, hang=2)
+    """Write what changed since the previous run, and the next command."""
     source = view.info.source_run
     earlier = view.before if source is None else RunView(view.db, source)
     if view.info.mode == "settled" or (isinstance(earlier, RunView) and not earlier.is_recorded):
