@@ -25,25 +25,6 @@ SELECT execution, test, target, repeat, status, position, tool, arguments, rule,
  ORDER BY run, test, target, repeat, position
 """,  # noqa: S608 (constants of this module)
     },
-    "failures": {
-        "title": "Failed assertions",
-        "sql": f"""
-SELECT execution, suite, test, target, repeat, kind, label, outcome, failure_code, message,
-       expected, actual, reasoning, line
-  FROM assertion_log
- WHERE outcome IN ('failed', 'inconclusive') AND NOT advisory AND run IN {_WANTED}
- ORDER BY run, suite, test, target, repeat, position
-""",  # noqa: S608 (constants of this module)
-    },
-    "errors": {
-        "title": "Errored executions, with hints",
-        "sql": f"""
-SELECT execution, suite, test, target, repeat, error_code, error, hint
-  FROM execution_log
- WHERE error_code IS NOT NULL AND run IN {_WANTED}
- ORDER BY run, suite, test, target, repeat
-""",  # noqa: S608 (constants of this module)
-    },
     "pass_rates": {
         "title": "Pass rate of each test over time",
         "sql": """
@@ -72,15 +53,6 @@ SELECT model, counts_as AS purpose, count(*) AS calls, sum(c.input_tokens) AS in
  WHERE e.run IN {_WANTED}
  GROUP BY model, counts_as
  ORDER BY cost_usd DESC
-""",  # noqa: S608 (constants of this module)
-    },
-    "retries": {
-        "title": "Failed model calls and their retries",
-        "sql": f"""
-SELECT execution, test, target, call, try, model, error_code, http_status, error, retry_in_ms
-  FROM provider_call_log
- WHERE status = 'failed' AND run IN {_WANTED}
- ORDER BY run, test, target, call
 """,  # noqa: S608 (constants of this module)
     },
 }

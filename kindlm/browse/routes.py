@@ -161,13 +161,13 @@ Page = Callable[[sqlite3.Connection, PageRequest], Document | None]
 
 def _diff(db: sqlite3.Connection, asked: PageRequest) -> Document:
     from kindlm.history.diff.run_diff import DiffOptions, compare_runs
-    from kindlm.reports.diff.html import diff_choice_page, diff_page, read_diff_form
+    from kindlm.reports.diff.html import diff_page, read_diff_form
 
     before, after = asked.query.get("before", ""), asked.query.get("after", "")
     # Without a repository: only recorded commits can be found.
     sides = find_sides(db, before or None, after or None, lambda _: None)
     if isinstance(sides, Err):
-        return diff_choice_page(read_diff_form(db, before, after), sides.error)
+        return notice_page("Compare two runs", sides.error.message, sides.error.hint, status=404)
     options = DiffOptions(regression_threshold=asked.regression_threshold)
     like = sides.value[1]
     form = read_diff_form(db, before, after, like if isinstance(like, str) else like.runs[0])

@@ -54,13 +54,10 @@ def test_names_are_those_of_the_command(ask: Any, recorded: Any) -> None:
         ("?before=git:main&after=bbbb3333", "is not a known git revision"),
     ],
 )
-def test_what_cannot_be_compared_says_why_and_asks_again(
-    ask: Any, recorded: Any, query: str, why: str
-) -> None:
+def test_what_cannot_be_compared_says_why(ask: Any, recorded: Any, query: str, why: str) -> None:
     answer = ask(f"diff{query}")
     assert answer.status_code == 404
     assert why in text_of(answer.text)
-    assert options(answer.text)[3:] == ["cccc4444", "bbbb3333", "aaaa2222"]
 
 
 def test_what_people_wrote_is_text(ask: Any, history: Any, make: Any) -> None:
@@ -73,7 +70,6 @@ def test_what_people_wrote_is_text(ask: Any, history: Any, make: Any) -> None:
         writer.finish()
     for query in ("before=dddd5555&after=eeee6666", f"before={quote('<svg onload=alert(2)>')}"):
         page = ask(f"diff?{query}").text
-        assert "<datalist" in page
         assert_harmless(page)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 from typing import Any, TextIO
 
-from kindlm.errors import KindlmError
 from kindlm.history.diff.run_diff import RunDiff
 from kindlm.history.runs import RunFilter, runs
 from kindlm.reports.diff import parts, phrases
@@ -25,17 +24,6 @@ def read_diff_form(
     """
     choices = list(runs(db, RunFilter(tested_like=like, limit=_OFFERED)))
     return {"before": before, "after": after, "choices": choices}
-
-
-def diff_choice_page(form: dict[str, Any], problem: KindlmError) -> Document:
-    """Return the page for runs that cannot be compared, with the reason and the form."""
-    return Document(
-        "diff_choice.html",
-        "Compare two runs",
-        {"form": form, "problem": problem},
-        styles=("runs",),
-        status=404,
-    )
 
 
 _DETAILED = 200
