@@ -199,9 +199,10 @@ def _html(markdown: str) -> str:
     document = str(parser.render(markdown))
     # fpdf supports no markup in cells, and without padding puts rows on the line above them.
     padded = document.replace("<table>", f'<table cellpadding="{_PADDING_MM}">')
-    return _CELL.sub(lambda cell: _cell(*cell.groups()), padded)
 
+    def cell(found: re.Match[str]) -> str:
+        name, style, content = found.groups()
+        align = "right" if "right" in style else "left"
+        return f'<{name} align="{align}">{_MARKUP.sub("", content)}</{name}>'
 
-def _cell(name: str, style: str, content: str) -> str:
-    align = "right" if "right" in style else "left"
-    return f'<{name} align="{align}">{_MARKUP.sub("", content)}</{name}>'
+    return _CELL.sub(cell, padded)

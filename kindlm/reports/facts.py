@@ -165,8 +165,12 @@ def next_command(view: RunView, options: ReportOptions) -> str:
         if view.group.missing:
             return f"kindlm history merge DB if they ran elsewhere, else {resume}"
         return resume
-    if (failing := _show_failing(view)) is not None:
-        return failing
+    for _, test in went_wrong(view):
+        for execution in view.executions(test):
+            if execution.status in (Status.FAILED, Status.ERRORED):
+                return show_command(execution.id)
+        # A limit for all repeats together may be broken although each of them passed.
+        return f"{show_run(view)} --verbose"
     for suite in view.suites:
         if suite.error_code is not None:
             if suite.line is not None or suite.error_code in _FOUND_BY_VALIDATE:
@@ -221,17 +225,6 @@ def typed_path(path: str, root: Path | None) -> str:
             return os.path.relpath(file)
     _, is_pack, pack = path.partition("pack:")
     return is_pack + pack if is_pack else path
-
-
-def _show_failing(view: RunView) -> str | None:
-    """Return the command that shows what went wrong first, None if all passed."""
-    wrong = next(went_wrong(view), None)
-    if wrong is None:
-        return None
-    failed = (e for e in view.executions(wrong[1]) if e.status in (Status.FAILED, Status.ERRORED))
-    first = next(failed, None)
-    # A limit for all repeats together may be broken although each of them passed.
-    return f"{show_run(view)} --verbose" if first is None else show_command(first.id)
 
 
 def _unfinished(view: RunView, missing: int, planned: int, suites: Sequence[SuiteView]) -> Headline:

@@ -40,10 +40,17 @@ def report_schema() -> dict[str, Any]:
 def write_report(view: RunView, out: TextIO, options: ReportOptions) -> None:
     """Write the report; it has no options."""
     del options
+    # A gate that passes on a part of the executions may still fail on all of them.
+    passed = view.complete and all(gate.passed for suite in view.suites for gate in suite.gates)
+    head = {
+        "schemaVersion": SCHEMA_VERSION,
+        "kindlm": __version__,
+        "run": _run(view),
+        "summary": _summary(view),
+        "gates": {"passed": passed, "results": list(_gates(view))},
+    }
     out.write("{\n")
-    out.writelines(
-        f"  {printed_json(name)}: {printed_json(value)},\n" for name, value in _head(view)
-    )
+    out.writelines(f'  "{name}": {printed_json(value)},\n' for name, value in head.items())
     out.write('  "tests": [')
     separator = "\n    "
     for test in view.tests():
@@ -63,16 +70,6 @@ def write_report(view: RunView, out: TextIO, options: ReportOptions) -> None:
     if (no_verdict := unsettled(view)) is not None:
         errors.append({**no_verdict._asdict(), "number": None, "where": None})
     out.write(f'\n  ],\n  "errors": {printed_json(errors)}\n}}\n')
-
-
-def _head(view: RunView) -> Iterator[tuple[str, Any]]:
-    yield "schemaVersion", SCHEMA_VERSION
-    yield "kindlm", __version__
-    yield "run", _run(view)
-    yield "summary", _summary(view)
-    # A gate that passes on a part of the executions may still fail on all of them.
-    passed = view.complete and all(gate.passed for suite in view.suites for gate in suite.gates)
-    yield "gates", {"passed": passed, "results": list(_gates(view))}
 
 
 def _run(view: RunView) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from xml.etree import ElementTree as ET
 from kindlm.history.rows import SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.history.verdict import StatusCounts
-from kindlm.outcome import GateResult, Status
+from kindlm.outcome import Status
 from kindlm.reports.causes import Cause, causes_of
 from kindlm.reports.conversation import status_word
 from kindlm.reports.facts import show_command, unsettled
@@ -247,15 +247,16 @@ def _other_suites(view: RunView) -> Iterator[tuple[str, list[ET.Element]]]:
     for suite in suites:
         missing = view.missing_of(suite)
         name = _GATES if len(suites) == 1 else f"{_GATES} [{suite.full_name}]"
-        yield name, [_case(name, gate.name, *_of_gate(gate, missing)) for gate in suite.gates]
-
-
-def _of_gate(gate: GateResult, missing: int) -> list[ET.Element]:
-    if not gate.passed:
-        return [_element("failure", gate.message, message=comparison(gate), type="GATE_FAILED")]
-    # A gate that passes on a part of the executions may still fail on all of them.
-    so_far = f"so far {comparison(gate)}: {count(missing, 'execution')} did not finish"
-    return [_element("skipped", message=so_far)] if missing else []
+        cases = [_case(name, gate.name) for gate in suite.gates]
+        for case, gate in zip(cases, suite.gates, strict=True):
+            shown = comparison(gate)
+            if not gate.passed:
+                case.append(_element("failure", gate.message, message=shown, type="GATE_FAILED"))
+            elif missing:
+                # A gate that passes on a part of the executions may still fail on all of them.
+                so_far = f"so far {shown}: {count(missing, 'execution')} did not finish"
+                case.append(_element("skipped", message=so_far))
+        yield name, cases
 
 
 def _seconds(test: TestView) -> float:

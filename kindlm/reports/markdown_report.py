@@ -16,7 +16,7 @@ from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.reports import facts
 from kindlm.reports.attacks import attacks_of
-from kindlm.reports.causes import Cause, causes_of
+from kindlm.reports.causes import causes_of
 from kindlm.reports.diff.markdown import SIGNS, changes_table, comment_of
 from kindlm.reports.diff.parts import changes_since_before
 from kindlm.reports.diff.phrases import notes_of
@@ -137,18 +137,13 @@ def _failing(view: RunView) -> Iterator[str]:
         if causes:
             yield f"\n#### {title}\n"
         for cause in causes[:_DETAILED]:
-            yield "".join(_cause(cause))
+            whom = f"{html_code(cause.sentence)} · {html_code(cause.whom)}"
+            rows = "".join(f"- {name}: {code(text)}\n" for name, text in cause.details)
+            summary = f"<summary>{_STATUS_SIGNS[cause.how]} {whom}</summary>"
+            yield f"\n<details>{summary}\n\n{rows}\n</details>\n"
         if len(causes) > _DETAILED:
             more = count(len(causes) - _DETAILED, "more cause")
             yield f"\n… and {more}: {code(facts.show_run(view))}\n"
-
-
-def _cause(cause: Cause) -> Iterator[str]:
-    title = f"{_STATUS_SIGNS[cause.how]} {html_code(cause.sentence)} · {html_code(cause.whom)}"
-    yield f"\n<details><summary>{title}</summary>\n\n"
-    for name, text in cause.details:
-        yield f"- {name}: {code(text)}\n"
-    yield "\n</details>\n"
 
 
 def _list(view: RunView) -> Iterator[str]:

@@ -37,7 +37,7 @@ _Finding = tuple[AssertionView, dict[str, None]]
 def write_report(view: RunView, out: TextIO, options: ReportOptions) -> None:
     """Write the report, result by result."""
     out.write(f'{{"$schema": {_json(_SCHEMA)}, "version": "2.1.0", "runs": [{{\n')
-    out.writelines(f"{_json(name)}: {_json(value)},\n" for name, value in _head(view))
+    out.writelines(f'"{name}": {_json(value)},\n' for name, value in _head(view))
     out.write('"results": [')
     separator = "\n"
     for suite, test in went_wrong(view):

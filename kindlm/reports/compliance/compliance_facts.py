@@ -68,7 +68,10 @@ def read_facts(
     db, info = view.db, view.info
     config, gone = _config(db, suite)
     compliance = _section(config, "config", "compliance")
-    metadata = _section(compliance, "metadata")
+    stated = _section(compliance, "metadata")
+    metadata = {
+        key: text.strip() if isinstance(text, str) else text for key, text in stated.items()
+    }
     unfinished = facts.is_unfinished(view, suite)
     # An incomplete run has planned repeats without executions.
     planned = {
@@ -76,7 +79,12 @@ def read_facts(
         for row in (db.execute(*among(_PLANNED, suite.parts)) if unfinished else ())
     }
     tests = [_test(test, planned) for test in view.tests(suite.id)]
-    checks = _checks(db, suite)
+    titles = {kind: rule.title for kind, rule in rules().items()} | _TITLES
+    # The title of a check is what a guardrail forbids.
+    checks = [
+        {**dict(row), "title": titles.get(row["kind"])}
+        for row in db.execute(*among(_CHECKS, suite.parts))
+    ]
     history, older_runs = read_history(view, suite)
     reviews = _reviews(view, suite)
     verdict = facts.suite_verdict_of(view, suite)
@@ -86,7 +94,7 @@ def read_facts(
     audit = _audit(view, suite, file, baseline_runs)
     runs_read = [*(stream["run"] for stream in audit), *baseline_runs]
     return {
-        "system": {name: _stated(metadata.get(name)) for name in _METADATA},
+        "system": {name: metadata.get(name) or None for name in _METADATA},
         "framework": compliance.get("framework", "eu-ai-act"),
         "run": {
             "id": view.id,
@@ -155,11 +163,6 @@ def _config(
     # The texts of a run that was pushed or imported are those of its sender.
     config = read_json(row[0]) if row else None
     return (config if isinstance(config, dict) else {}), None
-
-
-def _stated(value: Any) -> Any:
-    """Return a value without surrounding blanks, None for blank text."""
-    return (value.strip() or None) if isinstance(value, str) else value
 
 
 def _section(document: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
@@ -243,13 +246,6 @@ _COUNTED = {
     "keywordFailuresMax": ("keywords_deny", "keywords_allow"),
 }
 """The kinds of checks whose failures a gate counts."""
-
-
-def _checks(db: sqlite3.Connection, suite: SuiteView) -> list[dict[str, Any]]:
-    """Return the checks of a suite by kind; `title` is what a guardrail forbids, else None."""
-    rows = db.execute(*among(_CHECKS, suite.parts))
-    titles = {kind: rule.title for kind, rule in rules().items()} | _TITLES
-    return [{**dict(row), "title": titles.get(row["kind"])} for row in rows]
 
 
 def _gates(suite: SuiteView, made: set[str]) -> list[dict[str, Any]]:

@@ -26,9 +26,7 @@ _WITHOUT_DETAILS = (Kind.UNCHANGED, Kind.ERASED, Kind.OTHER_WORDS, Kind.NOT_RUN)
 def write_diff(diff: RunDiff, out: TextIO, options: ReportOptions) -> None:
     """Write the comparison test by test; `verbose` adds details of tests that did not change."""
     out.write("{\n")
-    out.writelines(
-        f"  {printed_json(name)}: {printed_json(value)},\n" for name, value in _head(diff).items()
-    )
+    out.writelines(f'  "{name}": {printed_json(value)},\n' for name, value in _head(diff).items())
     out.write('  "tests": [')
     separator = "\n    "
     for test in diff.tests:

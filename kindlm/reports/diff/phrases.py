@@ -193,8 +193,16 @@ def _figure_text(figure: Figure) -> str:
     if figure.interval is not None and figure.tests >= _ENOUGH_TESTS:
         low, high = figure.interval
         noise = ", within the noise" if low <= 0 <= high else ""
-    change = _relative(figure, figure.after - figure.before)
-    return f"{before} → {after}" + (f" ({change}{noise})" if change else "")
+    change = figure.after - figure.before
+    if figure.name == "score":
+        shown = f"{change * 100:+.1f}"
+    elif figure.name in ("judge", "drift"):
+        shown = f"{change:+.2f}"
+    elif figure.before:
+        shown = f"{change / figure.before * 100:+,.0f} %"
+    else:
+        return f"{before} → {after}"
+    return f"{before} → {after} ({shown}{noise})"
 
 
 def rate_text(diff: RunDiff) -> str | None:
@@ -379,16 +387,6 @@ def side_text(side: Side | None) -> str:
     if side is None:
         return "not defined"
     return f"{side.status} {side.counts.passed}/{side.counts.n}" if side.counts.n else "not run"
-
-
-def _relative(figure: Figure, change: float) -> str | None:
-    if figure.name == "score":
-        return f"{'-' if change < 0 else '+'}{points_of_100(abs(change))}"
-    if figure.name in ("judge", "drift"):
-        return f"{change:+.2f}"
-    if not figure.before:
-        return None
-    return f"{change / figure.before * 100:+,.0f} %"
 
 
 def fail_on_text(diff: RunDiff) -> str | None:

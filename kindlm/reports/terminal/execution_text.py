@@ -13,7 +13,6 @@ from kindlm.history.rows import (
     CallView,
     ExecutionView,
     SpanView,
-    ToolCallView,
 )
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Outcome, Status
@@ -144,7 +143,15 @@ def _write_call(call: Called, who: str, page: Page, indent: int = 2) -> None:
         if view.status == "responded" and view.text:
             _write_text(view.text, page)
         for used in call.tools:
-            _write_tool(used, page)
+            arguments = f"{one_line(used.tool)} {json_shown(used.arguments, _VALUE)}"
+            page.line(("tool call  ", "cyan"), arguments, indent=4, hang=2)
+            if used.has_result or used.rule is None:
+                rule = (f"  {one_line(used.rule or 'no result')}", "dim")
+                result = json_shown(used.response, _VALUE)
+                page.line(("result     ", "cyan"), result, rule, indent=4, hang=2)
+            for problem in used.problems:
+                shown = visible(bounded(problem, _VALUE))
+                page.line(("problem    ", "yellow"), shown, indent=4, hang=2)
         for made in call.made:
             _write_call(made, "model", page, indent=4)
         for depth, span in call.spans:
@@ -214,16 +221,6 @@ def _write_message(role: str, text: str | None, page: Page) -> None:
 
 def _write_text(text: str, page: Page) -> None:
     page.line(visible(bounded(text, _TEXT)).rstrip("\n"), indent=4)
-
-
-def _write_tool(used: ToolCallView, page: Page) -> None:
-    call = f"{one_line(used.tool)} {json_shown(used.arguments, _VALUE)}"
-    page.line(("tool call  ", "cyan"), call, indent=4, hang=2)
-    if used.has_result or used.rule is None:
-        result, rule = json_shown(used.response, _VALUE), one_line(used.rule or "no result")
-        page.line(("result     ", "cyan"), result, (f"  {rule}", "dim"), indent=4, hang=2)
-    for problem in used.problems:
-        page.line(("problem    ", "yellow"), visible(bounded(problem, _VALUE)), indent=4, hang=2)
 
 
 def _write_error(execution: ExecutionView, of: str, page: Page) -> None:

@@ -53,12 +53,17 @@ class Settled(NamedTuple):
 def write_settled(settled: Settled, out: TextIO, options: ReportOptions) -> None:
     """Write the verdict on each suspected test."""
     page = Page(out, options)
+    added = "no repeats added"
+    if settled.run is not None:
+        cost = "cost unknown" if settled.cost_usd is None else money(settled.cost_usd)
+        to = f", {settled.repeats_before:,} to BEFORE" if settled.repeats_before else ""
+        added = f"{count(settled.repeats, 'repeat')} added by run {settled.run}{to}, {cost}"
     page.line(
         ("Before ", "dim"),
         (settled.before, "bold cyan"),
         ("  After ", "dim"),
         (settled.after, "bold cyan"),
-        f"  {_added_text(settled)}",
+        f"  {added}",
     )
     if settled.ended:
         page.line(("! ", "yellow"), f"Ended early: {one_line(settled.ended)}", hang=2)
@@ -136,16 +141,6 @@ def _explained(found: Suspect) -> Iterator[str]:
         case None:
             yield "Only its scores fell; settling decides pass rates. Record both runs again with"
             yield f"{repeats}: kindlm test --repeat N"
-
-
-def _added_text(settled: Settled) -> str:
-    if settled.run is None:
-        return "no repeats added"
-    cost = "cost unknown" if settled.cost_usd is None else money(settled.cost_usd)
-    added = f"{count(settled.repeats, 'repeat')} added by run {settled.run}"
-    if settled.repeats_before:
-        added += f", {settled.repeats_before:,} to BEFORE"
-    return f"{added}, {cost}"
 
 
 def _next_step(settled: Settled) -> tuple[str, str]:
