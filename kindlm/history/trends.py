@@ -23,7 +23,6 @@ from kindlm.history.statistics import (
     wilson_interval,
 )
 from kindlm.history.statistics.tables import Counts, pooled
-from kindlm.history.verdict import is_flaky
 from kindlm.outcome import Status
 from kindlm.plan import QualifiedName
 
@@ -143,26 +142,17 @@ SELECT r.id AS run, s.id AS suite, s.config_hash
  LIMIT :limit
 """
 
-# If all answers of an execution came from the history, it does not count as the run's own. Imported
-# results of EvalView have the kind `score`.
+# Imported results of EvalView have the kind `score`.
 _FIGURES = """
 WITH repeats AS (
   SELECT * FROM executions WHERE suite = ? AND test = ? AND target = ?),
-own AS (
-  SELECT status, EXISTS (SELECT 1 FROM retried_attempts r WHERE r.execution = e.id) AS is_retried
-    FROM repeats e
-   WHERE status IN ('passed', 'failed', 'errored')
-     AND NOT coalesce((SELECT min(c.recorded_in IS NOT NULL) FROM provider_calls c
-                        WHERE c.execution = e.id AND c.attempt = e.attempt AND c.purpose = 'test'),
-                      0)),
 scored AS (
   SELECT a.kind, a.label, a.score
     FROM repeats e
     JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
    WHERE a.score IS NOT NULL)
-SELECT (SELECT count(*) FROM own WHERE status = 'passed') AS own_passed,
-       (SELECT count(*) FROM own) AS own_tested,
-       (SELECT count(*) FROM own WHERE status = 'passed' AND is_retried) AS passed_later,
+SELECT EXISTS (SELECT 1 FROM repeats e JOIN provider_calls c ON c.execution = e.id
+                WHERE c.purpose = 'test' AND c.recorded_in IS NOT NULL) AS is_cached,
        (SELECT avg(mean) FROM (
           SELECT avg(score) AS mean FROM scored WHERE kind = 'judge' GROUP BY label)) AS judge,
        (SELECT avg(score) FROM scored WHERE kind IN ('weighted_score', 'score')) AS weighted,
@@ -177,8 +167,7 @@ class TrendPoint:
     """The results of a test in one run.
 
     `judge` is the mean over its criteria of their mean score, `weighted` the mean of its weighted
-    scores. `own` counts the executions with answers that are not from the history. Of these,
-    `passed_later` counts those that passed only when they were run again.
+    scores. `is_cached` is whether any answer is from the history.
     """
 
     run: Run
@@ -188,14 +177,8 @@ class TrendPoint:
     weighted: float | None
     cost_usd: float | None
     models: tuple[str, ...]
-    own: Counts
-    passed_later: int
+    is_cached: bool
     changes: tuple[str, ...] = ()
-
-    @property
-    def flaky(self) -> bool:
-        """Whether the test passed in some repeats or attempts, and failed in others."""
-        return is_flaky(self.test.counts, self.passed_later)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,20 +197,21 @@ class Trend:
         settle` added are left out, since it picks tests by their results.
         """
         own = (each for each in self.points if each.run.mode not in _NOT_COUNTED)
-        return tuple(point for point in own if point.own.n or not point.test.counts.tested)
+        return tuple(point for point in own if not point.is_cached)
 
     @property
     def flakiness(self) -> Flakiness:
         """The flakiness of the test in and between live runs, by first attempts."""
-        live = [point for point in reversed(self.counted) if point.run.mode == "live"]
+        live = [point.test for point in reversed(self.counted) if point.run.mode == "live"]
         return flakiness(
-            [Counts(point.own.passed - point.passed_later, point.own.n) for point in live]
+            [Counts(test.counts.passed - test.passed_later, test.counts.tested) for test in live]
         )
 
     @property
     def passed_later(self) -> Counts:
         """How many executions passed only when they were run again, of all."""
-        return pooled(Counts(point.passed_later, point.own.n) for point in self.counted)
+        tests = (point.test for point in self.counted)
+        return pooled(Counts(test.passed_later, test.counts.tested) for test in tests)
 
 
 def find_tests(
@@ -264,7 +248,7 @@ def read_trend(
             "test": read_test(db, *key),
             "cost_usd": None if paid.unknown else paid.total_usd,
             "models": tuple(sorted(json.loads(figures["models"]))),
-            "own": Counts(figures["own_passed"], figures["own_tested"]),
+            "is_cached": bool(figures["is_cached"]),
             "changes": (),
         }
         points.append(value_of(TrendPoint, figures, **read))

@@ -37,7 +37,7 @@ def test_what_passed_only_when_it_was_run_again_counts_as_flaky(history: History
     found = trend(history)
     assert found.flakiness == (2 / 4, 1.0)
     assert found.passed_later == (1, 4)
-    assert [point.flaky for point in found.points] == [True, False]
+    assert [point.test.flaky for point in found.points] == [True, False]
 
 
 def test_only_live_runs_show_how_flaky_a_test_is(history: History) -> None:

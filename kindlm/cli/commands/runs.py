@@ -16,6 +16,7 @@ from kindlm.errors import not_there
 from kindlm.history.run_view import RunView
 from kindlm.history.runs import Run, RunFigures, RunFilter, read_figures, runs, status_of
 from kindlm.history.trends import Trend, TrendPoint, find_tests, read_trend
+from kindlm.history.verdict import StatusCounts
 from kindlm.reports.facts import git_state
 from kindlm.reports.figures import duration, local_time, money, percent, score, total
 from kindlm.reports.figures import points as points_of_100
@@ -208,8 +209,8 @@ def _figures(trend: Trend) -> Iterator[tuple[str, str]]:
     """Yield name and sparkline of each figure, the oldest run first, with its range."""
     points = list(reversed(trend.counted))
     rates = [point.test.counts.pass_rate for point in points]
-    passed = sum(point.own.passed for point in points)
-    tested = sum(point.own.n for point in points)
+    passed = sum(point.test.counts.passed for point in points)
+    tested = sum(point.test.counts.tested for point in points)
     if tested:
         share = f"{percent(passed / tested)}, {passed:,} of {tested:,}"
         yield "pass rate", f"{sparkline(rates, 1)}  {share}"
@@ -251,9 +252,9 @@ def _trend_cells(point: TrendPoint) -> tuple[str, ...]:
     remarks = [run.mode] if run.mode != "live" else []
     if run.ended in ("interrupted", "aborted"):
         remarks.append(run.ended)
-    if run.mode == "live" and (cached := counts.tested - point.own.n):
-        remarks.append(f"{cached:,} of {counts.tested:,} from the history")
-    passed = f"{counts.passed}/{counts.tested}{' flaky' if point.flaky else ''}"
+    if run.mode == "live" and point.is_cached:
+        remarks.append("with answers from the history")
+    passed = f"{counts.passed}/{counts.tested}{' flaky' if point.test.flaky else ''}"
     return (
         one_line(point.run.id),
         one_line(point.run.label or ""),
@@ -270,14 +271,15 @@ def _trend_cells(point: TrendPoint) -> tuple[str, ...]:
 
 
 def _point_json(point: TrendPoint) -> dict[str, Any]:
+    own = StatusCounts() if point.is_cached else point.test.counts
     return {
         **fields_of(point.run, "id label mode startedAt ended"),
         "status": point.test.status,
         "executions": point.test.counts.by_status,
         "ownExecutions": {
-            "passed": point.own.passed,
-            "passedLater": point.passed_later,
-            "tested": point.own.n,
+            "passed": own.passed,
+            "passedLater": 0 if point.is_cached else point.test.passed_later,
+            "tested": own.tested,
         },
         "passRate": point.test.counts.pass_rate,
         "judgeAvg": point.judge,

@@ -150,8 +150,8 @@ def trend_page(db: sqlite3.Connection, asked: PageRequest) -> Document | None:
 
 
 def _trend_facts(found: Trend) -> Iterator[tuple[str, str]]:
-    passed = sum(point.own.passed for point in found.counted)
-    tested = sum(point.own.n for point in found.counted)
+    passed = sum(point.test.counts.passed for point in found.counted)
+    tested = sum(point.test.counts.tested for point in found.counted)
     yield "Runs", f"{len(found.points):,}"
     if tested:
         yield "Passed", f"{percent(passed / tested)} of {tested:,}"
