@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+import sqlite3
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kindlm.dataclass import dataclass
 from kindlm.history.diff.call_changes import ChangedValue
 from kindlm.history.diff.evidence_values import CheckKey
 from kindlm.history.queries import value_of
+from kindlm.history.recorded_attempts import body_of, read_servers
 from kindlm.history.run_view import RunView
 from kindlm.matching import ABSENT, equal
-from kindlm.suite import ListedTools
 from kindlm_store import REDACTED
 
 _NAMES = ("name", "id", "tool", "criteria", "ready", "function")
@@ -74,29 +75,28 @@ def paired_files(before: Sequence[Suite], after: Sequence[Suite]) -> Iterator[tu
     yield from ((known[file.path], file) for file in after if file.path in known)
 
 
-def compare_configs(
-    suite: str,
-    hashes: tuple[str, str],
-    before: str | None,
-    after: str | None,
-    servers: tuple[Iterable[ListedTools], Iterable[ListedTools]] = ((), ()),
-) -> SuiteConfig | None:
-    """Compare two recorded configurations and lists of MCP servers; None if they are the same.
+def compare_configs(db: sqlite3.Connection, before: Suite, after: Suite) -> SuiteConfig | None:
+    """Compare the configurations of a file and its lists of MCP servers; None if they are the same.
 
     If a text is erased or redacted, only the hashes are compared.
     """
-    old, new = ({each.server: each.tools for each in side} for side in servers)
+    old, new = (
+        {listed.server: listed.tools for listed in read_servers(db, side.servers)}
+        for side in (before, after)
+    )
     found: list[ChangedValue] = []
     for name in old:
         if name in new:
             found += _changes(f"mcp[{name}].tools", old[name], new[name], 0)
-    if hashes[0] == hashes[1] and not found:
+    if before.config_hash != after.config_hash:
+        was, now = body_of(db, before.config_ref), body_of(db, after.config_ref)
+        if was and now and REDACTED not in (was, now):
+            found += _changes("", _document(was), _document(now), 0)
+    elif not found:
         return None
-    are_known = before not in (None, REDACTED) and after not in (None, REDACTED)
-    if before and after and are_known and hashes[0] != hashes[1]:
-        found += _changes("", _document(before), _document(after), 0)
+    hashes = before.config_hash or "", after.config_hash or ""
     left_out = max(len(found) - _MOST_CHANGES, 0)
-    return SuiteConfig(suite, *hashes, tuple(found[:_MOST_CHANGES]), left_out)
+    return SuiteConfig(after.name, *hashes, tuple(found[:_MOST_CHANGES]), left_out)
 
 
 def parts_of_test(config: SuiteConfig | None, test: str) -> tuple[str, ...]:

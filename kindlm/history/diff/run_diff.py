@@ -27,7 +27,6 @@ from kindlm.history.diff.evidence_values import (
     Verdict,
 )
 from kindlm.history.groups import Group
-from kindlm.history.recorded_attempts import body_of, read_servers
 from kindlm.history.run_view import RunView
 from kindlm.history.settling import AddedRepeats, read_added
 from kindlm.plan import QualifiedName
@@ -57,7 +56,7 @@ class RunDiff:
         self.before = before
         self.after = after
         self.options = options
-        self._config_between = cache(self._compare_files)
+        self._config_between = cache(partial(config.compare_configs, self._db))
 
     @cached_property
     def attempts(self) -> samples.Attempts | None:
@@ -208,15 +207,6 @@ class RunDiff:
     def _is_whole(self, view: RunView) -> bool:
         suites = self.options.suites
         return all(map(view.is_whole, (name for _, name in suites))) if suites else view.is_whole()
-
-    def _compare_files(self, old: config.Suite, new: config.Suite) -> config.SuiteConfig | None:
-        return config.compare_configs(
-            new.name,
-            (old.config_hash or "", new.config_hash or ""),
-            body_of(self._db, old.config_ref),
-            body_of(self._db, new.config_ref),
-            (read_servers(self._db, old.servers), read_servers(self._db, new.servers)),
-        )
 
     @cached_property
     def _added(self) -> tuple[dict[QualifiedName, AddedRepeats], ...]:

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from typing import Any
 
-from kindlm.history.diff.config import SuiteConfig, compare_configs, parts_of_test
+from kindlm.history.diff.config import Suite, SuiteConfig, compare_configs, parts_of_test
 from kindlm.matching import ABSENT
+
+
+def compared(before: str | None, after: str | None, *hashes: str) -> SuiteConfig | None:
+    """Compare two suites with these recorded configurations and hashes."""
+    db = sqlite3.connect(":memory:")
+    db.execute("CREATE TABLE contents (ref, body)")
+    db.executemany("INSERT INTO contents VALUES (?, ?)", [("old", before), ("new", after)])
+    old, new = (
+        Suite((), 0, "shop", "support", "kindlm.yaml", digest, ref, False, None, None, False)
+        for ref, digest in zip(("old", "new"), hashes, strict=True)
+    )
+    return compare_configs(db, old, new)
 
 
 def compare(before: dict[str, Any], after: dict[str, Any]) -> SuiteConfig:
     texts = (json.dumps({"config": config, "files": {}}) for config in (before, after))
-    found = compare_configs("support", ("aaa", "bbb"), *texts)
+    found = compared(*texts, "aaa", "bbb")
     assert found is not None
     return found
 
@@ -21,7 +34,7 @@ def paths(config: SuiteConfig) -> list[str]:
 
 
 def test_the_same_configuration_says_nothing() -> None:
-    assert compare_configs("support", ("aaa", "aaa"), None, None) is None
+    assert compared(None, None, "aaa", "aaa") is None
 
 
 def test_an_inserted_item_does_not_shift_the_others() -> None:
@@ -46,7 +59,7 @@ def test_null_and_nothing_are_not_the_same() -> None:
 
 
 def test_an_erased_configuration_is_known_to_be_another_one() -> None:
-    found = compare_configs("support", ("aaa", "bbb"), None, "{}")
+    found = compared(None, "{}", "aaa", "bbb")
     assert found == SuiteConfig("support", "aaa", "bbb", ())
 
 
