@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Literal
 
 from kindlm.dataclass import dataclass, replace
@@ -10,7 +10,6 @@ from kindlm.document import Document, Path, Position, dotted
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation, misuse
 from kindlm.secrecy import hide_in_urls, is_secret_option
 from kindlm.spelling import KINDLM_YAML, Spelling
-from kindlm.suggestions import hint_for, meant_by, suggest
 
 Severity = Literal["error", "warning"]
 
@@ -37,7 +36,7 @@ class Reporter:
     """Collects the diagnostics of one file, in the order in which they are found.
 
     `spelling` is how the file spells keys. `moved` leads from the path of a value to the path at
-    which it is written, if these differ.
+    which it is written, if these differ. `meant` are keys that unknown ones probably mean.
     """
 
     def __init__(self, file: str, document: Document, spelling: Spelling = KINDLM_YAML) -> None:
@@ -45,7 +44,7 @@ class Reporter:
         self.spelling = spelling
         self._document = document
         self._credentials: tuple[str, ...] = ()
-        self._meant: set[Path] = set()
+        self.meant: set[Path] = set()
         self.moved: Mapping[Path, Path] = {}
         self._lent: tuple[str, Collection[str]] = ("", ())
         self.diagnostics: list[Diagnostic] = []
@@ -80,47 +79,12 @@ class Reporter:
         error = KindlmError(code, message, hint, None, {"reason": reason, **details}, trace)
         self._add(severity, path, error, self._document.position(path, key=at_key), secret=secret)
 
-    def unknown_key(
-        self,
-        path: Path,
-        known: Iterable[str],
-        *,
-        tolerant: bool = False,
-        elsewhere: str | None = None,
-        example: Callable[[str], str] = lambda _: "",
-        missing: Collection[str] = (),
-        more: str = "",
-    ) -> None:
-        """Report an unknown key; if `tolerant`, as a warning.
-
-        `elsewhere` is the hint if the key can stand elsewhere, `example` returns an example of a
-        known key, and `more` ends a hint that lists them. `missing` are required keys that are
-        absent, which the key may resemble less than others.
-        """
-        place, name, known = self.place(path[:-1]), str(path[-1]), list(known)
-        is_elsewhere = elsewhere is not None
-        meant = None
-        if not tolerant:
-            meant = meant_by(name, known, is_elsewhere=is_elsewhere)
-            if meant is None and not is_elsewhere:
-                meant = suggest(name, missing, one_in=2)
-        if meant is not None:
-            self._meant.add((*path[:-1], meant))
-        message = f'Unknown key "{name}"' + (f" in {place}" if place else "")
-        hint = elsewhere or hint_for(name, known, "Known keys", more)
-        if meant is not None:
-            hint = f'Did you mean "{meant}"?{example(meant)}'
-        if tolerant:
-            self.warning(path, message, hint, reason="unknown_key")
-        else:
-            self.error(path, message, hint, at_key=True)
-
     def missing_key(self, path: Path, instead: str = "") -> None:
         """Report a missing key, unless an unknown key was reported as a slip of it.
 
         `instead` ends the hint with an alternative.
         """
-        if path not in self._meant:
+        if path not in self.meant:
             place, key = self.place(path[:-1]), str(path[-1])
             message = f'The key "{key}" is missing' + (f" in {place}" if place else "")
             self.error(path, message, f"Add `{self.spelling.line(key)}`{instead}")

@@ -37,12 +37,10 @@ def check_references(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> No
             for key, model in part.judges(written):
                 _check_judge((*place, *key), model, raw, reporter)
         for place, tools in items(test, "tools"):
-            mcp = tools.get("mcp")
-            server = mcp.get("server") if isinstance(mcp, dict) else None
+            server, at = section(tools, "mcp").get("server"), (*path, *place, "mcp", "server")
             if isinstance(server, str) and server and server not in servers:
-                at, message = (*path, *place, "mcp", "server"), f'"{server}" is not an MCP server'
-                hint = hint_for(server, servers, "Agents with `adapter: mcp`")
-                reporter.error(at, message, hint, reason="unknown_server", value=server)
+                known = "Agents with `adapter: mcp`"
+                _report_unknown(at, "server", server, servers, known, reporter)
         placed = (((*path, *place), tool) for place, tool in items(test, "tools"))
         check_unique(placed, "name", "tool", reporter)
         check_tools(path, test, reporter, files)
@@ -88,18 +86,8 @@ def _check_models(raw: Raw, reporter: Reporter) -> None:
         provider = model.get("provider")
         if not isinstance(provider, str) or not provider or not providers or provider in providers:
             continue
-        code, wrong = ErrorCode.PROVIDER_NOT_FOUND, "which is unknown"
-        if own(Provider, provider) is not None:
-            code, wrong = ErrorCode.CONFIG_VALIDATION_ERROR, "which is not configured"
-        reporter.error(
-            (*path, "provider"),
-            f'The model "{model.get("id")}" uses the provider "{provider}", {wrong}',
-            hint_for(provider, providers, "Configured providers"),
-            reason="provider_not_configured",
-            code=code,
-            value=provider,
-            available=list(providers),
-        )
+        at, known = (*path, "provider"), "Configured providers"
+        _report_unknown(at, "provider", provider, list(providers), known, reporter)
     are_judges = bool(models) and all(model.get("role") == "judge" for _, model in models)
     needs_target = any("command" not in test for _, test in items(raw, "tests"))
     if are_judges and needs_target and not raw.get("agents"):
@@ -115,13 +103,10 @@ def _check_prompts(path: Path, test: Raw, raw: Raw, reporter: Reporter) -> None:
             continue
         # Inputs of tests have become prompts, too: comparing with all of them would take long.
         named = [name for name in prompts if ("prompts", name) not in reporter.moved]
-        hint = hint_for(prompt, named, "Defined prompts")
+        known = "Configured prompts"
         if _is_message(prompt) and suggest(prompt, named) is None:
-            hint = "Did you mean `input`? `prompt` is the name of an entry of `prompts`"
-        message = f'The test "{test.get("name")}" refers to the prompt "{prompt}"'
-        message += ", which is not defined"
-        at, reason = (*path, *place), "unknown_prompt"
-        reporter.error(at, message, hint, reason=reason, value=prompt, available=named)
+            known = "Did you mean `input`? `prompt` is the name of an entry of `prompts`. These are"
+        _report_unknown((*path, *place), "prompt", prompt, named, known, reporter)
 
 
 def _check_targets(path: Path, test: Raw, raw: Raw, servers: list[str], reporter: Reporter) -> None:
@@ -141,40 +126,43 @@ def _check_targets(path: Path, test: Raw, raw: Raw, servers: list[str], reporter
     for index, model in enumerate(chosen if isinstance(chosen, list) else ()):
         if not isinstance(model, str):
             continue
-        place = (*path, "models", index)
-        reason: str | None = None
+        place, wrong = (*path, "models", index), None
         if model not in ids:
-            _report_unknown_model(place, "unknown_model", model, ids, known, reporter)
+            if ids:  # otherwise, the missing `models` are reported
+                _report_unknown(place, "model", model, ids, known, reporter)
         elif model in judges:
-            reason, message = "judge_as_target", f'The model "{model}" has `role: judge`'
-            hint = "Remove the model here, or remove its `role: judge`"
+            wrong = ("judge_as_target", "has `role: judge`", "Remove one of them")
         elif model in seen:
-            reason, message = "duplicate_target", f'The model "{model}" occurs twice'
-            hint = "Use `repeat` to run a test several times"
+            wrong = ("duplicate_target", "occurs twice", "Use `repeat` to run a test several times")
         elif is_call and model not in servers:
-            reason, hint = "unfit_target", "Remove it here"
-            message = f'"{model}" is not an MCP server, and this test has a `call`'
+            wrong = ("unfit_target", "is not an MCP server: it gets no `call`", "Remove it here")
         elif model in servers and not is_call:
-            reason, hint = "unfit_target", "Write `call:` in place of the prompt"
-            message = f'"{model}" is an MCP server, and this test has no `call`'
-        if reason is not None:
+            hint = "Write `call:` in place of the prompt"
+            wrong = ("unfit_target", "is an MCP server: it only gets a `call`", hint)
+        if wrong is not None:
+            reason, what, hint = wrong
+            message = f'The model "{model}" {what}'
             reporter.error(place, message, hint, reason=reason, value=model)
         seen.add(model)
 
 
 def _check_judge(path: Path, model: object, raw: Raw, reporter: Reporter) -> None:
     ids = _ids(raw, "models")
-    if isinstance(model, str) and model not in ids:
+    if isinstance(model, str) and ids and model not in ids:
         known = "Ids of configured models"
-        _report_unknown_model(path, "unknown_judge_model", model, ids, known, reporter)
+        _report_unknown(path, "judge_model", model, ids, known, reporter)
 
 
-def _report_unknown_model(
-    path: Path, reason: str, model: str, ids: list[str], known: str, reporter: Reporter
+def _report_unknown(
+    path: Path, kind: str, name: str, names: list[str], known: str, reporter: Reporter
 ) -> None:
-    if ids:  # otherwise, the missing `models` are reported
-        message, hint = f'The model "{model}" is not configured', hint_for(model, ids, known)
-        reporter.error(path, message, hint, reason=reason, value=model, available=ids)
+    """Report a name that is none of the `names`, which the words `known` introduce."""
+    hint, reason = hint_for(name, names, known), f"unknown_{kind}"
+    code = ErrorCode.CONFIG_VALIDATION_ERROR
+    if kind == "provider" and own(Provider, name) is None:
+        code = ErrorCode.PROVIDER_NOT_FOUND
+    message = f'The {kind.rpartition("_")[2]} "{name}" is not configured'
+    reporter.error(path, message, hint, reason=reason, code=code, value=name, available=names)
 
 
 def check_requirements(raw: Raw, reporter: Reporter) -> None:

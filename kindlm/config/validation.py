@@ -21,7 +21,7 @@ from kindlm.dataclass import dataclass
 from kindlm.document import Path, dotted
 from kindlm.packages import all_own, installed, is_own, options_of_package, provided
 from kindlm.plugins import Check, Provider
-from kindlm.suggestions import ENDED, meant_by, suggest, words_for
+from kindlm.suggestions import ENDED, hint_for, meant_by, suggest, words_for
 from kindlm.values import TAGS
 
 M = TypeVar("M", bound=BaseModel)
@@ -147,39 +147,39 @@ class _Misfits:
 
     def _unknown_key(self, path: Path, place: Path) -> None:
         model, reporter, name = self.model, self.reporter, str(path[-1])
-        known = [*_known_keys(model, place[:-1])]
-        wanted = [str(each[-1]) for each in self.missing if each[:-1] == place[:-1]]
+        known, where, more = [*_known_keys(model, place[:-1])], reporter.place(path[:-1]), ""
+        missing = [str(each[-1]) for each in self.missing if each[:-1] == place[:-1]]
         if len(place) == 1:
-            known, wanted = [*self._written(known), *self.also_known], self._written(wanted)
+            known, missing = [*self._written(known), *self.also_known], self._written(missing)
         if name in known:
-            place_of_key = reporter.place(path[:-1])
-            message = f"`{name}` in {place_of_key} means the same as another key here"
+            message = f"`{name}` in {where} means the same as another key here"
             reporter.error(path, message, "Remove one of them", at_key=True)
             return
-
-        def example(key: str) -> str:
-            """Return an example of a key that other tools call so: its shape may differ."""
-            shown = _example(model, (*place[:-1], key))
-            return f" For example: `{shown}`" if key in words_for(name) and shown else ""
-
-        elsewhere, more = None, ""
+        elsewhere = None
         # In the formats of other programs, a key is more often misspelt than misplaced.
         if model is KindlmConfig or self.at[:1] in (("agents",), ("providers",)):
             elsewhere = place_of(KindlmConfig, path)
         elif self.tolerant and meant_by(str(place[-1]), known) is None:
             elsewhere = place_of(model, place)
         if path[-2:-1] == ("expect",) and model is KindlmConfig:
-            of_packages = [check for check in installed(Check.group) if check not in kinds()]
-            known, more = [*known, *of_packages], provided(Check.group, kinds())
-        reporter.unknown_key(
-            path,
-            known,
-            tolerant=self.tolerant,
-            elsewhere=elsewhere,
-            example=example,
-            missing=wanted,
-            more=more,
-        )
+            known += [check for check in installed(Check.group) if check not in kinds()]
+            more = provided(Check.group, kinds())
+        message = f'Unknown key "{name}"' + (f" in {where}" if where else "")
+        hint = elsewhere or hint_for(name, known, "Known keys", more)
+        if self.tolerant:
+            reporter.warning(path, message, hint, reason="unknown_key")
+            return
+        meant = meant_by(name, known, is_elsewhere=elsewhere is not None)
+        if meant is None and elsewhere is None:
+            # A key that is absent may resemble it less than others.
+            meant = suggest(name, missing, one_in=2)
+        if meant is not None:
+            reporter.meant.add((*path[:-1], meant))
+            shown = _example(model, (*place[:-1], meant))
+            # The shape of a key that other tools call so may differ.
+            example = f" For example: `{shown}`" if shown and meant in words_for(name) else ""
+            hint = f'Did you mean "{meant}"?{example}'
+        reporter.error(path, message, hint, at_key=True)
 
 
 _DEPTH = 4

@@ -112,9 +112,9 @@ defaults: {judgeModel: claude}
     Add `expect:`, such as `expect: {output: {contains: [refund]}}`
 21:21 102 tests[1].vars.message must be a text, but is the number 5
     Put it in quotes to make it a string
-7:27 200 The model "other" uses the provider "opnai", which is unknown
+7:27 200 The provider "opnai" is not configured
     Did you mean "openai"?
-13:13 102 The test "greets" refers to the prompt "aks", which is not defined
+13:13 102 The prompt "aks" is not configured
     Did you mean "ask"?
 14:14 102 The model "gpt4" is not configured
     Did you mean "gpt"?

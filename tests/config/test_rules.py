@@ -209,7 +209,7 @@ def test_calls_run_on_servers_and_prompts_on_models(load: Any) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "place", "said"),
     [
-        ("{server: shop,", "{server: shpo,", "tests[1].tools[0].mcp.server", "is not an MCP server"),
+        ("{server: shop,", "{server: shpo,", "tests[1].tools[0].mcp.server", "is not configured"),
         ("{server: shop,", "{name: shop,", "tests[1].tools[0].mcp.name", "Unknown key"),
         ("    vars: {order", "    prompt: ask\n    vars: {order", "tests[0].prompt", "cannot be combined"),
         ("[{call: {tool: stop}}]", "[{user: Hi}]", "tests[0].conversation", "or calls if the test has a `call`"),

@@ -118,7 +118,7 @@ REASONS = {
     "unknown_judge_model": "unknown_judge_model",
     "duplicate_model_id": "duplicate_model",
     "duplicate_test_name": "duplicate_test",
-    "provider_not_configured": "provider_not_configured",
+    "provider_not_configured": "unknown_provider",
     "file_not_found": "file",
 }
 
