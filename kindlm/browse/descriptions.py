@@ -1,4 +1,4 @@
-"""Datasette's metadata about a history: titles, descriptions, saved queries, order.
+"""Datasette's metadata about a history: titles, descriptions, saved queries, facets, order.
 
 Metadata of Datasette's user takes precedence. The plugin does not know the project of a file, so
 `kindlm browse` passes on settings of the project.
@@ -23,6 +23,25 @@ SELECT execution, test, target, repeat, status, position, tool, arguments, rule,
   FROM tool_call_log
  WHERE status IN ('failed', 'errored') AND run IN {_WANTED}
  ORDER BY run, test, target, repeat, position
+""",  # noqa: S608 (constants of this module)
+    },
+    "failures": {
+        "title": "Failed assertions",
+        "sql": f"""
+SELECT execution, suite, test, target, repeat, kind, label, outcome, failure_code, message,
+       expected, actual, reasoning, line
+  FROM assertion_log
+ WHERE outcome IN ('failed', 'inconclusive') AND NOT advisory AND run IN {_WANTED}
+ ORDER BY run, suite, test, target, repeat, position
+""",  # noqa: S608 (constants of this module)
+    },
+    "errors": {
+        "title": "Errored executions, with hints",
+        "sql": f"""
+SELECT execution, suite, test, target, repeat, error_code, error, hint
+  FROM execution_log
+ WHERE error_code IS NOT NULL AND run IN {_WANTED}
+ ORDER BY run, suite, test, target, repeat
 """,  # noqa: S608 (constants of this module)
     },
     "pass_rates": {
@@ -53,6 +72,15 @@ SELECT model, counts_as AS purpose, count(*) AS calls, sum(c.input_tokens) AS in
  WHERE e.run IN {_WANTED}
  GROUP BY model, counts_as
  ORDER BY cost_usd DESC
+""",  # noqa: S608 (constants of this module)
+    },
+    "retries": {
+        "title": "Failed model calls and their retries",
+        "sql": f"""
+SELECT execution, test, target, call, try, model, error_code, http_status, error, retry_in_ms
+  FROM provider_call_log
+ WHERE status = 'failed' AND run IN {_WANTED}
+ ORDER BY run, test, target, call
 """,  # noqa: S608 (constants of this module)
     },
 }
@@ -182,17 +210,35 @@ _NEWEST_FIRST = {
     "review_log": "at",
     "event_log": "seq",
 }
+_FACETS = {
+    "runs": ["passed", "ended", "git_branch"],
+    "run_list": ["passed", "ended", "git_branch"],
+    "executions": ["status", "test", "target"],
+    "execution_log": ["status", "suite", "test", "target"],
+    "tool_call_log": ["tool", "status", "test", "target"],
+    "assertion_log": ["outcome", "kind", "failure_code", "test"],
+    "provider_call_log": ["purpose", "model", "status", "error_code"],
+    "provider_calls": ["purpose", "model", "status"],
+    "tool_calls": ["tool", "rule"],
+    "agent_spans": ["kind", "failed"],
+    "assertions": ["outcome", "kind", "failure_code"],
+    "tests": ["suite_name", "test", "target"],
+    "review_log": ["passed", "status", "by", "test", "target"],
+    "event_log": ["type", "stream"],
+}
 _HIDDEN = ("events", "streams", "event_types", "projections", "_sqlite_migrations")
 """Internal tables of the store."""
 
 
 def metadata() -> dict[str, Any]:
-    """Return descriptions of tables and columns, saved queries and order of a database."""
+    """Return descriptions of tables and columns, saved queries, order and facets of a database."""
     tables: dict[str, dict[str, Any]] = {
         name: {"description": text, "columns": dict(_COLUMNS.get(name, {}))}
         for name, text in (VIEW_DESCRIPTIONS | _TABLE_DESCRIPTIONS).items()
     }
     tables["executions"]["label_column"] = "test"
+    for name, facets in _FACETS.items():
+        tables[name]["facets"] = facets
     for name, column in _NEWEST_FIRST.items():
         tables[name]["sort_desc"] = column
     for name in _HIDDEN:

@@ -152,6 +152,24 @@ def pretty(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, indent=2)
 
 
+def highlighted(text: str, ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[str, bool]]:
+    """Yield the pieces of a text, each with whether it lies in one of the ranges.
+
+    Ranges may overlap and extend beyond the text.
+    """
+    at = 0
+    for start, end in sorted(ranges):
+        begin, stop = max(start, at), min(end, len(text))
+        if begin >= stop:
+            continue
+        if begin > at:
+            yield text[at:begin], False
+        yield text[begin:stop], True
+        at = stop
+    if at < len(text):
+        yield text[at:], False
+
+
 def _message(message: dict[str, Any], mask: Mask) -> ShownMessage:
     role = f"{message['role']} (prefill)" if message.get("prefill") else str(message["role"])
     return ShownMessage(role, mask.wire_text(message["text"]))

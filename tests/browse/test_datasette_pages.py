@@ -24,7 +24,7 @@ PAGES = [
     "/history/execution_log",
     "/history/executions",
     "/history/executions/aaaa2222-1",
-    "/history/pass_rates?test=",
+    "/history/failures?run=",
     f"/history?sql={SQL}",
 ]
 

@@ -9,6 +9,7 @@ import pytest
 from pages import HOSTILE, assert_harmless, text_of
 
 from kindlm.outcome import Status
+from kindlm.reports.conversation import highlighted
 from kindlm.transcript import CostSource
 
 
@@ -48,7 +49,7 @@ def test_it_says_why_an_execution_failed(ask: Any, failing: Any) -> None:
     assert "Failed assertions 1 of 2" in text
     assert 'CONTAINS_FAILED kindlm.yaml:42 Expected the output to contain "hi".' in text
     assert 'actual "Hi there"' in text
-    assert "Hi <mark>there</mark>, friend.</span>" in page
+    assert "Hi <mark>there</mark>, friend." in page
 
 
 def test_the_conversation_is_there_with_every_try(ask: Any, failing: Any) -> None:
@@ -210,6 +211,20 @@ def test_personal_data_is_shown_redacted_wherever_it_stands(
 
     assert "ann@example.com" not in page
     assert "a**@***.com" in page
+
+
+@pytest.mark.parametrize(
+    ("ranges", "shown"),
+    [
+        ([(0, 2), (1, 4)], "[ab][cd]ef"),
+        ([(4, 99)], "abcd[ef]"),
+        ([(3, 3), (9, 12)], "abcdef"),
+        ([], "abcdef"),
+    ],
+)
+def test_highlights_stay_inside_the_text(ranges: list[tuple[int, int]], shown: str) -> None:
+    pieces = highlighted("abcdef", ranges)
+    assert "".join(f"[{piece}]" if hit else piece for piece, hit in pieces) == shown
 
 
 def test_what_only_advises_stands_apart(ask: Any, history: Any, make: Any) -> None:

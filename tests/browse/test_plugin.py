@@ -121,8 +121,10 @@ def test_a_plain_datasette_is_reported_what_it_shows(other: Path, recorded: Path
     runs = get(datasette, f"/{name}/runs").text
     assert "Runs, one row for each `kindlm test`." in runs
     assert "live, rescored, replayed, settled, generation or imported" in runs
+    assert 'data-column="git_branch"' in runs
     front = get(datasette, f"/{name}").text
-    assert f'href="/{name}/failing_tool_calls"' in front
+    assert "Failed assertions" in front
+    assert f'href="/{name}/failures"' in front
     rows = get(datasette, f"/{name}/pass_rates.json?_shape=array&test=").json()
     assert [row["test"] for row in rows] == ["greets"]
     assert "failing" not in get(datasette, "/other").text
@@ -133,7 +135,7 @@ def test_what_the_user_of_a_datasette_wrote_stays(recorded: Path) -> None:
     written = {
         "databases": {
             name: {
-                "queries": {"spend_by_model": {"sql": "SELECT 'my own' AS mine"}},
+                "queries": {"failures": {"sql": "SELECT 'my own' AS mine"}},
                 "tables": {"runs": {"description": "My runs", "facets": ["mode"]}},
             }
         }
@@ -142,9 +144,9 @@ def test_what_the_user_of_a_datasette_wrote_stays(recorded: Path) -> None:
     runs = get(datasette, f"/{name}/runs").text
     assert "My runs" in runs
     assert 'data-column="mode"' in runs
-    rows = get(datasette, f"/{name}/spend_by_model.json?_shape=array").json()
+    rows = get(datasette, f"/{name}/failures.json?_shape=array").json()
     assert rows == [{"mine": "my own"}]
-    assert get(datasette, f"/{name}/pass_rates.json?_shape=array&test=no").json() == []
+    assert get(datasette, f"/{name}/retries.json?_shape=array&run=").json() == []
 
 
 @pytest.mark.parametrize("path", ["/-/kindlm/", "/-/kindlm/kindlm/run/a/b"])

@@ -56,7 +56,7 @@ def test_what_their_templates_do_works(visit: Visit, address: str) -> None:
 
 
 def test_a_saved_query_fits_on_a_phone(visit: Visit, address: str) -> None:
-    page = visit.open(f"{address}/kindlm/failing_tool_calls?run=")
+    page = visit.open(f"{address}/kindlm/failures?run=")
     visit.look("narrow", "light")
     expect(page.locator("pre#sql-query")).to_be_visible()
     visit.assert_fits()

@@ -190,6 +190,8 @@ def test_every_saved_query_and_every_described_table_works(browsing: Browsing) -
     for name, table in metadata()["tables"].items():
         page = browsing.page(f"/kindlm/{name}")
         assert html.escape(table.get("description", "")) in page
+        for facet in table.get("facets", []):
+            assert f'data-column="{facet}"' in page
 
 
 def test_runs_that_are_recorded_meanwhile_appear(browsing: Browsing, served: History) -> None:

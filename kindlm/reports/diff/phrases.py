@@ -184,25 +184,31 @@ def needs_text(test: TestDiff) -> str | None:
 
 
 def _figure_text(figure: Figure) -> str:
-    """Return a number of both runs: `412 ms → 733 ms (+78 %, within the noise)`."""
+    """Return a number of both runs: `412 ms → 733 ms (+78 %, 95 % interval +60 % to +96 %)`."""
     form = FORMS[figure.name]
     before, after = form(figure.before), form(figure.after)
     if before == after or math.isclose(figure.before, figure.after):  # sums have rounding errors
         return after
-    noise = ""
-    if figure.interval is not None and figure.tests >= _ENOUGH_TESTS:
-        low, high = figure.interval
-        noise = ", within the noise" if low <= 0 <= high else ""
-    change = figure.after - figure.before
+    shown = f"{before} → {after}"
+    change = _relative(figure, figure.after - figure.before)
+    if change is None:
+        return shown
+    if figure.interval is None or figure.tests < _ENOUGH_TESTS:
+        return f"{shown} ({change})"
+    low, high = figure.interval
+    if low <= 0 <= high:
+        return f"{shown} ({change}, within the noise)"
+    interval = f"{_relative(figure, low)} to {_relative(figure, high)}"
+    return f"{shown} ({change}, 95 % interval {interval})"
+
+
+def _relative(figure: Figure, change: float) -> str | None:
+    """Return a change with its sign, in percent except for scores; None if it was zero before."""
     if figure.name == "score":
-        shown = f"{change * 100:+.1f}"
-    elif figure.name in ("judge", "drift"):
-        shown = f"{change:+.2f}"
-    elif figure.before:
-        shown = f"{change / figure.before * 100:+,.0f} %"
-    else:
-        return f"{before} → {after}"
-    return f"{before} → {after} ({shown}{noise})"
+        return f"{change * 100:+.1f}"
+    if figure.name in ("judge", "drift"):
+        return f"{change:+.2f}"
+    return f"{change / figure.before * 100:+,.0f} %" if figure.before else None
 
 
 def rate_text(diff: RunDiff) -> str | None:

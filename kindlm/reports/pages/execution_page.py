@@ -15,6 +15,7 @@ from kindlm.reports.conversation import (
     Called,
     attempts_of,
     excerpts_of,
+    highlighted,
     pretty,
     status_word,
     tools_offered,
@@ -54,6 +55,8 @@ def execution_page(db: sqlite3.Connection, asked: PageRequest) -> Document | Non
     last = attempts[-1]
     assertions = last.assertions
     wrong = [assertion for assertion in assertions if assertion.is_wrong]
+    evidence = [found for assertion in wrong for found in assertion.evidence]
+    highlights = [(found.start, found.end) for found in evidence if found.source == "output"]
     conversations = attempts_of(view, execution, attempts, mask)
     return Document(
         "execution.html",
@@ -79,6 +82,7 @@ def execution_page(db: sqlite3.Connection, asked: PageRequest) -> Document | Non
             "reviews": view.reviews(execution),
             "excerpts": excerpts_of,
             "fields": lambda assertion: assertion_fields(assertion, limit=2_000),
+            "marked": lambda text: list(highlighted(text, highlights)),
             "name": assertion_name,
             "request": _request,
         },
