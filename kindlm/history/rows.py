@@ -129,6 +129,7 @@ class ExecutionView:
     target: str
     repeat: int
     attempt: int
+    started_at: str
     status: Status | None
     messages: tuple[dict[str, Any], ...]
     output: str | None

@@ -21,7 +21,8 @@ from pathlib import Path
 
 from kindlm.dataclass import dataclass
 from kindlm.history.masking import mask_of
-from kindlm.history.queries import value_of
+from kindlm.history.recorded_attempts import body_of
+from kindlm.history.rows import ExecutionView
 from kindlm.history.run_view import RunView
 from kindlm.strict_json import read_json
 from kindlm_store import LockHeldError, StreamLock
@@ -246,8 +247,7 @@ def _index_texts(db: sqlite3.Connection, index: sqlite3.Connection, after: int, 
     for number, (kind, ref, execution, executions, _) in enumerate(texts, least - len(texts)):
         if index.execute(_AGAIN, (execution, executions, ref, kind)).rowcount:
             continue
-        body = db.execute("SELECT body FROM contents WHERE ref = ?", (ref,)).fetchone()[0]
-        if body is not None:
+        if (body := body_of(db, ref)) is not None:
             row = (number, kind, ref, execution, executions)
             index.execute("INSERT INTO texts VALUES (?, ?, ?, ?, ?)", row)
             words = (number, _readable(kind, body))
@@ -282,17 +282,6 @@ SELECT t.id, t.kind, t.ref, t.execution, t.executions
  LIMIT ?4
 """
 
-# Texts that were erased, or are not in this snapshot of the history, are left out.
-_EXECUTIONS = """
-SELECT w.value ->> 1 AS kind, e.id AS execution, w.value ->> 4 AS executions, e.run,
-       s.name AS suite, e.test, e.target, e.repeat, e.status, e.started_at, c.body
-  FROM json_each(?) w
-  JOIN executions e ON e.id = w.value ->> 3
-  JOIN suites s ON s.id = e.suite
-  JOIN contents c ON c.ref = w.value ->> 2 AND c.body IS NOT NULL
- ORDER BY w.key
-"""
-
 
 class TooLongError(Exception):
     """A search that takes too long."""
@@ -308,15 +297,8 @@ class Finding:
 
     kind: str
     excerpt: tuple[tuple[str, bool], ...]
-    execution: str
+    execution: ExecutionView
     executions: int
-    run: str
-    suite: str
-    test: str
-    target: str
-    repeat: int
-    status: str | None
-    started_at: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,6 +330,7 @@ def find_texts(
     words = (word.replace('"', " ").strip() for word in text.split())
     quoted = " ".join(f'"{word}"' for word in words if any(char.isalnum() for char in word))
     with _open_index(history) as index:
+        index.row_factory = sqlite3.Row
         until = time.monotonic() + _LONGEST_S
         index.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
         for expression in (text, quoted) if quoted else ():
@@ -361,19 +344,23 @@ def find_texts(
                 if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
                     raise
                 continue  # no valid expression
-            rows = db.execute(_EXECUTIONS, (json.dumps(matches[:limit]),)).fetchall()
             following = matches[limit - 1][0] if len(matches) > limit else None
             wanted = re.compile(rf"\b({'|'.join(_WORD.findall(text))})", re.IGNORECASE)
-            return Findings(tuple(_finding(db, row, wanted) for row in rows), following)
+            found = (_finding(db, match, wanted) for match in matches[:limit])
+            return Findings(tuple(filter(None, found)), following)
     return Findings()
 
 
-def _finding(db: sqlite3.Connection, row: sqlite3.Row, wanted: re.Pattern[str]) -> Finding:
-    """Return a matching text with an excerpt, in which the beginnings of words are `wanted`."""
-    view = RunView(db, row["run"])
-    execution = view.execution(row["execution"])
-    mask = mask_of(view.attempts(execution) if execution else ())
-    text = mask.text(_readable(row["kind"], row["body"]))
+def _finding(db: sqlite3.Connection, match: sqlite3.Row, wanted: re.Pattern[str]) -> Finding | None:
+    """Return a matching text with an excerpt, in which the beginnings of words are `wanted`.
+
+    It is None if the text was erased, or is not in this snapshot of the history.
+    """
+    view = RunView(db, match["execution"].rpartition("-")[0])
+    execution, body = view.execution(match["execution"]), body_of(db, match["ref"])
+    if execution is None or body is None:
+        return None
+    text = mask_of(view.attempts(execution)).text(_readable(match["kind"], body))
     first = wanted.search(text)
     start = max(0, first.start() - _BEFORE) if first else 0
     end = start + _SHOWN
@@ -381,4 +368,4 @@ def _finding(db: sqlite3.Connection, row: sqlite3.Row, wanted: re.Pattern[str]) 
     # Every second piece is a match.
     pieces = enumerate(wanted.split(shown))
     excerpt = tuple((piece, bool(at % 2)) for at, piece in pieces if piece)
-    return value_of(Finding, row, excerpt=excerpt)
+    return Finding(match["kind"], excerpt, execution, match["executions"])

@@ -123,7 +123,7 @@ def test_an_execution_is_searched_once(project: Project) -> None:
         assert catch_up(db, history) == 1
         (found,) = find_texts(db, history, "good").found
         assert find_texts(db, history, "bad").found == ()
-    assert (found.execution.rpartition("-")[2], found.executions) == ("1", 1)
+    assert (found.execution.number, found.executions) == (1, 1)
 
 
 def test_a_run_that_goes_on_counts_what_was_run_again_before(
