@@ -147,8 +147,7 @@ class GenerationScript:
         )
         if isinstance(profile, Err):
             return profile.error
-        shown_profile = json.dumps(profile.value, ensure_ascii=False)
-        stage.record(AgentProfiled(profile=shown_profile))
+        stage.record(AgentProfiled(profile=json.dumps(profile.value, ensure_ascii=False)))
         plan = await self._plan(stage, profile.value)
         if isinstance(plan, Err):
             return plan.error
@@ -215,7 +214,6 @@ class GenerationScript:
         self, stage: Stage, question: Callable[[str], Question], read: Callable[[str], T]
     ) -> Result[T]:
         """Return what `read` makes of the model's answer; ask again once if that fails."""
-        error = _no_model_answer("", "")
         for _ in range(_TRIES):
             reply = await stage.ask(question(new_token()))
             if isinstance(reply, Err):
@@ -223,11 +221,17 @@ class GenerationScript:
             text, ending = self.redact(reply.value.text), reply.value.finish_reason
             try:
                 return Ok(read(text))
-            except ValueError as why:
-                error = _no_model_answer(why_unread(why, ending), text)
+            except ValueError as unread:
+                why = why_unread(unread, ending)
             if ending is FinishReason.MAX_TOKENS:
                 break  # The next answer would be cut off, too.
-        return Err(error)
+        return Err(
+            KindlmError(
+                ErrorCode.PROVIDER_API_ERROR,
+                f"The model did not answer what it was asked: {why}. It answered {shown(text)}.",
+                "Try again, with a smaller --count, or with another model: --model",
+            )
+        )
 
     def _write(self, stage: Stage, profile: Profile, plan: ReadPlan) -> KindlmError | None:
         order = self.order
@@ -270,14 +274,6 @@ _ABOUT_PROFILE = (
     "How kindlm gen understood the agent. To correct it, change the description you pass:"
     "\n--description, or --system-prompt."
 )
-
-
-def _no_model_answer(why: str, text: str) -> KindlmError:
-    return KindlmError(
-        ErrorCode.PROVIDER_API_ERROR,
-        f"The model did not answer what it was asked: {why}. It answered {shown(text)}.",
-        "Try again, with a smaller --count, or with another model: --model",
-    )
 
 
 def not_written(error: OSError) -> KindlmError:

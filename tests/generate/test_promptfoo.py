@@ -186,7 +186,7 @@ def test_judges_and_limits_keep_their_thresholds(tmp_path: Path) -> None:
         ({"type": "contains", "value": "a", "weight": 0}, "weight 0. It cannot fail"),
         ({"type": "contains", "value": ""}, "its value is not text"),
         ({"type": "contains", "value": "{{city | upper}}"}, "the template {{city | upper}}"),
-        ({"type": "contains", "value": "{{" * 100_000}, "is never closed"),
+        ({"type": "contains", "value": "{{" * 100_000}, "the template {{{{"),
         ({"type": "contains", "value": "file://../secret.txt"}, "points outside the folder"),
         ({"type": "regex", "value": "(a"}, "the regular expression '(a'"),
         ({"type": "regex", "value": "a{,3}b"}, "`{,` is a text in JavaScript"),
@@ -235,7 +235,7 @@ def test_prompts_providers_and_tests_make_the_same_runs(tmp_path: Path) -> None:
     (tmp_path / "chat.json").write_text(
         '[{"role": "system", "content": "Be {{tone}}."}, {"role": "user", "content": "{{ q }}"}]'
     )
-    (tmp_path / "two.txt").write_text("One: {{q}}\n---\nTwo: {{q}} {# a remark #}")
+    (tmp_path / "two.txt").write_text("One: {{q}}\n---\nTwo: {{- q -}}")
     (tmp_path / "rows.csv").write_text(
         "q,tone,__expected,__expected2,__expected3,__description\n"
         '"a, b",kind,"contains-any: x:1, y",not-z,similar(0.9):z,row\n'

@@ -19,10 +19,7 @@ from kindlm.generate.suites import Files, LeftOutError, Part, excerpt_of, read_p
 from kindlm.values import filled
 
 _OPENING = re.compile(r"\{[{%#]")
-_TAG = re.compile(
-    r"\{\{(?P<inside>.*?)\}\}|\{%.*?%\}|(?P<comment>\{#.*?#\})|(?P<unclosed>\{[{%#])", re.DOTALL
-)
-_NAME = re.compile(r"-?\s*([A-Za-z_]\w*(?:\.\w+)*)\s*-?", re.ASCII)
+_NAME = re.compile(r"\{\{-?\s*([A-Za-z_]\w*(?:\.\w+)*)\s*-?\}\}", re.ASCII)
 _FILE = re.compile(r"[\w./*-]+\.(?:txt|md|j2|json|jsonl|ya?ml|csv|[cm]?[jt]s|py|sh|rb)", re.ASCII)
 _ELSEWHERE = re.compile(r"(?:exec|langfuse|portkey|helicone|package)[:/]")
 _TEXTS = (".txt", ".md", ".j2")
@@ -32,23 +29,13 @@ def replace_names(text: str, replacement: Callable[[str], str]) -> str:
     """Return a template with its names replaced.
 
     Raises:
-        LeftOutError: it has a filter, a block or another expression.
+        LeftOutError: it has a filter, a block or anything else but names.
     """
-
-    def replaced(tag: re.Match[str]) -> str:
-        if tag["unclosed"]:
-            raise LeftOutError(f"{excerpt_of(text[tag.start() :])}, which is never closed")
-        if tag["comment"]:
-            return ""
-        name = _NAME.fullmatch(tag["inside"] or "")
-        if name is None:
-            raise LeftOutError(
-                f"the template {excerpt_of(tag[0])}",
-                "kindlm fills in plain names, as {{name}}: put the result into a variable",
-            )
-        return replacement(name[1])
-
-    return _TAG.sub(replaced, text)
+    rest = _NAME.sub("", text)
+    if (other := _OPENING.search(rest)) is not None:
+        instead = "kindlm fills in plain names, as {{name}}: put the result into a variable"
+        raise LeftOutError(f"the template {excerpt_of(rest[other.start() :])}", instead)
+    return _NAME.sub(lambda found: replacement(found[1]), text)
 
 
 def text_of(value: Any) -> str:
@@ -170,22 +157,19 @@ def rows_of(file: str, text: str) -> Iterator[Part]:
     Raises:
         LeftOutError: the file is not CSV.
     """
-    reader = csv.reader(io.StringIO(text, newline=""))
+    reader = csv.DictReader(io.StringIO(text, newline=""), restkey="__cells without a header")
     try:
-        header = [each.strip() for each in next(reader, [])]
-        after = reader.line_num
         for row in reader:
-            line, after = after + 1, reader.line_num
             test: dict[str, Any] = {"vars": {}, "assert": []}
-            for key, value in zip(header, row, strict=False):
-                if key.startswith("__expected"):
+            for key, value in row.items():
+                name = key.strip()
+                if not name.startswith("__"):
+                    test["vars"] |= {} if value is None else {name: value}
+                elif value and name.startswith("__expected"):
                     test["assert"] += [_expected(value.strip())] if value.strip() else []
-                elif not key.startswith("__"):
-                    test["vars"][key] = value
                 elif value:
-                    test[key.removeprefix("__")] = value
-            if row:
-                yield Part(test, file, partial(_same, line))
+                    test[name.removeprefix("__")] = value
+            yield Part(test, file, partial(_same, reader.line_num))
     except csv.Error as error:
         raise LeftOutError(f"the file {file}", f"Correct it: {error}") from None
 
