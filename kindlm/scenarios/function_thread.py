@@ -57,7 +57,7 @@ class FunctionThread:
         guard.stay_single()
         if threading.get_ident() == self._thread_of_loop:
             work.close()
-            message = "an async function used the trial of a scenario that is not async"
+            message = "an async function, or `stop`, used the trial of a scenario that is not async"
             raise RuntimeError(f"{message}: make the scenario an `async def test_…(t: Trial)`")
         if self._is_over:
             work.close()
@@ -74,14 +74,3 @@ class FunctionThread:
         self._is_over = True
         for task in list(self._running):
             task.cancel()
-
-
-def at_once(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine whose awaited calls block instead of waiting for the event loop."""
-    try:
-        work.send(None)
-    except StopIteration as done:
-        result: T = done.value
-        return result
-    work.close()
-    raise RuntimeError("a blocking coroutine waits for the event loop")

@@ -11,15 +11,15 @@ import threading
 import traceback
 import warnings
 from asyncio import Future
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from types import FrameType
 from typing import Any, TypeAlias, overload
 
 from kindlm.checks.base import Check
 from kindlm.checks.judge import Factuality, Guardrail, Judge, Sentiment
-from kindlm.errors import ErrorCode, KindlmError, Result, SourceLocation
+from kindlm.errors import ErrorCode, KindlmError, SourceLocation
 from kindlm.outcome import CheckResult, Outcome
-from kindlm.ports import Ask, ModelReply, Question, Stage
+from kindlm.ports import Stage
 from kindlm.scenarios.checks import (
     CheckRecorder,
     Checks,
@@ -32,7 +32,7 @@ from kindlm.scenarios.checks import (
     verdict,
     verdict_of,
 )
-from kindlm.scenarios.function_thread import FunctionThread, at_once
+from kindlm.scenarios.function_thread import FunctionThread
 from kindlm.scenarios.scope import Scope
 from kindlm.scenarios.under_test import (
     AgentUnderTest,
@@ -286,9 +286,7 @@ class _Checking:
         reply = self._conversation.own_reply(what)
         return Scope(lambda: reply, reply.turn, reply.turn, is_conversation=False)
 
-    async def _converse(
-        self, user: SimulatedUser, ask: Ask, send: Callable[[str], Awaitable[Reply]]
-    ) -> Conversed:
+    async def _converse(self, user: SimulatedUser) -> Conversed:
         """Let a simulated user talk to the agent; a `SimulationError` makes the trial errored.
 
         Two users at once would answer each other, in a random order.
@@ -297,7 +295,7 @@ class _Checking:
             raise RuntimeError("another t.converse of this trial is still running: await it first")
         self._converses = True
         try:
-            return await user.converse(ask, self._conversation, send)
+            return await user.converse(self._stage.ask, self._conversation)
         except SimulationError as error:
             self.error = error.error
             raise
@@ -351,8 +349,7 @@ class Trial(_Checking):
                 then errored.
         """
         user = SimulatedUser(persona, goal, turns, script, stop)
-        talk = self._converse(user, self._stage.ask, self.agent.send)
-        return self.agent.track("t.converse(…)", talk)
+        return self.agent.track("t.converse(…)", self._converse(user))
 
     def mistake(self) -> KindlmError | None:
         """Return the error of a test that uses the trial wrongly; cancels a task that has it."""
@@ -385,17 +382,12 @@ class SyncTrial(_Checking):
         script: Lines = (),
         stop: Stop | None = None,
     ) -> Conversed:
-        """Let a model play a person who talks to the agent; see `Trial.converse`."""
+        """Let a model play a person who talks to the agent; see `Trial.converse`.
 
-        async def ask(question: Question) -> Result[ModelReply]:
-            return self._thread.wait_for(self._stage.ask(question))
-
-        async def send(message: str) -> Reply:
-            return self.agent.send(message)
-
+        `stop` runs in the event loop: it cannot use the trial, and should not block.
+        """
         user = SimulatedUser(persona, goal, turns, script, stop)
-        # In this thread, so that `stop` can use the trial like the rest of the scenario.
-        return at_once(self._converse(user, ask, send))
+        return self._thread.wait_for(self._converse(user))
 
     def end(self) -> None:
         """Cut the trial off: the next use of it ends the function."""

@@ -7,7 +7,7 @@ since an agent may answer with anything.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 from kindlm.checks.judging import Prompt
@@ -142,10 +142,8 @@ class SimulatedUser:
             raise ValueError(f"script has {len(lines)} messages, and turns allows {most}")
         self.script = lines
 
-    async def converse(
-        self, ask: Ask, agent: AgentUnderTest, send: Callable[[str], Awaitable[Reply]]
-    ) -> Conversed:
-        """Talk to the agent by `send`, after what `agent` and the user said before.
+    async def converse(self, ask: Ask, agent: AgentUnderTest) -> Conversed:
+        """Talk to the agent, after what it and the user said before.
 
         Raises:
             SimulationError: the model returned nothing usable, twice.
@@ -167,7 +165,7 @@ class SimulatedUser:
                     return ended("goal", move.reason)
                 line = move.message
             messages.append(line.text if isinstance(line, Message) else line)
-            replies.append(await send(messages[-1]))
+            replies.append(await agent.send(messages[-1]))
             if self.stop is not None and _is_true(self.stop(replies[-1])):
                 return ended("stop")
         # The model has not yet seen the last answer, which may reach the goal.

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kindlm.scenarios.function_thread import FunctionThread, TrialOver, at_once
+from kindlm.scenarios.function_thread import FunctionThread, TrialOver
 
 
 def test_what_was_asked_for_before_the_end_is_not_done_after_it() -> None:
@@ -43,8 +43,3 @@ def test_what_was_asked_for_before_the_end_is_not_done_after_it() -> None:
 
     asyncio.run(trial())
     assert done == []
-
-
-def test_a_coroutine_that_waits_cannot_be_run_at_once() -> None:
-    with pytest.raises(RuntimeError, match="waits for the event loop"):
-        at_once(asyncio.sleep(0))
