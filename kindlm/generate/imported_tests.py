@@ -15,7 +15,7 @@ from kindlm.checks.output import matches_anything
 from kindlm.config.json_schemas import schema_fault
 from kindlm.config.schema import MAX_TESTS
 from kindlm.config.target_schema import ParamsConfig
-from kindlm.generate.suite_text import Comment
+from kindlm.generate.suite_text import Comment, unused
 from kindlm.generate.suites import LeftOutError, Part
 from kindlm.json_schema import has_no_rule
 from kindlm.patterns import PatternError, excess_of, searches
@@ -127,7 +127,6 @@ class ImportedSuite:
 
     Attributes:
         document: the suite for `suite_text`; empty until it is finished.
-        comments: the comments at the top of the file.
         tests: the number of tests; a variable with a list of values makes several.
         imported: the number of tests that run.
         skipped: the number of tests with `skip: true`.
@@ -137,17 +136,15 @@ class ImportedSuite:
     """
 
     document: dict[str | Comment, Any] = field(default_factory=dict)
-    comments: dict[str | Comment, Any] = field(default_factory=dict)
     tests: int = 0
     imported: int = 0
     skipped: int = 0
     left_out: dict[str, dict[str, None]] = field(default_factory=dict)
     different: dict[str, dict[str, None]] = field(default_factory=dict)
     current: dict[str | Comment, Any] = field(default_factory=dict)
-    _written: list[Mapping[str | Comment, Any]] = field(default_factory=list)
-    _names: dict[str, int] = field(default_factory=dict)
+    _written: dict[str, Mapping[str | Comment, Any]] = field(default_factory=dict)
 
-    def add(self, part: Part, test: Mapping[str, Any], checks: Checks, hold: str = "") -> None:
+    def add(self, part: Part, test: dict[str, Any], checks: Checks, hold: str = "") -> None:
         """Add a test. It is skipped if it has no checks, or for the reason `hold`."""
         self.tests += 1
         comments = self.take()
@@ -162,15 +159,10 @@ class ImportedSuite:
             comments[Comment(comment)] = None
         self.skipped += bool(reason)
         self.imported += not reason
-        # The wanted name, with a number if it is taken.
-        name = wanted = " ".join(test["name"].split())[:100] or "test"
-        while name in self._names:
-            self._names[wanted] += 1
-            name = f"{wanted} #{self._names[wanted]}"
-        self._names[name] = 1
-        written: dict[str | Comment, Any] = {"name": name, **comments}
-        written |= {key: value for key, value in test.items() if key != "name"}
-        self._written.append(written | ({"skip": True} if reason else {}) | {"expect": expect})
+        wanted = " ".join(test["name"].split())[:100] or "test"
+        name = unused(wanted, self._written, "{} #{}")
+        written = {"name": name} | comments | test | {"name": name}
+        self._written[name] = written | ({"skip": True} if reason else {}) | {"expect": expect}
 
     def lose(self, part: Part, what: str, error: LeftOutError) -> None:
         """Note why a test cannot be imported."""
@@ -219,9 +211,9 @@ class ImportedSuite:
             raise LeftOutError("no test that can be imported", "\n".join(found) or "Add tests")
         about = {"name": name} | ({"description": description} if description else {})
         self.document[Comment(f"Imported from {part.file} ({title}).")] = None
-        self.document |= {**self.comments, "kindlm": 1, "suite": about}
+        self.document |= {"kindlm": 1, "suite": about}
         self.document |= {key: it for key, it in head.items() if it or isinstance(key, Comment)}
-        self.document["tests"] = self._written
+        self.document["tests"] = list(self._written.values())
         return self
 
 

@@ -89,14 +89,14 @@ class _Reader:
         judge = default.settings.get("options.provider")
         if judge is not None and (grader := self._targets.grader(judge)) is not None:
             defaults["judgeModel"] = grader
-        self._suite.comments = self._suite.take()
+        head = self._suite.take()
         for entry in document.items("tests"):
             for part in self._tests_in(entry):
                 try:
                     self._add(self._case(part, default))
                 except LeftOutError as error:
                     self._suite.lose(part, "a test", error)
-        head = self._targets.sections()
+        head |= self._targets.sections()
         if not self._targets.found:
             head |= {Comment("Set the address of your agent here, or `models`."): None}
             head["agents"] = [
