@@ -151,7 +151,7 @@ class ScriptedTrial:
 
         def record(result: CheckResult) -> CheckResult:
             duration_ms = (self._clock.monotonic() - started) * 1000
-            named = replace(result, label=expectation.label)
+            named = replace(result, kind=expectation.kind, label=expectation.label)
             event = AssertionEvaluated.of(named, index, expectation, duration_ms=duration_ms)
             self._calls.recorder.record(event)
             self._decided[index] = (expectation, named)

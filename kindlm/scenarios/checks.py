@@ -35,7 +35,7 @@ from kindlm.checks.output import (
     Schema,
 )
 from kindlm.checks.tool_calls import ToolCall
-from kindlm.dataclass import dataclass, replace
+from kindlm.dataclass import dataclass
 from kindlm.errors import SourceLocation, error_text
 from kindlm.json_schema import SchemaIssue, has_no_rule
 from kindlm.outcome import CheckResult, Outcome
@@ -371,13 +371,11 @@ class ConversationChecks(Checks):
         return self._scope
 
 
-def verdict(kind: str, label: str, *, passed: bool | None, message: str = "") -> CheckResult:
-    """Return the result of a check that the test itself decides; None means undecided."""
-    codes = {"custom": "CUSTOM_CHECK_FAILED", "checked": "NOTHING_CHECKED"}
-    result = base.passed() if passed else base.failed(codes.get(kind, "ASSERT_FAILED"), message)
-    if passed is None:
-        result = base.undecided("The judge decided nothing.")
-    return replace(result, kind=kind, label=label)
+def decided(value: object, code: str, message: str) -> CheckResult:
+    """Return the result of a check that a value decides, as in `holds`; `code` is for a failure."""
+    if (is_held := holds(value)) is None:
+        return base.undecided("The judge decided nothing.")
+    return base.passed() if is_held else base.failed(code, message)
 
 
 def _issues(model: type[BaseModel], value: Any) -> list[SchemaIssue]:
@@ -447,7 +445,7 @@ def _not_blank(text: str) -> str:
 
 def _decided(name: str, value: object) -> CheckResult:
     message = f"The check {shown(name)} returned {shown(repr(value))}"
-    return verdict("custom", name, passed=holds(value), message=message)
+    return decided(value, "CUSTOM_CHECK_FAILED", message)
 
 
 async def _awaited(name: str, value: Awaitable[Any]) -> CheckResult:
@@ -461,7 +459,6 @@ async def _awaited(name: str, value: Awaitable[Any]) -> CheckResult:
 def _raised(name: str, error: BaseException) -> CheckResult:
     if isinstance(error, AssertionError):
         message = str(error) or f"The check {shown(name)} failed"
-        return verdict("custom", name, passed=False, message=message)
+        return base.failed("CUSTOM_CHECK_FAILED", message)
     message = f"The check raised {error_text(error, shown)}"
-    result = base.undecided(message, trace="".join(traceback.format_exception(error)))
-    return replace(result, kind="custom", label=name)
+    return base.undecided(message, trace="".join(traceback.format_exception(error)))

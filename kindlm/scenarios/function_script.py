@@ -12,12 +12,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from kindlm.checks.base import failed
 from kindlm.checks.user_code import in_a_thread
 from kindlm.dataclass import dataclass
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation, error_text
 from kindlm.guard import guard
 from kindlm.ports import Stage
-from kindlm.scenarios.checks import RequirementFailed, verdict
+from kindlm.scenarios.checks import RequirementFailed
 from kindlm.scenarios.trial import SyncTrial, Trial
 from kindlm.scenarios.under_test import AgentError
 from kindlm.scenarios.users import SimulationError
@@ -91,8 +92,8 @@ class FunctionScript:
             if isinstance(each, AssertionError) or is_of_pytest(each, "Failed"):
                 where, line = failed_at(each, self.file)
                 label = line.removeprefix("assert ") or "assert"
-                result = verdict("assert", label, passed=False, message=_why(each, line))
-                stage.conclude(Expectation("assert", label, where=where), result)
+                found = failed("ASSERT_FAILED", _why(each, line))
+                stage.conclude(Expectation("assert", label, where=where), found)
             elif not isinstance(each, RequirementFailed | AgentError | SimulationError):
                 others.append(each)  # these three are recorded where they happened
         if not others:
@@ -143,9 +144,8 @@ def _refuse_false(returned: object) -> None:
 
 def record_nothing_checked(stage: Stage, where: SourceLocation, hint: str = "") -> None:
     """Record that a scenario ended without any check: it fails."""
-    label = "something is checked"
-    found = verdict("checked", label, passed=False, message=f"Nothing was checked{hint}")
-    stage.conclude(Expectation("checked", label, where=where), found)
+    found = failed("NOTHING_CHECKED", f"Nothing was checked{hint}")
+    stage.conclude(Expectation("checked", "something is checked", where=where), found)
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:

@@ -15,7 +15,7 @@ from collections.abc import Coroutine, Iterable, Sequence
 from types import FrameType
 from typing import Any, TypeAlias, overload
 
-from kindlm.checks.base import Check
+from kindlm.checks.base import Check, passed
 from kindlm.checks.judge import Factuality, Guardrail, Judge, Sentiment
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation
 from kindlm.outcome import CheckResult, Outcome
@@ -27,9 +27,8 @@ from kindlm.scenarios.checks import (
     Pending,
     RequirementFailed,
     Verdict,
-    holds,
+    decided,
     required_text,
-    verdict,
     verdict_of,
 )
 from kindlm.scenarios.function_thread import FunctionThread
@@ -146,13 +145,12 @@ class _Checking:
             raise TypeError("t.require cannot wait: write t.require(await …), or (… .wait())")
         if inspect.isroutine(what):
             raise TypeError(f"t.require was given the function {what.__qualname__}: call it")
-        passed = holds(what)
         label, where = message or "required", self._place()
         reason = message or linecache.getline(where.file, where.line or 0).strip() or label
-        result = verdict("assert", label, passed=passed, message=reason)
+        result = decided(what, "ASSERT_FAILED", reason)
         expectation = Expectation("assert", label, where=where, weight=_valid_weight(weight))
         self._recorder.conclude(expectation, result)
-        if not passed:
+        if result.outcome is not Outcome.PASSED:
             raise RequirementFailed(label)
         return None
 
@@ -256,8 +254,8 @@ class _Checking:
         if not 0 <= value <= 1:
             wanted = "scores must be from 0 to 1, so that runs are comparable"
             raise ValueError(f"The score {name!r} is {value}: {wanted}. Divide it by the maximum")
-        found = CheckResult("score", name, Outcome.PASSED, score=float(value))
-        self._recorder.conclude(Expectation("score", name, where=self._place()), found)
+        expectation = Expectation("score", name, where=self._place())
+        self._recorder.conclude(expectation, passed(score=float(value)))
 
     def _verdict(self, reply: Reply, check: Check, label: str, weight: float) -> Pending[Verdict]:
         result = self._ask(self._scope(self._conversation.own_reply(reply)), check, label, weight)
