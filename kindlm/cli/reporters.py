@@ -146,9 +146,8 @@ def write_reports(
                 with open_report(file) as out:
                     wrong = reporter.report.write(view, out, replace(options, color=False))
         except NoReportError as none:
-            again = _again(view, name, Path("FILE") if none.needs_file else file, options)
-            then = ": " if none.needs_file else ". Then: "
-            wrong = replace(none.error, hint=f"{none.error.hint}{then}{again}")
+            again = _again(view, name, file or Path("FILE"), options)
+            wrong = replace(none.error, hint=f"{none.error.hint}. Then: {again}")
         except OSError as error:
             if file is None:
                 raise
@@ -160,9 +159,8 @@ def write_reports(
     return errors
 
 
-def _again(view: RunView, report: str, file: Path | None, options: ReportOptions) -> str:
-    words = ["kindlm", "report", view.id, "--format", report]
-    words += [] if file is None else ["-o", str(file)]
+def _again(view: RunView, report: str, file: Path, options: ReportOptions) -> str:
+    words = ["kindlm", "report", view.id, "--format", report, "-o", str(file)]
     words += [] if options.database is None else ["--db", options.database]
     return shlex.join(words)
 

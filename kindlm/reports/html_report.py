@@ -20,8 +20,8 @@ from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.reports.conversation import attempts_of, excerpts_of, status_word
 from kindlm.reports.diff.html import STYLE_MOODS, VERDICT_MOODS
-from kindlm.reports.diff.parts import changed_tests, changes_since_before
-from kindlm.reports.diff.phrases import notes_of
+from kindlm.reports.diff.parts import changed_tests, changes_since_before, what_changed
+from kindlm.reports.diff.phrases import LOOKS, notes_of, outcome_text
 from kindlm.reports.facts import assertion_name
 from kindlm.reports.pages.html_document import (
     MOODS,
@@ -104,15 +104,18 @@ def _changes(view: RunView, options: ReportOptions) -> dict[str, Any] | None:
     if (changes := changes_since_before(view, options)) is None:
         return None
     diff, headline, is_marked = changes
-    tests, more = changed_tests(diff, _MOST_CHANGES)
+    tests = changed_tests(diff)
     return {
         "before": diff.before.id,
         "headline": headline,
         "mood": VERDICT_MOODS[headline.good] if is_marked else "soft",
         "notes": list(notes_of(diff)),
-        "tests": tests,
+        "tests": [
+            (LOOKS[test.kind], test, outcome_text(test), what_changed(test))
+            for test in tests[:_MOST_CHANGES]
+        ],
         "moods": STYLE_MOODS,
-        "more": more,
+        "more": max(len(tests) - _MOST_CHANGES, 0),
         "command": changes.command,
     }
 

@@ -72,11 +72,11 @@ class Report:
 
 
 class NoReportError(Exception):
-    """A package's report failed, or is binary and `needs_file`; nothing was written."""
+    """A package's report failed, or is binary and needs a file; nothing was written."""
 
-    def __init__(self, error: KindlmError, *, needs_file: bool = False) -> None:
+    def __init__(self, error: KindlmError) -> None:
         super().__init__(error.message)
-        self.error, self.needs_file = error, needs_file
+        self.error = error
 
 
 def find_report(name: str) -> Result[Report]:
@@ -116,11 +116,11 @@ def faulty_reports() -> list[KindlmError]:
 
 @cache
 def _own_reports() -> dict[str, str]:
-    modules = pkgutil.iter_modules(reports.__path__, f"{reports.__name__}.")
+    modules = [module.name for module in pkgutil.iter_modules(reports.__path__)]
     return {
-        module.name.rpartition(".")[2].removesuffix("_report"): module.name
+        module.removesuffix("_report"): f"{reports.__name__}.{module}"
         for module in modules
-        if module.name.endswith("_report")
+        if module.endswith("_report")
     }
 
 
@@ -151,6 +151,6 @@ def _write_of_package(
         raise NoReportError(broken(wrong, packages.advice(plugin)))
     if out.isatty() or not hasattr(out, "buffer"):
         wrong = f"{plugin} is not text, and cannot be printed"
-        raise NoReportError(broken(wrong, "Name a file"), needs_file=True)
+        raise NoReportError(broken(wrong, "Name a file"))
     out.flush()
     out.buffer.write(rendered)

@@ -90,7 +90,7 @@ def test_bytes_need_a_file(failing: Workspace) -> None:
     assert done.returncode == 1
     assert "is not text, and cannot be printed" in done.stderr
     again = f"kindlm report {run} --format pdf -o FILE"
-    assert f"Name a file: {again}" in " ".join(done.stderr.split())
+    assert f"Name a file. Then: {again}" in " ".join(done.stderr.split())
     assert "--reporter" not in done.stderr
 
 

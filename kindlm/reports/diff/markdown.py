@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TextIO
 
-from kindlm.history.diff.details import TestDetails
-from kindlm.history.diff.evidence_values import TestDiff
 from kindlm.history.diff.run_diff import RunDiff
 from kindlm.history.run_view import RunView
 from kindlm.reports.diff import parts, phrases
@@ -25,8 +23,6 @@ _MOST_BYTES = 55_000
 _ROWS = 50
 _DETAILED = 40
 _CONFIG = 30
-
-_DETAILED_KINDS = tuple(kind for kind in parts.SHOWN_KINDS if not phrases.LOOKS[kind].listed)
 
 SIGNS = {True: "✅", False: "❌", None: "⚠️"}
 """The signs of a verdict that is good, bad, or neither."""
@@ -61,12 +57,22 @@ def _parts(diff: RunDiff) -> Iterator[str]:
     if rows := phrases.figure_rows(diff):
         figures = "".join(f"| {name} | {text} |\n" for name, text in rows)
         yield f"\n| average over tests | before → after |\n|---|---|\n{figures}"
-    yield "".join(_configs(diff))
-    tests = [test for kind in _DETAILED_KINDS for test in diff.kinds.get(kind, ())]
+    for config in diff.configs:
+        changes, rest = parts.config_texts(config, _CONFIG)
+        lines = [*(f"{path}: {text}" for path, text in changes), *([rest] if rest else ())]
+        yield _folded(f"Configuration of {html_code(config.suite)}", "\n".join(lines))
+    tests = [test for test in parts.changed_tests(diff) if not phrases.LOOKS[test.kind].listed]
     for test in tests[:_DETAILED]:
-        yield "".join(_test(test, diff.details(test)))
+        name = f"{html_code(test.key.name)} · {html_code(test.key.target)}"
+        shown = details_text(test, diff.details(test))
+        yield _folded(f"{name}: {phrases.outcome_text(test)}", shown)
     if len(tests) > _DETAILED:
         yield f"\n… and what changed in {len(tests) - _DETAILED:,} more tests.\n"
+
+
+def _folded(summary: str, text: str) -> str:
+    shown = block(text) if text else ""
+    return f"\n<details><summary>{summary}</summary>\n\n{shown}\n</details>\n"
 
 
 def _head(diff: RunDiff) -> Iterator[str]:
@@ -84,28 +90,12 @@ def _run(view: RunView) -> str:
 
 def changes_table(diff: RunDiff, most: int) -> Iterator[str]:
     """Yield a table of at most `most` changed tests, the worst first."""
-    rows, more = parts.changed_tests(diff, most)
-    if rows:
+    tests = parts.changed_tests(diff)
+    if tests:
         yield "\n| | test | result | change |\n|---|---|---|---|\n"
-    for row in rows:
-        name = f"{cell(row.test.key.name)} · {cell(row.test.key.target)}"
-        yield f"| {row.look.sign} | {name} | {row.outcome} | {row.what} |\n"
-    if more:
-        yield f"| | … and {more:,} more | | |\n"
-
-
-def _configs(diff: RunDiff) -> Iterator[str]:
-    for config in diff.configs:
-        yield f"\n<details><summary>Configuration of {html_code(config.suite)}</summary>\n\n"
-        changes, rest = parts.config_texts(config, _CONFIG)
-        lines = [f"{path}: {text}" for path, text in changes]
-        yield block("\n".join([*lines, rest] if rest else lines))
-        yield "\n</details>\n"
-
-
-def _test(test: TestDiff, details: TestDetails) -> Iterator[str]:
-    name = f"{html_code(test.key.name)} · {html_code(test.key.target)}"
-    yield f"\n<details><summary>{name}: {phrases.outcome_text(test)}</summary>\n\n"
-    if shown := details_text(test, details):
-        yield block(shown)
-    yield "\n</details>\n"
+    for test in tests[:most]:
+        name = f"{cell(test.key.name)} · {cell(test.key.target)}"
+        result, change = phrases.outcome_text(test), parts.what_changed(test)
+        yield f"| {phrases.LOOKS[test.kind].sign} | {name} | {result} | {change} |\n"
+    if len(tests) > most:
+        yield f"| | … and {len(tests) - most:,} more | | |\n"

@@ -20,9 +20,7 @@ from kindlm.matching import ABSENT
 from kindlm.reports.diff.phrases import (
     FORMS,
     LOOKS,
-    Look,
     headline_of,
-    outcome_text,
     status_text,
 )
 from kindlm.reports.facts import Headline, json_shown, verdict_of
@@ -70,15 +68,6 @@ class Changes(NamedTuple):
         return shlex.join(("kindlm", "diff", self.diff.before.id, self.diff.after.id))
 
 
-class ChangedTest(NamedTuple):
-    """A changed test: its result on both sides and what changed, in words."""
-
-    look: Look
-    test: TestDiff
-    outcome: str
-    what: str
-
-
 def changes_since_before(view: RunView, options: ReportOptions) -> Changes | None:
     """Return the changes since the previous run, None if there is none to compare with."""
     if not isinstance(before := view.before, RunView):
@@ -89,16 +78,13 @@ def changes_since_before(view: RunView, options: ReportOptions) -> Changes | Non
     return Changes(diff, headline, not headline.good or bool(verdict_of(view).good))
 
 
-def changed_tests(diff: RunDiff, most: int) -> tuple[list[ChangedTest], int]:
-    """Return at most `most` changed tests, the worst first, and the number of the others."""
-    found = [(kind, test) for kind in SHOWN_KINDS for test in diff.kinds.get(kind, ())]
-    shown = [
-        ChangedTest(LOOKS[kind], t, outcome_text(t), _what(kind, t)) for kind, t in found[:most]
-    ]
-    return shown, len(found) - len(shown)
+def changed_tests(diff: RunDiff) -> list[TestDiff]:
+    """Return the tests that changed, the worst first."""
+    return [test for kind in SHOWN_KINDS for test in diff.kinds.get(kind, ())]
 
 
-def _what(kind: Kind, test: TestDiff) -> str:
+def what_changed(test: TestDiff) -> str:
+    """Return how a test changed, and what else did: `regressed, confirmed: tools, checks`."""
     changed = {
         "tools": test.behaviour.tools,
         "arguments": test.behaviour.arguments,
@@ -106,8 +92,8 @@ def _what(kind: Kind, test: TestDiff) -> str:
         "scores": test.evidence.dropped_scores,
     }
     others = [name for name, is_changed in changed.items() if is_changed]
-    named = kind in (Kind.OTHER_BEHAVIOUR, Kind.OTHER_CHECKS)
-    status = LOOKS[kind].title.lower() if named else status_text(test)
+    named = test.kind in (Kind.OTHER_BEHAVIOUR, Kind.OTHER_CHECKS)
+    status = LOOKS[test.kind].title.lower() if named else status_text(test)
     return f"{status}: {', '.join(others)}" if others else status
 
 
