@@ -109,26 +109,23 @@ def git_state(run: Run) -> dict[str, Any]:
     return {"commit": run.git_commit, "branch": run.git_branch, "dirty": dirty}
 
 
-def describe_shard(view: RunView) -> str:
-    """Return the number of a shard in its group, and which shards are missing or unfinished."""
-    own, group = view.info.shard, view.shard_of
-    if group is None:
-        return f"Shard {own} of a group without a name: it cannot be merged with the others"
-    return f"Shard {own} of group {group.name}{'' if group.complete else f'; {group.what_lacks}'}"
+def shard_notes(view: RunView) -> Iterator[str]:
+    """Yield notes on a shard and its group, or on a group: what is missing, what ran again."""
+    if (shard := view.info.shard) is not None:
+        if view.shard_of is None:
+            yield f"Shard {shard} of a group without a name: it cannot be merged with the others"
+        else:
+            yield f"Shard {shard} of group {view.shard_of.name}{_lacking(view.shard_of)}"
+    if (group := view.group) is not None:
+        yield f"{len(group.shards)} of {count(group.count, 'shard')}{_lacking(group)}"
+        counting = {shard.index: shard.run for shard in group.shards}
+        for old in group.replaced:
+            counts = f"run {counting[old.index]} counts, not {old.run}"
+            yield f"Shard {old.index}/{group.count} ran again: {counts}"
 
 
-def describe_group(group: Group) -> tuple[str, ...]:
-    """Return lines on the shards of a group: how many, what is missing, what ran again."""
-    lines = [f"{len(group.shards)} of {count(group.count, 'shard')}"]
-    if not group.complete:
-        lines.append(f"Incomplete: {group.what_lacks}")
-    counting = {shard.index: shard.run for shard in group.shards}
-    lines += [
-        f"Shard {shard.index}/{group.count} ran again: run {counting[shard.index]} counts,"
-        f" not {shard.run}"
-        for shard in group.replaced
-    ]
-    return tuple(lines)
+def _lacking(group: Group) -> str:
+    return "" if group.complete else f"; {group.what_lacks}"
 
 
 def show_run(view: RunView) -> str:
@@ -277,10 +274,7 @@ def _why_failed(suites: Sequence[SuiteView]) -> tuple[str, ...]:
 
 def notes_of(view: RunView) -> Iterator[str]:
     """Yield notes on a run: its shards, a verdict that differs today, and what was skipped."""
-    if view.info.shard is not None:
-        yield describe_shard(view)
-    if view.group is not None:
-        yield from describe_group(view.group)
+    yield from shard_notes(view)
     if (then := then_text(view)) is not None:
         yield then
     for suite, reason, number in view.skip_reasons():

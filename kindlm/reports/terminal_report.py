@@ -17,7 +17,7 @@ from kindlm.reports import facts
 from kindlm.reports.attacks import attacks_of
 from kindlm.reports.figures import comparison, duration
 from kindlm.reports.report_registry import ReportOptions
-from kindlm.reports.terminal.page import Page, mark
+from kindlm.reports.terminal.page import BETWEEN, Page, mark
 from kindlm.reports.untrusted import bounded, one_line, visible
 from kindlm.wording import count
 
@@ -103,7 +103,7 @@ def _write_suite(view: RunView, suite: SuiteView, page: Page, options: ReportOpt
     # The gates of the suite's file that hold. The verdict names failed gates.
     held = (g for g in suite.gates if g.written and g.passed and g.actual is not None)
     if shown := [f"{g.name} {comparison(g)}" for g in held]:
-        page.packed(("gates  ", "dim"), shown, " · ", indent=2, hang=7)
+        page.packed(("  gates  ", "dim"), shown)
     for gate in suite.gates:
         # The message says why a gate has no value.
         if gate.actual is None and (gate.written or not gate.passed):
@@ -198,7 +198,7 @@ def _write_verdict(view: RunView, page: Page, *, in_one_line: bool = False) -> N
     label = f" {one_line(view.info.label)}" if view.info.label else ""
     shown.append(f"{'run' if view.group is None else 'group'} {one_line(view.id)}{label}")
     if in_one_line:
-        line = ", ".join([*reasons, page.BETWEEN.join(shown)])
+        line = ", ".join([*reasons, BETWEEN.join(shown)])
         page.unbroken((f"{verdict.word}: ", color), line)
     else:
         page.packed((f"{verdict.word}: ", color), [*(f"{each}," for each in reasons), *shown])

@@ -192,13 +192,13 @@ SELECT count(*)
 
 def _notes(view: RunView, suite: SuiteView) -> Iterator[str]:
     if view.info.shard is not None:
-        yield f"{facts.describe_shard(view)}. This report covers only what this shard ran."
+        yield "This report covers only what this shard ran."
     elif others := view.db.execute(*among(_NOT_SELECTED, suite.parts)).fetchone()[0]:
         left = count(others, "test")
         yield f"Not selected for this run, and not shown here: {left} of the suite."
     if view.group is not None:
         yield f"Group {view.id}, shown as one run, of the runs {', '.join(view.runs)}."
-        yield from (f"{line}." for line in facts.describe_group(view.group))
+    yield from (f"{note}." for note in facts.shard_notes(view))
     if (how := _DERIVED.get(view.info.mode)) is not None:
         yield how
     if (then := facts.then_text(view)) is not None:

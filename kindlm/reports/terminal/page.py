@@ -23,6 +23,9 @@ Part = str | tuple[str, str] | Text
 _NARROWEST = 40
 _GAP = 2
 
+BETWEEN = "  ·  "
+"""Separates facts in one line."""
+
 _MARKS: dict[str, tuple[str, str]] = {
     Status.PASSED: ("✓", "green"),
     Status.FAILED: ("✗", "red"),
@@ -104,30 +107,20 @@ class Page:
             self.line(*parts, hang=2)
             self.line((end.rstrip(), "dim"), indent=max(self.width - cell_len(end), 2))
 
-    BETWEEN = "  ·  "
-    """Separates facts in one line."""
-
-    def packed(
-        self,
-        head: Part,
-        facts: Sequence[str],
-        between: str = BETWEEN,
-        indent: int = 0,
-        hang: int = 2,
-    ) -> None:
+    def packed(self, head: Part, facts: Sequence[str]) -> None:
         """Write facts after one another; a fact that does not fit begins a new line.
 
-        After a fact with a comma at its end, a space replaces `between`.
+        After a fact with a comma at its end, a space replaces the sign between facts.
         """
         line = Text.assemble(head, facts[0])
         for fact in facts[1:]:
-            gap = " " if line.plain.endswith(",") else between
-            if indent + line.cell_len + cell_len(gap + fact) > self.width:
-                self.line(line, indent=indent, hang=hang)
-                line = Text(" " * hang + fact)
+            gap = " " if line.plain.endswith(",") else BETWEEN
+            if line.cell_len + cell_len(gap + fact) > self.width:
+                self.line(line, hang=2)
+                line = Text(f"  {fact}")
             else:
                 line.append(gap + fact)
-        self.line(line, indent=indent, hang=hang)
+        self.line(line, hang=2)
 
     def row(self, name: str, text: str, indent: int = 0, width: int = 10, end: str = "") -> bool:
         """Write a name and a text beside it; return whether `end` fitted at the right margin."""
