@@ -82,7 +82,7 @@ class SourceText:
 class Node:
     """A value with its index in the text, the indices of its `keys`, and its `children`.
 
-    `empty` is set for a key without a value.
+    `empty` is set for a key without a value, and `written` is the path in the file, if known.
     """
 
     value: Any
@@ -90,6 +90,13 @@ class Node:
     keys: dict[str, int] = field(default_factory=dict)
     children: dict[str | int, Node] = field(default_factory=dict)
     empty: bool = False
+    written: Path | None = None
+
+    def locate(self, path: Path = ()) -> None:
+        """Remember the paths of this value and of those in it, before they move."""
+        self.written = path
+        for part, child in self.children.items():
+            child.locate((*path, part))
 
     @staticmethod
     def mapping(at: Node, /, **values: Node) -> Node:

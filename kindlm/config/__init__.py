@@ -12,9 +12,9 @@ from kindlm.config.compile import compile_suite
 from kindlm.config.diagnostics import Diagnostic, Reporter
 from kindlm.config.entries import Plugged
 from kindlm.config.files import ReferencedFiles
+from kindlm.config.long_form import write_out
 from kindlm.config.references import check_references, check_requirements
 from kindlm.config.schema import KindlmConfig
-from kindlm.config.short_form import write_out
 from kindlm.config.validation import fit, report_no_mapping
 from kindlm.dataclass import dataclass
 from kindlm.document import MAX_BYTES, Node, section
@@ -84,7 +84,7 @@ def load_suite(
         reporter.borrow(str(borrowed.file), borrowed.keys)
         folder, identity = borrowed.file.parent, borrowed.suite
     files = ReferencedFiles(folder)
-    reporter.moved = write_out(document, lambda: default_name(path, root, project), project, files)
+    write_out(document, lambda: default_name(path, root, project), project, files)
     raw = document.value
     reporter.hide(credentials_in(raw))
     suite = config = None

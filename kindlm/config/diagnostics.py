@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from typing import Any, Literal
 
 from kindlm.dataclass import dataclass, replace
@@ -35,8 +35,7 @@ class Diagnostic:
 class Reporter:
     """Collects the diagnostics of one file, in the order in which they are found.
 
-    `spelling` is how the file spells keys. `moved` leads from the path of a value to the path at
-    which it is written, if these differ. `meant` are keys that unknown ones probably mean.
+    `spelling` is how the file spells keys. `meant` are keys that unknown ones probably mean.
     """
 
     def __init__(self, file: str, document: Document, spelling: Spelling = KINDLM_YAML) -> None:
@@ -45,7 +44,6 @@ class Reporter:
         self._document = document
         self._credentials: tuple[str, ...] = ()
         self.meant: set[Path] = set()
-        self.moved: Mapping[Path, Path] = {}
         self._lent: tuple[str, Collection[str]] = ("", ())
         self.diagnostics: list[Diagnostic] = []
 
@@ -113,10 +111,12 @@ class Reporter:
 
     def place(self, path: Path) -> str:
         """Return a path as the file has it, for messages: `tests[2].expect.output`."""
-        for end in range(len(path), 0, -1):
-            if (written := self.moved.get(path[:end])) is not None:
-                return self.place((*written, *path[end:]))
-        return dotted(path)
+        node = self._document.root
+        written: Path = ()
+        for part in path:
+            node = None if node is None else node.children.get(part)
+            written = (*written, part) if node is None or node.written is None else node.written
+        return dotted(written)
 
     def where(self, path: Path) -> SourceLocation:
         """Return the line and column of a key or list item."""

@@ -8,8 +8,8 @@ from typing import Any
 from kindlm import packages, plugins
 from kindlm.checks import base as checks
 from kindlm.config.entries import provider_types
+from kindlm.config.long_form import ALONE
 from kindlm.config.schema import KindlmConfig
-from kindlm.config.short_form import ALONE
 from kindlm.errors import KindlmError
 from kindlm.packages import all_own
 from kindlm.plugins import Adapter, Check, Provider
@@ -66,7 +66,7 @@ def long_schema() -> dict[str, Any]:
     agents["allOf"] = [
         {"anyOf": [{"required": ["endpoint"]}, {"required": ["url"]}, *without]},
     ]
-    # `absent_keys` fills in the other keys that the models require.
+    # `long_form` fills in the other keys that the models require.
     schema["required"] = ["tests"]
     definitions["ModelConfig"]["required"] = ["model"]
     for name in ("ProviderConfig", "AgentConfig"):

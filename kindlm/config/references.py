@@ -102,7 +102,9 @@ def _check_prompts(path: Path, test: Raw, raw: Raw, reporter: Reporter) -> None:
         if not prompt or prompt in prompts or not (prompts or _is_message(prompt)):
             continue
         # Inputs of tests have become prompts, too: comparing with all of them would take long.
-        named = [name for name in prompts if ("prompts", name) not in reporter.moved]
+        named = [
+            name for name in prompts if reporter.place(("prompts", name)).startswith("prompts")
+        ]
         known = "Configured prompts"
         if _is_message(prompt) and suggest(prompt, named) is None:
             known = "Did you mean `input`? `prompt` is the name of an entry of `prompts`. These are"

@@ -237,7 +237,7 @@ class TestConfig(Section):
     @model_validator(mode="after")
     def _says_one_thing(self) -> TestConfig:
         if self.input is not None:
-            # `absent_keys` has moved a usable input into `prompts` or `vars`.
+            # `long_form` has moved a usable input into `prompts` or `vars`.
             raise refuse(
                 "`input` cannot be combined with the other messages of the test",
                 "Write the messages into `conversation`, or `{{input}}` into the prompt and a text"

@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, Field, create_model
 
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.json_schemas import report_inline_schema
-from kindlm.config.short_form import Writer
+from kindlm.config.long_form import write_out_section
 from kindlm.config.validation import fit
 from kindlm.config.value_words import kind_of
 from kindlm.dataclass import dataclass
@@ -244,9 +244,8 @@ def _scenario(document: Document, reporter: Reporter) -> Scenario | None:
     agent = document.root.child("agent")
     if agent is not None and isinstance(agent.value, str):
         document.root.put("agent", Node.mapping(agent, type=agent.leaf("http"), url=agent))
-    writer = Writer()
-    writer.section(document.root, (), (ScenarioConfig,))
-    reporter.moved = writer.moved
+    document.root.locate()
+    write_out_section(document.root, (ScenarioConfig,))
     if (config := fit(ScenarioConfig, value, reporter)) is None:
         return None
     turns = []

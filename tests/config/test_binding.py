@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from kindlm.checks.base import sections
 from kindlm.config.interpolation import bind, bind_services, bind_suite, names_in, render
+from kindlm.config.long_form import ALONE
 from kindlm.config.published import schema_with_packages
 from kindlm.config.schema import KindlmConfig
-from kindlm.config.short_form import ALONE
 from kindlm.errors import Err, Ok
 from kindlm.yaml_document import read_document
 

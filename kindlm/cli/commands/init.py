@@ -257,7 +257,7 @@ def _of_service(command: str, line: str) -> _FirstTest:
 def _at_url(url: str) -> _FirstTest:
     message = _asked("A message for it", _MESSAGE, str.strip)
     word = _asked("A word that its answer must contain", "order", str.strip)
-    from kindlm.config.absent_keys import protocol_of
+    from kindlm.config.long_form import protocol_of
 
     spoken = protocol_of(url)
     values = {

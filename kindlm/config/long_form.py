@@ -1,6 +1,13 @@
-"""Fills in keys that a kindlm.yaml leaves out, and that depend on the rest of the file.
+"""Writes out the short forms of kindlm.yaml, and fills in the keys that it leaves out.
 
-The document has long forms only. These are filled in:
+All other modules see the long form only. So a short form has the meaning, the hash and the checks
+of its long form. The short forms are:
+
+- a value in place of a list of one, wherever the schema has a list: `tags: smoke`;
+- a text, number or boolean in place of a section with a main key (`Section.main`): `toolCalls:
+  [lookup_order]` means `toolCalls: [{tool: lookup_order}]`.
+
+These are filled in, as they depend on the rest of the file:
 
 - the version, the project, and the name of the suite;
 - the ids of models and agents, and the adapter of an agent at a URL or at `module:name`;
@@ -17,17 +24,161 @@ Values that do not fit stay, and the schema reports them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
-from functools import reduce
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import cache, reduce
 from itertools import chain
-from typing import Any
+from types import UnionType
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
+
+from pydantic import BaseModel
 
 from kindlm.config.files import ReferencedFiles
+from kindlm.config.schema import KindlmConfig
+from kindlm.config.target_schema import AgentConfig, ProviderConfig
 from kindlm.config.templates import prompt_templates
 from kindlm.config.test_schema import messages_fit
-from kindlm.document import Node, Path, section
+from kindlm.config.validation import keys_of
+from kindlm.document import Document, Node, Path, section
 from kindlm.packages import own, own_names
-from kindlm.plugins import Provider
+from kindlm.plugins import Adapter, Provider
+from kindlm.section import Described
+
+Sections = tuple[type[Described], ...]
+
+ALONE = {"agent": "agents", "model": "models"}
+"""Keys that hold the only entry of a list, with the key of the list."""
+
+
+def write_out(
+    document: Document, name: Callable[[], str], project: Callable[[], str], files: ReferencedFiles
+) -> None:
+    """Write out the short forms of a file, and fill in what it leaves out, in place.
+
+    `name` and `project` return the default names of the suite and its project.
+    """
+    root = document.root
+    if root is None or not isinstance(root.value, dict):
+        return
+    root.locate()
+    for key, plural in ALONE.items():
+        if key in root.value and plural not in root.value:
+            root.put(plural, root.take(key), root.keys[key])
+    # A list of prompts, or a single text, becomes a mapping: the first is `prompt-1`.
+    prompts = root.child("prompts")
+    if prompts is not None and isinstance(prompts.value, str):
+        prompts = Node.sequence(prompts, prompts)
+    if prompts is not None and isinstance(prompts.value, list):
+        named = {f"prompt-{int(at) + 1}": each for at, each in prompts.children.items()}
+        root.put("prompts", Node.mapping(prompts, **named))
+    write_out_section(root, (KindlmConfig,))
+    _fill_in(root, name, project, files)
+
+
+def write_out_section(node: Node, sections: Sections) -> None:
+    """Write out a mapping in place; each of its keys belongs to one of the sections."""
+    for key in list(node.children):
+        described = (_shapes(each).get(str(key)) for each in sections)
+        shape = next((each for each in described if each is not None), None)
+        if shape is None:
+            continue
+        child = node.children[key]
+        if shape.is_list and _is_alone(child, shape.sections):
+            child = _in_place_of(child, Node.sequence(child, child))
+            node.put(key, child)
+        if shape.is_list or shape.is_mapping:
+            for part in child.children if isinstance(child.value, (list, dict)) else ():
+                _write_out_entry(child, part, shape.sections)
+        else:
+            _write_out_entry(node, key, shape.sections)
+
+
+def _write_out_entry(parent: Node, key: str | int, sections: Sections) -> None:
+    node = parent.children[key]
+    keys = (each.main_key(node.value) for each in sections)
+    main = next((key for key in keys if key is not None), None)
+    if main is not None:
+        node = _in_place_of(node, Node.mapping(node, **{main: node}))
+        parent.put(key, node)
+    if isinstance(node.value, dict):
+        write_out_section(node, (*sections, *_options(sections, key, node.value)))
+
+
+def _in_place_of(node: Node, form: Node) -> Node:
+    """Return another form of a value; messages name the place of the value in the file."""
+    form.written = node.written
+    return form
+
+
+def _is_alone(node: Node, sections: Sections) -> bool:
+    """Tell whether a value can be the only entry of a list of sections, or of plain values.
+
+    A mapping whose keys are names of entries cannot: its user has to write a list.
+    """
+    value = node.value
+    if isinstance(value, dict):
+        are_entries = value and all(isinstance(each, dict) for each in value.values())
+        known = {key for each in sections for key in keys_of(each)}
+        return not (sections and are_entries and known.isdisjoint(value))
+    is_single = value is not None and not isinstance(value, list)
+    return is_single and (not sections or any(each.main_key(value) for each in sections))
+
+
+def _options(
+    sections: Sections, key: str | int, written: dict[str, Any]
+) -> Iterator[type[Described]]:
+    """Yield the class of the options in an entry of a provider or agent of kindlm."""
+    kind = written.get("adapter", written.get("type", key))
+    if not isinstance(kind, str):
+        return
+    found: type[Described] | None = None
+    if ProviderConfig in sections:
+        found = own(Provider, kind)
+    elif AgentConfig in sections:
+        found = own(Adapter, kind)
+    if found is not None:
+        yield found
+
+
+class _Shape(NamedTuple):
+    """What a key holds: one value, a list or a mapping; `sections` describe values in mappings."""
+
+    is_list: bool
+    is_mapping: bool
+    sections: Sections
+
+
+@cache
+def _shapes(section: type[Described]) -> dict[str, _Shape]:
+    """Return the shapes of the keys, and of their aliases, that hold lists or sections."""
+    found: dict[str, _Shape] = {}
+    for name, field in section.model_fields.items():
+        shape = _shape([field.annotation])
+        other = getattr(field.validation_alias, "choices", ())
+        for key in (field.alias or name, *other):
+            if shape.is_list or shape.sections:
+                found[str(key)] = shape
+    return found
+
+
+def _shape(annotations: Iterable[Any]) -> _Shape:
+    """Return the shape of a union of types. With `str` in it, a text is not a list of one."""
+    todo, sections = list(annotations), list[type[Described]]()
+    is_list = is_mapping = is_text = False
+    for each in todo:  # which grows
+        origin, arguments = get_origin(each), get_args(each)
+        if origin in (Union, UnionType):
+            todo += arguments
+        elif origin is Annotated:
+            todo.append(arguments[0])
+        elif origin in (list, dict):
+            is_list, is_mapping = is_list or origin is list, is_mapping or origin is dict
+            sections += _shape(arguments[-1:]).sections
+        elif each is str:
+            is_text = True
+        elif isinstance(each, type) and issubclass(each, BaseModel):
+            sections.append(each)  # type: ignore[arg-type]
+    return _Shape(is_list and not is_text, is_mapping and not is_list, tuple(sections))
+
 
 _OBJECT = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 _IN_FILE = re.compile(r"(python:)?[^:]+\.py:[\w.]+")
@@ -45,10 +196,9 @@ _NEARLY = re.compile(r"\{\{\s+input\s*\}\}|\{\{input\s+\}\}")
 _SYSTEM = frozenset({"system", "systemFile", "system_prompt_file"})
 
 
-def fill_in(
+def _fill_in(
     root: Node, name: Callable[[], str], project: Callable[[], str], files: ReferencedFiles
-) -> dict[Path, Path]:
-    """Fill in what a file leaves out, in place; return its moves, see `write_out`."""
+) -> None:
     _default(root, "kindlm", 1)
     if "project" not in root.value:
         _default(root, "project", project())
@@ -75,7 +225,6 @@ def fill_in(
     for prompt in (root.child("prompts") or Node({}, 0)).children.values():
         if isinstance(prompt.value, dict) and prompt.value.keys() <= _SYSTEM and prompt.value:
             _default(prompt, "user", _INPUT)
-    moved: dict[Path, Path] = {}
     # The prompts of inputs, which are added below, are none of those.
     named = {name: [*it.values()] for name, it in prompt_templates(root.value, files).items()}
     takers: list[str] | None = [
@@ -84,9 +233,7 @@ def fill_in(
     if any(map(_NEARLY.search, chain(*named.values()))):
         takers = None
     for number, test in root.entries("tests").items():
-        names = takers if "input" in test.value else list(named)
-        moved |= _fill_in_test(root, test, ("tests", number), names)
-    return moved
+        _fill_in_test(root, test, number, takers if "input" in test.value else list(named))
 
 
 def _default(node: Node, key: str, value: Any) -> None:
@@ -190,40 +337,36 @@ def _add_keys(root: Node) -> None:
             _default(settings, "apiKeyEnv", kind.usual_key_variable)
 
 
-def _fill_in_test(root: Node, test: Node, place: Path, names: list[str] | None) -> dict[Path, Path]:
+def _fill_in_test(root: Node, test: Node, number: int, names: list[str] | None) -> None:
     """Give a test the prompts with these names; with an empty list, a prompt of its input."""
-    given, moved = test.child("input"), dict[Path, Path]()
+    given = test.child("input")
     if not test.value.keys() & {"prompt", "prompts", "command", "call"}:
         if names is None:
-            return {}  # The schema refuses the input: no prompt has a place for it.
+            return  # The schema refuses the input: no prompt has a place for it.
         if names:
             test.put("prompts", Node.sequence(test, *map(test.leaf, names)))
         elif given is not None:
-            return _as_prompt(root, test, given, place)
+            _as_prompt(root, test, given, number)
+            return
     prompts = test.child("prompts")
     if prompts is not None and "prompt" not in test.value and len(prompts.children) == 1:
         test.put("prompt", test.take("prompts").children[0], test.keys["prompts"])
-        moved[*place, "prompt"] = (*place, "prompts", 0)
     if given is not None and "call" not in test.value:
-        moved |= _as_variable(test, given, place)
-    return moved
+        _as_variable(test, given)
 
 
-def _as_variable(test: Node, given: Node, place: Path) -> dict[Path, Path]:
+def _as_variable(test: Node, given: Node) -> None:
     """Make the input of a test with prompts its variable `input`."""
     variables = test.child("vars") or Node.mapping(given)
     is_free = isinstance(variables.value, dict) and "input" not in variables.value
-    if not is_free or not isinstance(given.value, dict) or given.value.keys() != {"user"}:
-        return {}
-    variables.put("input", test.take("input").children["user"], test.keys["input"])
-    test.put("vars", variables)
-    return {(*place, "vars", "input"): (*place, "input")}
+    if is_free and isinstance(given.value, dict) and given.value.keys() == {"user"}:
+        variables.put("input", test.take("input").children["user"], test.keys["input"])
+        test.put("vars", variables)
 
 
-def _as_prompt(root: Node, test: Node, given: Node, place: Path) -> dict[Path, Path]:
+def _as_prompt(root: Node, test: Node, given: Node, number: int) -> None:
     """Make the input of a test a prompt with the test's name, and further messages turns."""
-    at, name = (*place, "input"), test.value.get("name")
-    prompts = root.child("prompts") or Node.mapping(given)
+    name, prompts = test.value.get("name"), root.child("prompts") or Node.mapping(given)
     messages = _messages(given.value)
     further = [inner for role, inner in messages if role == "user"][1:]
     does_fit = isinstance(given.value, dict) or (
@@ -231,27 +374,22 @@ def _as_prompt(root: Node, test: Node, given: Node, place: Path) -> dict[Path, P
         and not (further and "conversation" in test.value)
     )
     if not isinstance(name, str) or not isinstance(prompts.value, dict) or not does_fit:
-        return {}
+        return
     if name in prompts.value:
         name += " (input)"
     while name in prompts.value:
-        name += f" {place[-1]}"  # so that thousands of tests of one name do not try each other's
-    moved: dict[Path, Path] = {("prompts", name): at, (*place, "prompt"): at}
+        name += f" {number}"  # so that thousands of tests of one name do not try each other's
     entry = given
     if not isinstance(given.value, dict):
-        entry = Node.mapping(given)
+        entry = _in_place_of(given, Node.mapping(given))
         for role, inner in reversed(messages):  # of several messages of the user, the first stays
             entry.put(role, _at(given, inner))
-            moved["prompts", name, role] = (*at, *inner)
     if further:
         turns = [Node.mapping(given, user=_at(given, inner)) for inner in further]
         test.put("conversation", Node.sequence(given, *turns))
-        for number, inner in enumerate(further):
-            moved[*place, "conversation", number, "user"] = (*at, *inner)
     prompts.put(name, entry, test.keys["input"])
     root.put("prompts", prompts)
-    test.put("prompt", test.take("input").leaf(name))
-    return moved
+    test.put("prompt", _in_place_of(given, test.take("input").leaf(name)))
 
 
 def _messages(value: Any) -> list[tuple[str, Path]]:

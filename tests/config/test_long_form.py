@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from kindlm.config import LoadedSuite, load_suite
 from kindlm.config.files import ReferencedFiles
+from kindlm.config.long_form import write_out
 from kindlm.config.published import schema_with_packages
-from kindlm.config.short_form import write_out
 from kindlm.yaml_document import read_document
 
 Load = Callable[..., LoadedSuite]
