@@ -118,7 +118,7 @@ class EventsDraft(Draft):
                     self.calls.add(tool, None, None).answer(text)
             case "usage":
                 self._count(event, content)
-            case _ if kind == "error" or _is_bare_error(event):
+            case _ if kind == "error" or (kind is None and reports_failure(event)):
                 raise FailedReply(error_text(event, content))
             case str() if kind in _WHOLE:
                 whole = _text(content, ("text", "content"), number)
@@ -170,10 +170,3 @@ def _any_text(event: Mapping[str, Any]) -> str:
     values = (event.get(key) for key in _TEXTS)
     texts = (value.get("text") if isinstance(value, dict) else value for value in values)
     return first_text(*texts) or ""
-
-
-def _is_bare_error(event: Mapping[str, Any]) -> bool:
-    """Return whether an event without a type has an `error`, and no text besides `message`."""
-    if event.get("type") is not None or not reports_failure(event):
-        return False
-    return not _any_text({key: value for key, value in event.items() if key != "message"})

@@ -55,9 +55,10 @@ _CHOICES = "actions"
 """One of these keys, often of choices for a user: none is a call unless one has a tool's name."""
 
 _CALL_KEYS = _LISTS | _SINGLES | _USED | _MAYBE | {_PAIRS}
-_OF_CALLS = frozenset(
-    {*_LISTS, *_SINGLES, *_USED, _PAIRS, "tooluse", "toolresult", "toolresults", "functionresponse"}
-)
+_SHOW_CALLS = _LISTS | _USED | {_PAIRS}
+"""Keys of lists that an agent has even if they are empty."""
+
+_OF_CALLS = _SHOW_CALLS | _SINGLES | {"tooluse", "toolresult", "toolresults", "functionresponse"}
 """Keys that mean tool calls in any place."""
 
 _HOLDERS = ("message", "data", "metadata", "meta", "trace")
@@ -394,20 +395,9 @@ def has_place_for_calls(value: Any, path: str | None) -> bool:
         return True
     delta = lookup(value, _CHAT_DELTA) if "choices" in value else None
     holders = [*(it for _, it in _holders(value)), delta if isinstance(delta, dict) else {}]
-    return any(_shows_calls(key, found) for it in holders for key, found in it.items())
-
-
-def _shows_calls(key: str, found: Any) -> bool:
-    """Return whether a key has one of the usual lists, empty or readable.
-
-    Null is not a list: some libraries write null for each field without a value.
-    """
-    kind = _folded(key)
-    if kind in _USED:
-        return found == 0 or isinstance(found, list | dict)
-    if kind == _PAIRS:
-        return isinstance(found, list) and UNREAD not in _calls_among(kind, found)
-    return kind in _LISTS and found is not None
+    # Some libraries write null for each field without a value.
+    lists = (key for it in holders for key, found in it.items() if isinstance(found, list | dict))
+    return any(_folded(key) in _SHOW_CALLS for key in lists)
 
 
 def may_list_calls(steps: Any) -> bool:
