@@ -41,20 +41,16 @@ def what_is_lacking(environ: Mapping[str, str]) -> str | None:
     return None
 
 
-class NoSandboxError(Exception):
-    """A sandbox could not be created; the message says why."""
-
-
 @asynccontextmanager
 async def daytona_sandbox(
     snapshot: str | None, env: Mapping[str, str], folder: str, environ: Mapping[str, str]
 ) -> AsyncIterator[DaytonaSandbox]:
     """Create a sandbox from a snapshot, None for the account's default, and delete it at the end.
 
-    Programs run in the `folder`, with `env`. Raises `NoSandboxError` if the creation fails.
+    Programs run in the `folder`, with `env`. Raises `SandboxError` if the creation fails.
     """
     if (lacking := what_is_lacking(environ)) is not None:
-        raise NoSandboxError(lacking)
+        raise SandboxError(lacking)
     from daytona import AsyncDaytona, CreateSandboxFromSnapshotParams, DaytonaConfig
 
     key = environ[_KEY]
@@ -70,7 +66,7 @@ async def daytona_sandbox(
                 stack.push_async_callback(_quietly, client.close)
                 sandbox = await client.create(params, timeout=_CREATE_S)
         except SandboxError as error:
-            raise NoSandboxError(str(error).replace(key, "[hidden]")) from None
+            raise SandboxError(str(error).replace(key, "[hidden]")) from None
         stack.push_async_callback(_quietly, partial(sandbox.delete, timeout=_DELETE_S))
         yield DaytonaSandbox(sandbox, folder)
 

@@ -144,50 +144,47 @@ class _ProgramAgent:
         self._who = who
         self._options = options
         self._environ = environ
-        self._folder = (Path(directory or ".") / options.cwd).resolve()
-        self._sandbox: Sandbox | None = None
+        folder = (Path(directory or ".") / options.cwd).resolve()
+        self._sandbox: Sandbox = LocalSandbox(folder, {**environ, **options.env})
+        self._warnings: tuple[str, ...] = ()  # of the first answer
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
+        """Create the sandbox of the conversation.
+
+        If no Daytona sandbox can be created, the program runs on this machine, with a warning.
+        """
+        options = self._options
+        if options.sandbox == "daytona":
+            from kindlm.agents.daytona_sandbox import daytona_sandbox
+
+            creating = daytona_sandbox(options.snapshot, options.env, options.cwd, self._environ)
+            try:
+                self._sandbox = await self._stack.enter_async_context(creating)
+            except SandboxError as error:
+                message = "the program ran on this machine, because no Daytona sandbox could be"
+                self._warnings = (self._who.clean(f"{message} created: {error}"),)
+                _log.warning("%s: %s", self._who.title, self._warnings[0])
         return self
 
     async def __aexit__(self, *exception: object) -> None:
         await self._stack.aclose()
 
-    async def _ensure_sandbox(self) -> tuple[Sandbox, tuple[str, ...]]:
-        """Return the sandbox of the conversation, and warnings if this creates it.
-
-        If no Daytona sandbox can be created, the program runs on this machine, with a warning.
-        """
-        if self._sandbox is not None:
-            return self._sandbox, ()
-        options, warnings = self._options, list[str]()
-        if options.sandbox == "daytona":
-            from kindlm.agents.daytona_sandbox import NoSandboxError, daytona_sandbox
-
-            creating = daytona_sandbox(options.snapshot, options.env, options.cwd, self._environ)
-            try:
-                self._sandbox = await self._stack.enter_async_context(creating)
-            except NoSandboxError as error:
-                message = "the program ran on this machine, because no Daytona sandbox could be"
-                warnings.append(self._who.clean(f"{message} created: {error}"))
-                _log.warning("%s: %s", self._who.title, warnings[0])
-        if self._sandbox is None:
-            self._sandbox = LocalSandbox(self._folder, {**self._environ, **options.env})
-        return self._sandbox, tuple(warnings)
+    def _warned(self, reply: AgentReply, not_sent: tuple[str, ...]) -> AgentReply:
+        """Return a reply with all warnings."""
+        first, self._warnings = self._warnings, ()
+        return replace(reply, warnings=(*first, *not_sent, *reply.warnings))
 
 
 class OneShotAgent(_ProgramAgent):
     """Implements `ports.Agent`; no program runs between messages."""
 
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
-        sandbox, warnings = await self._ensure_sandbox()
-        warnings += _not_sent(self._who.words, request)
         words, given = _filled(self._who.words, request)
-        answer = await run_once(sandbox, self._who, words, given, request.timeout_s)
+        answer = await run_once(self._sandbox, self._who, words, given, request.timeout_s)
         if isinstance(answer, Err):
             return answer
-        return Ok(replace(answer.value, warnings=(*warnings, *answer.value.warnings)))
+        return Ok(self._warned(answer.value, _not_sent(self._who.words, request)))
 
 
 def _filled(words: Sequence[str], request: AgentRequest) -> tuple[list[str], bytes]:
@@ -225,6 +222,7 @@ class LineAgent(_ProgramAgent):
     """Implements `ports.Agent`; one program answers all messages of a conversation."""
 
     _program: StartedProgram | None = None
+    _has_begun = False
     _is_idle = False
 
     async def __aexit__(self, *exception: object) -> None:
@@ -253,23 +251,22 @@ class LineAgent(_ProgramAgent):
             return Err(failed.error)
 
     async def _answer(self, request: AgentRequest) -> AgentReply:
-        if self._sandbox is not None and self._program is None:
+        if self._has_begun and self._program is None:
             raise AgentFailure(self._failure("has ended"))
         if self._program is not None and self._program.has_more:
             raise AgentFailure(self._unexpected_line())
-        sandbox, warnings = await self._ensure_sandbox()
         body = {
             "message": last_user_text(request),
             "messages": all_messages(request),
             "conversation_id": request.conversation,
             "context": request.context,
         }
-        self._is_idle = False
+        self._has_begun, self._is_idle = True, False
         begun = time.perf_counter()
         try:
             async with asyncio.timeout(request.timeout_s):
                 if self._program is None:
-                    starting = sandbox.start(self._who.words, None, MAX_OUTPUT_BYTES)
+                    starting = self._sandbox.start(self._who.words, None, MAX_OUTPUT_BYTES)
                     self._program = await self._stack.enter_async_context(starting)
                 program = self._program
                 await program.write_line(ascii_json(body))
@@ -294,8 +291,8 @@ class LineAgent(_ProgramAgent):
             raise AgentFailure(self._who.unreadable(error, raw, hint=_ONE_LINE)) from error
         if program.has_more:
             raise AgentFailure(self._unexpected_line())
-        warnings = (*warnings, *request_warnings(request, sends_system=True), *reply.warnings)
-        return replace(reply, raw=raw, latency_ms=latency_ms, warnings=warnings)
+        reply = replace(reply, raw=raw, latency_ms=latency_ms)
+        return self._warned(reply, request_warnings(request, sends_system=True))
 
     def _failure(self, what: str) -> KindlmError:
         return self._who.program_failure(what, "" if self._program is None else self._program.log)
