@@ -187,13 +187,15 @@ def _message(speaker: Role, value: Mapping[str, Any]) -> ChatMessage:
     if speaker is Role.TOOL:
         parts = isinstance(content, list) and all(isinstance(part, dict) for part in content)
         response = text if parts and content else content
+        if value.get("error") or value.get("status") == "error":
+            response = failed_tool(value.get("error") or response)
         return ChatMessage(
             speaker,
             text,
             message_id,
-            answers=first_text(value.get("tool_call_id")),
+            answers=first_text(value.get("tool_call_id"), value.get("toolCallId")),
             name=first_text(value.get("name")),
-            response=failed_tool(response) if value.get("status") == "error" else response,
+            response=response,
         )
     if speaker is not Role.ASSISTANT:
         return ChatMessage(speaker, text, message_id)

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kindlm.agents.chat_messages import calls_of, read_messages
 from kindlm.agents.drafts import Draft, ParsedAnswer, ReportedCall, ReportedCalls
 from kindlm.agents.http_request import all_messages
 from kindlm.agents.protocols import Protocol
@@ -20,10 +21,12 @@ from kindlm.agents.reply_parts import UnreadableReply, first_text
 from kindlm.agents.reply_reading import FailedReply, agent_reply, bounded, read_counts, read_model
 from kindlm.agents.tool_entries import UNREAD, failed_tool, is_of_tool
 from kindlm.ports import AgentRequest
+from kindlm.same_calls import merged_uses
 from kindlm.strict_json import as_text, read_json
-from kindlm.transcript import Usage
+from kindlm.transcript import Role, Usage
 from kindlm.wires import Spent, objects, said_text
 
+_SPEAKERS = ("user", "assistant", "tool")
 _WAITS = "the run waits for a person: the answer is incomplete"
 
 
@@ -70,7 +73,9 @@ class RunDraft(Draft):
             case "TOOL_CALL_START" | "TOOL_CALL_ARGS" | "TOOL_CALL_CHUNK" | "TOOL_CALL_END":
                 self._add_to_call(event, number)
             case "TOOL_CALL_RESULT":
-                self._call_of(event, number).answer(_result(event))
+                result = read_json(said_text(event.get("content")))
+                failure = failed_tool(event["error"], result) if event.get("error") else None
+                self._call_of(event, number).answer(failure or result)
             case "MESSAGES_SNAPSHOT":
                 self.snapshot = objects(event.get("messages"))
             case "STATE_SNAPSHOT":
@@ -106,14 +111,18 @@ class RunDraft(Draft):
         return self.calls.under(self.call)
 
     def finished(self) -> ParsedAnswer:
-        last = self._read_snapshot()
         outcome, result = self.ended.get("outcome"), self.ended.get("result")
+        # Messages since the user's last one, unless other events have them.
+        messages = read_messages([it for it in self.snapshot if it.get("role") in _SPEAKERS])
+        users = [n for n, message in enumerate(messages) if message.speaker is Role.USER]
+        new = messages[users[-1] + 1 :] if users else messages
         parts = ["".join(pieces) for pieces in self.texts.values()]
-        text = "\n\n".join(filter(None, parts)) or last
+        said = [it.text for it in new if it.speaker is Role.ASSISTANT and it.text]
+        text = "\n\n".join(filter(None, parts)) or (said[-1] if said else "")
         waits = isinstance(outcome, dict) and outcome.get("type") == "interrupt"
         reply = agent_reply(
             text or (result if isinstance(result, str) else ""),
-            self.calls.uses,
+            merged_uses(self.calls.uses, calls_of(new)),
             self.spent(),
             warnings=(_WAITS,) if waits else (),
             reports_tools=True,
@@ -126,26 +135,3 @@ class RunDraft(Draft):
         models = {read_model(entry) for entry in entries}
         usage = bounded(sum(counts[1:], counts[0])) if counts else Usage()
         return Spent(usage, model=models.pop() if len(models) == 1 else None)
-
-    def _read_snapshot(self) -> str:
-        """Add the calls and results since the user's message; returns the last text since then."""
-        messages = self.snapshot
-        users = [n for n, message in enumerate(messages) if message.get("role") == "user"]
-        text = ""
-        for message in messages[users[-1] + 1 :] if users else messages:
-            if message.get("role") == "assistant":
-                text = said_text(message.get("content")) or text
-            for number, call in enumerate(objects(message.get("toolCalls")), start=1):
-                function = call.get("function")
-                if isinstance(function, dict) and self.calls.by_id(str(call.get("id"))) is None:
-                    named = {"toolCallId": call.get("id"), "toolCallName": function.get("name")}
-                    self._add_to_call({**named, "delta": function.get("arguments")}, number)
-            known = self.calls.by_id(str(message.get("toolCallId")))
-            if message.get("role") == "tool" and known is not None and known.response is None:
-                known.answer(_result(message))
-        return text
-
-
-def _result(message: Mapping[str, Any]) -> Any:
-    result = read_json(said_text(message.get("content")))
-    return failed_tool(message["error"], result) if message.get("error") else result
