@@ -132,6 +132,11 @@ class Posted(Served):
 class Http(Posted):
     """Options of agents that take JSON by POST and answer with JSON, text or a stream."""
 
+    system_text_hint: ClassVar[str] = (
+        "Use `request: messages` or a `protocol` with a place for it, put {{system}} into `body`, "
+        "or use a prompt without it"
+    )
+
     request: Literal["message", "messages", "query"] = Field(
         default="message", examples=["messages"]
     )
@@ -155,14 +160,6 @@ class Http(Posted):
             may_lack_text=takes_query,
         )
         return _read_answer(answer, reading)
-
-    @property
-    def system_text_hint(self) -> str:  # type: ignore[override]
-        if self.body is not None:
-            return "Put {{system}} or {{messages}} into `body`, or use a prompt without it"
-        if self.protocol is not None:
-            return "The protocol does not support it: use a prompt without it"
-        return "Use `request: messages`, a `protocol` with a place for it, or a prompt without it"
 
     def without_meaning(self, spelling: Spelling) -> Iterator[tuple[str, str, str]]:
         for key in ("request", "responsePath", "toolCallsPath") if self.protocol else ():

@@ -57,9 +57,8 @@ def http_target(target: AgentTarget) -> HttpTarget:
         hint = "Write it like http://127.0.0.1:8000/chat"
         raise AgentFailure(who.misconfigured("its `endpoint` is not an http or https URL", hint))
     for name, value in target.headers.items():
-        if not _HEADER_NAME.fullmatch(name):
-            raise AgentFailure(who.misconfigured(f"{name!r} is not a valid header name"))
-        if not (value.isascii() and value.isprintable() and value == value.strip()):
+        is_allowed = value.isascii() and value.isprintable() and value == value.strip()
+        if not (is_allowed and _HEADER_NAME.fullmatch(name)):
             message = f"its header {name!r} contains characters that are not allowed in headers"
             hint = "It may contain stray spaces, quotes or line ends"
             raise AgentFailure(who.misconfigured(message, hint))

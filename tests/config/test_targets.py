@@ -309,7 +309,7 @@ def test_a_system_text_that_is_not_sent(load: Any, minimal: str, agent: str, is_
 @pytest.mark.parametrize(
     ("more", "hint"),
     [
-        ("protocol: a2a", "The protocol does not support it"),
+        ("protocol: a2a", "put {{system}} into `body`"),
         ("protocol: a2a, body: {a: 1}", "into `body`"),
         ("request: query", "Use `request: messages`"),
     ],
