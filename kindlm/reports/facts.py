@@ -41,6 +41,7 @@ _FOUND_BY_VALIDATE = ("CONFIG_PARSE_ERROR", "CONFIG_VALIDATION_ERROR")
 """The errors of suites that `kindlm validate` finds, too."""
 
 _LONG_NUMBER = 30
+_VALUE = 2_000
 
 _NO_REASON = "its process ended without giving a reason"
 
@@ -451,7 +452,7 @@ def assertion_name(assertion: AssertionView) -> str:
     return f"{one_line(assertion.kind)} {one_line(assertion.label)}{mark}"
 
 
-def assertion_fields(assertion: AssertionView, *, limit: int = 300) -> list[tuple[str, str]]:
+def assertion_fields(assertion: AssertionView) -> list[tuple[str, str]]:
     """Return the details of an assertion, as names and texts that are safe to print."""
     fields = []
     # The threshold of other checks, such as a length or a time, limits `actual`.
@@ -460,9 +461,9 @@ def assertion_fields(assertion: AssertionView, *, limit: int = 300) -> list[tupl
         fields.append(("score", figures.score_of_limit(assertion.score, assertion.threshold)))
     elif assertion.score is not None and assertion.kind == "score":  # a number of a scenario
         fields.append(("score", figures.score(assertion.score)))
-    fields += values_of(assertion, limit)
+    fields += values_of(assertion, _VALUE)
     if assertion.reasoning and not is_in_message(assertion.reasoning, assertion.message):
-        fields.append(("judge", visible(bounded(assertion.reasoning, 3 * limit, lines=12))))
+        fields.append(("judge", visible(bounded(assertion.reasoning, 3 * _VALUE, lines=12))))
     return fields
 
 

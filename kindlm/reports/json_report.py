@@ -1,6 +1,6 @@
 """The report `json`: a run for programs, with a published schema (`report.schema.json`).
 
-It is written execution by execution: memory does not grow with the size of the run.
+It is written test by test: memory does not grow with the size of the run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kindlm.outcome import Status
 from kindlm.reports.attacks import attacks_of
 from kindlm.reports.facts import git_state, unsettled
 from kindlm.reports.report_registry import ReportOptions
-from kindlm.reports.untrusted import printed_json
+from kindlm.reports.untrusted import json_in_pieces
 from kindlm.spelling import fields_of
 
 SCHEMA_VERSION = 1
@@ -42,21 +42,6 @@ def write_report(view: RunView, out: TextIO, options: ReportOptions) -> None:
     del options
     # A gate that passes on a part of the executions may still fail on all of them.
     passed = view.complete and all(gate.passed for suite in view.suites for gate in suite.gates)
-    head = {
-        "schemaVersion": SCHEMA_VERSION,
-        "kindlm": __version__,
-        "run": _run(view),
-        "summary": _summary(view),
-        "gates": {"passed": passed, "results": list(_gates(view))},
-    }
-    out.write("{\n")
-    out.writelines(f'  "{name}": {printed_json(value)},\n' for name, value in head.items())
-    out.write('  "tests": [')
-    separator = "\n    "
-    for test in view.tests():
-        out.write(separator)
-        out.writelines(_test_parts(view, test))
-        separator = ",\n    "
     errors: list[dict[str, Any]] = [
         {
             "code": suite.error_code,
@@ -69,7 +54,16 @@ def write_report(view: RunView, out: TextIO, options: ReportOptions) -> None:
     ]
     if (no_verdict := unsettled(view)) is not None:
         errors.append({**no_verdict._asdict(), "number": None, "where": None})
-    out.write(f'\n  ],\n  "errors": {printed_json(errors)}\n}}\n')
+    head = {
+        "schemaVersion": SCHEMA_VERSION,
+        "kindlm": __version__,
+        "run": _run(view),
+        "summary": _summary(view),
+        "gates": {"passed": passed, "results": list(_gates(view))},
+        "errors": errors,
+    }
+    tests = (_test(view, test) for test in view.tests())
+    out.writelines(json_in_pieces(head, "tests", tests))
 
 
 def _run(view: RunView) -> dict[str, Any]:
@@ -153,22 +147,16 @@ def _gates(view: RunView) -> Iterator[dict[str, Any]]:
             }
 
 
-def _test_parts(view: RunView, test: TestView) -> Iterator[str]:
-    """Yield a test as JSON in parts, one for each execution."""
+def _test(view: RunView, test: TestView) -> dict[str, Any]:
     verdicts = verdicts_of(view.db, test)
-    head = {
+    return {
         **fields_of(test, "suite name target status flaky"),
         "passRate": test.counts.pass_rate,
         **fields_of(test, "tags file line brokenLimits"),
         "repeats": _repeats(repeat_statistics(view.db, test)),
         "verdicts": verdicts and fields_of(verdicts, "n evalview kindlm differ"),
+        "executions": [_execution(view, execution) for execution in view.executions(test)],
     }
-    yield f'{printed_json(head)[:-1]}, "executions": ['
-    separator = "\n      "
-    for execution in view.executions(test):
-        yield separator + printed_json(_execution(view, execution))
-        separator = ",\n      "
-    yield "]}"
 
 
 def _repeats(found: RepeatStatistics | None) -> dict[str, Any] | None:

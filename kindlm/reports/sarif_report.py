@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, TextIO
 from urllib.parse import quote
 
@@ -22,7 +22,7 @@ from kindlm.outcome import Outcome, Status
 from kindlm.reports.facts import show_command, went_wrong
 from kindlm.reports.github_annotations import in_folder
 from kindlm.reports.report_registry import ReportOptions
-from kindlm.reports.untrusted import bounded, visible
+from kindlm.reports.untrusted import bounded, json_in_pieces, visible
 
 _SCHEMA = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -36,18 +36,6 @@ _Finding = tuple[AssertionView, dict[str, None]]
 
 def write_report(view: RunView, out: TextIO, options: ReportOptions) -> None:
     """Write the report, result by result."""
-    out.write(f'{{"$schema": {_json(_SCHEMA)}, "version": "2.1.0", "runs": [{{\n')
-    out.writelines(f'"{name}": {_json(value)},\n' for name, value in _head(view))
-    out.write('"results": [')
-    separator = "\n"
-    for suite, test in went_wrong(view):
-        for found in _broken_guardrails(view, test):
-            out.write(separator + _json(_result(view, suite, test, found, options.folder)))
-            separator = ",\n"
-    out.write("\n]}]}\n")
-
-
-def _head(view: RunView) -> Iterator[tuple[str, Any]]:
     described = [
         {
             "id": rule.id,
@@ -59,8 +47,6 @@ def _head(view: RunView) -> Iterator[tuple[str, Any]]:
         }
         for rule in rules().values()
     ]
-    yield "tool", {"driver": {"name": "kindlm", "version": __version__, "rules": described}}
-    yield "columnKind", "unicodeCodePoints"
     info = view.info
     broken = any(suite.error_code is not None for suite in view.suites)
     invocation = {
@@ -68,8 +54,20 @@ def _head(view: RunView) -> Iterator[tuple[str, Any]]:
         "startTimeUtc": info.started_at,
         **({} if info.finished_at is None else {"endTimeUtc": info.finished_at}),
     }
-    yield "invocations", [invocation]
-    yield "properties", {"run": view.id, "project": info.project, "head": info.head}
+    head = {
+        "tool": {"driver": {"name": "kindlm", "version": __version__, "rules": described}},
+        "columnKind": "unicodeCodePoints",
+        "invocations": [invocation],
+        "properties": {"run": view.id, "project": info.project, "head": info.head},
+    }
+    results = (
+        _result(view, suite, test, found, options.folder)
+        for suite, test in went_wrong(view)
+        for found in _broken_guardrails(view, test)
+    )
+    out.write(f'{{"$schema": "{_SCHEMA}", "version": "2.1.0", "runs": [')
+    out.writelines(json_in_pieces(head, "results", results))
+    out.write("]}\n")
 
 
 def _broken_guardrails(view: RunView, test: TestView) -> Iterable[_Finding]:
@@ -131,8 +129,3 @@ def _result(
             "executions": executions[:_EXECUTIONS],
         },
     }
-
-
-def _json(value: Any) -> str:
-    # `json.dumps` escapes all but ASCII, so lone surrogates stay valid UTF-8.
-    return json.dumps(value, allow_nan=False)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from kindlm.wording import cut, escape
@@ -105,6 +105,19 @@ def printed_json(value: Any, *, indent: int | None = None) -> str:
 def json_document(**values: Any) -> str:
     """Return the JSON that a command prints, with the version of its schema."""
     return printed_json({"schemaVersion": 1, **values}, indent=2) + "\n"
+
+
+def json_in_pieces(head: Mapping[str, Any], name: str, items: Iterable[Any]) -> Iterator[str]:
+    """Yield a JSON object: the values of `head`, then a list, whose items are read one by one."""
+    yield "{\n"
+    for key, value in head.items():
+        yield f'  "{key}": {printed_json(value)},\n'
+    yield f'  "{name}": ['
+    separator = "\n    "
+    for item in items:
+        yield separator + printed_json(item)
+        separator = ",\n    "
+    yield "\n  ]\n}\n"
 
 
 _IN_JSON = Escapes(lambda char: json.dumps(char)[1:-1])

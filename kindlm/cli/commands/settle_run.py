@@ -30,7 +30,6 @@ from kindlm.history.diff.power import chance_to_settle
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
 from kindlm.history.run_names import find_sides, one_run
 from kindlm.history.run_view import RunView
-from kindlm.history.statistics.pass_rates import BLOCK
 from kindlm.plan import QualifiedName, Selection
 from kindlm.providers.provider_registry import check_settings
 from kindlm.recording.history_file import new_run_id, open_log
@@ -108,7 +107,7 @@ def settle_runs(options: SettleOptions) -> int:
         sides = [test.room + (test.room_before if options.grows_both else 0) for test in found]
         most = min(sum(sides), options.max_runs or sys.maxsize)
         shown = report_options(options.database, verbose=options.verbose)
-        write_planned(settled, most, BLOCK, sys.stdout, shown)
+        write_planned(settled, most, sys.stdout, shown)
         return 0
     rounds = Rounds(new_run_id(), request.database, pair, options, of_before)
     return _settle(rounds, request, settled)

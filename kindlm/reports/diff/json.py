@@ -15,7 +15,7 @@ from kindlm.matching import ABSENT
 from kindlm.reports.diff.phrases import headline_of, next_step, notes_of
 from kindlm.reports.facts import git_state
 from kindlm.reports.report_registry import ReportOptions
-from kindlm.reports.untrusted import printed_json
+from kindlm.reports.untrusted import json_in_pieces
 from kindlm.spelling import fields_of
 
 SCHEMA_VERSION = 1
@@ -25,16 +25,11 @@ _WITHOUT_DETAILS = (Kind.UNCHANGED, Kind.ERASED, Kind.OTHER_WORDS, Kind.NOT_RUN)
 
 def write_diff(diff: RunDiff, out: TextIO, options: ReportOptions) -> None:
     """Write the comparison test by test; `verbose` adds details of tests that did not change."""
-    out.write("{\n")
-    out.writelines(f'  "{name}": {printed_json(value)},\n' for name, value in _head(diff).items())
-    out.write('  "tests": [')
-    separator = "\n    "
-    for test in diff.tests:
-        detailed = options.verbose or test.kind not in _WITHOUT_DETAILS
-        details = diff.details(test) if detailed else None
-        out.write(separator + printed_json(_test(test, details)))
-        separator = ",\n    "
-    out.write("\n  ]\n}\n")
+    hidden = () if options.verbose else _WITHOUT_DETAILS
+    tests = (
+        _test(test, None if test.kind in hidden else diff.details(test)) for test in diff.tests
+    )
+    out.writelines(json_in_pieces(_head(diff), "tests", tests))
 
 
 def _head(diff: RunDiff) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def execution_page(db: sqlite3.Connection, asked: PageRequest) -> Document | Non
             "timeline": _timeline(conversations[-1]) if conversations else None,
             "reviews": view.reviews(execution),
             "excerpts": excerpts_of,
-            "fields": lambda assertion: assertion_fields(assertion, limit=2_000),
+            "fields": assertion_fields,
             "marked": lambda text: list(highlighted(text, highlights)),
             "name": assertion_name,
             "request": _request,

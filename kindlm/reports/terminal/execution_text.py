@@ -252,7 +252,7 @@ def _write_assertion(assertion: AssertionView, attempt: AttemptView, page: Page)
     )
     if assertion.message:
         page.line(visible(bounded(assertion.message, _VALUE, lines=20)), indent=4)
-    page.fields(assertion_fields(assertion, limit=_VALUE), indent=4)
+    page.fields(assertion_fields(assertion), indent=4)
     for found in excerpts_of(assertion, attempt):
         name = f"{one_line(found.name)}: " if found.name else ""
         head = (f"{one_line(found.source)} at {found.start}  {name}", "dim")

@@ -8,7 +8,7 @@ from typing import NamedTuple, TextIO
 
 from kindlm.history.diff.evidence_values import MOST_ADDED, CheckKey, CheckPair
 from kindlm.history.settling import Suspect
-from kindlm.history.statistics.pass_rates import Settlement
+from kindlm.history.statistics.pass_rates import BLOCK, Settlement
 from kindlm.history.statistics.tables import Counts, pooled
 from kindlm.plan import QualifiedName
 from kindlm.reports.figures import money
@@ -84,16 +84,14 @@ def write_settled(settled: Settled, out: TextIO, options: ReportOptions) -> None
     page.unbroken(("Next  ", "dim"), page.typed(command), (f"   {why}", "dim"))
 
 
-def write_planned(
-    settled: Settled, most: int, at_a_time: int, out: TextIO, options: ReportOptions
-) -> None:
+def write_planned(settled: Settled, most: int, out: TextIO, options: ReportOptions) -> None:
     """Write which tests would be repeated, `most` repeats altogether."""
     page = Page(out, options)
     for found in settled.suspects:
         plan = f"up to {found.room} more repeats" if found.room else _verdict(found)
         _write_test(found, plan, page)
         _write_checks(found, settled, page)
-    page.line(f"At most {count(most, 'repeat')}, {at_a_time} of each test at a time.")
+    page.line(f"At most {count(most, 'repeat')}, {BLOCK} of each test at a time.")
     page.line(("Nothing was run.", "dim"))
 
 
