@@ -159,17 +159,17 @@ def test_judges_and_limits_keep_their_thresholds(tmp_path: Path) -> None:
         "output": {"similarTo": {"text": "In Rome", "minScore": 0.75}},
         "judge": [
             {"criteria": "Names Rome", "minScore": 0.8},
-            {"criteria": "Is kind"},
+            {"criteria": "Is kind", "model": "openai/gpt-4o-mini"},
             {"ready": "faithful", "context": "It is in Rome.", "minScore": 0.9},
         ],
         "latencyMs": 800,
         "costUsd": 0.01,
     }
-    assert "the grader of a test. Set `model`" in notes(imported, "left out")
     assert imported.document["defaults"] == {"judgeModel": "openai/gpt-4.1"}
-    assert {"id": "openai/gpt-4.1", "provider": "openai", "model": "gpt-4.1"} | {
-        "role": "judge"
-    } in imported.document["models"]
+    assert imported.document["models"][1:] == [
+        {"id": f"openai/{name}", "provider": "openai", "model": name, "role": "judge"}
+        for name in ("gpt-4.1", "gpt-4o-mini")
+    ]
 
 
 @pytest.mark.parametrize(

@@ -152,11 +152,6 @@ class _Reader:
             if is_set and key not in _READ_OF_TESTS:
                 self._suite.leave_out(part, f"`{key}` of a test", "Write its effect into the test")
                 hold = f"`{key}` changes what it tests"
-        graded = [case.part.entries("options").get("provider")]
-        for grader in (*graded, *(each.get("provider") for each in case.asserts)):
-            if grader is not None:
-                instead = "Set `model` of the judge, or `defaults.judgeModel`"
-                self._suite.leave_out(grader, "the grader of a test", instead)
         kept = self._suite.take()
         title = case.part.text("description") or f"test {self._suite.tests + 1}"
         values = {
@@ -180,7 +175,9 @@ class _Reader:
         checks, added = Checks(), list[Part]()
         for part in case.asserts:
             with self._suite.noting(part):
-                if different := add_assertion(part, self._files, variables, checks):
+                own = part.get("provider") or case.part.entries("options").get("provider")
+                grader = None if own is None else self._targets.grader(own)
+                if different := add_assertion(part, self._files, variables, grader, checks):
                     self._suite.differ(part, f"`{part.text('type')}`. {different}")
                 added.append(part)
         if case.own and not any(each in added for each in case.own):

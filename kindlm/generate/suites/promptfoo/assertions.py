@@ -22,13 +22,17 @@ from kindlm.generate.suites.promptfoo.texts import Variables, file_value, text_o
 
 @dataclass(frozen=True, slots=True)
 class Assertion:
-    """An assertion of a test: its type without `not-`, and its value with variables filled in."""
+    """An assertion of a test: its type without `not-`, and its value with variables filled in.
+
+    `grader` is the id of its own grading model.
+    """
 
     type: str
     negated: bool
     value: Any
     threshold: float | None
     variables: Variables
+    grader: str | None
 
     @property
     def text(self) -> str:
@@ -104,10 +108,11 @@ def _limit(section: str, it: Assertion, checks: Checks) -> None:
     checks.others[section] = min(it.threshold, checks.others.get(section, it.threshold))
 
 
-def _scored(it: Assertion) -> dict[str, float]:
+def _scored(it: Assertion) -> dict[str, Any]:
     if it.threshold is not None and not 0 < it.threshold <= 1:
         raise it.unusual("its threshold is not above 0, and at most 1")
-    return {} if it.threshold is None else {"minScore": it.threshold}
+    given = {"minScore": it.threshold, "model": it.grader}
+    return {key: value for key, value in given.items() if value is not None}
 
 
 def _judge(asked: str, it: Assertion, checks: Checks) -> None:
@@ -219,7 +224,9 @@ EQUIVALENTS: dict[str, Equivalent] = {
 _HARMLESS = {"type", "value", "threshold", "weight", "provider", "description", "metric"}
 
 
-def add_assertion(part: Part, files: Files, variables: Variables, checks: Checks) -> str:
+def add_assertion(
+    part: Part, files: Files, variables: Variables, grader: str | None, checks: Checks
+) -> str:
     """Add the equivalent of an assertion to the checks of a test; return how it differs.
 
     Raises:
@@ -239,5 +246,5 @@ def add_assertion(part: Part, files: Files, variables: Variables, checks: Checks
         raise LeftOutError("an assertion of weight 0", "It cannot fail")
     value = variables.fill(file_value(part.value.get("value"), files))
     threshold = part.number("threshold")
-    equivalent.make(Assertion(kind, kind != written, value, threshold, variables), checks)
+    equivalent.make(Assertion(kind, kind != written, value, threshold, variables, grader), checks)
     return equivalent.different
