@@ -29,11 +29,7 @@ from pydantic import BaseModel, ValidationError
 from kindlm.checks import base
 from kindlm.checks.base import Check
 from kindlm.checks.limits import Cost, Latency, TokenUsage
-from kindlm.checks.output import (
-    Ban,
-    Demand,
-    Schema,
-)
+from kindlm.checks.output import Ban, Demand, Schema
 from kindlm.checks.tool_calls import ToolCall
 from kindlm.dataclass import dataclass
 from kindlm.errors import SourceLocation, error_text

@@ -20,7 +20,6 @@ from kindlm.scenarios.function_script import FunctionScript
 from kindlm.scenarios.marks import (
     AGENT_FIXTURE,
     AgentFixture,
-    Parameters,
     agent_fixture,
     arguments_of,
     is_skipped,
@@ -179,7 +178,7 @@ def _cases(
     trial = "" if arguments.trial is None and hint is not None else arguments.trial
     if trial is None:
         return
-    cases = arguments.cases() or [Parameters()]
+    cases = arguments.cases()
     by_value = spec.agent is None and any(AGENT_FIXTURE in case.arguments for case in cases)
     if hint is None:
         used = (name for mark in marks_named("usefixtures", marks) for name in mark.args)

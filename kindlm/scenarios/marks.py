@@ -87,13 +87,12 @@ class Arguments:
     sets: tuple[Mapping[str, Any], ...] = ()
 
     def cases(self) -> list[Parameters]:
-        """Return the cases of the test; none if it has no parameters.
+        """Return the cases of the test; without parameters, it has one.
 
         Raises whatever the user's values and functions raise.
         """
         # As in pytest, the decorator nearest to the function comes first.
-        sets = [_cases(given) for given in self.sets]
-        return [_merged(cases) for cases in product(*sets)] if sets else []
+        return [_merged(cases) for cases in product(*map(_cases, self.sets))]
 
 
 def arguments_of(function: Callable[..., Any], marks: Sequence[Any], *, bound: bool) -> Arguments:

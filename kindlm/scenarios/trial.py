@@ -33,13 +33,7 @@ from kindlm.scenarios.checks import (
 )
 from kindlm.scenarios.function_thread import FunctionThread
 from kindlm.scenarios.scope import Scope
-from kindlm.scenarios.under_test import (
-    AgentUnderTest,
-    Persona,
-    Place,
-    Reply,
-    SyncAgentUnderTest,
-)
+from kindlm.scenarios.under_test import AgentUnderTest, Persona, Place, Reply, SyncAgentUnderTest
 from kindlm.scenarios.users import Conversed, Lines, SimulatedUser, SimulationError, Stop
 from kindlm.suite import Expectation
 from kindlm.transcript import Message

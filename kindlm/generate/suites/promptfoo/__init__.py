@@ -15,12 +15,7 @@ from kindlm.generate.suite_text import Comment
 from kindlm.generate.suites import Files, LeftOutError, Part, excerpt_of
 from kindlm.generate.suites.promptfoo.assertions import add_assertion
 from kindlm.generate.suites.promptfoo.targets import Targets
-from kindlm.generate.suites.promptfoo.texts import (
-    Variables,
-    file_value,
-    read_prompts,
-    rows_of,
-)
+from kindlm.generate.suites.promptfoo.texts import Variables, file_value, read_prompts, rows_of
 
 TITLE = "promptfoo"
 
