@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
+
+from pydantic_core import PydanticCustomError
 
 from kindlm.dataclass import dataclass, replace
 from kindlm.document import Document, Path, Position, dotted
@@ -76,6 +79,17 @@ class Reporter:
         """
         error = KindlmError(code, message, hint, None, {"reason": reason, **details}, trace)
         self._add(severity, path, error, self._document.position(path, key=at_key), secret=secret)
+
+    @contextmanager
+    def refused(self, path: Path, reason: str) -> Iterator[None]:
+        """Report the error of a function that refuses the value at a path."""
+        try:
+            yield
+        except PydanticCustomError as error:
+            context = error.context or {}
+            message = f"{self.place(path)} {context.get('message', error.message())}"
+            is_secret = context.get("secret", False)
+            self.error(path, message, context.get("hint"), reason=reason, secret=is_secret)
 
     def missing_key(self, path: Path, instead: str = "") -> None:
         """Report a missing key, unless an unknown key was reported as a slip of it.

@@ -11,14 +11,11 @@ import copy
 from collections.abc import Collection, Iterator
 from typing import Any, TypeVar
 
-from pydantic_core import PydanticCustomError
-
 from kindlm.checks.base import kinds
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.expect import EXPECT_KEYS
 from kindlm.config.schema import KindlmConfig
-from kindlm.config.validation import fit
-from kindlm.config.value_words import describe_choice
+from kindlm.config.validation import describe_choice, fit
 from kindlm.document import Path, Raw, expectations, items, section, texts
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok
 from kindlm.packages import (
@@ -169,13 +166,8 @@ def _check_endpoint(
     endpoint = agent.get(key)
     if not isinstance(endpoint, str) or not endpoint:
         return
-    try:
+    with reporter.refused((*path, key), "endpoint"):
         (kind or Adapter).check_endpoint(endpoint)
-    except PydanticCustomError as error:
-        context, at = error.context or {}, (*path, key)
-        message = f"{reporter.place(at)} {context.get('message', error.message())}"
-        is_secret = context.get("secret", False)
-        reporter.error(at, message, context.get("hint"), reason="endpoint", secret=is_secret)
 
 
 def _kind(base: type[K], name: object) -> tuple[type[K] | None, bool]:

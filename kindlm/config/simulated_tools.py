@@ -220,16 +220,10 @@ def _check_values(
     `is_filled` allows placeholders in a value, `may_be_absent` entries such as `{ $absent: true }`.
     """
     for place, item in walk(value, path):
-        if isinstance(item, dict) and "$absent" in item:
-            is_meant = item == _ABSENT and place != path
-            if may_be_absent and not is_meant:
-                message = f"{reporter.place(place)} cannot be matched"
-                hint = "To require absence, write `NAME: { $absent: true }`"
-            elif not may_be_absent:
-                message = f"$absent has no meaning in {reporter.place(path)}"
-                hint = "It is allowed only in `whenState`"
-            else:
-                continue
+        is_absence = may_be_absent and item == _ABSENT and place != path
+        if isinstance(item, dict) and "$absent" in item and not is_absence:
+            message = f"$absent has no meaning in {reporter.place(place)}"
+            hint = "It is allowed only in `whenState`, as `NAME: { $absent: true }`"
             reporter.error((*place, "$absent"), message, hint, reason="absent", at_key=True)
         if isinstance(item, str) and not is_filled and (found := TOOL_PLACEHOLDER.search(item)):
             message = f"{found[0]} has no value in {reporter.place(path)}"

@@ -12,7 +12,7 @@ A text with slips in these keys counts, too, so that its errors are reported. A 
 key, or one in upper case. It is a case if it has
 
 - a `name` and a key of cases, or slips of two such keys, or a slip of one and a query;
-- or no `name`, two keys of cases, and a slip of a third one or of `name`.
+- or three keys of cases, or slips of them.
 
 It is a scenario if it has no key that only cases have, and `turns` with a `name`, or two of
 `turns`, `persona`, `assertions` and `says`, one of which may be a slip.
@@ -102,22 +102,19 @@ def _is_nearly_scenario(text: str, keys: set[str]) -> bool:
     meant = {suggest(key, _SCENARIO_KEYS) for key in top} - {None}
     if any(suggest(key, ["says"]) for key in everywhere):
         meant.add("says")
-    if meant == {"turns"} and any(suggest(key, sorted(_OF_CASES_ALONE)) for key in top):
-        return False
     right = meant & (top | ({"says"} & everywhere))
     return bool(right) and (len(meant) > 1 or ("turns" in top and "name" in top))
 
 
 def _is_nearly_case(keys: set[str], *, has_query: bool) -> bool:
-    folded, right = {key.casefold() for key in keys}, keys & _CASE_KEYS
-    if folded & _ELSEWHERE:
+    folded = {key.casefold() for key in keys}
+    meant = {suggest(key, sorted(_CASE_KEYS)) for key in keys} - {None}
+    if folded & _ELSEWHERE or not meant:
         return False
     if "name" not in folded:
-        known = sorted({"name", *_CASE_KEYS} - right)
         # Data sets of other programs have `input` and `expected`, too.
-        return len(right) > 1 and any(suggest(key, known) for key in keys - right)
-    meant = {suggest(key, sorted(_CASE_KEYS)) for key in keys} - {None}
-    return bool(right) or len(meant) > 1 or (bool(meant) and has_query)
+        return len(meant) > 2
+    return has_query or len(meant) > 1 or not keys.isdisjoint(_CASE_KEYS)
 
 
 def _keys(text: str, suffix: str) -> set[str]:

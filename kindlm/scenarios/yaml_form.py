@@ -11,8 +11,7 @@ from pydantic import BaseModel, BeforeValidator, Field, create_model
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.json_schemas import report_inline_schema
 from kindlm.config.long_form import write_out_section
-from kindlm.config.validation import fit
-from kindlm.config.value_words import kind_of
+from kindlm.config.validation import fit, kind_of
 from kindlm.dataclass import dataclass
 from kindlm.document import Document, Node, Path, cases_of
 from kindlm.errors import KindlmError, SourceLocation

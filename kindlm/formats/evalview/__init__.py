@@ -21,8 +21,7 @@ from kindlm.config.interpolation import MARK
 from kindlm.config.references import check_unique
 from kindlm.config.templates import check_deferred
 from kindlm.config.toml_document import read_toml
-from kindlm.config.validation import fit
-from kindlm.config.value_words import kind_of
+from kindlm.config.validation import fit, kind_of
 from kindlm.dataclass import dataclass, replace
 from kindlm.document import Document, Path, Raw, cases_of, items, section, texts, walk
 from kindlm.errors import Err, SourceLocation, misuse

@@ -6,8 +6,6 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from pydantic_core import PydanticCustomError
-
 from kindlm.checks.evalview.honesty import MOST_CONFIDENCE
 from kindlm.checks.output import EMPTY, matches_anything
 from kindlm.config.diagnostics import Reporter
@@ -82,7 +80,8 @@ def check_project(config: ProjectConfig, reporter: Reporter) -> None:
     if config.adapter is not None:
         _check_adapter(config.adapter, ("adapter",), reporter)
     if config.endpoint and (config.adapter or "").strip().lower() not in MODEL_ADAPTERS:
-        _check_address(config.endpoint, ("endpoint",), reporter)
+        with reporter.refused(("endpoint",), "endpoint"):
+            check_url(config.endpoint)
     warn_of_no_effect(config, (), reporter)
     warn_of_no_effect(config.retry, ("retry",), reporter)
     judge = config.judge
@@ -113,18 +112,8 @@ def _check_target(case: CaseConfig, config: ProjectConfig, reporter: Reporter) -
         hint = "Write `endpoint:` in the case, or in .evalview/config.yaml"
         reporter.error(("endpoint",), message, hint, reason="endpoint")
     if case.endpoint:
-        _check_address(case.endpoint, ("endpoint",), reporter)
-
-
-def _check_address(endpoint: str, path: Path, reporter: Reporter) -> None:
-    try:
-        check_url(endpoint)
-    except PydanticCustomError as error:
-        context = error.context or {}
-        secret = context.get("secret", False)
-        hint = "Put it into an environment variable: ${NAME}" if secret else context.get("hint")
-        message = f"endpoint {context.get('message')}"
-        reporter.error(path, message, hint, reason="endpoint", secret=secret)
+        with reporter.refused(("endpoint",), "endpoint"):
+            check_url(case.endpoint)
 
 
 def _check_total(weights: dict[str, float], path: Path, reporter: Reporter) -> None:
