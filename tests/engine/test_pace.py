@@ -178,6 +178,8 @@ class FixedWindow:
 @pytest.mark.parametrize(
     ("limit", "latency_s", "retry_after", "quotas"),
     [
+        pytest.param(TokenBucket(60, 1), 5.0, False, False, id="bucket of one, slow answers"),
+        pytest.param(TokenBucket(60, 1), 5.0, True, False, id="bucket of one that names a time"),
         pytest.param(TokenBucket(60, 10), 1.0, False, False, id="bucket of ten"),
         pytest.param(SlidingWindow(60), 0.05, False, False, id="window that is full at once"),
         pytest.param(SlidingWindow(60), 1.0, False, False, id="window"),
@@ -193,14 +195,6 @@ def test_ten_minutes_with_their_beginning_use_a_low_limit_well(
     server = Server(limit, latency_s, retry_after, quotas)
     drive(server, most=32, minutes=10)
     assert server.good(0, 600) >= 0.8 * 60 * 10
-    assert server.refused <= 0.11
-
-
-@pytest.mark.parametrize("retry_after", [False, True])
-def test_a_bucket_of_one_that_answers_slowly_is_half_used_at_least(retry_after):
-    server = Server(TokenBucket(60, 1), 5.0, retry_after)
-    drive(server, most=32, minutes=10)
-    assert server.good(0, 600) >= 0.6 * 60 * 10
     assert server.refused <= 0.07
 
 
@@ -265,8 +259,8 @@ def test_no_limit_is_stormed_or_wasted(kind, per_minute, latency_s, most):
 def test_many_slow_calls_storm_a_window_somewhat(per_minute, latency_s, most):
     """Those that are in flight when its rate was given up are refused together."""
     server = six_minutes("window", per_minute, latency_s, most)
-    assert server.good(60, 360) >= 0.8 * per_minute * 5
-    assert server.refused <= 0.1
+    assert server.good(60, 360) >= 0.85 * per_minute * 5
+    assert server.refused <= 0.21
 
 
 @pytest.mark.parametrize(
@@ -297,11 +291,11 @@ def test_without_a_limit_the_start_costs_little(latency_s):
 @pytest.mark.parametrize(
     ("overloaded", "names_s", "seconds", "good"),
     [
-        (0.03, None, 30, 144),
+        (0.03, None, 10, 250),
         (0.03, 1.0, 20, 200),
         (0.1, None, 60, 90),
         (0.1, 1.0, 60, 90),
-        (0.3, None, 600, 70),
+        (0.3, None, 600, 90),
         (0.3, 1.0, 600, 80),
     ],
 )
@@ -355,7 +349,7 @@ def test_limits_are_used_well_by_calls_that_come_unevenly(kind, per_minute, late
     server = Server(limit(per_minute), latency_s, retry_after, quotas, unevenly=0.5)
     drive(server, most=most, minutes=5)
     assert server.good(60, 300) >= 0.8 * per_minute * 4
-    assert server.refused <= 0.06
+    assert server.refused <= 0.05
 
 
 def test_a_refusal_that_came_alone_halves_what_is_in_flight_and_does_no_more():
@@ -465,7 +459,7 @@ def test_slow_answers_to_calls_sent_at_a_low_rate_do_not_raise_a_higher_one():
     assert server.refused <= 0.11
 
 
-def test_own_cooldowns_double_up_to_a_minute():
+def test_own_cooldowns_double_then_last_until_the_minute_is_over():
     async def main() -> list[float]:
         pace = Pace("p", LoopClock(), lambda _: None, most=1)
         starts: list[float] = []
@@ -477,7 +471,8 @@ def test_own_cooldowns_double_up_to_a_minute():
 
     starts = run_at_once(main())
     probes = [later - earlier for earlier, later in itertools.pairwise(starts) if later > earlier]
-    assert probes == pytest.approx([1, 2, 4, 8, 16, 32, 60, 60][: len(probes)])
+    assert probes == pytest.approx([1, 2, 4, 53, 16, 32, 60, 60][: len(probes)])
+    assert 60 in starts
 
 
 def test_a_fixed_limit_above_that_of_the_server_is_not_reached():
@@ -548,6 +543,15 @@ def test_what_is_left_is_not_overdrawn(left, waits_s):
         return await waited_s(pace)
 
     assert run_at_once(main()) == pytest.approx(waits_s)
+
+
+def test_the_last_of_a_quota_is_spread():
+    async def main() -> float:
+        pace = Pace("p", LoopClock(), lambda _: None, most=10)
+        pace.answered(await pace.turn(), [Quota("requests", 5, 100, 20.0)])
+        return await waited_s(pace)
+
+    assert run_at_once(main()) == pytest.approx(4.0)
 
 
 def test_used_up_tokens_are_waited_for_and_reported():
@@ -801,7 +805,7 @@ def test_what_was_learnt_stays_when_the_limit_changes():
 
     run_at_once(main())
     assert server.good(180, 240) <= 62
-    assert server.good(300, 480) >= 0.4 * 300 * 3
+    assert server.good(300, 480) >= 0.65 * 300 * 3
     assert server.refused <= 0.03
 
 
@@ -809,4 +813,4 @@ def test_a_fixed_limit_far_above_that_of_the_server_is_not_tried_out():
     server = Server(SlidingWindow(300), 0.5)
     drive(server, most=16, minutes=4, max_rpm=60_000)
     assert server.good(60, 240) >= 0.8 * 300 * 3
-    assert server.refused <= 0.03
+    assert server.refused <= 0.02
