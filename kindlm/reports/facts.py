@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kindlm.dataclass import replace
+from kindlm.errors import KindlmError
 from kindlm.history.groups import Group
 from kindlm.history.queries import Paid, paid_for_execution, paid_for_test
 from kindlm.history.rows import AssertionView, ExecutionView, SuiteView, TestView
@@ -274,10 +275,12 @@ def _why_failed(suites: Sequence[SuiteView]) -> tuple[str, ...]:
 
 
 def notes_of(view: RunView) -> Iterator[str]:
-    """Yield notes on a run: its shards, a verdict that differs today, and what was skipped."""
+    """Yield notes on a run, such as on its shards, or what was skipped or is not compared."""
     yield from shard_notes(view)
     if (then := then_text(view)) is not None:
         yield then
+    if isinstance(problem := view.before, KindlmError):
+        yield f"Not compared: {problem.message} {problem.hint or ''}".strip()
     for suite, reason, number in view.skip_reasons():
         yield f"{count(number, 'execution')} of {one_line(suite)} skipped: {reason}"
 

@@ -11,7 +11,6 @@ from itertools import chain, islice
 from typing import TextIO
 
 from kindlm.dataclass import replace
-from kindlm.errors import KindlmError
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.reports import facts
@@ -89,11 +88,7 @@ def _broken(view: RunView) -> Iterator[str]:
 
 
 def _changes(view: RunView, options: ReportOptions) -> Iterator[str]:
-    """Yield what changed since the previous run, or why it is not compared."""
-    if isinstance(problem := view.before, KindlmError):
-        yield "\n#### Not compared with the previous run\n\n"
-        yield f"⚠️ {plain(problem.message)} {plain(problem.hint or '')}\n"
-        return
+    """Yield what changed since the previous run."""
     if (changes := changes_since_before(view, options)) is None:
         return
     diff, headline, is_marked = changes

@@ -8,7 +8,6 @@ from typing import TextIO
 
 from rich.cells import cell_len, set_cell_size
 
-from kindlm.errors import KindlmError
 from kindlm.history.rows import SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.history.trends import differing_verdicts
@@ -216,9 +215,6 @@ def _write_next(view: RunView, page: Page, options: ReportOptions) -> None:
             page.line(changed, hang=2)
         compare = page.typed(f"kindlm diff {shlex.quote(earlier.id)} {view.id}")
         page.unbroken(("Compare: ", "dim"), visible(compare))
-    elif isinstance(earlier, KindlmError):
-        for text in (f"Not compared: {earlier.message}", earlier.hint or ""):
-            page.line((one_line(text), "yellow"), hang=2)
     following = facts.next_command(view, options)
     counts = view.summary.executions
     is_own = view.info.mode == "live" and view.runner is None
@@ -236,7 +232,6 @@ def _changed(view: RunView, earlier: RunView, options: ReportOptions) -> str | N
     from kindlm.history.diff.run_diff import DiffOptions, RunDiff
     from kindlm.reports.diff.phrases import headline_of
 
-    diff_options = DiffOptions(regression_threshold=options.regression_threshold)
-    diff = RunDiff(earlier, view, diff_options)
+    diff = RunDiff(earlier, view, DiffOptions(regression_threshold=options.regression_threshold))
     reasons = headline_of(diff).reasons
     return f"Since {one_line(earlier.id)}: {'; '.join(reasons)}" if diff.compared else None

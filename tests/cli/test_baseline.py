@@ -344,7 +344,7 @@ def test_list_without_an_action_it_shows_how_it_is_used(kindlm: Any) -> None:
     [
         ("yyy", "yyn", "SUSPECTED: 1 test may have got worse", 0),
         ("yyyyy", "nnnnn", "REGRESSED: 1 test got worse, confirmed", 1),
-        ("y", "n", "REGRESSED: 1 test newly fails", 1),
+        ("y", "n", "REGRESSED: 1 test newly failed", 1),
         ("yn", "yyyyynnnnn", "UNCHANGED: 1 as before", 0),
     ],
 )

@@ -119,7 +119,7 @@ def test_a_baseline_from_the_first_run_to_its_removal(
     assert compared.returncode == 1
     assert "✗ fields · gpt  passed 1/1 → failed 0/1" in compared.stdout
     assert "DRIFT_EXCEEDED" in compared.stdout
-    assert "2 tests newly fail" in compared.stdout
+    assert "2 tests newly failed" in compared.stdout
 
     # What is accepted as it is now becomes the baseline, and then nothing has drifted.
     assert workspace.run("baseline", "set").returncode == 0

@@ -72,8 +72,7 @@ def changes_since_before(view: RunView, options: ReportOptions) -> Changes | Non
     """Return the changes since the previous run, None if there is none to compare with."""
     if not isinstance(before := view.before, RunView):
         return None
-    diff_options = DiffOptions(regression_threshold=options.regression_threshold)
-    diff = RunDiff(before, view, diff_options)
+    diff = RunDiff(before, view, DiffOptions(regression_threshold=options.regression_threshold))
     headline = headline_of(diff)
     return Changes(diff, headline, not headline.good or bool(verdict_of(view).good))
 

@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok
+from kindlm.errors import Err, ErrorCode, Ok
 from kindlm.history.masking import as_shown
 from kindlm.history.rows import TestView
 from kindlm.history.run_names import find_run_or_group
@@ -155,10 +155,7 @@ def run_document(
     tests = (cell["test"] for _, cells in grid.rows for cell in cells.values())
     wrong = [test for test in tests if facts.is_wrong(test)]
     running = status == "running"
-    notes = list(facts.notes_of(view))
     before = view.before
-    if isinstance(before, KindlmError):
-        notes.append(f"Not compared: {before.message}")
     return Document(
         "run.html",
         f"{facts.verdict_of(view).word}: {one_line(view.id)}",
@@ -168,7 +165,7 @@ def run_document(
             "status": status,
             "running": running,
             "verdict": facts.verdict_of(view),
-            "notes": notes,
+            "notes": list(facts.notes_of(view)),
             "totals": list(facts.totals_of(view)),
             "changes": changes,
             "before": before.id if isinstance(before, RunView) else None,
