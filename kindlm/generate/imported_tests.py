@@ -15,7 +15,7 @@ from kindlm.checks.output import matches_anything
 from kindlm.config.json_schemas import schema_fault
 from kindlm.config.schema import MAX_TESTS
 from kindlm.config.target_schema import ParamsConfig
-from kindlm.generate.suite_text import Comment, unused
+from kindlm.generate.suite_text import Comment, one_line, unused
 from kindlm.generate.suites import LeftOutError, Part
 from kindlm.json_schema import has_no_rule
 from kindlm.patterns import PatternError, excess_of, searches
@@ -159,7 +159,7 @@ class ImportedSuite:
             comments[Comment(comment)] = None
         self.skipped += bool(reason)
         self.imported += not reason
-        wanted = " ".join(test["name"].split())[:100] or "test"
+        wanted = one_line(test["name"], 100) or "test"
         name = unused(wanted, self._written, "{} #{}")
         written = {"name": name} | comments | test | {"name": name}
         self._written[name] = written | ({"skip": True} if reason else {}) | {"expect": expect}

@@ -16,7 +16,8 @@ from typing import Any, TypeAlias
 
 from kindlm.checks.judging import Choice, Prompt
 from kindlm.dataclass import dataclass, replace
-from kindlm.generate.test_plan import CATEGORIES, SCENARIO, is_name, one_line
+from kindlm.generate.suite_text import one_line
+from kindlm.generate.test_plan import CATEGORIES, SCENARIO, is_name
 from kindlm.ports import Purpose, Question
 
 _MADE = re.compile(r"[_.\-\d]|[a-z][A-Z]")

@@ -23,6 +23,7 @@ from kindlm.generate.suite_text import (
     Comment,
     commented,
     literal,
+    one_line,
     suite_text,
     suite_texts,
     unused,
@@ -34,7 +35,6 @@ from kindlm.suite import TOOL_PLACEHOLDER
 from kindlm.telemetry.dialects import PROVIDERS
 from kindlm.transcript import CANARY_TOKEN, UNNAMED, ToolCall, ToolUse, Transcript
 from kindlm.values import filled
-from kindlm.wording import cut
 from kindlm_store import REDACTED
 
 _CANARY = f"{{{{{CANARY}}}}}"
@@ -89,7 +89,7 @@ def recorded_suites(
     write = partial(_text, target=target, origin=origin, file=file)
     tests, left_out = dict[str, Recording](), Counter[tuple[str, str]]()
     for recording in recordings:
-        shown = _shortened(recording.name, _LONGEST_NAME)
+        shown = one_line(recording.name, _LONGEST_NAME)
         name, why = unused(shown, tests, "{} ({})"), recording.missing
         why = why or _why_not(recording, target)
         if why is None and isinstance(alone := write([(name, recording)]), Err):
@@ -213,7 +213,7 @@ def _test(
         if tools := list(_tools(recording.tools, transcript.tool_uses)):
             test |= {"tools": tools, "strictTools": True}
     if transcript.text.strip():
-        test[Comment(f"The recorded answer: {_shortened(transcript.text, _LONGEST_ANSWER)}")] = None
+        test[Comment(f"The recorded answer: {one_line(transcript.text, _LONGEST_ANSWER)}")] = None
     if _is_unfinished(recording, target):
         return test | _to_finish(recording, target)
     return test | {"expect": {"trajectory": _trajectory(transcript)}}
@@ -330,7 +330,3 @@ def _responses(uses: Sequence[ToolUse]) -> Iterator[dict[str, Any]]:
             yield when | {"then": then[0]}
         else:
             yield when | {"sequence": [{"then": each} for each in then]}
-
-
-def _shortened(text: str, length: int) -> str:
-    return cut(" ".join(text.split()), length)

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from kindlm.config import load_suite
 from kindlm.dataclass import dataclass
 from kindlm.errors import Err, Ok, Result
+from kindlm.wording import cut
 
 T = TypeVar("T")
 
@@ -176,6 +177,13 @@ def _literal(text: str) -> str:
 def escaped(text: str, quote: str) -> str:
     """Return the characters of a literal in Python or YAML, without its quotes."""
     return "".join(f"\\{char}" if char == quote else repr(char)[1:-1] for char in text)
+
+
+def one_line(text: str, limit: int) -> str:
+    """Return a text on one line of at most `limit` printable characters."""
+    beginning = text[: 4 * limit]
+    printable = "".join(char if char.isprintable() else " " for char in beginning)
+    return cut(" ".join(printable.split()), limit)
 
 
 _LONGEST_SLUG = 40

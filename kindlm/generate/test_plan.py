@@ -18,7 +18,7 @@ from typing import Any, Literal
 from kindlm.checks.judging import check_form
 from kindlm.dataclass import dataclass
 from kindlm.errors import Err, Ok, Result, misuse
-from kindlm.generate.suite_text import WIDTH, Comment, escaped, slug, yaml_text
+from kindlm.generate.suite_text import WIDTH, Comment, escaped, one_line, slug, yaml_text
 from kindlm.model_answers import object_in
 from kindlm.suggestions import hint_for
 from kindlm.suite import AgentTarget
@@ -230,13 +230,6 @@ def _rules(texts: list[str]) -> list[str]:
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _LONGEST_NAME = 100
-
-
-def one_line(text: str, limit: int) -> str:
-    """Return a text on one line of at most `limit` printable characters."""
-    beginning = text[: 4 * limit]
-    printable = "".join(char if char.isprintable() else " " for char in beginning)
-    return cut(" ".join(printable.split()), limit)
 
 
 def spoken(text: str, limit: int) -> str:

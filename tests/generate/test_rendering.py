@@ -22,14 +22,13 @@ from kindlm.document import texts
 from kindlm.errors import Err, Ok
 from kindlm.formats.discovery import discover
 from kindlm.generate.generation_script import profile_text
-from kindlm.generate.suite_text import BRACES, Comment, literal, suite_text
+from kindlm.generate.suite_text import BRACES, Comment, literal, one_line, suite_text
 from kindlm.generate.test_plan import (
     CATEGORIES,
     Order,
     PlannedScenario,
     PlannedTurn,
     ReadPlan,
-    one_line,
     rendered,
     scenario_yaml,
 )

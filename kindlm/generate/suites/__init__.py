@@ -24,8 +24,8 @@ from kindlm.dataclass import dataclass
 from kindlm.document import Path as Keys
 from kindlm.document import Problem
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
+from kindlm.generate.suite_text import one_line
 from kindlm.strict_json import parse_json, require_shallow
-from kindlm.wording import cut
 from kindlm.yaml_document import read_documents
 
 T = TypeVar("T")
@@ -209,4 +209,4 @@ def excerpt_of(value: Any) -> str:
         text = f"{{{', '.join(map(str, value))}}}"
     else:
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return cut(" ".join(text.split()), 40)
+    return one_line(text, 40)
