@@ -210,7 +210,7 @@ def _test(
     if not target.is_agent:
         if many:
             test["models"] = [_model(recording)]
-        if tools := list(_tools(recording.tools, transcript.tool_uses)):
+        if tools := list(simulated_tools(recording.tools, transcript.tool_uses)):
             test |= {"tools": tools, "strictTools": True}
     if transcript.text.strip():
         test[Comment(f"The recorded answer: {one_line(transcript.text, _LONGEST_ANSWER)}")] = None
@@ -289,7 +289,7 @@ def _known(call: ToolCall) -> dict[str, Any]:
 _TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array"}
 
 
-def _tools(
+def simulated_tools(
     definitions: Sequence[ToolDefinition], uses: Sequence[ToolUse]
 ) -> Iterator[dict[str, Any]]:
     """Yield the defined and the called tools, with their recorded results."""
