@@ -13,23 +13,9 @@ from typing import TypeVar
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, Ok, Result, misuse
 from kindlm.history.queries import among
-from kindlm.history.runs import Run, RunFilter, options_of, runs, state_of
+from kindlm.history.runs import Run, RunFilter, options_of, runs
 
 _T = TypeVar("_T", bound=Hashable)
-
-
-@dataclass(frozen=True, slots=True)
-class ShardRun:
-    """A run of part `index` of a group.
-
-    `state` is finished, interrupted, aborted, running or killed; `head` is the last hash of a
-    finished run.
-    """
-
-    index: int
-    run: str
-    state: str
-    head: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +28,13 @@ class Group:
 
     name: str
     count: int
-    shards: tuple[ShardRun, ...]
-    replaced: tuple[ShardRun, ...] = ()
+    shards: tuple[Run, ...]
+    replaced: tuple[Run, ...]
 
     @property
     def runs(self) -> tuple[str, ...]:
         """The ids of the runs that count."""
-        return tuple(shard.run for shard in self.shards)
+        return tuple(shard.id for shard in self.shards)
 
     @property
     def missing(self) -> tuple[int, ...]:
@@ -57,7 +43,7 @@ class Group:
         return tuple(index for index in range(1, self.count + 1) if index not in here)
 
     @property
-    def unfinished(self) -> tuple[ShardRun, ...]:
+    def unfinished(self) -> tuple[Run, ...]:
         """The parts without a finished run."""
         return tuple(shard for shard in self.shards if shard.state != "finished")
 
@@ -72,7 +58,7 @@ class Group:
         lacking = [(index, "is not here") for index in self.missing]
         for shard in self.unfinished:
             verb = "is" if shard.state == "running" else "was"
-            lacking.append((shard.index, f"{verb} {shard.state} (run {shard.run})"))
+            lacking.append((shard.index, f"{verb} {shard.state} (run {shard.id})"))
         return [(f"{index}/{self.count}", state) for index, state in sorted(lacking)]
 
     @property
@@ -93,7 +79,7 @@ def read_group(db: sqlite3.Connection, run: Run) -> Group | None:
     alike = [
         each for each in shards_of(db, run.group_id, run.project) if _count(each) == _count(run)
     ]
-    return _group(db, run.group_id or "", alike) if run.shard and alike else None
+    return _group(run.group_id or "", alike) if run.shard and alike else None
 
 
 def find_group(db: sqlite3.Connection, name: str, shards: Sequence[Run]) -> Result[Group]:
@@ -102,9 +88,8 @@ def find_group(db: sqlite3.Connection, name: str, shards: Sequence[Run]) -> Resu
     if len(projects) > 1:
         message = f"Group {name!r} has shards of several projects: {', '.join(projects)}."
         return Err(misuse(message, "Name one of its runs: kindlm runs"))
-    group = _group(db, name, shards)
-    by_id = {run.id: run for run in shards}
-    difference = _difference(db, [by_id[run] for run in group.runs])
+    group = _group(name, shards)
+    difference = _difference(db, group.shards)
     if difference is None:
         return Ok(group)
     message = f"The shards of group {name!r} are not parts of one run: {difference}."
@@ -115,31 +100,26 @@ def find_group(db: sqlite3.Connection, name: str, shards: Sequence[Run]) -> Resu
 def group_of(db: sqlite3.Connection, ids: Sequence[str]) -> Group:
     """Return the group that consists of these runs."""
     shards = list(runs(db, RunFilter(ids=ids)))
-    return _group(db, shards[0].group_id or "", shards)
+    return _group(shards[0].group_id or "", shards)
 
 
-def _group(db: sqlite3.Connection, name: str, shards: Iterable[Run]) -> Group:
-    counting: dict[str | None, ShardRun] = {}
-    replaced = []
+def _group(name: str, shards: Iterable[Run]) -> Group:
     # Finished runs of a shard first; the sort keeps the newest first.
-    ordered = sorted(shards, key=lambda run: (_index(run), run.ended != "finished"))
+    ordered = sorted(shards, key=lambda run: (run.index, run.ended != "finished"))
+    counting: dict[str | None, Run] = {}
     for run in ordered:
-        this = ShardRun(_index(run), run.id, state_of(db, run.id, run.ended), run.head)
-        if counting.setdefault(run.shard, this) is not this:
-            replaced.append(this)
-    return Group(name, _count(ordered[0]), tuple(counting.values()), tuple(replaced))
-
-
-def _index(shard: Run) -> int:
-    return int((shard.shard or "0").partition("/")[0])
+        counting.setdefault(run.shard, run)
+    replaced = tuple(run for run in ordered if counting[run.shard] is not run)
+    return Group(name, _count(ordered[0]), tuple(counting.values()), replaced)
 
 
 def _count(shard: Run) -> int:
     return int((shard.shard or "0").rpartition("/")[2])
 
 
-def as_one_run(group: Group, shards: Sequence[Run]) -> Run:
+def as_one_run(group: Group) -> Run:
     """Return a group as a run; fields in which its shards differ are None."""
+    shards = group.shards
     commit, branch = _agreed((run.git_commit, run.git_branch) for run in shards) or (None, None)
     ended = [run.finished_at for run in shards if run.finished_at is not None]
     whole = group.complete
@@ -244,7 +224,7 @@ def _difference(db: sqlite3.Connection, shards: Sequence[Run]) -> str | None:
         return f"{named[one]} and {named[other]} both have the test {test!r} on {target}"
     if options[first].get("failed") and len(shards) == count:
         # Tests are dealt in turn, unless another shard had passed some before `--failed` chose.
-        indices = {run.id: _index(run) for run in shards}
+        indices = {run.id: run.index for run in shards}
         dealt = [indices[run] for (run,) in db.execute(*among(_SELECTED, list(indices)))]
         if any(index != at % count + 1 for at, index in enumerate(dealt)):
             return "each shard selected among different failed tests (--failed)"

@@ -214,14 +214,8 @@ def reviewed_executions(
         judges = db.execute(_JUDGES, (execution.id, execution.attempt))
         judged = (assertion for assertion in assertions if assertion.kind == "judge")
         criteria = (
-            JudgedCriterion(
-                label=assertion.label,
-                judge=judge,
-                score=assertion.score,
-                threshold=assertion.threshold,
-                passed=_PASSES.get(assertion.outcome),
-            )
-            for assertion, (judge,) in zip(judged, judges, strict=True)
+            JudgedCriterion(it.label, judge, it.score, it.threshold, _PASSES.get(it.outcome))
+            for it, (judge,) in zip(judged, judges, strict=True)
         )
         others_failed = any(each.is_wrong for each in assertions if each.kind != "judge")
         reviews = tuple(view.reviews(execution))

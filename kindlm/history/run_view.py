@@ -16,7 +16,7 @@ from kindlm.history.groups import Group, as_one_run, read_group
 from kindlm.history.masking import shown_note
 from kindlm.history.queries import value_of
 from kindlm.history.run_names import compared_by_default
-from kindlm.history.runs import Run, RunFilter, runner_of, runs, state_of
+from kindlm.history.runs import Run, RunFilter, runner_of, runs
 from kindlm.history.verdict import (
     Figures,
     StatusCounts,
@@ -44,18 +44,16 @@ class RunView:
     @property
     def is_recorded(self) -> bool:
         """Whether the run is in the history."""
-        return bool(self._infos)
+        return self.group is not None or any(runs(self.db, RunFilter(ids=self.runs)))
 
     @cached_property
     def info(self) -> Run:
         """The run as lists show it; raise `LookupError` if it is not in the history."""
-        if not self._infos:
-            raise LookupError(self.id)
-        return self._infos[0] if self.group is None else as_one_run(self.group, self._infos)
-
-    @cached_property
-    def _infos(self) -> list[Run]:
-        return list(runs(self.db, RunFilter(ids=self.runs)))
+        if self.group is not None:
+            return as_one_run(self.group)
+        for found in runs(self.db, RunFilter(ids=self.runs)):
+            return found
+        raise LookupError(self.id)
 
     @cached_property
     def suites(self) -> tuple[rows.SuiteView, ...]:
@@ -144,7 +142,7 @@ class RunView:
         """The verdict of a finished run, passed or failed; otherwise its state."""
         if self.info.ended == "finished":
             return "passed" if self.passed else "failed"
-        return state_of(self.db, self.id, self.info.ended)
+        return self.info.state
 
     @property
     def runner(self) -> str | None:

@@ -38,6 +38,7 @@ class Run:
     started_at: str
     finished_at: str | None
     ended: str | None
+    is_running: bool
     reason: str | None
     passed: bool | None
     duration_ms: float | None
@@ -51,6 +52,23 @@ class Run:
     shard: str | None
     head: str | None
     suites: tuple[str, ...]
+
+    @property
+    def state(self) -> str:
+        """How it ended; running or killed if it did not."""
+        return self.ended or ("running" if self.is_running else "killed")
+
+    @property
+    def status(self) -> str:
+        """The reported verdict, passed or failed; without one, the state."""
+        if self.passed is not None:
+            return "passed" if self.passed else "failed"
+        return self.state
+
+    @property
+    def index(self) -> int:
+        """The number of its shard, from 1; 0 for a run that is none."""
+        return int((self.shard or "0").partition("/")[0])
 
 
 def _where(condition: str) -> Any:
@@ -135,7 +153,11 @@ def runs(db: sqlite3.Connection, wanted: RunFilter) -> Iterator[Run]:
         truths = {
             name: None if row[name] is None else bool(row[name]) for name in ("passed", "git_dirty")
         }
-        yield value_of(Run, row, suites=tuple(json.loads(row["suites"])), **truths)
+        read = {
+            "is_running": row["ended"] is None and held_lock(db, row["id"]) is not None,
+            "suites": tuple(json.loads(row["suites"])),
+        }
+        yield value_of(Run, row, **read, **truths)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,13 +192,6 @@ def read_figures(db: sqlite3.Connection, listed: Sequence[Run]) -> dict[str, Run
     }
 
 
-def state_of(db: sqlite3.Connection, run: str, ended: str | None) -> str:
-    """Return the state of a run: `ended`, as recorded, else running or killed."""
-    if ended is not None:
-        return ended
-    return "killed" if held_lock(db, run) is None else "running"
-
-
 def held_lock(db: sqlite3.Connection, run: str) -> str | None:
     """Return the name of the lock that a process holds on a run; None if it is not running.
 
@@ -186,13 +201,6 @@ def held_lock(db: sqlite3.Connection, run: str) -> str | None:
     group = db.execute("SELECT group_id FROM runs WHERE id = ?", (run,)).fetchone()
     names = [f"run/{run}", *(f"group/{name}" for (name,) in [group or (None,)] if name)]
     return next((name for name in names if is_held(file, name)), None)
-
-
-def status_of(db: sqlite3.Connection, run: Run) -> str:
-    """Return the reported verdict of a run, passed or failed; without one, its state."""
-    if run.passed is not None:
-        return "passed" if run.passed else "failed"
-    return state_of(db, run.id, run.ended)
 
 
 def sources_of(db: sqlite3.Connection, run: str) -> dict[str, str | None]:

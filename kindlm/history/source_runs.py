@@ -9,15 +9,18 @@ from collections.abc import Mapping
 from kindlm.dataclass import dataclass
 from kindlm.errors import Err, Ok, Result, not_there
 from kindlm.history.recorded_attempts import body_of
-from kindlm.history.runs import RunFilter, options_of, runs, sources_of, state_of
+from kindlm.history.runs import Run, RunFilter, options_of, runs, sources_of
 from kindlm.plan import QualifiedName
 from kindlm.transcript import Role
 
 _WANTED = "s.run = :run AND s.error_code IS NULL AND (:suite IS NULL OR s.name = :suite)"
 
-_SUITES = f"SELECT id, project, name, path FROM suites s WHERE {_WANTED} ORDER BY ordinal"  # noqa: S608
-
-_FILES = "SELECT DISTINCT file FROM planned_tests WHERE suite = ? AND selected AND file IS NOT NULL"
+_SUITES = f"""
+SELECT project, name, path,
+       (SELECT json_group_array(DISTINCT file) FROM planned_tests
+         WHERE suite = s.id AND selected AND file IS NOT NULL)
+  FROM suites s WHERE {_WANTED} ORDER BY ordinal
+"""  # noqa: S608 (constants of this module)
 
 _TESTS = f"""
 SELECT s.project, s.name, p.test, p.target, p.selected, p.skip, p.repeat AS planned,
@@ -59,14 +62,11 @@ class SourceSuite:
 class SourceRun:
     """A run that another run can be derived from.
 
-    `passed` is the reported verdict. `is_whole` is false for repeats that `kindlm settle` added to
-    another run. `compat` is the program by whose rules its cases were judged, None for kindlm.
+    `is_whole` is false for repeats that `kindlm settle` added to another run. `compat` is the
+    program by whose rules its cases were judged, None for kindlm.
     """
 
-    id: str
-    mode: str
-    state: str
-    passed: bool | None
+    info: Run
     is_whole: bool
     suites: tuple[SourceSuite, ...]
     tests: Mapping[QualifiedName, SourceTest]
@@ -80,8 +80,7 @@ def read_source(db: sqlite3.Connection, run: str, suite: str | None = None) -> R
     if info.mode == "generation":
         message = f"Run {run} generated tests, and tested nothing."
         return _error(message, "Choose a test run: kindlm runs")
-    state = state_of(db, run, info.ended)
-    if state == "running":
+    if info.state == "running":
         return _error(f"Run {run} is still running.", "Wait until it has ended.")
     # Added repeats continue the numbers of the run that they add to, also in derived runs.
     is_whole = "settled" not in sources_of(db, run).values()
@@ -91,16 +90,13 @@ def read_source(db: sqlite3.Connection, run: str, suite: str | None = None) -> R
         of = "" if suite is None else f" of suite {suite!r}"
         return _error(f"Run {run} recorded nothing{of}.", "Choose another run: kindlm runs")
     options = options_of(db, run)[run]
-    suites = []
-    for identity, project, name, path in db.execute(_SUITES, wanted).fetchall():
-        files = frozenset(file for (file,) in db.execute(_FILES, (identity,)))
-        suites.append(SourceSuite(project, name, path, files))
+    suites = (
+        SourceSuite(project, name, path, frozenset(json.loads(files)))
+        for project, name, path, files in db.execute(_SUITES, wanted)
+    )
     return Ok(
         SourceRun(
-            id=run,
-            mode=info.mode,
-            state=state,
-            passed=info.passed,
+            info=info,
             is_whole=is_whole,
             suites=tuple(suites),
             tests={QualifiedName(*row[:4]): _test(db, row, is_whole) for row in tests},

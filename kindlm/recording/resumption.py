@@ -17,7 +17,7 @@ from kindlm.errors import Err, Ok, Result, misuse, not_there
 from kindlm.events import load_event
 from kindlm.events.run import PlannedTest, RunOptions, RunStarted, SuiteSkipped, SuiteStarted
 from kindlm.history.run_names import find_run
-from kindlm.history.runs import options_of, runner_of, state_of
+from kindlm.history.runs import held_lock, options_of, runner_of
 from kindlm.plan import Earlier, Places, QualifiedName, make_plan
 from kindlm.providers.provider_registry import check_settings
 from kindlm.recording.project import commit_of
@@ -113,7 +113,7 @@ def find_unfinished(
         options = options_of(db, *unfinished)
 
         def key(run: str) -> tuple[bool, bool, bool]:
-            is_running = state_of(db, run, None) == "running"
+            is_running = held_lock(db, run) is not None
             is_other = bool(paths) and options[run].get("paths") != [*paths]
             return options[run].get("runner") is not None, is_running, is_other
 

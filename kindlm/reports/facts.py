@@ -120,9 +120,9 @@ def shard_notes(view: RunView) -> Iterator[str]:
             yield f"Shard {shard} of group {view.shard_of.name}{_lacking(view.shard_of)}"
     if (group := view.group) is not None:
         yield f"{len(group.shards)} of {count(group.count, 'shard')}{_lacking(group)}"
-        counting = {shard.index: shard.run for shard in group.shards}
+        counting = {shard.index: shard.id for shard in group.shards}
         for old in group.replaced:
-            counts = f"run {counting[old.index]} counts, not {old.run}"
+            counts = f"run {counting[old.index]} counts, not {old.id}"
             yield f"Shard {old.index}/{group.count} ran again: {counts}"
 
 

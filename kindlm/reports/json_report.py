@@ -12,10 +12,11 @@ from importlib.resources import files
 from typing import Any, TextIO
 
 from kindlm import __version__
-from kindlm.history.groups import Group, ShardRun
+from kindlm.history.groups import Group
 from kindlm.history.masking import as_shown
 from kindlm.history.rows import AssertionView, AttemptView, ExecutionView, TestView
 from kindlm.history.run_view import RunView
+from kindlm.history.runs import Run
 from kindlm.history.statistics import wilson_interval
 from kindlm.history.trends import RepeatStatistics, repeat_statistics, verdicts_of
 from kindlm.outcome import Status
@@ -107,8 +108,8 @@ def _shard(shard: str, group: Group | None) -> dict[str, Any]:
     }
 
 
-def _shard_run(shard: ShardRun) -> dict[str, Any]:
-    return {**fields_of(shard, "index run state"), "headHash": shard.head}
+def _shard_run(shard: Run) -> dict[str, Any]:
+    return {"index": shard.index, "run": shard.id, "state": shard.state, "headHash": shard.head}
 
 
 def _summary(view: RunView) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from orders import comparable, order, serve_orders, write_orders
 from workspace import KEY, new_workspace
 
 from kindlm.cli import app
-from kindlm.cli.commands import test_workers
+from kindlm.cli.commands import tail, test_workers
 from kindlm.events.codec import new_event
 from kindlm.events.run import RunOptions, RunResumed
 from kindlm.reports.json_report import report_schema
@@ -95,7 +95,7 @@ def rounded(value: Any) -> Any:
 
 
 @pytest.fixture
-def shard(history: Any, make: Any) -> Callable[..., None]:
+def shard(history: Any, make: Any) -> Callable[..., Any]:
     """Record shard `i/n` of a suite of six tests, 1/1 as a whole run; those in `failing` fail."""
 
     def call(
@@ -108,7 +108,7 @@ def shard(history: Any, make: Any) -> Callable[..., None]:
         gates: dict[str, float] | None = None,
         options: RunOptions | None = None,
         **suite: Any,
-    ) -> None:
+    ) -> Any:
         index, count = map(int, shard.split("/"))
         names = [f"t{number}" for number in range(6)]
         is_shard = {"shard": shard, "group": group} if count > 1 else {}
@@ -124,6 +124,7 @@ def shard(history: Any, make: Any) -> Callable[..., None]:
                 check = make.failed() if name in failing else make.passed()
                 writer.execution(name, assertions=(check,))
         getattr(writer, ends)()
+        return writer
 
     return call
 
@@ -598,3 +599,22 @@ def test_what_another_process_finishes_meanwhile_is_not_run_again(
     done = kindlm("test", "--resume", "nightly", "--db", "all.db")
     assert "Group nightly has finished: nothing is left to run." in done.err
     assert done.code == 0, done.err
+
+
+def test_tail_looks_again_at_a_shard_that_ended_since_its_state_was_read(
+    kindlm: Any, history: Any, shard: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard("aaaa2222", "1/2")
+    last = shard("bbbb2222", "2/2", ends="leave")
+    shards_of = tail.shards_of
+
+    def then_end(db: Any, name: str) -> Any:
+        with StreamLock(history.path, "run/bbbb2222"):
+            found = shards_of(db, name)
+        monkeypatch.setattr(tail, "shards_of", shards_of)
+        last.end()
+        return found
+
+    monkeypatch.setattr(tail, "shards_of", then_end)
+    outcome = kindlm("tail", "nightly", "--db", history.path)
+    assert (outcome.code, outcome.out.splitlines()[-1]) == (0, "PASSED: 6 tests passed")

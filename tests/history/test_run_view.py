@@ -56,6 +56,7 @@ def test_a_run_is_running_while_its_lock_is_held(history: Any, make: Any) -> Non
 
     with StreamLock(history.path, f"run/{run.id}"):
         assert view.status == "running"
+    view = history.view(run.id)
     assert view.status == "killed"
     assert (view.missing, view.complete, view.passed) == (1, False, False)
 

@@ -244,8 +244,12 @@ class RunWriter:
         self._add(ProviderPaced(callee="openai", reason="refused", in_flight=2))
 
     def finish(self, *, duration_ms: float = 1500.0) -> RunView:
-        """Complete and seal the run, with the verdict that its read models give."""
+        """Record what there is, and end the run."""
         self._record()
+        return self.end(duration_ms=duration_ms)
+
+    def end(self, *, duration_ms: float = 1500.0) -> RunView:
+        """Seal a run that was left, with the verdict that its read models give."""
         view = self._history.view(self.id)
         finished = RunFinished(
             passed=view.fulfilled,

@@ -49,7 +49,7 @@ def rescore(wanted: str | None, options: TestOptions) -> int:
     with open_history(options.database) as db:
         run = or_fail(finished_run(db, wanted, options.suite))
         source = or_fail(read_source(db, run, options.suite))
-    if not options.paths and source.mode == "imported":
+    if not options.paths and source.info.mode == "imported":
         names = ", ".join(repr(suite.name) for suite in source.suites)
         refuse(
             f"Run {run} was imported: no file here says what its suite {names} expects.",
@@ -136,7 +136,7 @@ def _rescoring(
         for case in now.cases
     )
     never, why_incomplete = _never_ended(source, repeats)
-    parts = [f"Run {source.id} is checked again: {count(len(only & then), 'test')} of it"]
+    parts = [f"Run {source.info.id} is checked again: {count(len(only & then), 'test')} of it"]
     if why_incomplete is not None:
         parts.append(why_incomplete)
     if new := len(only - then):
@@ -161,7 +161,7 @@ def _rescoring(
             max_cost_usd=options.max_cost_usd,
         ),
         derived=Derived(
-            "rescored", source.id, repeats=repeats, never=never, why_incomplete=why_incomplete
+            "rescored", source.info.id, repeats=repeats, never=never, why_incomplete=why_incomplete
         ),
     )
     return again, "; ".join(parts) + "."
@@ -185,7 +185,8 @@ def _refuse_nothing(source: SourceRun, request: RunRequest) -> NoReturn:
         for suites in (source.suites, request.suites)
     )
     refuse(
-        f"Nothing of run {source.id} can be checked again: none of its tests is defined any more.",
+        f"Nothing of run {source.info.id} can be checked again: none of its tests is defined any"
+        " more.",
         f"It tested {tested}; the files hold {now}. Name the file of its suite: kindlm rescore RUN"
         " -c FILE. A suite names its project by its key `project`.",
     )
@@ -202,12 +203,12 @@ def _never_ended(
     source: SourceRun, repeats: Mapping[QualifiedName, Sequence[int]]
 ) -> tuple[frozenset[tuple[QualifiedName, int]], str | None]:
     """Return the repeats that a stopped run did not finish, and a text about them if any."""
-    if source.state == "finished":
+    if source.info.state == "finished":
         return frozenset(), None
     known = [(test, number) for test in repeats for number in repeats[test] if test in source.tests]
     never = frozenset(one for one in known if one[1] not in source.tests[one[0]].ended)
     lacks = f"{len(never):,} of its {len(known):,} executions did not finish"
-    why = f"run {source.id} was {source.state}: {lacks}; finish it first"
+    why = f"run {source.info.id} was {source.info.state}: {lacks}; finish it first"
     return never, why if never else None
 
 
@@ -256,7 +257,7 @@ def rescore_all(since: str | None, options: TestOptions) -> int:
                 refused.append(run)
                 break
             counts = view.summary.executions
-            before = "passed" if isinstance(source, Ok) and source.value.passed else "failed"
+            before = "passed" if isinstance(source, Ok) and source.value.info.passed else "failed"
             sys.stdout.write(
                 f"{run} → {new}  {before} → {view.status}  "
                 f"{counts.passed:,} of {count(counts.tested, 'execution')} passed\n"
@@ -303,7 +304,7 @@ def replay(wanted: str | None, options: ReplayOptions) -> int:
     options = _as_judged(options, source)
     names_files = bool(options.paths)
     if not names_files:
-        if source.mode == "imported" or not source.paths:
+        if source.info.mode == "imported" or not source.paths:
             paths = or_fail(default_paths(Path()))
         else:
             paths = tuple(project.root / path for path in source.paths)

@@ -14,7 +14,7 @@ from kindlm.cli.history import open_history
 from kindlm.cli.options import DATABASE, LIST_FORMAT, ListFormat, option, parse_since
 from kindlm.errors import not_there
 from kindlm.history.run_view import RunView
-from kindlm.history.runs import Run, RunFigures, RunFilter, read_figures, runs, status_of
+from kindlm.history.runs import Run, RunFigures, RunFilter, read_figures, runs
 from kindlm.history.trends import Trend, TrendPoint, find_tests, read_trend
 from kindlm.history.verdict import StatusCounts
 from kindlm.reports.facts import git_state
@@ -91,7 +91,7 @@ def _show_runs(db: sqlite3.Connection, wanted: RunFilter, form: ListFormat) -> N
     found = list(runs(db, wanted))
     figures = read_figures(db, found)
     verdicts = _verdicts_now(db, found, figures)
-    statuses = [status_of(db, run) for run in found]
+    statuses = [run.status for run in found]
     if form == "json":
         values = [
             {

@@ -106,7 +106,7 @@ class _Tail:
             name = self.side.name
             self.side = or_fail(find_group(self.db, name, shards_of(self.db, name)))
             shards, number = self.side.shards, self.side.count
-            parts = {shard.run: f"shard {shard.index}/{number}" for shard in shards}
+            parts = {shard.id: f"shard {shard.index}/{number}" for shard in shards}
             is_running = any(shard.state == "running" for shard in shards)
         self.counting = [self.seen.setdefault(run, _Seen()) for run in parts]
         before = [seen.version for seen in self.counting]
@@ -117,7 +117,8 @@ class _Tail:
             return is_running and not is_over
         if is_running or before != [seen.version for seen in self.counting]:
             self.last_news = time.monotonic()
-        is_over = is_over and not self.side.missing
+        # A shard that ends now has its state at the next look.
+        is_over = is_over and not is_running and not self.side.missing
         return not is_over and time.monotonic() < self.last_news + _SILENT_S
 
     def _write_run(self, run: str, part: str) -> None:

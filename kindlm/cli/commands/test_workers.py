@@ -35,8 +35,9 @@ from kindlm.fleet.coordinator import (
 )
 from kindlm.fleet.workers import Fleet, LocalFleet, ShardJob, folder_prefix, merge_leftovers
 from kindlm.guard import guard
-from kindlm.history.groups import Group, ShardRun, find_group, shards_of
+from kindlm.history.groups import Group, find_group, shards_of
 from kindlm.history.run_view import RunView
+from kindlm.history.runs import Run
 from kindlm.outcome import Status
 from kindlm.plan import Execution, Plan, make_plan
 from kindlm.recording.history_file import new_run_id, open_log
@@ -156,7 +157,7 @@ def _divide(
 
     The caller holds the lock of the group, so that no other process changes it meanwhile.
     """
-    number, started, earlier = shard_count(plan, workers), dict[int, ShardRun](), tuple[str, ...]()
+    number, started, earlier = shard_count(plan, workers), dict[int, Run](), tuple[str, ...]()
     with closing(open_tables(request.database)) as db:
         durations, needed = read_durations(db, request.suites), runs_needed(db, plan)
         known = shards_of(db, name)
@@ -171,13 +172,13 @@ def _divide(
             number, earlier = group.count, group.runs
             started = {shard.index: shard for shard in group.shards}
             for shard in group.shards:
-                before = read_unfinished(db, shard.run)
+                before = read_unfinished(db, shard.id)
                 part = replace(request.selection, shard=(shard.index, group.count))
                 same = replace(request, selection=part)
                 or_fail(resumed(same, before, force=options.force_resume))
                 needed += [run for run in before.baselines.values() if run is not None]
     left = {
-        index: started[index].run if index in started else None
+        index: started[index].id if index in started else None
         for index in longest_first(plan, number, durations)
         if index not in started or started[index].state != "finished"
     }

@@ -19,7 +19,6 @@ from kindlm.history.runs import (
     choices,
     read_figures,
     runs,
-    status_of,
 )
 from kindlm.history.search import (
     Findings,
@@ -57,7 +56,7 @@ def runs_page(db: sqlite3.Connection, asked: PageRequest) -> Document:
     figures = read_figures(db, listed)
     oldest_first = listed[::-1]
     shown = [figures[run.id] for run in oldest_first]
-    statuses = {run.id: status_of(db, run) for run in listed}
+    statuses = {run.id: run.status for run in listed}
     # For each run, the previous run on this page of the same suites and the same shard.
     before, newer = dict[str, str](), dict[tuple[str, tuple[str, ...], str | None], str]()
     for run in listed:
