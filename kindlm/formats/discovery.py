@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field
 from fnmatch import fnmatchcase
 from functools import cache
+from itertools import islice
 from pathlib import Path
 
 from kindlm.dataclass import dataclass
@@ -98,7 +99,7 @@ def discover(path: Path) -> Result[Discovery]:
     return Ok(Discovery((Found(path, front_end),)))
 
 
-def _search(folder: Path) -> Discovery:
+def _search(folder: Path, *, deep: bool = True) -> Discovery:
     found: list[Found] = []
     broken: list[Path] = []
     ignored: list[Path] = []
@@ -108,7 +109,7 @@ def _search(folder: Path) -> Discovery:
     def fail(error: OSError) -> None:
         raise error  # a folder that cannot be listed may hold tests
 
-    below = files_by_folder(folder, fail)
+    below = islice(files_by_folder(folder, fail), None if deep else 1)
     paths = (Path(place, name) for place, names in below for name in names)
     for path in _each_once(path for path in paths if _is_looked_at(path)):
         try:
@@ -213,19 +214,12 @@ def cases_in(folder: Path) -> tuple[Path, ...]:
     cases.
     """
     try:
-        names = sorted(os.listdir(folder))  # noqa: PTH208 - names alone
+        held = _search(folder, deep=False)
     except OSError:
         return ()
-    found: list[Path] = []
-    for path in _each_once(folder / name for name in names if _is_looked_at(folder / name)):
-        try:
-            text = _text(path)
-            front_end = recognised(text, _suffix(path))
-            is_case = front_end == "evalview" or (front_end is None and _is_broken(path, text))
-        except OSError:
-            is_case = _suffix(path) != ".py"
-        found += [path] if is_case else []
-    return tuple(found)
+    cases = {item.path for item in held.found if item.front_end == "evalview"}
+    cases |= {path for path in held.unreadable if _suffix(path) != ".py"}
+    return tuple(sorted(cases))
 
 
 def _is_broken(path: Path, text: str) -> bool:

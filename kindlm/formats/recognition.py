@@ -8,14 +8,10 @@ So a suite with a syntax error is recognised, and its error reported. The format
 - a scenario: YAML with `turns` that contain `says`;
 - scenarios: Python that imports kindlm.
 
-A text with slips in these keys counts, too, so that its errors are reported. A slip is a misspelt
-key, or one in upper case. It is a case if it has
-
-- a `name` and a key of cases, or slips of two such keys, or a slip of one and a query;
-- or three keys of cases, or slips of them.
-
+A text with only a part of these keys, or in upper case, counts, too, so that its errors are
+reported. It is a case if it has a key of cases and a `name`, or `thresholds` and another such key.
 It is a scenario if it has no key that only cases have, and `turns` with a `name`, or two of
-`turns`, `persona`, `assertions` and `says`, one of which may be a slip.
+`turns`, `persona`, `assertions` and `says`.
 """
 
 from __future__ import annotations
@@ -24,8 +20,6 @@ import re
 from collections.abc import Iterator
 from typing import Literal
 
-from kindlm.suggestions import suggest
-
 FrontEnd = Literal["kindlm", "evalview", "scenario"]
 
 SUFFIXES = (".yaml", ".yml", ".toml", ".py")
@@ -33,7 +27,7 @@ SUFFIXES = (".yaml", ".yml", ".toml", ".py")
 
 _CASE_KEYS = frozenset({"input", "turns", "expected", "thresholds"})
 _OF_CASES_ALONE = _CASE_KEYS - {"turns"}
-_SCENARIO_KEYS = ("assertions", "persona", "turns")
+_SCENARIO_KEYS = frozenset({"assertions", "persona", "turns"})
 _OTHER_KEYS = frozenset(
     {"agent", "agents", "cases", "expect", "gates", "model", "models", "prompts", "providers"}
     | {"scenarios", "suite", "tests"}
@@ -79,7 +73,7 @@ def recognised(text: str, suffix: str, *, named: bool = False) -> FrontEnd | Non
         return "scenario"
     if named and not is_toml and "tests" in keys:
         return "kindlm"
-    return "evalview" if _is_nearly_case(keys, has_query=has_query) else None
+    return "evalview" if _is_nearly_case(keys) else None
 
 
 def looks_like_tests(text: str, suffix: str) -> bool:
@@ -95,26 +89,20 @@ def has_name(text: str, suffix: str) -> bool:
 
 
 def _is_nearly_scenario(text: str, keys: set[str]) -> bool:
-    everywhere = {key.casefold() for key in _ANYWHERE.findall(text)}
     top = {key.casefold() for key in keys}
     if top & (_ELSEWHERE | _OF_CASES_ALONE):
         return False
-    meant = {suggest(key, _SCENARIO_KEYS) for key in top} - {None}
-    if any(suggest(key, ["says"]) for key in everywhere):
-        meant.add("says")
-    right = meant & (top | ({"says"} & everywhere))
-    return bool(right) and (len(meant) > 1 or ("turns" in top and "name" in top))
+    says = "says" in map(str.casefold, _ANYWHERE.findall(text))
+    return len(top & _SCENARIO_KEYS) + says > 1 or {"turns", "name"} <= top
 
 
-def _is_nearly_case(keys: set[str], *, has_query: bool) -> bool:
-    folded = {key.casefold() for key in keys}
-    meant = {suggest(key, sorted(_CASE_KEYS)) for key in keys} - {None}
-    if folded & _ELSEWHERE or not meant:
+def _is_nearly_case(keys: set[str]) -> bool:
+    top = {key.casefold() for key in keys}
+    found = top & _CASE_KEYS
+    if top & _ELSEWHERE:
         return False
-    if "name" not in folded:
-        # Data sets of other programs have `input` and `expected`, too.
-        return len(meant) > 2
-    return has_query or len(meant) > 1 or not keys.isdisjoint(_CASE_KEYS)
+    # Data sets of other programs have `input` and `expected`, too.
+    return bool(found) if "name" in top else "thresholds" in found and len(found) > 1
 
 
 def _keys(text: str, suffix: str) -> set[str]:

@@ -120,9 +120,10 @@ def _case(
     checked: CheckedCase, config: ProjectConfig, targets: ModelTargets, *, compat: bool
 ) -> Case:
     case = checked.config
-    is_model = adapter_of(case, config) in MODEL_ADAPTERS
-    agent = None if is_model else compile_agent(case, config, checked.file.parent)
-    target = targets.add(case, config) if agent is None else agent.id
+    runs_on = target_of(case, config)
+    is_model = runs_on.adapter in MODEL_ADAPTERS
+    agent = None if is_model else compile_agent(case, config, runs_on, checked.file.parent)
+    target = targets.add(runs_on) if agent is None else agent.id
     # Cases are checked before they are compiled: one without turns has an input.
     first, *others = (turn.query for turn in case.turns or (case.input,) if turn is not None)
     variance, limits = case.thresholds.variance, ScoreLimits()
@@ -225,37 +226,35 @@ _VARIABLE = re.compile(MARK + r"?\{\{env\.(\w+)\}\}")
 _URL = re.compile(r"https?://", re.IGNORECASE)
 
 
-def adapter_of(case: CaseConfig, config: ProjectConfig) -> str:
-    """Return the adapter of a case, by its name in EvalView; `http` by default."""
-    return case.adapter.strip().lower() if case.adapter else _adapter_of_project(config)
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a case runs on: the name of its adapter in EvalView, its address, and its model.
+
+    `named` is the model that the case or its project names; an address that is no URL is one, too.
+    """
+
+    adapter: str
+    endpoint: str | None
+    named: str | None
+
+    @property
+    def model(self) -> str | None:
+        """The model that is called: the named one, else the default of the adapter."""
+        return self.named or USUAL_MODELS.get(self.adapter)
 
 
-def endpoint_of(case: CaseConfig, config: ProjectConfig) -> str | None:
-    """Return the address of a case's agent or model; None if neither case nor project has one."""
-    if case.endpoint is not None:
-        return case.endpoint
-    adapter, of_project = adapter_of(case, config), _adapter_of_project(config)
-    if adapter != of_project and not MODEL_ADAPTERS.keys().isdisjoint({adapter, of_project}):
-        # The address of the project's agent must not get the key of a model.
-        return None
-    return config.endpoint
-
-
-def _adapter_of_project(config: ProjectConfig) -> str:
-    return (config.adapter or _USUAL_ADAPTER).strip().lower()
-
-
-def model_of(case: CaseConfig, config: ProjectConfig) -> str | None:
-    """Return the model that a case calls: the named one, else the default of its adapter."""
-    return named_model_of(case, config) or USUAL_MODELS.get(adapter_of(case, config))
-
-
-def named_model_of(case: CaseConfig, config: ProjectConfig) -> str | None:
-    """Return the model that a case or its project names; an endpoint that is no URL is one, too."""
-    endpoint = endpoint_of(case, config)
+def target_of(case: CaseConfig, config: ProjectConfig) -> Target:
+    """Return the target of a case; the adapter is `http` by default."""
+    of_project = (config.adapter or _USUAL_ADAPTER).strip().lower()
+    adapter = case.adapter.strip().lower() if case.adapter else of_project
+    endpoint = case.endpoint
+    # The address of the project's agent must not get the key of a model.
+    may_share = adapter == of_project or MODEL_ADAPTERS.keys().isdisjoint({adapter, of_project})
+    if endpoint is None and may_share:
+        endpoint = config.endpoint
     by_endpoint = None if endpoint is None or _is_address(endpoint) else endpoint
     by_project = config.model.name if config.model else None
-    return case.model or case.settings.model or by_endpoint or by_project
+    return Target(adapter, endpoint, case.model or case.settings.model or by_endpoint or by_project)
 
 
 def as_written(text: str) -> str:
@@ -263,16 +262,18 @@ def as_written(text: str) -> str:
     return _VARIABLE.sub(r"${\1}", text)
 
 
-def compile_agent(case: CaseConfig, config: ProjectConfig, folder: FilePath) -> AgentTarget:
+def compile_agent(
+    case: CaseConfig, config: ProjectConfig, target: Target, folder: FilePath
+) -> AgentTarget:
     """Return the agent of a case. Its id is the adapter: an address may not be in identities."""
     settings = case.settings
-    adapter = AGENT_ADAPTERS[adapter_of(case, config)]
+    adapter = AGENT_ADAPTERS[target.adapter]
     own = {name.lower() for name in settings.headers or ()}
     headers = {n: value for n, value in (config.headers or {}).items() if n.lower() not in own}
     return AgentTarget(
         id=adapter,
         adapter=adapter,
-        endpoint=endpoint_of(case, config) or "",
+        endpoint=target.endpoint or "",
         headers={**headers, **(settings.headers or {})},
         options=options(adapter, settings),
         directory=str(folder),
@@ -302,16 +303,15 @@ class ModelTargets:
         provider = self._provider(judge.provider.strip().lower(), judge.base_url)
         self.models[JUDGE] = ModelTarget(JUDGE, provider, judge.model)
 
-    def add(self, case: CaseConfig, config: ProjectConfig) -> str:
+    def add(self, target: Target) -> str:
         """Add the model of a case, and return its id: the adapter and the name of the model.
 
         If two cases call models of one name at different addresses, the id of the later one
         contains its address.
         """
-        endpoint, model = endpoint_of(case, config), model_of(case, config)
+        adapter, endpoint, model = target.adapter, target.endpoint, target.model
         assert model is not None, "cases are checked before they are compiled"
         base_url = endpoint if endpoint is not None and _is_address(endpoint) else None
-        adapter = adapter_of(case, config)
         provider = self._provider(adapter, base_url)
         name = f"{adapter}/{as_written(model)}"
         if (known := self.models.get(name)) is not None and known.provider != provider:

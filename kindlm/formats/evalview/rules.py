@@ -22,11 +22,8 @@ from kindlm.formats.evalview.evalview_suite import (
     AGENT_ADAPTERS,
     MODEL_ADAPTERS,
     UNSERVED,
-    adapter_of,
-    endpoint_of,
     kind_of,
-    model_of,
-    named_model_of,
+    target_of,
 )
 from kindlm.formats.evalview.expectations import (
     BUILT_IN,
@@ -94,20 +91,20 @@ def check_project(config: ProjectConfig, reporter: Reporter) -> None:
 
 
 def _check_target(case: CaseConfig, config: ProjectConfig, reporter: Reporter) -> None:
-    adapter = adapter_of(case, config)
+    target = target_of(case, config)
+    adapter = target.adapter
     if case.adapter is not None and not _check_adapter(case.adapter, ("adapter",), reporter):
         return
-    endpoint = endpoint_of(case, config)
     if adapter in MODEL_ADAPTERS:
         path: Path = ("adapter",) if case.adapter else ()
-        if (model := model_of(case, config)) is None:
+        if target.model is None:
             message = f"No model is configured for {adapter}"
             reporter.error(path, message, "Write `model:`", reason="model")
-        elif named_model_of(case, config) is None:
-            message = f"No model is named: {model} is called, as EvalView does"
+        elif target.named is None:
+            message = f"No model is named: {target.model} is called, as EvalView does"
             reporter.warning(path, message, "Write `model:` to choose it", reason="usual_model")
         return
-    if not endpoint and kind_of(adapter).needs_endpoint:
+    if not target.endpoint and kind_of(adapter).needs_endpoint:
         message = "No endpoint is configured for the agent"
         hint = "Write `endpoint:` in the case, or in .evalview/config.yaml"
         reporter.error(("endpoint",), message, hint, reason="endpoint")
@@ -165,7 +162,7 @@ def warn_of_no_effect(section: EvalviewSection | None, path: Path, reporter: Rep
 def warn_of_case(case: CaseConfig, config: ProjectConfig, reporter: Reporter) -> None:
     """Warn of keys without effect, and of checks that can never fail."""
     warn_of_no_effect(case.mocks, ("mocks",), reporter)
-    for place, message in _without_effect(case, adapter_of(case, config)):
+    for place, message in _without_effect(case, target_of(case, config).adapter):
         reporter.warning(place, message, "Change or remove it", reason="no_effect")
     for place, why in _never_failing(case):
         message = f"This check can never fail: {why}"
