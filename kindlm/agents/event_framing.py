@@ -18,7 +18,7 @@ from typing import Any
 
 from kindlm.agents.drafts import Frame
 from kindlm.agents.protocols.a2a import is_call_answer
-from kindlm.agents.reply_parts import MAX_EVENTS, NotJson, StreamBrokeOff, refuse_more
+from kindlm.agents.reply_parts import BROKE_OFF, MAX_EVENTS, NotJson, refuse_more, unreadable
 from kindlm.strict_json import KeyTwiceError, parse_json, unique_keys
 from kindlm.wires import DONE, LINE_END, Event, objects, parse_events
 
@@ -159,15 +159,16 @@ class StreamEnd:
         self.is_done, self.formats = True, dict.fromkeys(self.formats, True)
 
     def check(self, *, has_end: bool) -> None:
-        """Raise `StreamBrokeOff` if the stream broke off; for `has_end`, see `HttpReply`."""
+        """Raise `UnreadableReply` if the stream broke off; for `has_end`, see `HttpReply`."""
         missing = [known for known, has_ended in self.formats.items() if not has_ended]
         if missing:
             ends = f"{missing[0]} end with {_ENDS[missing[0]]} or [DONE]"
-            raise StreamBrokeOff(f"the stream broke off: {ends}")
+            raise unreadable(f"the stream broke off: {ends}", BROKE_OFF)
         if not (has_end or self.is_done or self.formats or self.is_empty):
-            raise StreamBrokeOff(
+            raise unreadable(
                 "the stream broke off: the connection was closed, without `data: [DONE]` and "
-                "without the end of a chunked body or its Content-Length"
+                "without the end of a chunked body or its Content-Length",
+                BROKE_OFF,
             )
 
     def _see_object(self, value: Mapping[str, Any]) -> None:

@@ -17,12 +17,13 @@ from kindlm.agents.event_framing import StreamFormat, frames_of
 from kindlm.agents.protocols.ag_ui import RunDraft
 from kindlm.agents.protocols.ai_sdk import UiDraft
 from kindlm.agents.reply_parts import (
-    AnotherProtocol,
+    ANOTHER_PROTOCOL,
     NotJson,
     UnreadableReply,
     end_reasons,
     error_text,
     lookup,
+    unreadable,
 )
 from kindlm.agents.reply_reading import (
     FailedReply,
@@ -280,11 +281,10 @@ def read_stream(
     """
     frames, end = frames_of(text, is_sse=is_sse)
     if (unread := next((it for it in _UNREAD_FORMATS if it in end.formats), None)) is not None:
-        error = UnreadableReply(f"streams of {unread} are not read")
-        error.hint = "Let the agent send its whole answer as JSON"
-        raise error
+        hint = "Let the agent send its whole answer as JSON"
+        raise unreadable(f"streams of {unread} are not read", hint)
     if speaks is not None and speaks not in end.formats:
-        raise AnotherProtocol(f"it is not a stream of {speaks}")
+        raise unreadable(f"it is not a stream of {speaks}", ANOTHER_PROTOCOL)
     check_end = partial(end.check, has_end=has_end)
     known = next((draft for name, draft in _DRAFTS.items() if name in end.formats), None)
     if known is not None:

@@ -18,7 +18,7 @@ from kindlm.agents.protocols import ANTHROPIC, CHAT, RESPONSES, Name, Protocol, 
 from kindlm.agents.protocols.a2a import A2A, A2A_0_3, is_call_answer, read_call_answer
 from kindlm.agents.protocols.ag_ui import AG_UI
 from kindlm.agents.protocols.ai_sdk import AI_SDK
-from kindlm.agents.reply_parts import AnotherProtocol, NoTextKnown, NotJson
+from kindlm.agents.reply_parts import ANOTHER_PROTOCOL, NoTextKnown, NotJson, unreadable
 from kindlm.agents.reply_reading import (
     QUERY_TEXT_KEYS,
     TEXT_KEYS,
@@ -183,7 +183,8 @@ def _read_answer(
     if protocol is not None and not protocol.is_answer(value):
         if failure := failure_of(value):
             raise FailedReply(failure)
-        raise AnotherProtocol(f"it is not an answer in the form of {protocol.title}")
+        reason = f"it is not an answer in the form of {protocol.title}"
+        raise unreadable(reason, ANOTHER_PROTOCOL)
     try:
         return ParsedAnswer(
             read_reply(value, Reading() if is_text and value is answer.text else reading)

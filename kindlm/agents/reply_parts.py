@@ -72,34 +72,28 @@ class NotJson(UnreadableReply):
     )
 
 
-class AnotherProtocol(UnreadableReply):
-    """An answer in another protocol than the configured one."""
-
-    hint = (
-        "Give the `protocol` that the agent speaks, or leave it out: answers are then read by what "
-        f"they look like ({DOCS}/how-to/agents/#protocols)"
-    )
-
-
-class StreamBrokeOff(UnreadableReply):
-    """A stream that stopped before its end."""
-
-    hint = (
-        "See the agent's log for why it stopped, or check that its server sends the event that "
-        f"ends the stream: {DOCS}/how-to/agents/#the-end-of-a-stream"
-    )
+ANOTHER_PROTOCOL = (
+    "Give the `protocol` that the agent speaks, or leave it out: answers are then read by what they"
+    f" look like ({DOCS}/how-to/agents/#protocols)"
+)
+BROKE_OFF = (
+    "See the agent's log for why it stopped, or check that its server sends the event that ends the"
+    f" stream: {DOCS}/how-to/agents/#the-end-of-a-stream"
+)
 
 
-class TooMany(UnreadableReply):
-    """An answer with more calls, events or pieces than kindlm reads."""
-
-    hint = "Check whether the agent is caught in a loop"
+def unreadable(reason: str, hint: str) -> UnreadableReply:
+    """Return the error of an answer that cannot be read."""
+    error = UnreadableReply(reason)
+    error.hint = hint
+    return error
 
 
 def refuse_more(number: int, most: int, things: str) -> None:
-    """Raise `TooMany` if there are too many things."""
+    """Raise `UnreadableReply` if there are too many things."""
     if number > most:
-        raise TooMany(f"it has more than {most:,} {things}")
+        reason = f"it has more than {most:,} {things}"
+        raise unreadable(reason, "Check whether the agent is caught in a loop")
 
 
 def first_warnings(found: Sequence[str], most: int) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from kindlm.agents.reply_parts import (
     first_warnings,
     lookup,
     parent_of,
+    unreadable,
 )
 from kindlm.dataclass import replace
 from kindlm.errors import DOCS
@@ -102,14 +103,10 @@ _BESIDE_DEFINITION = _OF_A_CALL | {*_CALLED_WITH, *_NAMES_OF_TOOLS, *_RESPONSES}
 """Keys that no definition of a tool has."""
 
 
-class UnreadableCalls(UnreadableReply):
-    """An answer whose tool calls cannot be read."""
-
-    hint = (
-        'Send a list of objects, such as `[{"name": "lookup_order", "arguments": {}}]`, or say '
-        f"where it is: `toolCallsPath: data.calls` ({DOCS}/how-to/agents/#http)"
-    )
-
+_A_LIST = (
+    'Send a list of objects, such as `[{"name": "lookup_order", "arguments": {}}]`, or say where it'
+    f" is: `toolCallsPath: data.calls` ({DOCS}/how-to/agents/#http)"
+)
 
 UNREAD = ToolUse(ToolCall("unread", UNNAMED, {}), None, AGENT_RULE)
 """Stands for a tool call that kindlm cannot read: it may be the call that a test forbids."""
@@ -136,7 +133,7 @@ def reported_calls(value: Any, path: str | None) -> list[ToolUse]:
     """
     if path is not None:
         if parent_of(value, path) is ABSENT:
-            raise UnreadableCalls(f"it has no tool calls at the configured path: `{path}`")
+            raise unreadable(f"it has no tool calls at the configured path: `{path}`", _A_LIST)
         return listed_calls(lookup(value, path), path)
     uses, results = calls_and_results(value)
     # A result without a call shows that there was one.
@@ -419,7 +416,7 @@ def listed_calls(found: Any, place: str) -> list[ToolUse]:
         return []
     if isinstance(found, list) and all(isinstance(entry, dict) for entry in found):
         return [read_tool_use(entry) for entry in found]
-    raise UnreadableCalls(f"its tool calls, `{place}`, are not a list of objects")
+    raise unreadable(f"its tool calls, `{place}`, are not a list of objects", _A_LIST)
 
 
 def _may_be_calls(steps: Any) -> bool:
