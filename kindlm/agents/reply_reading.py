@@ -41,7 +41,15 @@ from kindlm.same_calls import with_ids
 from kindlm.section import Maybe, Text
 from kindlm.transcript import ToolUse, Usage, extras_of
 from kindlm.values import refuse
-from kindlm.wires import Spent, anthropic, chat, extras_from, object_or_empty, token_count
+from kindlm.wires import (
+    Spent,
+    anthropic,
+    chat,
+    extras_from,
+    object_or_empty,
+    token_count,
+    token_usage,
+)
 from kindlm.wording import shown
 
 
@@ -108,7 +116,11 @@ _OUTPUT_TOKENS = (
     *("output_tokens", "completion_tokens", "output"),
     *("outputTokens", "completionTokens"),
 )
-_DETAILS = ("input_tokens_details", "prompt_tokens_details", "input_token_details")
+_DETAILS = ("input_token_details", "output_token_details")
+_CACHES = (
+    *("cache_read", "cache_creation"),
+    *("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens"),
+)
 _MODELS = ("model", "model_id", "model_name")
 _NO_TEXT = "kindlm found no answer text in it"
 _BESIDE_CALLS = frozenset(
@@ -262,24 +274,17 @@ def read_counts(counts: Any) -> Usage:
     if not isinstance(counts, dict):
         return Usage(None, token_count(counts))
     # Anthropic's input count excludes tokens written to or read from the prompt cache.
-    with_cache = anthropic.usage_of({"usage": counts})
-    input_tokens, extras = with_cache.input_tokens, with_cache.extras
+    usage = anthropic.usage_of({"usage": counts})
+    extras, input_tokens = usage.extras, usage.input_tokens
+    for names in (("input_tokens", "output_tokens"), ("prompt_tokens", "completion_tokens")):
+        extras = extras or token_usage(counts, *names).extras
+    # The names of LangChain, which has one for each lifetime of a cache.
+    sent, written = (object_or_empty(counts.get(key)) for key in _DETAILS)
+    read, created, short, long = (token_count(sent.get(key)) or 0 for key in _CACHES)
+    has_audio = bool(token_count(sent.get("audio")) or token_count(written.get("audio")))
+    extras = extras or extras_from(read, created + short + long, long, unpriced=has_audio)
     if input_tokens is None:
         input_tokens = _count(counts, _INPUT_TOKENS)
-    if extras is None:
-        found = next((each for key in _DETAILS if (each := counts.get(key))), None)
-        details = object_or_empty(found)
-        # The names of OpenAI or LangChain; the latter names each cache lifetime.
-        read, written, short, long = (
-            _count(details, keys) or 0
-            for keys in (
-                ("cached_tokens", "cache_read"),
-                ("cache_write_tokens", "cache_creation"),
-                ("ephemeral_5m_input_tokens",),
-                ("ephemeral_1h_input_tokens",),
-            )
-        )
-        extras = extras_from(read, written + short + long, long)
     return Usage(input_tokens, _count(counts, _OUTPUT_TOKENS), extras)
 
 

@@ -278,6 +278,26 @@ def test_an_agent_may_report_no_tool_calls(reply, body, options, names):
             },
             Usage(30, 4, Extras(cache_read=7, cache_written=8, written_1h=2)),
         ),
+        (  # Audio has other prices.
+            {
+                "usage": {
+                    "prompt_tokens": 9,
+                    "completion_tokens": 4,
+                    "completion_tokens_details": {"audio_tokens": 3},
+                }
+            },
+            Usage(9, 4, Extras(unpriced=True)),
+        ),
+        (
+            {
+                "usage": {
+                    "input_tokens": 9,
+                    "output_tokens": 4,
+                    "input_token_details": {"audio": 3},
+                }
+            },
+            Usage(9, 4, Extras(unpriced=True)),
+        ),
         ({"usage": {"input": 5}, "service_tier": "flex"}, Usage(5, None, Extras(tier="flex"))),
         ({"service_tier": "flex"}, Usage(None, None)),
     ],
