@@ -7,6 +7,9 @@ import json
 import pytest
 from framework_shop import Talk, check_lookup, line_of, lookup_order
 
+from kindlm import transcript
+from kindlm.transcript import Extras
+
 NEEDS = ("agents",)
 
 
@@ -121,6 +124,22 @@ def test_events_that_a_function_leaves_out_are_no_proof_of_no_calls(server, kept
         assert names == ["lookup_order"]
     else:
         assert (names, reply.reports_tools) == ([], None)
+
+
+def test_tokens_of_a_prompt_cache_are_known(server):
+    from agents import Runner, Usage
+    from openai.types.responses.response_usage import InputTokensDetails
+
+    async def cached(text):
+        result = await Runner.run(_agent(), text)
+        details = InputTokensDetails(cached_tokens=7, cache_write_tokens=0)
+        result.context_wrapper.usage = Usage(
+            input_tokens=9, output_tokens=4, input_tokens_details=details
+        )
+        return result
+
+    (reply,) = Talk(cached).say("Where is A1?")
+    assert reply.usage == transcript.Usage(9, 4, Extras(cache_read=7))
 
 
 def test_an_agent_that_waits_for_an_approval_has_a_warning(server):

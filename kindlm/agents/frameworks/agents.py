@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from kindlm.agents.drafts import ReportedCalls
-from kindlm.agents.frameworks import as_json, is_a
+from kindlm.agents.frameworks import as_json, is_a, total
 from kindlm.agents.http_request import all_messages
 from kindlm.agents.reply_parts import compact_json
-from kindlm.agents.reply_reading import read_model
+from kindlm.agents.reply_reading import read_counts, read_model
 from kindlm.agents.tool_entries import parts_text, reported_calls
 from kindlm.plugins import AgentReply, AgentRequest, Framework, Usage
 from kindlm.same_calls import merged_uses, with_ids
@@ -61,15 +61,14 @@ _EVENTS = ("RunItemStreamEvent", "RawResponsesStreamEvent", "AgentUpdatedStreamE
 
 
 def _of_result(result: Any) -> AgentReply:
-    output, usage = result.final_output, result.context_wrapper.usage
     model = getattr(result.last_agent, "model", None)
     hidden = _hidden(result.new_items)
-    is_known = bool(usage.input_tokens or usage.output_tokens)
+    usage = read_counts(as_json(result.context_wrapper.usage))
     return AgentReply(
-        text=_text(output),
+        text=_text(result.final_output),
         raw=_raw(result.new_items),
         tool_uses=_calls(result.new_items).uses,
-        usage=Usage(usage.input_tokens, usage.output_tokens) if is_known else Usage(),
+        usage=usage if usage.total else Usage(),  # 0 of both if the model reports none
         model=model if isinstance(model, str) else getattr(model, "model", None),
         reports_tools=not hidden,
         warnings=(*hidden, _WAITS) if result.interruptions else hidden,
@@ -93,13 +92,11 @@ def _of_events(events: Sequence[Any]) -> AgentReply:
     hidden = _hidden(items)
     asked = (use for it in ended for use in reported_calls({"output": as_json(it.output)}, None))
     is_whole = any(is_a(event, _PACKAGE, "AgentUpdatedStreamEvent") for event in events)
-    usages = [it.usage for it in ended if it.usage is not None]
-    usage = Usage(sum(it.input_tokens for it in usages), sum(it.output_tokens for it in usages))
     return AgentReply(
         text=texts[-1] if texts else (parts_text(as_json(ended[-1])) or "") if ended else "",
         raw=_raw(items),
         tool_uses=with_ids(merged_uses(_calls(items).uses, list(asked))),
-        usage=usage if usages else Usage(),
+        usage=total([read_counts(as_json(it.usage)) for it in ended if it.usage is not None]),
         model=read_model(as_json(ended[-1])) if ended else None,
         reports_tools=False if hidden else is_whole or None,
         warnings=hidden,
