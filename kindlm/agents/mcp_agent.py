@@ -11,20 +11,21 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from kindlm.agents.agent_failures import AgentFailure, Who
 from kindlm.agents.http_request import last_user_text, request_warnings
 from kindlm.agents.local_sandbox import LocalSandbox
-from kindlm.agents.mcp_connection import Called, HttpLink, McpConnection, ProgramLink
+from kindlm.agents.mcp_connection import HttpLink, McpConnection, ProgramLink
 from kindlm.agents.sandbox import ProgramOptions, ProgramWho, program_secrets
 from kindlm.agents.served import http_target
+from kindlm.dataclass import replace
 from kindlm.errors import Err, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.spelling import Spelling
 from kindlm.strict_json import read_json
 from kindlm.suite import AgentTarget, ListedTools
-from kindlm.transcript import ToolCall, ToolUse
+from kindlm.transcript import ToolCall
 from kindlm.values import check_url
 
 _HASH_LENGTH = 12
@@ -96,17 +97,16 @@ class McpAgent:
             return Err(self._who.misconfigured("the message is not a tool call", _FORM))
         try:
             connection = await self._connected(request.timeout_s)
-            connection.send_along(request.headers)
-            called = await connection.call(tool, arguments, request.timeout_s)
+            call = ToolCall(f"call_{self._calls + 1}", tool, arguments)
+            reply = await connection.call(call, request.headers, request.timeout_s)
         except AgentFailure as failed:
             is_kept = self._connection is not None and self._connection.is_open
             if not (is_kept and failed.error.details["retryable"]):
                 await self._close()
             return Err(failed.error)
         self._calls += 1
-        call = ToolCall(f"call_{self._calls}", tool, arguments)
         warnings = request_warnings(request, sends_system=False, sends_context=False)
-        return Ok(_reply(call, called, warnings))
+        return Ok(replace(reply, warnings=warnings))
 
     async def list_tools(self, timeout_s: float) -> Result[ListedTools]:
         try:
@@ -130,36 +130,3 @@ class McpAgent:
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.aclose()
-
-
-def _reply(call: ToolCall, called: Called, warnings: tuple[str, ...]) -> AgentReply:
-    """Return the reply in the result of a call.
-
-    The answer is the structured content, else the texts. The response of a failed call is an object
-    with `error`.
-    """
-    result = called.result
-    text = "\n".join(map(_text, result.get("content", ())))
-    response: Any = result.get("structuredContent", text)
-    if called.error is not None or result.get("isError"):
-        text = called.error or text
-        response = {"error": text}
-    elif not isinstance(response, str):
-        text = json.dumps(response, ensure_ascii=False)
-    return AgentReply(
-        text,
-        json.dumps(result, ensure_ascii=False),
-        called.latency_ms,
-        (ToolUse(call, response),),
-        warnings=warnings,
-        reports_tools=True,
-    )
-
-
-def _text(part: Mapping[str, Any]) -> str:
-    """Return a part of a result as text: for images, sounds and files, their type and address."""
-    resource = part.get("resource") or part
-    if isinstance(text := resource.get("text"), str):
-        return text
-    names = (part["type"], resource.get("mimeType"), resource.get("uri"))
-    return f"[{' '.join(filter(None, names))}]"

@@ -20,8 +20,10 @@ from kindlm.agents.agent_failures import AgentFailure, Who
 from kindlm.agents.local_sandbox import LocalProgram, LocalSandbox
 from kindlm.agents.sandbox import MAX_OUTPUT_BYTES, TOO_MUCH, ProgramWho, TooMuchOutput
 from kindlm.agents.served import EVENT_STREAM, MAX_BODY_BYTES, HttpTarget, is_page
-from kindlm.dataclass import dataclass, replace
+from kindlm.dataclass import replace
 from kindlm.errors import ErrorCode, KindlmError
+from kindlm.ports import AgentReply
+from kindlm.transcript import ToolCall, ToolUse
 
 if TYPE_CHECKING:
     import httpx2
@@ -35,15 +37,6 @@ logging.getLogger("mcp").addHandler(logging.NullHandler())
 _CLOSE_S = 5.0
 _KEPT = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 _INSTALL = "Install it: pip install 'kindlm[mcp]'"
-
-
-@dataclass(frozen=True, slots=True)
-class Called:
-    """The outcome of a call: a result in the form of the protocol; `error` if it was refused."""
-
-    result: Mapping[str, Any]
-    latency_ms: float
-    error: str | None = None
 
 
 class McpConnection:
@@ -116,18 +109,20 @@ class McpConnection:
             raise AgentFailure(KindlmError(ErrorCode.PROVIDER_API_ERROR, message, hint))
         return [{key: tool[key] for key in _KEPT if key in tool} for tool in found]
 
-    def send_along(self, headers: Mapping[str, str]) -> None:
-        """Send headers with all requests from now on, if the transport has requests."""
-        if isinstance(self._link, HttpLink):
-            self._link.send_along(headers)
+    async def call(
+        self, call: ToolCall, headers: Mapping[str, str], timeout_s: float
+    ) -> AgentReply:
+        """Call a tool; raises `AgentFailure` without a result or a refusal of the server.
 
-    async def call(self, tool: str, arguments: Mapping[str, Any], timeout_s: float) -> Called:
-        """Call a tool; raises `AgentFailure` without a result or a refusal of the server."""
+        All requests from now on have the `headers`, if the transport has requests.
+        """
         from mcp import MCPError
         from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult
 
-        params = CallToolRequestParams(name=tool, arguments=dict(arguments))
+        params = CallToolRequestParams(name=call.name, arguments=dict(call.arguments))
         request, error = CallToolRequest(params=params), None
+        if isinstance(self._link, HttpLink) and self._link.client is not None:
+            self._link.client.headers.update(headers)
         begun = time.perf_counter()
         async with self._answering(timeout_s):
             try:
@@ -136,7 +131,17 @@ class McpConnection:
                 if self._link.is_over or _is_of_package(refused):
                     raise
                 result, error = {"code": refused.code, "message": refused.message}, refused.message
-        return Called(result, (time.perf_counter() - begun) * 1000, error)
+        latency_ms = (time.perf_counter() - begun) * 1000
+        # The answer is the structured content, else the texts.
+        text = "\n".join(map(_text, result.get("content", ())))
+        response: Any = result.get("structuredContent", text)
+        if error is not None or result.get("isError"):
+            text = error or text
+            response = {"error": text}
+        elif not isinstance(response, str):
+            text = json.dumps(response, ensure_ascii=False)
+        raw, uses = json.dumps(result, ensure_ascii=False), (ToolUse(call, response),)
+        return AgentReply(text, raw, latency_ms, uses, reports_tools=True)
 
     @asynccontextmanager
     async def _answering(self, timeout_s: float) -> AsyncIterator[None]:
@@ -165,6 +170,15 @@ class McpConnection:
         finally:
             holding.cancel()
             await asyncio.wait({holding})
+
+
+def _text(part: Mapping[str, Any]) -> str:
+    """Return a part of a result as text: for images, sounds and files, their type and address."""
+    resource = part.get("resource") or part
+    if isinstance(text := resource.get("text"), str):
+        return text
+    names = (part["type"], resource.get("mimeType"), resource.get("uri"))
+    return f"[{' '.join(filter(None, names))}]"
 
 
 def _as_json(value: Any) -> Mapping[str, Any]:
@@ -276,11 +290,7 @@ class HttpLink:
         self._server = server
         self._failed: KindlmError | None = None
         self._has_called = False  # whether the server may have got a tool call
-        self._client: httpx2.AsyncClient | None = None
-
-    def send_along(self, headers: Mapping[str, str]) -> None:
-        if self._client is not None:
-            self._client.headers.update(headers)
+        self.client: httpx2.AsyncClient | None = None
 
     @property
     def is_over(self) -> bool:
@@ -296,9 +306,9 @@ class HttpLink:
                 headers=self._server.headers,
                 timeout=None,  # callers bound the whole exchange
                 event_hooks={"request": [self._look_at_request], "response": [self._look_at]},
-            ) as self._client,
+            ) as self.client,
             streamable_http_client(
-                self._server.endpoint, http_client=self._client, max_sse_event_size=MAX_BODY_BYTES
+                self._server.endpoint, http_client=self.client, max_sse_event_size=MAX_BODY_BYTES
             ) as streams,
         ):
             yield streams[0], streams[1]
