@@ -323,14 +323,14 @@ async def answered(
         return outcome
     wrong = "it is neither Ok nor Err" if not isinstance(outcome, Ok) else None
     if wrong is None:
-        wrong = wrong_with(outcome.value, kind) or _impossible(outcome.value)
+        wrong = wrong_with(outcome.value, kind) or impossible(outcome.value)
     if wrong is None:
         return Ok(outcome.value)
     message = f"{plugin} returned no valid answer: {wrong}"
     return Err(unanswered(message, hint=advice(plugin)))
 
 
-def _impossible(reply: ModelReply | AgentReply) -> str | None:
+def impossible(reply: ModelReply | AgentReply) -> str | None:
     """Return which number of a reply is out of range: a negative cost would reduce the sum."""
     limits = {"latency_ms": MAX_TIMEOUT_S * 1000}
     for name in ("usage.input_tokens", "usage.output_tokens", "reported_cost_usd"):

@@ -43,9 +43,9 @@ from kindlm.agents.user_code import (
     load,
     makes_an_agent,
 )
-from kindlm.bounds import MAX_COUNTED
 from kindlm.dataclass import replace
 from kindlm.errors import DOCS, Err, ErrorCode, KindlmError, Ok, Result, error_text
+from kindlm.packages import impossible
 from kindlm.plugins import Adapter, Framework
 from kindlm.ports import Agent, AgentReply, AgentRequest, ConversationSpoilt
 from kindlm.same_calls import with_ids
@@ -259,9 +259,7 @@ async def _read_answer(
             return replace(_read_json(raw, sent, reading), raw=raw)
     except (FailedReply, UnreadableReply) as error:
         raise AgentFailure(who.unreadable(error, raw, hint=_RETURN)) from error
-    counts = (reply.usage.input_tokens, reply.usage.output_tokens, reply.reported_cost_usd)
-    if any(not 0 <= (count or 0) <= MAX_COUNTED for count in counts):
-        wrong = "its token count or its cost is negative or too large"
+    if (wrong := impossible(reply)) is not None:
         raise AgentFailure(who.unreadable(wrong, ""))
     return replace(reply, tool_uses=with_ids(reply.tool_uses))
 

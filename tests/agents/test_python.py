@@ -173,7 +173,7 @@ def test_a_reply_of_ours_counts_only_what_can_be_added_up(module, talk, failure,
             return AgentReply(text="t", raw="r", latency_ms=7.0, {counted})
     """)
     (result,) = talk(f"{name}:agent")
-    assert "token count" in failure(result).message
+    assert "is wrong: it is" in failure(result).message
 
 
 def test_an_agent_of_the_whole_request_gets_the_system_text(module, talk, ask, success):
