@@ -102,7 +102,7 @@ def test_set_it_says_what_it_was_before(baseline: Any, record: Any) -> None:
         ("support", None, "run2", True),
         ("support", "v1", "run1", False),
     ]
-    assert "(unchanged)." in baseline("set").err
+    assert "(before: run run2)." in baseline("set").err
 
 
 def test_diff_by_default_fails_where_the_suites_have_different_baselines(
@@ -139,7 +139,7 @@ def test_set_a_json_report_names_its_run(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("run2",), "only a run that finished"),
+        (("run2",), "only a run of tests that finished"),
         (("nothing",), "There is no run"),
         (("run1", "--suite", "sales"), "Its suites are: support"),
         (("--suite", "sales"), "No run of suite 'sales' has finished"),
@@ -179,7 +179,6 @@ def test_set_gaps_are_reported(baseline: Any, history: Any, make: Any) -> None:
 
     assert outcome.code == 0
     assert "1 of its 2 tests did not run" in outcome.err
-    assert "1 test did not pass in this run. Drift is still measured" in outcome.err
 
 
 def test_set_a_failing_run_is_warned_of(baseline: Any, record: Any) -> None:
@@ -191,24 +190,6 @@ def test_set_a_failing_run_is_warned_of(baseline: Any, record: Any) -> None:
     assert failing.code == 0
     assert "This run failed, so later runs are compared with a failing run." in failing.err
     assert "This run failed" not in passing.err
-    assert "did not pass" not in failing.err
-    assert "Drift" not in failing.err
-
-
-def test_set_tests_that_failed_in_a_run_that_passed_are_counted(
-    baseline: Any, history: Any, make: Any
-) -> None:
-    writer = history.run("run1")
-    tests = [make.planned("greets"), make.planned("waves")]
-    writer.suite(tests=tests, gates={"passRateMin": 0.5})
-    writer.execution("greets", assertions=(make.failed(),))
-    writer.execution("waves", assertions=(make.passed(),))
-    writer.finish()
-
-    outcome = baseline("set")
-
-    assert "support: 1 test did not pass in this run.\n" in outcome.err
-    assert "This run failed" not in outcome.err
 
 
 def test_set_it_counts_although_another_clock_was_ahead(
@@ -261,9 +242,9 @@ def test_remove_the_one_before_counts_again(baseline: Any, record: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--suite", "nothing"), 'Baseline not found for suite "nothing"'),
+        (("--suite", "nothing"), "No baseline of suite 'nothing' is set"),
         (("--label", "v9"), "No baseline 'v9' is set"),
-        ((), "several suites: sales, support"),
+        ((), "several baselines: sales of shop, support of shop"),
     ],
 )
 def test_remove_which_one_has_to_be_clear(
@@ -289,7 +270,7 @@ def test_remove_projects_that_share_a_history_are_distinguished(
     payload = BaselineSet(project="other", suite="support", run="run1", by="me")
     history.log.append("journal/other", [new_event(payload)])
 
-    assert "several projects: other, shop" in baseline("remove").err
+    assert "several baselines: support of other, support of shop" in baseline("remove").err
     assert baseline("remove", "--project", "other").code == 0
     assert listed(baseline) == [("support", None, "run1", True)]
 

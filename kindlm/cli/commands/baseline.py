@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import sys
 from pathlib import Path
@@ -22,11 +21,9 @@ from kindlm.history.baselines import (
     find_baseline,
     last_change,
     list_baselines,
-    no_baseline,
 )
 from kindlm.history.groups import Group
 from kindlm.history.run_view import RunView
-from kindlm.outcome import Status
 from kindlm.recording.history_file import new_journal
 from kindlm.reports.figures import local_time, power_text
 from kindlm.reports.untrusted import json_document, one_line
@@ -47,12 +44,6 @@ _RUN = argument(
 _SUITE = option("--suite -s NAME", "Use only this suite.")
 
 _LABEL = option("--label NAME", "Name of the baseline. Default: the active one.")
-
-_HAS_DRIFT = """
-SELECT EXISTS (
-  SELECT * FROM executions e JOIN assertions a ON a.execution = e.id
-   WHERE e.suite IN (SELECT value FROM json_each(?)) AND a.kind = 'drift')
-"""
 
 _DEFINED = "SELECT count(*) FROM planned_tests WHERE suite = ?"
 
@@ -85,15 +76,11 @@ def set_command(
                 f"The group {view.id} is incomplete: {view.group.what_lacks}.",
                 "Run the missing shards with the same --run-group, then set the baseline again.",
             )
-        if view.info.ended != "finished":
+        if view.info.ended != "finished" or view.info.mode == "generation":
+            what = "generated tests" if view.info.mode == "generation" else f"is {view.status}"
             refuse(
-                f"The run {run} is {view.status}: only a run that finished can be a baseline.",
+                f"The run {run} {what}: only a run of tests that finished can be a baseline.",
                 "List the recorded runs: kindlm runs",
-            )
-        if view.info.mode == "generation":
-            refuse(
-                f"Run {run} generated tests and ran none, so it cannot be a baseline.",
-                "Run them first: kindlm test",
             )
         chosen = suites_of(db, run, suite)
         checks = BaselineChecks(db)
@@ -101,6 +88,9 @@ def set_command(
         if problems:
             fail(problems)
         events = []
+        notes = []
+        what = f"run {view.id}" if view.group is None else f"group {view.id}"
+        what += f" ({label})" if label else ""
         for project, name in chosen:
             payload = BaselineSet(
                 project=project,
@@ -111,17 +101,13 @@ def set_command(
                 by=author(),
             )
             events.append(journal_event(payload, last_change(db, project, name)))
-        before = [find_baseline(db, *key) for key in chosen]
+            before = find_baseline(db, project, name)
+            was = f"before: {_named(before)}" if before else "no baseline before"
+            notes.append(f"{name}: {what} is now the baseline ({was}).")
         log.append(new_journal(), events)
-        for (_, name), previous in zip(chosen, before, strict=True):
-            _note_set(view, name, label, previous)
-        names = {name for _, name in chosen}
-        if not all(one.passed for one in view.suites if one.name in names):
-            warn(
-                "This run failed, so later runs are compared with a failing run.",
-                "Choose another one: kindlm runs",
-            )
-        _warn_of_gaps(db, view, names)
+        for line in notes:
+            note(line)
+        _warn_of_gaps(db, view, {name for _, name in chosen})
         # Which drops can a later run with as many repeats confirm?
         pairs = RunDiff(view, view, DiffOptions()).pairs
         tests = [test for key, test in pairs.items() if key[:2] in chosen]
@@ -191,21 +177,13 @@ def remove_command(
             if (baseline.active if label is None else baseline.label == label)
             and project in (None, baseline.project)
         ]
-        if not matching and suite is not None:
-            fail([no_baseline(suite)])
         if not matching:
-            message = f"No {f'baseline {label!r}' if label else 'baseline'} is set."
+            named = f" {label!r}" if label else f" of suite {suite!r}" if suite else ""
             hint = "List the baselines: kindlm baseline list. Set one: kindlm baseline set"
-            refuse(message, hint, code=ErrorCode.BASELINE_NOT_FOUND)
+            refuse(f"No baseline{named} is set.", hint, code=ErrorCode.BASELINE_NOT_FOUND)
         if len(matching) > 1:
-            suites, projects = (
-                {getattr(baseline, name) for baseline in matching} for name in ("suite", "project")
-            )
-            option, named = ("suite", suites) if len(suites) > 1 else ("project", projects)
-            refuse(
-                f"There are baselines of several {option}s: {', '.join(sorted(named))}.",
-                f"Name one: kindlm baseline remove --{option} NAME",
-            )
+            which = ", ".join(sorted(f"{each.suite} of {each.project}" for each in matching))
+            refuse(f"There are several baselines: {which}.", "Name one: --suite, --project")
         (found,) = matching
         of = found.project, found.suite
         payload = BaselineRemoved(
@@ -258,48 +236,30 @@ def suites_of(db: sqlite3.Connection, run: str, suite: str | None) -> list[tuple
     return chosen
 
 
-def _note_set(view: RunView, suite: str, label: str, before: Baseline | None) -> None:
-    what = f"run {view.id}" if view.group is None else f"group {view.id}"
-    name = f"{what} ({label})" if label else what
-    if before is None:
-        was = "no baseline before"
-    elif (before.runs, before.label) == (view.runs, label):
-        was = "unchanged"
-    else:
-        was = f"before: {_named(before)}"
-    note(f"{suite}: {name} is now the baseline ({was}).")
-
-
-def _warn_of_gaps(db: sqlite3.Connection, view: RunView, suites: set[str]) -> None:
-    """Warn about cached answers in a baseline, and about tests that did not run or pass."""
-    info, cached = view.info, view.summary.calls_from_history
-    if cached and info.mode == "live":
+def _warn_of_gaps(db: sqlite3.Connection, view: RunView, names: set[str]) -> None:
+    """Warn about a baseline that failed, whose answers are old, or that lacks tests."""
+    suites = [suite for suite in view.suites if suite.name in names]
+    if not all(suite.passed for suite in suites):
+        warn(
+            "This run failed, so later runs are compared with a failing run.",
+            "Choose another one: kindlm runs",
+        )
+    cached = view.summary.calls_from_history
+    if cached and view.info.mode == "live":
         warn(
             f"{cached:,} of its {count(view.summary.calls, 'call')} were answered from the history:"
             " these answers are as old as the runs that recorded them.",
             "To compare with what the models answer now, choose a run without --cache.",
         )
-    part = ""
-    if info.shard is not None:
-        part = f": run {view.id} is shard {info.shard} of group {info.group_id!r}"
-    for suite in view.suites:
-        if suite.name not in suites:
-            continue
-        tests = list(view.tests(suite.id))
+    for suite in suites:
         defined = db.execute(_DEFINED, (suite.id,)).fetchone()[0]
-        untested = defined - sum(test.counts.tested > 0 for test in tests)
+        untested = defined - sum(test.counts.tested > 0 for test in view.tests(suite.id))
         if untested:
             warn(
                 f"{suite.name}: {untested} of its {defined} tests did not run in this run and"
-                f" have no baseline{part}.",
-                "Choose the whole group, or a run of all tests: kindlm runs" if part else None,
+                " have no baseline.",
+                "Choose a run of all tests, or a whole group of shards: kindlm runs",
             )
-        bad = sum(test.status in (Status.FAILED, Status.ERRORED) for test in tests)
-        has_drift = db.execute(_HAS_DRIFT, (json.dumps(suite.parts),)).fetchone()[0]
-        # There is a warning already if the suite failed.
-        if bad and (has_drift or suite.passed):
-            drift = " Drift is still measured from their answers." if has_drift else ""
-            warn(f"{suite.name}: {count(bad, 'test')} did not pass in this run.{drift}")
 
 
 def _named(baseline: Baseline) -> str:
