@@ -236,11 +236,8 @@ def _uses_pytest_codes(arguments: Sequence[str]) -> bool:
 
     It reads `--exit-codes` from the arguments, since wrong usage leaves no parsed options.
     """
-    pairs = zip(arguments, [*arguments[1:], ""], strict=True)
-    given = [value for option, value in pairs if option == "--exit-codes"]
-    given += [word.partition("=")[2] for word in arguments if word.startswith("--exit-codes=")]
-    if given:
-        return given[-1] == "pytest"
+    if given := re.findall(r"(?<!\S)--exit-codes[ =](\S*)", " ".join(arguments)):
+        return bool(given[-1] == "pytest")
     from kindlm.recording.project import exit_codes
 
     return exit_codes() == "pytest"
@@ -276,13 +273,6 @@ def _invoke(arguments: Sequence[str]) -> int:
     except FileNotFoundError:
         show([misuse("The current folder does not exist any more.", "Go to another folder.")])
         return 1
-    for argument in arguments:
-        # Python decodes bytes that are not UTF-8 to lone surrogates, which cannot be stored.
-        if any("\ud800" <= char <= "\udfff" for char in argument):
-            written = os.fsencode(argument).decode("utf-8", "backslashreplace")
-            what = f"The argument '{written}' is not UTF-8."
-            show([misuse(what, "Write it in UTF-8, and rename a file whose name is not.")])
-            return USAGE
     arguments = normalise(arguments)
     try:
         code = load_command("").main(args=arguments, prog_name="kindlm", standalone_mode=False)
