@@ -30,6 +30,7 @@ from kindlm.errors import (
     SourceLocation,
     broken,
     error_text,
+    misuse,
 )
 
 if TYPE_CHECKING:
@@ -208,15 +209,20 @@ def show(problems: Iterable[KindlmError | Diagnostic]) -> None:
     """
     from kindlm.recording.secrets import redactor
 
-    out = _redrawn or make_console()
-    redact = redactor()
-    found = [_parts(problem, redact) for problem in problems]
+    out, redact = _redrawn or make_console(), redactor()
+    found = [
+        (each, False, None)
+        if isinstance(each, KindlmError)
+        else (each.error, each.severity == "warning", each.source_line)
+        for each in problems
+    ]
     last = {error.code: error for error, is_warning, _ in found if not is_warning}
     for error, is_warning, line in found:
         is_usage = error.code is ErrorCode.CONFIG_VALIDATION_ERROR and not error.where
         out.print(
             render_problem(
                 error,
+                redact,
                 is_warning=is_warning,
                 source_line=line,
                 refer=last.get(error.code) is error and not is_usage,
@@ -227,13 +233,10 @@ def show(problems: Iterable[KindlmError | Diagnostic]) -> None:
 
 def warn(message: str, hint: str | None = None) -> None:
     """Show a warning."""
-    from rich.text import Text
-
     from kindlm.recording.secrets import redactor
 
-    redact = redactor()
-    pieces = _head(redact(message), redact(hint) if hint else None, is_warning=True)
-    (_redrawn or make_console()).print(Text.assemble(*pieces))
+    shown = render_problem(misuse(message, hint), redactor(), is_warning=True)
+    (_redrawn or make_console()).print(shown)
 
 
 def note(message: str) -> None:
@@ -265,31 +268,9 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], colors: Sequence
     return "".join("  ".join(cells).rstrip() + "\n" for cells in padded)
 
 
-def _parts(
-    problem: KindlmError | Diagnostic, redact: Callable[[str], str]
-) -> tuple[KindlmError, bool, str | None]:
-    """Return the error without secrets, whether it is only a warning, and its source line.
-
-    A source line with a secret becomes None.
-    """
-    if isinstance(problem, KindlmError):
-        error, is_warning, line = problem, False, None
-    else:
-        error, line = problem.error, problem.source_line
-        is_warning = problem.severity == "warning"
-    clean = replace(
-        error,
-        message=redact(error.message),
-        hint=redact(error.hint or "") or None,
-        where=error.where and replace(error.where, file=redact(error.where.file)),
-        details={name: redact(str(value)) for name, value in error.details.items()},
-        trace=redact(error.trace or "") or None,
-    )
-    return clean, is_warning, line if line is None or redact(line) == line else None
-
-
 def render_problem(
     error: KindlmError,
+    redact: Callable[[str], str] = str,
     *,
     is_warning: bool = False,
     source_line: str | None = None,
@@ -298,41 +279,41 @@ def render_problem(
 ) -> Text:
     """Return the lines that show an error or a warning; control characters are escaped.
 
-    With `refer`, the last line links to the docs.
+    A source line with a secret is left out. With `refer`, the last line links to the docs.
     """
     from rich.text import Text
 
     from kindlm.reports.untrusted import visible
 
-    pieces = _head(error.message, error.hint, is_warning=is_warning)
+    def safe(text: str) -> str:
+        return visible(redact(text))
+
+    sign, style = ("! ", "bold yellow") if is_warning else ("✗ ", "bold red")
+    pieces = [(sign + safe(error.message), style)]
+    if error.hint:
+        pieces.append((f"\n  {safe(error.hint)}", ""))
     if error.where is not None:
-        pieces += _place(error.where, source_line)
+        pieces.append((f"\n  {safe(str(error.where))}", "cyan"))
+        if source_line is not None and redact(source_line) == source_line:
+            pieces += _excerpt(error.where, source_line)
     below = []
     if verbose:
         below.append(f"code: {error.code.name} ({error.code.value})")
         for name, value in error.details.items():
-            below.append(f"{name}: {visible(str(value))[:_DETAIL_WIDTH]}")
-        below += map(visible, (error.trace or "").rstrip().splitlines())
+            below.append(f"{name}: {safe(str(value))[:_DETAIL_WIDTH]}")
+        below += map(visible, redact(error.trace or "").rstrip().splitlines())
     if refer:
         below.append(f"See: {REFERENCE}#{error.code.name.lower()}")
     return Text.assemble(*pieces, *((f"\n  {line}", "dim") for line in below))
 
 
-def _head(message: str, hint: str | None, *, is_warning: bool) -> list[tuple[str, str]]:
-    from kindlm.reports.untrusted import visible
-
-    sign, style = ("! ", "bold yellow") if is_warning else ("✗ ", "bold red")
-    head = [(sign + visible(message), style)]
-    return [*head, (f"\n  {visible(hint)}", "")] if hint else head
-
-
-def _place(where: SourceLocation, source_line: str | None) -> Iterator[tuple[str, str]]:
+def _excerpt(where: SourceLocation, source_line: str) -> Iterator[tuple[str, str]]:
+    """Yield the source line of an error, with a caret at its column."""
     from rich.cells import cell_len
 
     from kindlm.reports.untrusted import visible
 
-    yield f"\n  {visible(str(where))}", "cyan"
-    if source_line is None or where.line is None:
+    if where.line is None:
         return
     margin = f"  {where.line} │ "
     yield f"\n{margin}{visible(source_line[:_SOURCE_WIDTH])}", "dim"
