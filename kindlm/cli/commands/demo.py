@@ -11,15 +11,16 @@ from pathlib import Path
 import typer
 
 from kindlm.cli.console import or_fail, refuse, wants_color
+from kindlm.cli.history import open_recorded
 from kindlm.cli.options import argument
 from kindlm.cli.scaffold import create_project
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.terminal.page import Page
 from kindlm_store import open_reader
 
-_GOOD_AGENT = "support"
-
-_CHANGED_AGENT = "support-changed"
+_AGENT = "# The agent under test, played by kindlm's loopback server.\nextends: {}\n"
+_GOOD = _AGENT.format("support")
+_CHANGED = _AGENT.format("support-changed")
 
 
 def demo_command(
@@ -31,25 +32,27 @@ def demo_command(
     from kindlm.history.diff.run_diff import DiffOptions, compare_runs
     from kindlm.reports.diff.terminal import write_diff
 
+    agent = folder / "agent.yaml"
+    database = folder / ".kindlm" / "kindlm.db"
     options = ReportOptions(
         color=wants_color(sys.stdout),
         width=shutil.get_terminal_size().columns,
-        database=str(_database(folder)),  # suggested commands need it outside the folder
+        database=str(database),  # suggested commands need it outside the folder
     )
     page = Page(sys.stdout, options)
-    _write_files(folder)
+    _write_files(folder, agent)
     page.unbroken((f"Created a support agent and its tests in {folder}/.", "dim"))
 
     page.heading("1  The agent as it is")
-    _choose_agent(folder, _GOOD_AGENT)
-    before = _record(folder, "before", page)
+    agent.write_text(_GOOD, encoding="utf-8")
+    before = _record(folder, database, "before")
     page.heading("2  The same agent, after a change for speed")
-    _choose_agent(folder, _CHANGED_AGENT)
-    after = _record(folder, "after", page)
+    agent.write_text(_CHANGED, encoding="utf-8")
+    after = _record(folder, database, "after")
 
     page.heading("3  What changed: kindlm diff")
     page.blank()
-    with closing(open_reader(_database(folder))) as reader:
+    with closing(open_reader(database)) as reader:
         diff = compare_runs(reader, before, after, DiffOptions())
         write_diff(diff, sys.stdout, options)
         is_as_planned = diff.before.passed and not diff.after.passed and diff.fails
@@ -58,7 +61,7 @@ def demo_command(
         ("kindlm diff", "this comparison, also with --format html"),
         ("kindlm browse", "the whole history, in Datasette"),
         (f"kindlm show {after} 1", "one conversation with all its evidence"),
-        ("kindlm test", f"run it yourself; the agent is {_agent_file(folder).name}"),
+        ("kindlm test", f"run it yourself; the agent is {agent.name}"),
     ):
         command = f"cd {shlex.quote(str(folder))} && {kindlm}"
         page.unbroken((f"{command:<44}", "bold"), (f" {what}", "dim"), indent=3)
@@ -66,12 +69,11 @@ def demo_command(
         raise typer.Exit(1)
 
 
-def _write_files(folder: Path) -> None:
+def _write_files(folder: Path, agent: Path) -> None:
     """Write the files of the demo, unless they exist; refuse a folder with other content."""
-    mark, agent = folder / ".kindlm" / "demo", _agent_file(folder)
+    mark = folder / ".kindlm" / "demo"
     if mark.exists():
-        known = [_agent_text(name).encode() for name in (_GOOD_AGENT, _CHANGED_AGENT)]
-        if agent.exists() and agent.read_bytes() not in known:
+        if agent.exists() and agent.read_text("utf-8", "replace") not in (_GOOD, _CHANGED):
             refuse(
                 f"{agent} was edited, and the demo would overwrite it.",
                 "Move it away, or name another folder: kindlm demo FOLDER",
@@ -83,23 +85,14 @@ def _write_files(folder: Path) -> None:
             "Name another one: kindlm demo FOLDER",
         )
     create_project(folder, "agent", overwrite=False)
-    _choose_agent(folder, _GOOD_AGENT)
+    agent.write_text(_GOOD, encoding="utf-8")
     mark.touch()
 
 
-def _choose_agent(folder: Path, name: str) -> None:
-    _agent_file(folder).write_text(_agent_text(name), encoding="utf-8")
-
-
-def _agent_text(name: str) -> str:
-    return f"# The agent under test, played by kindlm's loopback server.\nextends: {name}\n"
-
-
-def _record(folder: Path, label: str, page: Page) -> str:
+def _record(folder: Path, database: Path, label: str) -> str:
     from kindlm.cli.options import TestOptions
     from kindlm.cli.run_options import make_request
     from kindlm.cli.run_recording import record_run
-    from kindlm.history.run_view import RunView
     from kindlm.recording.history_file import new_run_id
     from kindlm.recording.loading import load_paths
     from kindlm.recording.project import Project
@@ -107,21 +100,9 @@ def _record(folder: Path, label: str, page: Page) -> str:
     root = folder.resolve()
     options = TestOptions(paths=(root / "kindlm.yaml",), label=label)
     loaded = or_fail(load_paths(options.paths, root))
-    request = make_request(loaded, Project(root, _database(root)), options)
     run = new_run_id()
-    record_run(request, run)
-    with closing(open_reader(_database(folder))) as reader:
-        view = RunView(reader, run)
-        if view.is_recorded and view.info.ended == "finished":
-            return run
-    page.blank()
-    page.line("The run did not finish, so the demo ends here. Start it again: kindlm demo")
-    raise typer.Exit(1)
-
-
-def _agent_file(folder: Path) -> Path:
-    return folder / "agent.yaml"
-
-
-def _database(folder: Path) -> Path:
-    return folder / ".kindlm" / "kindlm.db"
+    record_run(make_request(loaded, Project(root, database.absolute()), options), run)
+    with open_recorded(database, run) as view:
+        if view.info.ended != "finished":
+            refuse("The run did not finish, so the demo ends here.", "Start it again: kindlm demo")
+    return run
