@@ -88,8 +88,8 @@ def _write_suite(planned: PlannedSuite, page: Page) -> Estimate:
 def _write_totals(total: Estimate, page: Page) -> None:
     judges = f", {count(total.judge_calls, 'call')} to judges" if total.judge_calls else ""
     tokens = f"about {total.input_tokens:,} in, at most {total.output_tokens:,} out"
-    if total.unforeseen:
-        tokens = f"{tokens}, plus an unknown amount" if total.input_tokens else "unknown"
+    if total.unknown:
+        tokens = f"{tokens}, or more" if total.input_tokens else "unknown"
     page.blank()
     page.fields(
         [
@@ -103,17 +103,14 @@ def _write_totals(total: Estimate, page: Page) -> None:
         "Assumed: four characters a token, every answer as long as maxTokens allows. Not counted:"
         " answers to tool calls, retries."
     )
-    if total.unpriced:
-        names = ", ".join(one_line(name) for name in sorted(total.unpriced))
-        page.line(f"No price is known for: {names}. Models can be priced under `prices`.")
-    if total.unforeseen:
-        names = ", ".join(one_line(name) for name in sorted(total.unforeseen))
-        page.line(f"The cost of these is known only after they run: {names}.")
+    if total.unknown:
+        names = ", ".join(one_line(name) for name in sorted(total.unknown))
+        page.line(f"The cost of these is not known: {names}. Add the prices of models to `prices`.")
 
 
 def _cost(estimate: Estimate) -> str:
     known = f"about {money(estimate.cost_usd)}"
-    if not (estimate.unpriced or estimate.unforeseen):
+    if not estimate.unknown:
         return known
     return f"{known} plus an unknown amount" if estimate.cost_usd else "unknown"
 
@@ -122,8 +119,8 @@ def _cost(estimate: Estimate) -> str:
 class Estimate:
     """Estimated calls, tokens and cost of some executions.
 
-    `unpriced` are models without a price. `unforeseen` are agents, commands and kinds of checks
-    whose cost only the run shows.
+    `unknown` are models without a price, and agents, commands and kinds of checks whose cost only
+    the run shows.
     """
 
     calls: int = 0
@@ -131,8 +128,7 @@ class Estimate:
     input_tokens: int = 0
     output_tokens: int = 0
     cost_usd: float = 0.0
-    unpriced: frozenset[str] = frozenset()
-    unforeseen: frozenset[str] = frozenset()
+    unknown: frozenset[str] = frozenset()
 
     def add(self, other: Estimate, times: int = 1) -> None:
         """Add another estimate, multiplied by `times`."""
@@ -141,8 +137,7 @@ class Estimate:
         self.input_tokens += times * other.input_tokens
         self.output_tokens += times * other.output_tokens
         self.cost_usd += times * other.cost_usd
-        self.unpriced |= other.unpriced
-        self.unforeseen |= other.unforeseen
+        self.unknown |= other.unknown
 
     def add_call(
         self, suite: Suite, target: ModelTarget, characters: int, answer: int, prices: PriceTable
@@ -154,7 +149,7 @@ class Estimate:
         self.input_tokens += tokens
         self.output_tokens += answer
         self.cost_usd += usd or 0.0
-        self.unpriced |= frozenset() if usd is not None else {target.model}
+        self.unknown |= frozenset() if usd is not None else {target.model}
 
 
 def estimate_execution(suite: Suite, case: Case, target: str, prices: PriceTable) -> Estimate:
@@ -175,13 +170,13 @@ def estimate_execution(suite: Suite, case: Case, target: str, prices: PriceTable
             said += answer * _CHARACTERS_PER_TOKEN
     elif prices.cost("", target, Usage()).usd is None:
         # An agent or a program has no known cost, unless `prices` says that it is free.
-        total.unforeseen |= {target}
+        total.unknown |= {target}
     transcript = system + sum(map(len, users)) + answer * _CHARACTERS_PER_TOKEN * len(users)
     is_offline = all(each.type == "scripted" for each in suite.providers.values())
     for check in (expectation.check for expectation in case.expectations):
         if not isinstance(check, Judge):
             if (check.asks_judge or check.embeds) and not is_offline:
-                total.unforeseen |= {check.kind}
+                total.unknown |= {check.kind}
         elif (judge := suite.judge(check.model)) is not None:
             asked = len(check.asked[0]) + len(check.rubric or "")
             judging = Estimate(judge_calls=1)
