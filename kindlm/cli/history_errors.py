@@ -78,13 +78,9 @@ def _not_opened(error: OpenError) -> KindlmError:
     if isinstance(error, EmptyFileError):
         return nothing_recorded(error.path)
     if isinstance(error, ForeignSchemaError):
-        first, *rest = error.problems
-        removed = repair_hint(first, error.path)
-        if first.state == "foreign":
-            removed = f"Remove it: {removed}. It may have changed tables: kindlm history rebuild"
-        more = "; kindlm history verify names the others" if rest else ""
+        hint = repair_hint(error.problems[0], error.path)
         message = f"Nothing is written into the history: it {error.reason}."
-        return broken(message, f"{removed}{more}", where=where)
+        return broken(message, f"{hint} All of them: kindlm history verify", where=where)
     hints = {
         NewerDatabaseError: "Update kindlm; a newer version recorded this history.",
         CorruptDatabaseError: salvage_hint(error.path),
@@ -106,15 +102,8 @@ def salvage_hint(path: Path) -> str:
 
 def repair_hint(problem: SchemaProblem, path: Path) -> str:
     """Return how to repair a table, view, index or trigger that is not as kindlm makes it."""
-    if problem.state == "foreign":
-        name = problem.name.replace('"', '""')
-        statement = shlex.quote(f'DROP {problem.kind.upper()} "{name}"')
-        return f"sqlite3 {shlex.quote(shown_path(path))} {statement}"
-    if problem.can_be_made:
-        return "kindlm history rebuild"
-    if (problem.kind, problem.state) == ("table", "missing"):
-        return RESTORE
-    return f"kindlm history merge {shlex.quote(shown_path(path))} --db NEW.db"
+    again = "Compute it again from the events: kindlm history rebuild."
+    return again if problem.can_be_made else salvage_hint(path)
 
 
 def nothing_recorded(path: Path) -> KindlmError:
