@@ -9,7 +9,7 @@ import json
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import BinaryIO
@@ -60,14 +60,13 @@ def import_command(
 def _import_file(file: Path, project: Project, suite: str | None) -> tuple[Taken, list[str]]:
     """Import a file of events or foreign results, all of it or nothing; return also its runs.
 
-    The history is created if needed. `suite` is the suite of results without one. The command ends
-    if the file cannot be imported.
+    `suite` is the suite of results without one. The command ends if the file cannot be imported.
     """
     try:
         with _regular(file) as path:
             with path.open("rb") as opened:
                 if _is_export(opened):
-                    return _import_events(opened, file, project.database)
+                    return _import_export(opened, file, project.database)
             from kindlm.cli.foreign_import import import_results, read_results
 
             read = read_results(path)
@@ -96,22 +95,10 @@ def _regular(file: Path) -> Iterator[Path]:
         return
     with TemporaryDirectory(prefix="kindlm-") as folder:
         copy = Path(folder) / "input"
-        with copy.open("xb") as out:
-            if file == _STDIN:
-                shutil.copyfileobj(sys.stdin.buffer, out)
-            else:
-                with file.open("rb") as pipe:
-                    shutil.copyfileobj(pipe, out)
+        source = nullcontext(sys.stdin.buffer) if file == _STDIN else file.open("rb")
+        with source as read, copy.open("xb") as out:
+            shutil.copyfileobj(read, out)
         yield copy
-
-
-def _import_events(opened: BinaryIO, file: Path, database: Path) -> tuple[Taken, list[str]]:
-    """Import the events of a file. If the file is refused, no new history is created."""
-    if not database.exists():
-        with TemporaryDirectory(prefix="kindlm-") as folder:
-            _import_export(opened, file, Path(folder) / database.name)
-        opened.seek(0)
-    return _import_export(opened, file, database)
 
 
 def _is_export(opened: BinaryIO) -> bool:
