@@ -24,7 +24,7 @@ from kindlm.history.runs import held_lock
 from kindlm.patterns import PatternError, matcher
 from kindlm.recording.purging import erase, runs_before, streams_to_purge, with_news
 from kindlm.wording import count, listed
-from kindlm_store import CorruptDatabaseError, EventLog, LockHeldError, OpenError
+from kindlm_store import CorruptDatabaseError, LockHeldError, OpenError
 from kindlm_store.erasing import Erasable, Erased, find_erasable
 
 _NAMED = 3
@@ -69,7 +69,6 @@ def purge_command(
             else:
                 streams = streams_to_purge(reader, runs)
                 found = find_erasable(log, streams.chosen, matches, streams.forgotten, RAW_BODY)
-            size = log.path.stat().st_size
             # A purge of texts that other runs share is recorded: it applies once those are purged.
             is_later = found.shared and runs and matches is None and with_news(reader, runs)
             if not found.refs and not is_later:
@@ -114,7 +113,7 @@ def purge_command(
                 " were erased.",
                 code=ErrorCode.UNKNOWN_ERROR,
             )
-        _report(log, found, erased, size)
+        _report(found, erased)
 
 
 def _ask(question: str) -> bool:
@@ -154,10 +153,8 @@ def _runs(db: sqlite3.Connection, named: Sequence[str], older_than: str | None) 
     return older.ended
 
 
-def _report(log: EventLog, found: Erasable, erased: Erased, size: int) -> None:
-    freed = max(0, size - log.path.stat().st_size)
-    smaller = f"; the file is {freed / 1024:,.0f} KiB smaller" if freed else ""
-    note(f"{count(erased.texts, 'text')} erased{_shared(found)}{smaller}.")
+def _report(found: Erasable, erased: Erased) -> None:
+    note(f"{count(erased.texts, 'text')} erased{_shared(found)}.")
     if not erased.emptied:
         warn(
             "Another program has the history open, whose write-ahead log may hold erased texts.",
