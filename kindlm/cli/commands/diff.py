@@ -33,6 +33,7 @@ from kindlm.errors import Err, KindlmError, Ok, not_there
 from kindlm.garbage import put_off
 from kindlm.recording.project import regression_threshold
 from kindlm.reports.untrusted import plain
+from kindlm.wording import first_of
 
 if TYPE_CHECKING:
     from kindlm.history.diff.run_diff import RunDiff
@@ -172,9 +173,8 @@ def sides_with_branch(
         warn(problem.message, "The newest run in the history here is compared.")
     if found is not None:
         return or_fail(found), after
-    suites = view.info.suites
-    listed = ", ".join(map(repr, suites[:3])) + (", …" if len(suites) > 3 else "")
-    message = f"No run of branch {branch!r} with a suite of {view.id} ({listed}) has finished yet."
+    suites = first_of(map(repr, view.info.suites), 3)
+    message = f"No run of branch {branch!r} with a suite of {view.id} ({suites}) has finished yet."
     hint = f"Run kindlm test on {branch}. The recorded runs: kindlm runs"
     if not base.comment:
         show([not_there(message, hint)])
