@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import chdir
+from contextlib import chdir, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -310,10 +310,7 @@ _variable = _answer(
 
 
 def _command(text: str) -> str:
-    try:
-        words = shlex.split(text)
-    except ValueError as error:
-        raise typer.BadParameter(f"A command, please: {error}.") from None
-    if not words:
-        raise typer.BadParameter("A command, please, such as node server.mjs.")
-    return text.strip()
+    with suppress(ValueError):  # an unclosed quotation mark
+        if shlex.split(text):
+            return text.strip()
+    raise typer.BadParameter("A command, please, such as node server.mjs.")
