@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from kindlm.cli.console import fail, note, or_fail, wants_color, warn
 from kindlm.cli.history_errors import disk_full, nothing_recorded
 from kindlm.dataclass import replace
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, not_there
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, broken, not_there
 from kindlm.recording.project import (
     Project,
     commit_of,
@@ -121,8 +121,8 @@ def _update_tables(path: Path, reader: sqlite3.Connection) -> None:
 
 
 @contextmanager
-def open_recorded(database: Path, run: str, *, is_group: bool = False) -> Iterator[RunView | None]:
-    """Open the history to read a run that has just ended; yield None if nothing was recorded.
+def open_recorded(database: Path, run: str, *, is_group: bool = False) -> Iterator[RunView]:
+    """Open the history to read a run that has just ended; end the command if nothing was recorded.
 
     With `is_group`, `run` is the name of a group of shards.
     """
@@ -133,8 +133,8 @@ def open_recorded(database: Path, run: str, *, is_group: bool = False) -> Iterat
         shards = shards_of(reader, run) if is_group else []
         view = RunView(reader, or_fail(find_group(reader, run, shards)) if shards else run)
         if not view.is_recorded:
-            note("The history has no events of the run.")
-        yield view if view.is_recorded else None
+            fail([broken("The history has no events of the run.")])
+        yield view
 
 
 def require_read_models(connection: sqlite3.Connection) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from dataclasses import field, fields
 from datetime import UTC, datetime, timedelta
-from functools import cache
 from inspect import Parameter, Signature
 from pathlib import Path
 from typing import (
@@ -337,11 +336,17 @@ class TestOptions:
         return self.compat == "evalview"
 
 
-@cache
-def option_name(attribute: str) -> str:
-    """Return the name of an option of `kindlm test`, such as `--suite` for `suite`."""
-    name: str = TestOptions.__dataclass_fields__[attribute].metadata["typer"].param_decls[0]
-    return name
+def option_name(options: object, attribute: str) -> str:
+    """Return the name of an option or argument, such as `--suite` for `suite`."""
+    info = vars(type(options))["__dataclass_fields__"][attribute].metadata["typer"]
+    return str(info.param_decls[0] if info.param_decls else info.metavar)
+
+
+def refuse_together(name: str, options: object, *others: str) -> None:
+    """End the command if some other options are given beside one; `others` are attributes."""
+    given = (other for other in others if getattr(options, other) not in (None, False, ()))
+    if names := [option_name(options, other) for other in given]:
+        refuse(f"{name} cannot be combined with {', '.join(names)}.", "Leave one of them out.")
 
 
 def given_again(options: TestOptions, attributes: Iterable[str]) -> Iterator[str]:
@@ -350,7 +355,7 @@ def given_again(options: TestOptions, attributes: Iterable[str]) -> Iterator[str
     for attribute in attributes:
         value = getattr(options, attribute)
         if value != defaults[attribute]:
-            yield from option_words(option_name(attribute), value)
+            yield from option_words(option_name(options, attribute), value)
 
 
 SOURCE_RUN = argument("RUN", f"{RUN_NAMES} Default: the newest finished run.", default=None)

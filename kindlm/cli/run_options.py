@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
 
 from kindlm.bounds import MAX_SHARDS, MAX_WORKERS, SCHEDULERS
-from kindlm.cli.console import fail, note, or_fail, refuse
+from kindlm.cli.console import fail, note, or_fail, refuse, show
 from kindlm.cli.history import open_history
-from kindlm.cli.options import TestOptions, option_name
+from kindlm.cli.options import TestOptions, refuse_together
+from kindlm.cli.reporters import Reporter, spare
 from kindlm.dataclass import replace
 from kindlm.engine.resources import Limits
 from kindlm.events.run import RunOptions
 from kindlm.history.run_names import label_problem
 from kindlm.outcome import Gate
 from kindlm.plan import QualifiedName, Selection, fits_nothing, parse_keywords
-from kindlm.recording.loading import Loaded
+from kindlm.recording.loading import Loaded, load_paths
 from kindlm.recording.project import Project, paths_from, run_environment
 from kindlm.recording.request import RunRequest
 from kindlm.recording.resumption import Unfinished
@@ -35,7 +36,7 @@ RECORDED_OPTIONS = [field.name for field in fields(RunOptions) if field.name != 
 _NOT_KEPT = ("fail_fast", "force_resume")
 """Recorded options that do not apply when the run is resumed."""
 
-_NOT_RESUMED = (
+NOT_RESUMED = (
     "suite", "tests", "tags", "models", "keywords", "failed", "repeat", "gate", "label", "cache",
     "compat", "shard", "run_group", "dry_run",
 )  # fmt: skip
@@ -107,6 +108,28 @@ def make_request(
     )
 
 
+def load_tests(
+    options: TestOptions, project: Project, reporters: Sequence[Reporter] = (), **settings: bool
+) -> Loaded:
+    """Load the suites in the paths of the options, and show problems of their files.
+
+    The command ends if they cannot be loaded, or if a report would overwrite one. `settings` go to
+    `load_paths`.
+    """
+    compat = options.by_evalview
+    loaded = or_fail(
+        load_paths(options.paths, project.root, strict=options.strict, compat=compat, **settings)
+    )
+    or_fail(spare(reporters, project.database, loaded.files, loaded.referenced))
+    show(found for found in loaded.diagnostics if found.severity == "error" or options.warnings)
+    if loaded.ignored and options.warnings:
+        note(loaded.ignored_message)
+    is_judged = any(suite.front_end == "evalview" for suite in loaded.suites)
+    if options.compat and options.warnings and not is_judged:
+        note("--compat judges EvalView test cases, and there are none here.")
+    return loaded
+
+
 def wants_push(request: RunRequest, options: TestOptions) -> bool:
     """Return whether to send the run to a history server."""
     return options.push or any(suite.upload.enabled for suite in request.suites)
@@ -170,10 +193,7 @@ def _check_options(options: TestOptions) -> None:
         if value is not None and not math.isfinite(value):
             refuse(f"{name} {value} is not a limit.", "Write a number, or leave it out.")
     if options.run_group and not (options.shard or options.workers):
-        refuse(
-            "--run-group requires --shard.",
-            "Say which shard this is: --shard 1/4, or leave --run-group out.",
-        )
+        refuse("--run-group requires --shard.", "Say which shard this is, such as --shard 1/4.")
     if (workers := options.workers) is None:
         return
     is_cluster = workers.startswith(SCHEDULERS)
@@ -183,26 +203,10 @@ def _check_options(options: TestOptions) -> None:
             f"Write how many work on the tests, from 1 to {MAX_WORKERS}: --workers 4; or the"
             " address of a scheduler: --workers tcp://HOST:8786",
         )
-    if not is_cluster and (options.listen or options.insecure):
-        name = "--listen" if options.listen else "--insecure"
-        refuse(f"{name} is for workers on other machines.", "Leave it out.")
-    others = {
-        "--shard": (options.shard, "It divides the run into shards itself: leave --shard out."),
-        "--cache": (options.cache, "Workers see no earlier answers: leave one of the two out."),
-        "--failed": (options.failed, "Workers see no earlier runs: leave one of the two out."),
-    }
-    for name, (given, hint) in others.items():
-        if given:
-            refuse(f"{name} cannot be combined with --workers.", hint)
-
-
-def require_no_selection(options: TestOptions) -> None:
-    """End the command if options would change the tests of the resumed run."""
-    if wrong := [option_name(name) for name in _NOT_RESUMED if getattr(options, name)]:
-        refuse(
-            f"--resume continues with the options of the run; it does not take {', '.join(wrong)}.",
-            "Leave them out, or start a new run without --resume.",
-        )
+    if not is_cluster:
+        refuse_together(f"--workers {workers}", options, "listen", "insecure")
+    # Workers see no earlier runs, and `--workers` makes the shards.
+    refuse_together("--workers", options, "shard", "cache", "failed")
 
 
 def as_recorded(options: TestOptions, unfinished: Unfinished, root: Path) -> TestOptions:

@@ -44,7 +44,6 @@ from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.plan import Plan
 from kindlm.recording.history_file import open_log
-from kindlm.recording.loading import Loaded
 from kindlm.recording.request import RunRequest
 from kindlm.recording.secrets import remember_secrets
 from kindlm.recording.session import run_session
@@ -97,8 +96,6 @@ class Requested:
         """Write the reports of the recorded run and return its exit code."""
         database = self.request.database
         with open_recorded(database, run) as view:
-            if view is None:
-                return 1
             if server_environ().get("KINDLM_LEASE"):
                 return 0 if view.passed else 1  # the coordinator of this worker reports the group
             look = self.report_options()
@@ -116,8 +113,6 @@ class Requested:
         `reason` says why the run was stopped; None if it was not.
         """
         with open_recorded(self.request.database, group, is_group=True) as view:
-            if view is None:
-                return 1
             look = self.report_options()
             if view.group is not None and not view.group.complete:
                 from kindlm.reports.facts import higher_limit
@@ -263,16 +258,6 @@ def end_now(message: str, code: int = 1) -> NoReturn:
 def has_documents(suites: Iterable[Suite]) -> bool:
     """Return whether a suite asks for a compliance document."""
     return any(suite.has_document for suite in suites)
-
-
-def show_diagnostics(loaded: Loaded, options: TestOptions) -> None:
-    """Show errors and warnings about the files, and files without tests."""
-    show(found for found in loaded.diagnostics if found.severity == "error" or options.warnings)
-    if loaded.ignored and options.warnings:
-        note(loaded.ignored_message)
-    is_judged = any(suite.front_end == "evalview" for suite in loaded.suites)
-    if options.compat and options.warnings and not is_judged:
-        note("--compat judges EvalView test cases, and there are none here.")
 
 
 def run_elsewhere(run: str, error: LockHeldError | SealedError) -> KindlmError:

@@ -109,7 +109,7 @@ def test_x_stops_at_the_failure_and_lf_runs_only_that_test(kindlm: Any) -> None:
 def test_a_run_goes_on_with_its_expression_and_takes_no_other(kindlm: Any, here: Path) -> None:
     begun = kindlm("test", "-q", "-x", "-j", "1", "-k", "gpt", "--reporter", "json")
     refused = kindlm("test", "-q", "--resume", "kindlm.yaml", "-k", "claude")
-    assert "--resume continues with the options of the run; it does not take -k" in refused.err
+    assert "--resume cannot be combined with -k." in refused.err
     # Another run that was stopped later: the one of the named file goes on.
     other = here / "other"
     other.mkdir()

@@ -270,7 +270,7 @@ def test_a_run_that_is_resumed_keeps_the_option(
     since = len(server.requests)
     assert workspace.run("test", "--cache", "--fail-fast", "-j", "1").returncode == 1
     done = workspace.run("test", "--resume", "--cache")
-    assert "does not take --cache" in done.stderr
+    assert "cannot be combined with --cache" in done.stderr
     report = workspace.report("--resume")
     assert taken(report) == (4, 4)
     assert not server.requests[since:]

@@ -566,7 +566,7 @@ def test_what_cannot_be_rescored_is_reported(workspace: Workspace, server: Loopb
     run = workspace.report()["run"]["id"]
     assert "There is no run 'nope'" in told("nope")
     assert "--all cannot be combined with RUN" in told(run, "--all")
-    assert "--since is for many runs" in told("--since", "1d")
+    assert "--since requires --all" in told("--since", "1d")
     assert "--resume cannot be combined with RUN" in told(run, "--resume", "x")
     other = workspace.root / "other.yaml"
     text = (workspace.root / "kindlm.yaml").read_text()

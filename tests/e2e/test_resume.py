@@ -261,11 +261,11 @@ def finished(
     ("arguments", "message"),
     [
         (("--max-cost", "0"), "0 allows no call at all"),
-        (("--resume", "--tags", "a", "--repeat", "2"), "does not take --tags, --repeat"),
+        (("--resume", "--tags", "a", "--repeat", "2"), "cannot be combined with --tags, --repeat"),
         (("--resume", "nothing"), "There is no run 'nothing'"),
         (("--resume", ""), "There is no run ''"),
         (("--resume",), "There is nothing to resume"),
-        (("--force-resume",), "--force-resume resumes nothing by itself"),
+        (("--force-resume",), "--force-resume requires --resume"),
         (("--run-group", "g"), "--run-group requires --shard"),
         (("--max-cost", "nan"), "'--max-cost' should be"),
         (("--max-time", "inf"), "is not a limit"),

@@ -301,4 +301,4 @@ def test_too_few_repeats_before_are_never_enough(workspace: Any, server: Loopbac
     ((rescored,),) = workspace.query("SELECT id FROM runs WHERE mode = 'rescored'")
     wrong_side = workspace.run("settle", before, rescored)
     assert wrong_side.returncode == 1
-    assert f"Run {rescored} is rescored: it made no calls." in wrong_side.stderr
+    assert f"Run {rescored} is rescored: only a finished run" in wrong_side.stderr

@@ -286,7 +286,7 @@ def test_a_group_that_has_spent_its_money_says_that_it_needs_more(
     ("options", "message"),
     [
         (["--workers", "0"], "--workers '0' is"),
-        (["--workers", "2", "--failed"], "--failed cannot be combined with --workers"),
+        (["--workers", "2", "--failed"], "--workers cannot be combined with --failed"),
     ],
 )
 def test_what_workers_cannot_do_is_refused_before_any_call(

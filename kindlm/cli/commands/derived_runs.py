@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
 import typer
 
@@ -13,9 +13,9 @@ from kindlm.cli.commands.replay import ReplayOptions
 from kindlm.cli.console import fail, note, or_fail, refuse, show, warn
 from kindlm.cli.history import finished_run, open_history, open_recorded, project_here
 from kindlm.cli.options import TestOptions, parse_since
-from kindlm.cli.reporters import Reporter, parse_reporters, spare
-from kindlm.cli.run_options import as_recorded, make_request
-from kindlm.cli.run_recording import Requested, record_run, show_diagnostics
+from kindlm.cli.reporters import Reporter, parse_reporters
+from kindlm.cli.run_options import as_recorded, load_tests, make_request
+from kindlm.cli.run_recording import Requested, record_run
 from kindlm.dataclass import replace
 from kindlm.errors import Err, Ok, Result, not_there
 from kindlm.events.run import RunOptions
@@ -27,7 +27,7 @@ from kindlm.history.source_runs import SourceRun, SourceTest, read_source
 from kindlm.money import exceeds
 from kindlm.plan import QualifiedName, Selection, make_plan, name_of
 from kindlm.recording.history_file import new_run_id
-from kindlm.recording.loading import Loaded, load_paths
+from kindlm.recording.loading import Loaded
 from kindlm.recording.project import Project, default_paths, paths_from
 from kindlm.recording.request import Derived, RunRequest
 from kindlm.recording.resumption import find_unfinished, read_unfinished, resumed
@@ -57,7 +57,7 @@ def rescore(wanted: str | None, options: TestOptions) -> int:
             f" rescore {run} -c FILE",
         )
     options = _as_judged(options, source)
-    loaded = _load(source, project, options, reporters)
+    loaded = _load_again(source, project, options, reporters)
     request, noted = _rescoring(source, loaded, project, options)
     if options.warnings:
         note(noted)
@@ -71,22 +71,14 @@ def _as_judged(options: _Options, source: SourceRun) -> _Options:
     return replace(options, compat="evalview" if source.compat == "evalview" else "none")
 
 
-def _load_again(source: SourceRun, project: Project, options: TestOptions) -> Loaded:
+def _load_again(
+    source: SourceRun, project: Project, options: TestOptions, reporters: Sequence[Reporter] = ()
+) -> Loaded:
     """Load the suites in the options, by default those of a run."""
     paths = options.paths or tuple(
         dict.fromkeys(project.root / suite.path for suite in source.suites)
     )
-    return or_fail(load_paths(paths, project.root, compat=options.by_evalview, is_run=False))
-
-
-def _load(
-    source: SourceRun, project: Project, options: TestOptions, reporters: Sequence[Reporter]
-) -> Loaded:
-    """Load the suites, and show their errors; end the command if a report would overwrite one."""
-    loaded = _load_again(source, project, options)
-    or_fail(spare(reporters, project.database, loaded.files, loaded.referenced))
-    show_diagnostics(loaded, options)
-    return loaded
+    return load_tests(replace(options, paths=paths), project, reporters, is_run=False)
 
 
 def resume_rescoring(wanted: str, options: TestOptions) -> int:
@@ -98,7 +90,7 @@ def resume_rescoring(wanted: str, options: TestOptions) -> int:
         derived_from = or_fail(find_run(db, RunView(db, unfinished.run).info.source_run or ""))
         options = as_recorded(options, unfinished, project.root)
         source = or_fail(read_source(db, derived_from, options.suite))
-    loaded = _load(source, project, options, reporters)
+    loaded = _load_again(source, project, options, reporters)
     request, _ = _rescoring(source, loaded, project, options)
     request = or_fail(resumed(request, unfinished, force=False))
     return Requested(request, options, reporters).record(unfinished.run)
@@ -128,7 +120,12 @@ def _rescoring(
             repeats[test] = planned
     only = repeats.keys()
     if not only & then:
-        _refuse_nothing(source, request)
+        refuse(
+            f"Nothing of run {source.info.id} can be checked again: none of its tests is defined any"
+            " more.",
+            f"Name the file of its suite: kindlm rescore {source.info.id} -c FILE. Suites are the same"
+            " if their names and their `project` are.",
+        )
     reworded = sum(
         _is_reworded(now, case, recorded)
         for now in suites
@@ -176,19 +173,6 @@ def _is_reworded(suite: Suite, case: Case, then: Mapping[QualifiedName, SourceTe
         if (recorded := then.get(name_of(suite, case, target))) is not None
         for role, text in recorded.first.items()
         if role in now
-    )
-
-
-def _refuse_nothing(source: SourceRun, request: RunRequest) -> NoReturn:
-    tested, now = (
-        ", ".join(f"{suite.name!r} of the project {suite.project!r}" for suite in suites) or "none"
-        for suites in (source.suites, request.suites)
-    )
-    refuse(
-        f"Nothing of run {source.info.id} can be checked again: none of its tests is defined any"
-        " more.",
-        f"It tested {tested}; the files hold {now}. Name the file of its suite: kindlm rescore RUN"
-        " -c FILE. A suite names its project by its key `project`.",
     )
 
 
@@ -253,9 +237,6 @@ def rescore_all(since: str | None, options: TestOptions) -> int:
             refused.append(run)
             continue
         with open_recorded(project.database, new) as view:
-            if view is None:
-                refused.append(run)
-                break
             counts = view.summary.executions
             before = "passed" if isinstance(source, Ok) and source.value.info.passed else "failed"
             sys.stdout.write(
@@ -281,7 +262,7 @@ def _rescore_one(source: Result[SourceRun], project: Project, options: TestOptio
         return None
     options = _as_judged(options, source.value)
     try:
-        loaded = _load_again(source.value, project, options)
+        loaded = _load_again(source.value, project, replace(options, quiet=True))
         request, _ = _rescoring(source.value, loaded, project, options)
     except typer.Exit:  # its errors were shown
         return None
@@ -309,7 +290,8 @@ def replay(wanted: str | None, options: ReplayOptions) -> int:
         else:
             paths = tuple(project.root / path for path in source.paths)
         options = replace(options, paths=paths)
-    request = make_request(_load(source, project, options, reporters), project, options)
+    loaded = _load_again(source, project, options, reporters)
+    request = make_request(loaded, project, options)
     if not names_files:
         left_out = {test for test, found in source.tests.items() if not found.selected}
         tests = {name_of(suite, *test) for suite in request.suites for test in _tests_of(suite)}

@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,9 @@ from kindlm.cli.commands.gen import GenOptions
 from kindlm.cli.commands.init import agent_at, secret_in_url
 from kindlm.cli.console import fail, note, or_fail, refuse, show, warn
 from kindlm.cli.history import no_execution, open_recorded, open_view, project_here
+from kindlm.cli.options import refuse_together
 from kindlm.cli.run_recording import record_run
 from kindlm.config.compile import compile_agent
-from kindlm.config.interpolation import insert
 from kindlm.dataclass import replace
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation, not_there
 from kindlm.events.run import RunOptions
@@ -51,6 +51,10 @@ from kindlm_store import Redactor
 _PLACE = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 
 _LONGEST_PROMPT = 60_000
+
+_PLANNING = ("description", "system_prompt", "categories", "seed")
+"""The options that only apply to tests that a model plans."""
+
 _DEFAULT_FORM = (
     'The agent at --agent is asked in the default form, {"message": "…"}. If it takes another one, '
     "or headers, name it in kindlm.toml, [agent], and leave out --agent."
@@ -64,7 +68,7 @@ def write_tests(options: GenOptions) -> int:
     loaded = load_configuration(project.root, environ)
     if loaded.config is None:
         fail([found.error for found in loaded.diagnostics])
-    order = _order(options, project, loaded, environ)
+    order = _order(options, project, loaded)
     llm = _llm(options, loaded)
     suite = generation_suite(order, llm, project_name(project.root))
     redact = Redactor(suite_secrets(environ, [suite]))
@@ -106,11 +110,9 @@ def write_tests(options: GenOptions) -> int:
     return 0
 
 
-def _order(
-    options: GenOptions, project: Project, loaded: LoadedConfiguration, environ: Mapping[str, str]
-) -> Order:
+def _order(options: GenOptions, project: Project, loaded: LoadedConfiguration) -> Order:
     categories = or_fail(parse_categories(options.categories))
-    agent, written_agent = _agent(options, project, loaded, environ)
+    agent = _agent(options, project, loaded)
     prompt = None
     if (file := options.system_prompt) is not None:
         try:
@@ -140,34 +142,26 @@ def _order(
         description=options.description,
         system_prompt=prompt,
         agent=agent,
-        written_agent=written_agent,
+        written_agent=options.agent,
         seed=options.seed,
         force=options.force,
     )
 
 
 def _agent(
-    options: GenOptions, project: Project, loaded: LoadedConfiguration, environ: Mapping[str, str]
-) -> tuple[AgentTarget | None, str | None]:
-    """Return the agent, and its URL if the written files must name it.
-
-    If `--agent` is the URL of the configured agent, its options apply, and files need not name it.
-    """
-    configured = compiled_agent(loaded, project.root)
+    options: GenOptions, project: Project, loaded: LoadedConfiguration
+) -> AgentTarget | None:
+    """Return the agent at `--agent`, else the configured one."""
     url = options.agent
     if url is None:
-        return configured, None
-    if configured is not None:
-        known = insert(configured.endpoint, lambda name: environ.get(name.removeprefix("env."), ""))
-        if known == url:
-            return configured, None
+        return compiled_agent(loaded, project.root)
     if "://" not in url:
         hint = (
             "Write a URL. Name an object of Python in kindlm.toml, [agent], with"
             ' type = "python" and url = "module:name", and leave out --agent.'
         )
         refuse(f"--agent {one_line(url)} is not a URL.", hint)
-    return compile_agent(or_fail(agent_at(url)), project.root), url
+    return compile_agent(or_fail(agent_at(url)), project.root)
 
 
 def _llm(options: GenOptions, loaded: LoadedConfiguration) -> LlmTable:
@@ -197,8 +191,6 @@ def _report(
     With `by_url`, only the URL of the agent is known.
     """
     with open_recorded(request.database, run) as view:
-        if view is None:
-            return 1
         if not script.files:
             show(
                 KindlmError(ErrorCode[execution.error_code], execution.error or "", execution.hint)
@@ -229,7 +221,9 @@ def _report(
 def write_recorded(options: GenOptions) -> int:
     """Write suites that test for recorded behaviour, and return the exit code."""
     what = "--from-run" if options.from_trace is None else "--from-trace"
-    _refuse_beside(what, options, {"--from-run": options.from_trace and options.from_run})
+    refuse_together(what, options, *_PLANNING)
+    if options.from_trace is not None:
+        refuse_together(what, options, "from_run")
     target = _target_of(options)
     project = project_here(options.database)
     if options.from_run is not None:
@@ -269,8 +263,7 @@ def write_recorded(options: GenOptions) -> int:
 
 def write_attacks(options: GenOptions, source: str) -> int:
     """Write a suite of attacks and return the exit code."""
-    others = {"--from-trace": options.from_trace, "--from-run": options.from_run}
-    _refuse_beside("--from", options, others)
+    refuse_together("--from", options, "from_trace", "from_run", *_PLANNING)
     target = _target_of(options)
     found = or_fail(read_attacks(source, options.count + 1))
     has_more = len(found.attacks) > options.count
@@ -291,18 +284,6 @@ def write_attacks(options: GenOptions, source: str) -> int:
         note(f"{source} has more attacks: pass --count.")
     _print_command(options, files, len(attacks))
     return 0
-
-
-def _refuse_beside(what: str, options: GenOptions, others: Mapping[str, object]) -> None:
-    """End the command if options name a second source of tests, or only apply to planned tests."""
-    planning = {
-        "--description": options.description,
-        "--system-prompt": options.system_prompt,
-        "--categories": options.categories,
-        "--seed": options.seed,
-    }
-    if given := [name for name, value in {**others, **planning}.items() if value is not None]:
-        refuse(f"{what} and {given[0]} cannot be combined.", "Remove one of them.")
 
 
 def _write_suites(options: GenOptions, texts: Iterable[str], file: Path) -> list[Path]:

@@ -39,17 +39,13 @@ def list_command(options: ListOptions) -> int:
     Shows suites, tests, targets, repeats and tags. Exits with 1 if there is nothing to run.
     """
     with loading():
-        from kindlm.cli.run_options import make_request
-        from kindlm.cli.run_recording import show_diagnostics
+        from kindlm.cli.run_options import load_tests, make_request
         from kindlm.plan import make_plan
-        from kindlm.recording.loading import load_paths
         from kindlm.recording.project import default_paths
 
     project = project_here(options.database)
     options = replace(options, paths=options.paths or or_fail(default_paths(Path())))
-    loaded = or_fail(load_paths(options.paths, project.root, strict=options.strict))
-    show_diagnostics(loaded, options)
-    request = make_request(loaded, project, options)
+    request = make_request(load_tests(options, project), project, options)
     plan = make_plan(request.suites, request.selection)
     if options.form == "json":
         suites = [

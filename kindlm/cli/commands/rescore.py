@@ -13,6 +13,7 @@ from kindlm.cli.options import (
     command_options,
     flag,
     option,
+    refuse_together,
     with_options,
 )
 
@@ -50,27 +51,12 @@ def rescore_command(options: RescoreOptions) -> int:
     with loading():
         from kindlm.cli.commands.derived_runs import rescore, rescore_all, resume_rescoring
 
-    _check_options(options)
-    if options.resume is not None:
-        return resume_rescoring(options.resume, options)
     if options.everything:
+        refuse_together("--all", options, "run", "resume", "label", "reporters", "output")
         return rescore_all(options.since, options)
+    if options.since is not None:
+        refuse("--since requires --all.", "Add --all, or name one RUN.")
+    if options.resume is not None:
+        refuse_together("--resume", options, "run", "paths", "suite", "compat", "label")
+        return resume_rescoring(options.resume, options)
     return rescore(options.run, options)
-
-
-def _check_options(options: RescoreOptions) -> None:
-    others: dict[str, object] = {"RUN": options.run}
-    if options.everything:
-        option, hint = "--all", "Leave it out; kindlm report writes reports of any run."
-        others |= {"--resume": options.resume, "--label": options.label}
-        others |= {"--reporter": options.reporters, "--output": options.output}
-    elif options.since is not None:
-        refuse("--since is for many runs.", "Write --all --since, or name one RUN.")
-    elif options.resume is not None:
-        option, hint = "--resume", "Leave it out."
-        others |= {"--config": options.paths, "--suite": options.suite}
-        others |= {"--compat": options.compat, "--label": options.label}
-    else:
-        return
-    if given := [name for name, value in others.items() if value]:
-        refuse(f"{option} cannot be combined with {', '.join(given)}.", hint)

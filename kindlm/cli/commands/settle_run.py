@@ -6,7 +6,6 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
 
 from kindlm.cli.commands.settle import SettleOptions
 from kindlm.cli.commands.settle_rounds import RepeatsOfBefore, Rounds, SettledPair
@@ -24,7 +23,6 @@ from kindlm.cli.run_recording import held_signals, record_run
 from kindlm.config import suite_identity
 from kindlm.dataclass import replace
 from kindlm.errors import ErrorCode, KindlmError
-from kindlm.events.run import SuiteStarted
 from kindlm.history.diff.evidence_values import TestPair
 from kindlm.history.diff.power import chance_to_settle
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
@@ -152,8 +150,6 @@ def _settle(rounds: Rounds, request: RunRequest, settled: Settled) -> int:
 def _report(rounds: Rounds, settled: Settled) -> int:
     options, of_before = rounds.options, rounds.of_before
     with open_recorded(rounds.database, rounds.run) as view:
-        if view is None:
-            return 1
         for suite in view.suites:
             if suite.error_code is not None:
                 message = suite.error or f"The suite {suite.name!r} could not start."
@@ -184,16 +180,12 @@ def _show(settled: Settled, options: SettleOptions) -> int:
 def _require_live(view: RunView) -> None:
     """End the command if a run cannot get repeats: a finished run of `kindlm test` can."""
     info = view.info
-    if info.mode == "settled":
-        hint = f"Name the run that it adds to: kindlm settle BEFORE {info.source_run}"
-        refuse(f"Run {view.id} holds repeats of another run.", hint)
-    if info.mode != "live":
-        hint = "Name a run of kindlm test. All runs: kindlm runs"
-        refuse(f"Run {view.id} is {info.mode}: it made no calls.", hint)
-    if info.ended != "finished":
-        resumed = f"Finish it first: kindlm test --resume {view.id}"
-        hint = resumed if view.runner is None else "Name a run that has finished: kindlm runs"
-        refuse(f"Run {view.id} is {view.status}: it has not finished.", hint)
+    if info.mode != "live" or info.ended != "finished":
+        what = info.mode if info.mode != "live" else view.status
+        refuse(
+            f"Run {view.id} is {what}: only a finished run of kindlm test gets repeats.",
+            "Name another one, or finish it: kindlm test --resume RUN. All runs: kindlm runs",
+        )
 
 
 def _request_repeats(
@@ -246,18 +238,11 @@ def _loaded(pair: SettledPair, wanted: set[tuple[str, str]], root: Path) -> Load
         if now is None or now.config_hash != suite.config_hash:
             wrong = "has changed" if now else f"now holds {', '.join(map(repr, there)) or 'none'}"
             show([item for item in loaded.diagnostics if item.severity == "error"])
-            _refuse_changed(pair, suite, f"{suite.path} {wrong}")
+            refuse(
+                f"Suite {suite.suite!r} is not what run {pair.recorded.run} ran: {suite.path}"
+                f" {wrong}.",
+                "Put it back as it was, such as in a checkout: git worktree add ../old COMMIT",
+            )
         # The project may be named after the folder, and another checkout has another one.
         kept.append(replace(now, project=suite.project))
     return replace(loaded, suites=tuple(kept), skipped=())
-
-
-def _refuse_changed(pair: SettledPair, suite: SuiteStarted, what: str) -> NoReturn:
-    hint = "Put it back, or record AFTER anew with more repeats: kindlm test --repeat N"
-    if pair.recorded.run == pair.before:
-        hint = "Name a checkout of what that run tested: git worktree add ../old COMMIT"
-    refuse(
-        f"Suite {suite.suite!r} is not what run {pair.recorded.run} ran: {what}."
-        " Its repeats would not be repeats of that run.",
-        hint,
-    )

@@ -13,14 +13,13 @@ import typer
 from kindlm.cli.console import fail, note, or_fail, refuse, show, warn
 from kindlm.cli.ending import NOTHING_RUN
 from kindlm.cli.history import open_history, project_here
-from kindlm.cli.options import TestOptions
-from kindlm.cli.reporters import Reporter, configured_reporters, parse_reporters, spare
-from kindlm.cli.run_options import as_recorded, make_request, require_no_selection, wants_push
+from kindlm.cli.options import TestOptions, refuse_together
+from kindlm.cli.reporters import Reporter, configured_reporters, parse_reporters
+from kindlm.cli.run_options import NOT_RESUMED, as_recorded, load_tests, make_request, wants_push
 from kindlm.cli.run_recording import (
     Requested,
     has_documents,
     run_elsewhere,
-    show_diagnostics,
 )
 from kindlm.cli.server_environ import SUITES, server_environ, suites_hash
 from kindlm.dataclass import replace
@@ -30,7 +29,7 @@ from kindlm.history.groups import Group, find_group, shards_of
 from kindlm.history.runs import RunFilter, held_lock, runs
 from kindlm.plan import make_plan
 from kindlm.recording.history_file import new_run_id
-from kindlm.recording.loading import Loaded, load_paths
+from kindlm.recording.loading import Loaded
 from kindlm.recording.project import Project, default_paths, paths_from
 from kindlm.recording.request import RunRequest
 from kindlm.recording.resumption import Unfinished, find_unfinished, read_unfinished, resumed
@@ -57,16 +56,8 @@ def run_tests(options: TestOptions) -> int:
     asked_paths = options.paths
     if not asked_paths:
         options = replace(options, paths=or_fail(default_paths(Path())))
-    loaded = or_fail(
-        load_paths(options.paths, project.root, strict=options.strict, compat=options.by_evalview)
-    )
-    if options.pdf is not None and not (options.compliance or has_documents(loaded.suites)):
-        refuse(
-            "--pdf requires a compliance report.",
-            "Add --compliance, or set compliance.enabled in a suite.",
-        )
-    _check_files(reporters, options, project, loaded)
-    show_diagnostics(loaded, options)
+    loaded = load_tests(options, project, reporters)
+    _check_documents(reporters, options, project, loaded)
     if server_environ().get(SUITES) not in (None, suites_hash(loaded.suites)):
         refuse(
             "The suites have changed since this run began.",
@@ -77,7 +68,7 @@ def run_tests(options: TestOptions) -> int:
     if unfinished is not None:
         return _resume(requested, unfinished)
     if request.suites and len(make_plan(request.suites, request.selection)) == 0:
-        _refuse_nothing(request, options.shard, asked_paths)
+        _refuse_nothing(request, asked_paths)
     if options.dry_run:
         return _show_plan(requested)
     if group is not None or options.workers is not None:
@@ -110,10 +101,7 @@ def _record(requested: Requested, run: str) -> int:
 def _check_options(options: TestOptions) -> None:
     # The coordinator of a resumed group passes --force-resume also to workers with new shards.
     if options.force_resume and options.resume is None and "KINDLM_LEASE" not in server_environ():
-        refuse(
-            "--force-resume resumes nothing by itself.",
-            "Write which run: kindlm test --resume RUN --force-resume",
-        )
+        refuse("--force-resume requires --resume.", "Write which run: --resume RUN")
     if options.max_cost_usd == 0 and not (options.cache or options.dry_run):
         refuse(
             "--max-cost 0 allows no call at all.",
@@ -121,17 +109,13 @@ def _check_options(options: TestOptions) -> None:
         )
     if options.texts and not options.push:
         refuse("--texts requires --push.", "Add --push.")
-    if options.dry_run and (options.reporters or options.output):
-        refuse(
-            "--dry-run writes no report.",
-            "Leave out --reporter and --output, or --dry-run.",
-        )
+    if options.dry_run:
+        refuse_together("--dry-run", options, "reporters", "output")
 
 
-def _refuse_nothing(request: RunRequest, shard: str | None, paths: Sequence[Path]) -> NoReturn:
-    why = "no test fits the selection" if shard is None else f"there is none for shard {shard}"
-    fewer = "" if shard is None else "take fewer shards than there are tests; "
-    hint = f"Loosen -k, --suite, --test, --tags, --model or --failed; {fewer}kindlm list shows the"
+def _refuse_nothing(request: RunRequest, paths: Sequence[Path]) -> NoReturn:
+    why = "no test fits the selection"
+    hint = "Loosen -k, --suite, --test, --tags, --model, --shard or --failed; kindlm list shows the"
     hint += " tests."
     if not any(suite.cases for suite in request.suites):
         why = f"there are no tests in {', '.join(suite.path for suite in request.suites)}"
@@ -145,20 +129,21 @@ def _refuse_nothing(request: RunRequest, shard: str | None, paths: Sequence[Path
     raise typer.Exit(NOTHING_RUN)
 
 
-def _check_files(
+def _check_documents(
     reporters: Sequence[Reporter], options: TestOptions, project: Project, loaded: Loaded
 ) -> None:
-    """End the command if a report cannot be made, or would overwrite the history or an input."""
+    """End the command if a compliance report cannot be made, or would overwrite an input."""
     if options.compliance or has_documents(loaded.suites):
-        from kindlm.cli.compliance import check_folders
+        from kindlm.cli.compliance import check_folders, check_pdf
 
         check_folders(loaded.suites, project.root)
-    kept = (project.database, loaded.files, loaded.referenced)
-    or_fail(spare(reporters, *kept))
-    if options.pdf is not None:
-        from kindlm.cli.compliance import check_pdf
-
-        check_pdf(options.pdf, reporters, *kept)
+        if options.pdf is not None:
+            check_pdf(options.pdf, reporters, project.database, loaded.files, loaded.referenced)
+    elif options.pdf is not None:
+        refuse(
+            "--pdf requires a compliance report.",
+            "Add --compliance, or set compliance.enabled in a suite.",
+        )
 
 
 def _to_resume(
@@ -168,7 +153,7 @@ def _to_resume(
 
     With `--workers`, the name of a shard stands for its group.
     """
-    require_no_selection(options)
+    refuse_together("--resume", options, *NOT_RESUMED)
     with open_history(options.database) as reader:
         database = project.database
         shards = shards_of(reader, name)

@@ -189,12 +189,8 @@ def _note_shards(shards: _Shards, workers: int) -> None:
     if not shards.left:
         note(f"Group {shards.group} has finished: nothing is left to run.")
         return
-    what = count(shards.count, "shard")
-    continued = sum(run is not None for run in shards.left.values())
-    done, new = shards.count - len(shards.left), len(shards.left) - continued
-    if done or continued:
-        what = f"{done} of {what} finished, {continued} resumed, {new} new,"
-    note(f"Group {shards.group}: {what} on {count(min(workers, len(shards.left)), 'worker')}.")
+    what = f"{len(shards.left):,} of {count(shards.count, 'shard')} left"
+    note(f"Group {shards.group}: {what}, on {count(min(workers, len(shards.left)), 'worker')}.")
 
 
 def _carry_out(

@@ -14,10 +14,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from kindlm.cli.console import note, or_fail, refuse, show
+from kindlm.cli.console import note, or_fail, show
 from kindlm.cli.ending import handling
 from kindlm.cli.history import project_here
-from kindlm.cli.options import TestOptions, given_again
+from kindlm.cli.options import TestOptions, given_again, refuse_together
 from kindlm.cli.reporters import parse_reporters, spare
 from kindlm.config.diagnostics import Diagnostic
 from kindlm.errors import Err, KindlmError, Ok
@@ -46,16 +46,7 @@ def watch_tests(options: TestOptions) -> int:
     Invalid options, and paths without tests, end the command. Errors in files are shown, and then a
     change is awaited.
     """
-    given = {
-        "--resume": options.resume is not None,
-        "--force-resume": options.force_resume,
-        "--dry-run": options.dry_run,
-    }
-    if name := next((name for name, is_given in given.items() if is_given), None):
-        refuse(
-            f"{name} does something once, and --watch runs the tests again and again.",
-            f"Leave out one of the two: kindlm test {name}",
-        )
+    refuse_together("--watch", options, "resume", "force_resume", "dry_run")
     reporters = parse_reporters(options.reporters, options.output)
     project = project_here(options.database)
     paths = options.paths or or_fail(default_paths(Path()))

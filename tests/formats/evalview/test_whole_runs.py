@@ -88,7 +88,7 @@ def test_a_resumed_run_is_judged_as_it_began(
     assert code == 0
     assert {test["verdicts"]["differ"] for test in report["tests"]} == {1}
     assert run(["test", "--resume", "--compat", "evalview"]) == 1
-    assert "does not take --compat" in capsys.readouterr().err
+    assert "cannot be combined with --compat" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
