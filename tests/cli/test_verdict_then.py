@@ -75,23 +75,6 @@ def test_programs_get_both(kindlm: Any, history: Any, record: Any) -> None:
     assert gates["piiFailuresMax"]["passedThen"] is None
 
 
-def test_the_list_of_runs_marks_it(kindlm: Any, history: Any, record: Any) -> None:
-    record("run1", told=False, gate=False)
-    record("run2", told=True, gate=True)
-    history.run("run3").interrupt()
-
-    lines = kindlm("runs", "--db", history.path).out.splitlines()
-    assert ["now)" in line for line in lines] == [False, False, True, False]
-    assert "passed (failed now)" in lines[2]
-    listed = json.loads(kindlm("runs", "--format", "json", "--db", history.path).out)["runs"]
-    verdicts = {run["id"]: (run["status"], run["passed"], run["passedNow"]) for run in listed}
-    assert verdicts == {
-        "run1": ("failed", False, False),
-        "run2": ("passed", True, False),
-        "run3": ("interrupted", None, None),
-    }
-
-
 def test_where_nothing_changed_nothing_is_said(kindlm: Any, history: Any, record: Any) -> None:
     record("run1", told=False, gate=False)
 

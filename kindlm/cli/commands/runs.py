@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ from kindlm.cli.console import fail, note, refuse, table, wants_color
 from kindlm.cli.history import open_history
 from kindlm.cli.options import DATABASE, LIST_FORMAT, ListFormat, option, parse_since
 from kindlm.errors import not_there
-from kindlm.history.run_view import RunView
 from kindlm.history.runs import Run, RunFigures, RunFilter, read_figures, runs
 from kindlm.history.trends import Trend, TrendPoint, find_tests, read_trend
 from kindlm.history.verdict import StatusCounts
@@ -29,9 +28,6 @@ _COMMIT_LENGTH = 8
 _COLORS = {"passed": "32", "failed": "31", "errored": "35", "running": "36"}
 
 _HEADER = ("RUN", "LABEL", "WHEN", "STATUS", "PASSED", "GATES", "COST", "GIT", "SUITES")
-
-_MOST_EXECUTIONS = 5_000
-"""Verdicts on runs with so many executions take about a tenth of a second."""
 
 _MOST_TESTS = 20
 """The number of tests shown. If more match, the user should write more of the name."""
@@ -90,7 +86,6 @@ def runs_command(
 def _show_runs(db: sqlite3.Connection, wanted: RunFilter, form: ListFormat) -> None:
     found = list(runs(db, wanted))
     figures = read_figures(db, found)
-    verdicts = _verdicts_now(db, found, figures)
     statuses = [run.status for run in found]
     if form == "json":
         values = [
@@ -98,7 +93,6 @@ def _show_runs(db: sqlite3.Connection, wanted: RunFilter, form: ListFormat) -> N
                 **fields_of(run, "id label suites startedAt"),
                 "status": status,
                 "passed": run.passed,
-                "passedNow": verdicts.get(run.id),
                 "executions": {
                     "passed": figures[run.id].executions.passed,
                     "total": figures[run.id].executions.tested,
@@ -116,12 +110,10 @@ def _show_runs(db: sqlite3.Connection, wanted: RunFilter, form: ListFormat) -> N
     elif found:
         is_colored = wants_color(sys.stdout)
         colors = [_COLORS.get(status, "33") for status in statuses] if is_colored else []
-        rows = []
-        for run, status in zip(found, statuses, strict=True):
-            now = verdicts.get(run.id)
-            differs = now not in (None, run.passed)
-            shown = f"{status} ({'passed' if now else 'failed'} now)" if differs else status
-            rows.append(_cells(run, figures[run.id], shown))
+        rows = [
+            _cells(run, figures[run.id], status)
+            for run, status in zip(found, statuses, strict=True)
+        ]
         sys.stdout.write(table(_HEADER, rows, colors))
         if len(found) > 1:
             note("Compare two runs: kindlm diff BEFORE AFTER")
@@ -129,26 +121,6 @@ def _show_runs(db: sqlite3.Connection, wanted: RunFilter, form: ListFormat) -> N
         note("No run is recorded yet. Record one: kindlm test")
     else:
         note("No run matches. All runs: kindlm runs")
-
-
-def _verdicts_now(
-    db: sqlite3.Connection, found: Sequence[Run], figures: Mapping[str, RunFigures]
-) -> dict[str, bool]:
-    """Return whether finished runs pass by the current rules, by id.
-
-    A run without a verdict is left out, as are the oldest runs after 5,000 executions.
-    """
-    verdicts: dict[str, bool] = {}
-    executions = 0
-    for run in found:
-        executions += figures[run.id].executions.tested
-        if executions > _MOST_EXECUTIONS and verdicts:
-            break
-        if run.passed is not None:
-            view = RunView(db, run.id)
-            view.info = run  # saves a query
-            verdicts[run.id] = view.passed
-    return verdicts
 
 
 def _cells(run: Run, figures: RunFigures, status: str) -> tuple[str, ...]:
