@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 import sys
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -209,14 +208,6 @@ def _figures(trend: Trend) -> Iterator[tuple[str, str]]:
         parts.append(f"{later:,} of {of} passed only when run again")
     if parts:
         yield "flaky", ", ".join(parts)
-    counted = {point.run.id for point in trend.counted}
-    others = Counter(
-        "from the history" if point.run.mode == "live" else point.run.mode
-        for point in trend.points
-        if point.run.id not in counted
-    )
-    if parts := [f"{number:,} {mode}" for mode, number in sorted(others.items())]:
-        yield "others", f"{', '.join(parts)}: shown, and not counted above"
 
 
 def _trend_cells(point: TrendPoint) -> tuple[str, ...]:
