@@ -340,16 +340,6 @@ def test_a_suite_that_cannot_be_loaded_fails_as_it_does_without_workers(
     assert "1 of 1 shard" in failed.stdout
 
 
-def test_a_dry_run_says_how_many_shards_there_would_be(
-    workspace: Workspace, server: LoopbackServer
-) -> None:
-    write(workspace, server, 5)
-    planned = workspace.run("test", "--workers", "1", "--dry-run")
-    assert planned.returncode == 0
-    assert "4 shards on 1 worker" in planned.stderr
-    assert not server.requests
-
-
 def test_a_suite_that_is_changed_meanwhile_stops_the_run_before_other_calls_are_made(
     workspace: Workspace, server: LoopbackServer
 ) -> None:

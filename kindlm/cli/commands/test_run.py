@@ -34,7 +34,7 @@ from kindlm.recording.project import Project, default_paths, paths_from
 from kindlm.recording.request import RunRequest
 from kindlm.recording.resumption import Unfinished, find_unfinished, read_unfinished, resumed
 from kindlm.recording.unwritten import find_unwritten, import_command
-from kindlm.wording import count, shown_path
+from kindlm.wording import shown_path
 from kindlm_store import LockHeldError, holder
 
 
@@ -198,11 +198,6 @@ def _show_plan(requested: Requested) -> int:
     }
     for message, hint in lacking.items():
         warn(message, hint)
-    if options.workers is not None and options.workers.isdecimal():
-        from kindlm.fleet.coordinator import shard_count
-
-        shards = count(shard_count(plan, int(options.workers)), "shard")
-        note(f"{shards} on {count(int(options.workers), 'worker')}")
     has_faults = any(
         case.selected and case.case.fault is not None and not case.case.skip
         for suite in plan.suites
