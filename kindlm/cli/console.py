@@ -49,6 +49,8 @@ _SOURCE_WIDTH = 160
 
 _DETAIL_WIDTH = 2_000
 
+_STATUS_COLORS = {"passed": 32, "failed": 31, "errored": 35, "running": 36}
+
 _VERBOSE: ContextVar[bool] = ContextVar("verbose", default=False)
 
 _redrawn: Console | None = None
@@ -252,8 +254,8 @@ def note(message: str) -> None:
         sys.stderr.flush()
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]], colors: Sequence[str] = ()) -> str:
-    """Return a table; `colors` are the ANSI colours of its column STATUS, one for each row."""
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table for standard output, with a coloured column STATUS."""
     from rich.cells import cell_len
 
     lines = [header, *rows]
@@ -262,9 +264,11 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], colors: Sequence
         [cell + " " * (width - cell_len(cell)) for cell, width in zip(line, widths, strict=True)]
         for line in lines
     ]
-    for cells, color in zip(padded[1:], colors, strict=False):
+    if "STATUS" in header and wants_color(sys.stdout):
         at = header.index("STATUS")
-        cells[at] = f"\x1b[{color}m{cells[at]}\x1b[0m"
+        for cells in padded[1:]:
+            color = _STATUS_COLORS.get(cells[at].rstrip(), 33)
+            cells[at] = f"\x1b[{color}m{cells[at]}\x1b[0m"
     return "".join("  ".join(cells).rstrip() + "\n" for cells in padded)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from kindlm.cli.console import fail, note, refuse, table, wants_color
+from kindlm.cli.console import fail, note, refuse, table
 from kindlm.cli.history import open_history
 from kindlm.cli.options import DATABASE, LIST_FORMAT, ListFormat, option, parse_since
 from kindlm.errors import not_there
@@ -23,8 +23,6 @@ from kindlm.spelling import fields_of
 from kindlm.wording import count
 
 _COMMIT_LENGTH = 8
-
-_COLORS = {"passed": "32", "failed": "31", "errored": "35", "running": "36"}
 
 _HEADER = ("RUN", "LABEL", "WHEN", "STATUS", "PASSED", "GATES", "COST", "GIT", "SUITES")
 
@@ -76,7 +74,7 @@ def runs_command(
         seen = [trend for trend in trends if trend.points]
         if not seen:
             note("No run since then selected it.")
-        sys.stdout.write(trends_text(seen, color=wants_color(sys.stdout)))
+        sys.stdout.write(trends_text(seen))
     more = len(found) - _MOST_TESTS
     if more > 0:
         note(f"{count(more, 'more test')} match: write more of the name, or add --suite.")
@@ -107,19 +105,15 @@ def _show_runs(db: sqlite3.Connection, wanted: RunFilter, form: ListFormat) -> N
         ]
         sys.stdout.write(json_document(runs=values))
     elif found:
-        is_colored = wants_color(sys.stdout)
-        colors = [_COLORS.get(status, "33") for status in statuses] if is_colored else []
         rows = [
             _cells(run, figures[run.id], status)
             for run, status in zip(found, statuses, strict=True)
         ]
-        sys.stdout.write(table(_HEADER, rows, colors))
+        sys.stdout.write(table(_HEADER, rows))
         if len(found) > 1:
             note("Compare two runs: kindlm diff BEFORE AFTER")
-    elif next(runs(db, RunFilter(limit=1)), None) is None:
-        note("No run is recorded yet. Record one: kindlm test")
     else:
-        note("No run matches. All runs: kindlm runs")
+        note("No run matches. Record one: kindlm test. All runs: kindlm runs")
 
 
 def _cells(run: Run, figures: RunFigures, status: str) -> tuple[str, ...]:
@@ -162,7 +156,7 @@ def trends_json(trends: Sequence[Trend]) -> str:
     return json_document(tests=tests)
 
 
-def trends_text(trends: Sequence[Trend], *, color: bool) -> str:
+def trends_text(trends: Sequence[Trend]) -> str:
     """Return tests over time as text."""
     texts = []
     for trend in trends:
@@ -171,8 +165,7 @@ def trends_text(trends: Sequence[Trend], *, color: bool) -> str:
         text = f"{name}  {one_line(test.suite)}, {one_line(test.project)}\n"
         for title, line in _figures(trend):
             text += f"  {title:<9}  {line}\n"
-        colors = [_COLORS.get(point.test.status, "33") for point in trend.points] if color else []
-        texts.append(text + table(_TREND_HEADER, map(_trend_cells, trend.points), colors))
+        texts.append(text + table(_TREND_HEADER, map(_trend_cells, trend.points)))
     return "\n".join(texts)
 
 

@@ -183,7 +183,7 @@ def _to_resume(
 
 def _show_plan(requested: Requested) -> int:
     """Show what would run; return 1 if the run would fail, since a file or a test has a fault."""
-    request, options = requested.request, requested.options
+    request = requested.request
     plan = make_plan(request.suites, request.selection)
     from kindlm.cli.commands.test_dry_run import write_plan
     from kindlm.providers.provider_registry import check_settings
