@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import io
+import json
 import sqlite3
 import sys
+from collections import defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from kindlm.cli.console import fail, note, or_fail, refuse, table, warn
-from kindlm.cli.history import finished_side, open_history, project_here
+from kindlm.cli.console import fail, is_verbose, note, or_fail, refuse, show, table, warn
+from kindlm.cli.history import (
+    existing_history,
+    finished_side,
+    open_history,
+    project_here,
+    report_options,
+)
 from kindlm.cli.journal import author, journal_event, open_journal
 from kindlm.cli.options import DATABASE, LIST_FORMAT, RUN_NAMES, ListFormat, argument, option
 from kindlm.errors import ErrorCode, Ok, Result
@@ -21,6 +30,7 @@ from kindlm.history.baselines import (
     find_baseline,
     last_change,
     list_baselines,
+    no_baseline,
 )
 from kindlm.history.groups import Group
 from kindlm.history.run_view import RunView
@@ -154,9 +164,68 @@ def compare_command(
 
     Exits with 1 if a regression is confirmed or a test was removed.
     """
-    from kindlm.cli.commands.baseline_compare import compare_with_baseline
+    from kindlm.cli.commands.diff import write_diff
+    from kindlm.history.diff.run_diff import DiffOptions, compare_runs
+    from kindlm.recording.project import regression_threshold
+    from kindlm.reports.diff.phrases import completing_command, lacking_text
 
-    if not compare_with_baseline(db, run, suite, label, form):
+    threshold = or_fail(regression_threshold(existing_history(db).root))
+    shown = report_options(db, verbose=is_verbose())
+    compared: list[dict[str, Any]] = []
+    with open_history(db) as reader:
+        side = or_fail(finished_side(reader, run, suite))
+        view = RunView(reader, side)
+        whole = view.is_whole(suite)
+        if not whole:
+            warn(f"INCOMPLETE: {lacking_text(view)}.", f"Next: {completing_command(view)}")
+        broken = [row.name for row in view.suites if row.error_code is not None]
+        unloaded = [name for name in broken if suite in (None, name)]
+        for name in unloaded:
+            warn(f"{name}: the suite could not be loaded in run {view.id}.")
+        suites_with = defaultdict[tuple[str, ...], list[Baseline]](list)
+        without = list[str]()
+        for project, name in suites_of(reader, view.runs[0], suite):
+            baseline = find_baseline(reader, project, name, label)
+            if baseline is None:
+                without.append(name)
+            else:
+                suites_with[baseline.runs].append(baseline)
+        if not suites_with:
+            fail(no_baseline(name, label) for name in without)
+        for name in without:
+            note(f"{name}: no baseline.")
+        checks = BaselineChecks(reader)
+        fails = not whole or bool(unloaded)
+        for runs, baselines in suites_with.items():
+            suites = frozenset((each.project, each.suite) for each in baselines)
+            problems = [checks.corruption(runs, *key) for key in sorted(suites)]
+            errors = [problem for problem in problems if problem is not None]
+            show(errors)
+            about: dict[str, Any] = {
+                "suites": [each.suite for each in baselines],
+                "baseline": {"run": baselines[0].run, "group": baselines[0].group_id, "runs": runs},
+                "errors": [{"code": each.code.name, "message": each.message} for each in errors],
+                "diff": None,
+            }
+            compared.append(about)
+            if errors:
+                fails = True
+                continue
+            whole_run = suite is None and not without and len(suites_with) == 1
+            options = DiffOptions(
+                regression_threshold=threshold, suites=None if whole_run else suites
+            )
+            note(f"{', '.join(each.suite for each in baselines)}: baseline {baselines[0].what}")
+            diff = compare_runs(reader, baselines[0].side(reader), side, options)
+            fails |= diff.fails
+            out = sys.stdout if form == "terminal" else io.StringIO()
+            write_diff(diff, form, out, shown)
+            if isinstance(out, io.StringIO):
+                about["diff"] = json.loads(out.getvalue())
+    if form == "json":
+        document = {"run": view.id, "fails": fails, "complete": whole}
+        sys.stdout.write(json_document(**document, comparisons=compared, unloadedSuites=unloaded))
+    if fails:
         raise typer.Exit(1)
 
 

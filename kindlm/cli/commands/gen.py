@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Literal
 
@@ -10,7 +9,6 @@ import typer
 
 from kindlm.cli.ending import loading
 from kindlm.cli.options import DATABASE, command_options, flag, option, with_options
-from kindlm.reports.untrusted import one_line
 
 MAX_TESTS = 1_000
 MOST_PLANNED = 70
@@ -18,10 +16,7 @@ MOST_PLANNED = 70
 
 @command_options
 class GenOptions:
-    """The options of `kindlm gen`, as typed.
-
-    `seen_from` is the path from the user's folder to this one, if `kindlm init` runs this command.
-    """
+    """The options of `kindlm gen`, as typed."""
 
     agent: str | None = option(
         "--agent URL",
@@ -73,13 +68,6 @@ class GenOptions:
         "Write personal data of recordings as it is. Secrets are always removed.",
     )
     database: Path | None = DATABASE
-    seen_from: Path | None = None
-
-    def command(self, command: str) -> str:
-        """Return a command for this folder, for the user to type in their own."""
-        if self.seen_from is None:
-            return command
-        return f"cd {shlex.quote(one_line(str(self.seen_from)))} && {command}"
 
 
 @with_options

@@ -105,8 +105,8 @@ def write_tests(options: GenOptions) -> int:
             f"They need a judge: write [llm] into kindlm.toml, with provider = "
             f'"{llm.provider}" and model = "{llm.model}".'
         )
-    command = options.command(f"kindlm test {shlex.quote(one_line(str(order.folder)))}")
-    sys.stdout.write(f"\nRun them: {command}\n")
+    folder = shlex.quote(one_line(str(order.folder)))
+    sys.stdout.write(f"\nRun them: kindlm test {folder}\n")
     return 0
 
 
@@ -200,12 +200,10 @@ def _report(
             )
             if script.is_unheard and by_url:
                 note(_DEFAULT_FORM)
-            command = options.command(f"kindlm show {run} 1 --verbose")
-            note(f"Requests and answers: {command}")
+            note(f"Requests and answers: kindlm show {run} 1 --verbose")
             return 1
         for path, about in script.files.items():
-            shown = one_line(str((options.seen_from or Path()) / path))
-            sys.stdout.write(f"{shown}  {one_line(about)}\n")
+            sys.stdout.write(f"{one_line(str(path))}  {one_line(about)}\n")
         for line in script.left_out:
             note(f"Left out: {line}")
         missing = options.count + 1 - len(script.files)
@@ -257,7 +255,7 @@ def write_recorded(options: GenOptions) -> int:
         note(f"Replaced: {', '.join(kinds)}.")
     if not options.keep_personal_data:
         note("Names, addresses and dates of birth are not recognised: read the file.")
-    _print_command(options, files, len(made.names) - len(made.unfinished))
+    _print_command(files, len(made.names) - len(made.unfinished))
     return 0
 
 
@@ -282,7 +280,7 @@ def write_attacks(options: GenOptions, source: str) -> int:
     files = _write_suites(options, or_fail(attack_suites(source, attacks, target, file)), file)
     if has_more:
         note(f"{source} has more attacks: pass --count.")
-    _print_command(options, files, len(attacks))
+    _print_command(files, len(attacks))
     return 0
 
 
@@ -300,12 +298,11 @@ def _write_suites(options: GenOptions, texts: Iterable[str], file: Path) -> list
     return files
 
 
-def _print_command(options: GenOptions, files: Iterable[Path], tests: int) -> None:
+def _print_command(files: Iterable[Path], tests: int) -> None:
     """Print the command that runs suites; `tests` is their number of unskipped tests."""
     words = " ".join(shlex.quote(one_line(str(each))) for each in files)
-    command = options.command(f"kindlm test {words}")
     run = f"Run {count(tests, 'test')}" if tests else "Then run"
-    sys.stdout.write(f"\n{run}: {command}\n")
+    sys.stdout.write(f"\n{run}: kindlm test {words}\n")
 
 
 def _of_run(

@@ -147,10 +147,10 @@ def _offer_to_generate(model: str, folder: Path) -> bool:
     from kindlm.cli.commands.gen import GenOptions
     from kindlm.cli.commands.gen_run import write_tests
 
-    above = None if folder.resolve() == Path.cwd() else folder
     description = typer.prompt("What is it for, and which tools does it have", err=True)
     with chdir(folder):
-        write_tests(GenOptions(description=description, seen_from=above))
+        note(f"In {Path.cwd()}:")
+        write_tests(GenOptions(description=description))
     return True
 
 
