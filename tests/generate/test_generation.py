@@ -321,22 +321,6 @@ def test_the_agent_that_is_named_comes_before_the_configured_one(project: Projec
     assert sorted(f'agent="{other.url}"' in text for text in texts) == [False, True]
 
 
-def test_the_configured_agent_keeps_its_options_when_it_is_named_by_its_url(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    port = project.agent.url.removesuffix("/chat").rpartition(":")[2]
-    monkeypatch.setenv("SHOP_PORT", port)
-    toml = project.root / "kindlm.toml"
-    url = f'url = "{project.agent.url.replace(port, "${env.SHOP_PORT}")}"\nrequest = "messages"'
-    text = toml.read_text("utf-8")
-    toml.write_text(text.replace(f'url = "{project.agent.url}"', url), "utf-8")
-    project.agent.say("I help with orders.")
-    assert generate("--agent", project.agent.url, "--count", "1") == 0
-    asked = [request["messages"][-1]["content"] for request in project.agent.requests]
-    assert asked == list(PROBES)
-    assert not any("agent=" in (FOLDER / name).read_text("utf-8") for name in written())
-
-
 def test_an_agent_known_by_its_url_alone_is_asked_in_the_form_that_the_error_names(
     project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -129,8 +129,7 @@ def _send(run: str, spans: Iterable[list[OutSpan]], to: str, *, contents: bool) 
 
     address = receiver(to, os.environ)
     sent = asyncio.run(send(spans, resource_of(os.environ), address))
-    requests = count(sent.requests, "request")
-    note(f"{run}: {count(sent.spans, 'span')} sent to {address.shown} in {requests}.")
+    note(f"{run}: {count(sent.spans, 'span')} sent to {address.shown}.")
     if sent.rejected:
         what = f"The receiver rejected {count(sent.rejected, 'span')}"
         fail([broken(f"{what}: {sent.why or 'it gives no reason'}.")])
