@@ -39,90 +39,80 @@ class NoPullRequestError(CommentError):
     """The workflow was not started by a pull request."""
 
 
-class PullRequest:
-    """A pull request whose comments can be written."""
+def keep_comment(environ: Mapping[str, str], folder: Path, text: str) -> bool:
+    """Write a text into the comment on the pull request; return False if it has that text already.
 
-    def __init__(self, environ: Mapping[str, str], folder: Path) -> None:
-        """Read the environment.
+    Raises:
+        NoPullRequestError: There is no pull request.
+        CommentError: A variable is missing; or GitHub cannot be reached, refused, or sent an
+            unexpected answer.
+    """
+    for name in ("GITHUB_TOKEN", "GITHUB_REPOSITORY"):
+        if not environ.get(name):
+            raise CommentError(f"{name} is not set")
+    issues = f"/repos/{environ['GITHUB_REPOSITORY']}/issues"
+    number = environ.get("PULL_REQUEST") or _number_of_event(environ)
+    comments = f"{issues}/{number}/comments"
+    workspace = environ.get("GITHUB_WORKSPACE")
+    place = os.path.relpath(folder, workspace) if workspace else "."
+    workflow, job = (environ.get(name, "") for name in ("GITHUB_WORKFLOW", "GITHUB_JOB"))
+    key = environ.get("COMMENT_KEY", f"{workflow}/{job}/{place}")
+    first = f"<!-- kindlm {urllib.parse.quote(key)} -->\n"
+    body = first + text
+    if len(body) > _LONGEST:
+        # Whole lines, so that a code block stays intact.
+        whole_lines = body[:_LONGEST].rpartition("\n")[0]
+        body = f"{whole_lines}\n\n… and more, which a comment has no room for.\n"
+    try:
+        mine = _find(environ, comments, first)
+        if mine is None:
+            _call(environ, "POST", comments, {"body": body})
+        elif _as_sent(mine["body"]).rstrip() == body.rstrip():
+            return False
+        else:
+            _call(environ, "PATCH", f"{issues}/comments/{int(mine['id'])}", {"body": body})
+    except (OSError, HTTPException, ValueError, TypeError, LookupError) as error:
+        # An OSError is a failed request, also as URLError or TimeoutError. An HTTPException is a
+        # truncated answer. The others are answers of unexpected form.
+        raise CommentError(f"{type(error).__name__}: {error}".replace("\n", " ")) from error
+    return True
 
-        Raises:
-            NoPullRequestError: There is no pull request.
-            CommentError: A variable is missing.
-        """
-        for name in ("GITHUB_TOKEN", "GITHUB_REPOSITORY"):
-            if not environ.get(name):
-                raise CommentError(f"{name} is not set")
-        self._api = environ.get("GITHUB_API_URL") or "https://api.github.com"
-        self._token = environ["GITHUB_TOKEN"]
-        self._repository = f"/repos/{environ['GITHUB_REPOSITORY']}"
-        self._number = environ.get("PULL_REQUEST") or _number_of_event(environ)
-        workspace = environ.get("GITHUB_WORKSPACE")
-        place = os.path.relpath(folder, workspace) if workspace else "."
-        workflow, job = (environ.get(name, "") for name in ("GITHUB_WORKFLOW", "GITHUB_JOB"))
-        key = environ.get("COMMENT_KEY", f"{workflow}/{job}/{place}")
-        self._first = f"<!-- kindlm {urllib.parse.quote(key)} -->\n"
 
-    def keep(self, text: str) -> bool:
-        """Write a text into the comment; return False if it has that text already.
+def _find(environ: Mapping[str, str], comments: str, first: str) -> Any:
+    """Return the comment with the first line, by the owner of the token; None without one."""
+    try:
+        owner = _call(environ, "GET", "/user")["login"]
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code != 403:
+            raise
+        owner = "github-actions[bot]"  # the token of a workflow cannot read its user
+    for page in range(1, _MOST_PAGES + 1):
+        found = _call(environ, "GET", f"{comments}?per_page=100&page={page}")
+        for comment in found:
+            is_owned = (comment["user"] or {}).get("login") == owner
+            if is_owned and _as_sent(comment["body"]).startswith(first):
+                return comment
+        if not found:
+            break
+    return None
 
-        Raises:
-            CommentError: GitHub cannot be reached, refused, or sent an unexpected answer.
-        """
-        body = self._first + text
-        if len(body) > _LONGEST:
-            # Whole lines, so that a code block stays intact.
-            whole_lines = body[:_LONGEST].rpartition("\n")[0]
-            body = f"{whole_lines}\n\n… and more, which a comment has no room for.\n"
-        comments = f"{self._repository}/issues/{self._number}/comments"
-        try:
-            mine = self._find(comments)
-            if mine is None:
-                self._call("POST", comments, {"body": body})
-            elif _as_sent(mine["body"]).rstrip() == body.rstrip():
-                return False
-            else:
-                comment = f"{self._repository}/issues/comments/{int(mine['id'])}"
-                self._call("PATCH", comment, {"body": body})
-        except (OSError, HTTPException, ValueError, TypeError, LookupError) as error:
-            # An OSError is a failed request, also as URLError or TimeoutError. An HTTPException is
-            # a truncated answer. The others are answers of unexpected form.
-            raise CommentError(f"{type(error).__name__}: {error}".replace("\n", " ")) from error
-        return True
 
-    def _find(self, comments: str) -> Any:
-        """Return the comment with the first line, by the owner of the token; None without one."""
-        try:
-            owner = self._call("GET", "/user")["login"]
-        except urllib.error.HTTPError as error:
-            error.close()
-            if error.code != 403:
-                raise
-            owner = "github-actions[bot]"  # the token of a workflow cannot read its user
-        for page in range(1, _MOST_PAGES + 1):
-            found = self._call("GET", f"{comments}?per_page=100&page={page}")
-            for comment in found:
-                body = _as_sent(comment["body"])
-                if (comment["user"] or {}).get("login") == owner and body.startswith(self._first):
-                    return comment
-            if not found:
-                break
-        return None
-
-    def _call(self, method: str, path: str, content: object = None) -> Any:
-        request = urllib.request.Request(  # noqa: S310 - the address is that of the workflow's API
-            self._api + path,
-            method=method,
-            data=None if content is None else json.dumps(content).encode(),
-            headers={
-                "Accept": "application/vnd.github+json",
-                "Authorization": f"Bearer {self._token}",
-                "Content-Type": "application/json",
-                "User-Agent": "kindlm",
-                "X-GitHub-Api-Version": "2022-11-28",
-            },
-        )
-        with _OPENER.open(request, timeout=_TIMEOUT_S) as response:
-            return json.load(response)
+def _call(environ: Mapping[str, str], method: str, path: str, content: object = None) -> Any:
+    request = urllib.request.Request(  # noqa: S310 - the address is that of the workflow's API
+        (environ.get("GITHUB_API_URL") or "https://api.github.com") + path,
+        method=method,
+        data=None if content is None else json.dumps(content).encode(),
+        headers={
+            "Accept": "application/vnd.github+json",
+            "Authorization": f"Bearer {environ['GITHUB_TOKEN']}",
+            "Content-Type": "application/json",
+            "User-Agent": "kindlm",
+            "X-GitHub-Api-Version": "2022-11-28",
+        },
+    )
+    with _OPENER.open(request, timeout=_TIMEOUT_S) as response:
+        return json.load(response)
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -155,7 +145,7 @@ def _main(file: str) -> None:
         print("::notice title=kindlm::There is no report to comment with.")  # noqa: T201
         return
     try:
-        PullRequest(os.environ, Path.cwd()).keep(text)
+        keep_comment(os.environ, Path.cwd(), text)
     except CommentError as error:
         print(f"::warning title=kindlm::The comment could not be written: {error}")  # noqa: T201
 

@@ -17,7 +17,7 @@ import pytest
 import yaml
 from github_stand_in import serve_github
 
-from kindlm.cli.pull_request import CommentError, PullRequest
+from kindlm.cli.pull_request import CommentError, keep_comment
 
 ROOT = Path(__file__).parents[2]
 INSTALLED = str(Path(sys.executable).parent)
@@ -211,7 +211,7 @@ def test_an_answer_of_another_form_is_a_refusal(tmp_path, github, answer):
     comments.append(answer)
     environ = {"GITHUB_TOKEN": "a-token", "GITHUB_REPOSITORY": "acme/shop", "PULL_REQUEST": "7"}
     with pytest.raises(CommentError):
-        PullRequest(environ | {"GITHUB_API_URL": api}, tmp_path).keep("PASSED")
+        keep_comment(environ | {"GITHUB_API_URL": api}, tmp_path, "PASSED")
 
 
 def test_an_answer_that_breaks_off_is_a_refusal(tmp_path):
@@ -230,7 +230,7 @@ def test_an_answer_that_breaks_off_is_a_refusal(tmp_path):
         api = f"http://127.0.0.1:{server.server_port}"
         environ = {"GITHUB_TOKEN": "a", "GITHUB_REPOSITORY": "acme/shop", "PULL_REQUEST": "7"}
         with pytest.raises(CommentError, match="IncompleteRead"):
-            PullRequest(environ | {"GITHUB_API_URL": api}, tmp_path).keep("PASSED")
+            keep_comment(environ | {"GITHUB_API_URL": api}, tmp_path, "PASSED")
         server.shutdown()
 
 

@@ -212,10 +212,10 @@ def _pull(db: sqlite3.Connection, project: Project, base: Base, after: Run) -> K
 
 def _keep_comment(text: str) -> None:
     """Write a text into the comment of the pull request; warn if that fails."""
-    from kindlm.cli.pull_request import CommentError, NoPullRequestError, PullRequest
+    from kindlm.cli.pull_request import CommentError, NoPullRequestError, keep_comment
 
     try:
-        PullRequest(os.environ, Path.cwd()).keep(text)
+        keep_comment(os.environ, Path.cwd(), text)
     except NoPullRequestError:
         note("There is no comment to write: no pull request started this workflow.")
     except CommentError as error:
