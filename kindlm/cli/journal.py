@@ -29,7 +29,7 @@ from kindlm_store import EventLog, NewEvent, WriteFailedError
 
 if TYPE_CHECKING:
     from kindlm.browse.routes import RecordReview
-    from kindlm.history.rows import ExecutionView, ReviewView
+    from kindlm.history.rows import ExecutionView
     from kindlm.history.run_view import RunView
 
 
@@ -86,8 +86,8 @@ def journal_event(payload: Payload, known: str | None) -> NewEvent:
 
 def record_review(
     log: EventLog, view: RunView, number: str, passed: bool, text: str | None, by: str
-) -> Result[tuple[ExecutionView, ReviewView | None]]:
-    """Record a verdict; return it with the previous one of the same person."""
+) -> Result[ExecutionView]:
+    """Record a verdict on an execution, and return this."""
     execution = view.execution(number)
     if execution is None:
         return Err(no_execution(number, view))
@@ -100,7 +100,7 @@ def record_review(
     run, _, place = execution.source.rpartition("-")
     payload = ReviewRecorded(run=run, execution=int(place), passed=passed, note=text or None, by=by)
     log.append(new_journal(), [journal_event(payload, before.at if before else None)])
-    return Ok((execution, before))
+    return Ok(execution)
 
 
 def recorder_of(opened: Callable[[], AbstractContextManager[EventLog]], by: str) -> RecordReview:

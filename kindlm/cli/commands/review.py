@@ -72,15 +72,10 @@ def review_command(
     passed = verdict == "pass"
     with open_journal(db) as (log, reader):
         view = RunView(reader, named_run(reader, run))
-        found, before = or_fail(record_review(log, view, execution, passed, text, author()))
+        found = or_fail(record_review(log, view, execution, passed, text, author()))
     agrees = found.status is (Status.PASSED if passed else Status.FAILED)
+    says = "passes" if passed else "fails"
     recorded = ", as recorded" if agrees else f"; it was recorded as {found.status}"
-    note(f"{found.id}: {author()} says that it {_word(passed)}{recorded}.")
-    if before is not None and before.passed is not passed:
-        note(f"Your earlier review, that it {_word(before.passed)}, stays in the log.")
+    note(f"{found.id}: {author()} says that it {says}{recorded}.")
     if found.source != found.id:
         note(f"{found.source} has the same conversation: the review applies to both.")
-
-
-def _word(passed: bool) -> str:
-    return "passes" if passed else "fails"
