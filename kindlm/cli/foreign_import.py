@@ -32,6 +32,7 @@ from kindlm.formats.foreign_results import ForeignExecution, ForeignResults, rea
 from kindlm.history.verdict import StatusCounts, test_status
 from kindlm.outcome import CheckResult, Demands, Outcome, Status
 from kindlm.recording.history_file import new_journal, new_run_id
+from kindlm.recording.project import project_name
 from kindlm.transcript import CostSource, Message, Role
 from kindlm_store import Append, EventLog, HeadOf, utc_now
 
@@ -50,10 +51,6 @@ SELECT s.project, s.name, p.target
   FROM planned_tests p JOIN suites s ON s.id = p.suite
  WHERE p.test = :test AND (:suite IS NULL OR s.name = :suite)
  ORDER BY s.started_at DESC, p.ordinal LIMIT 1
-"""
-
-_KNOWN_SUITE = """
-SELECT project FROM suites WHERE name = ? AND project IS NOT NULL ORDER BY started_at DESC LIMIT 1
 """
 
 
@@ -122,8 +119,7 @@ def _place(
         known = db.execute(_KNOWN_TEST, {"test": test.name, "suite": named}).fetchone()
         if known:
             return known["project"], known["name"], known["target"]
-    project = db.execute(_KNOWN_SUITE, (named,)).fetchone()
-    return project[0] if project else root.name, named or _SUITE, _TARGET
+    return project_name(root), named or _SUITE, _TARGET
 
 
 def _payloads(
