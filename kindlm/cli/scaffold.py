@@ -23,6 +23,9 @@ _IGNORED = f"""\
 !{_SCHEMA.as_posix()}
 """
 
+_UNWRITABLE = re.compile("[\x7f-\x9f\ud800-\udfff\ufdd0\ufffe\uffff]")
+"""Characters that JSON does not escape, and that YAML or TOML refuses."""
+
 
 def create_project(
     folder: Path,
@@ -72,8 +75,11 @@ def _template_texts(template: str, project: str, values: Mapping[str, str]) -> d
 
 
 def quoted(text: str) -> str:
-    """Return a text as a string of YAML and of TOML, which is one of JSON."""
-    return json.dumps(text, ensure_ascii=False)
+    """Return a text as a string of YAML and of TOML.
+
+    This is JSON, in which a "?" replaces the characters that those refuse.
+    """
+    return json.dumps(_UNWRITABLE.sub("?", text), ensure_ascii=False)
 
 
 def _write(path: Path, text: str) -> Path:

@@ -324,12 +324,12 @@ def test_tests_are_offered_for_an_agent_of_the_user(
     assert "must be a URL" in terminal.shown
     assert configuration(here / "shop")["agent"] == {"type": "http", "url": agent.url}
     assert len(list((here / "shop" / "tests" / "generated").glob("test_*.py"))) == 10
-    # As it is typed in the folder where the user is.
-    told = capsys.readouterr().out
-    assert "Run them: cd shop && kindlm test tests/generated\n" in told
-    paths = re.findall(r"shop/\S+", told)
+    told, noted = capsys.readouterr()
+    assert f"In {here / 'shop'}:\n" in noted
+    assert "Run them: kindlm test tests/generated\n" in told
+    paths = re.findall(r"^tests/generated/\S+", told, re.MULTILINE)
     assert len(paths) == 11
-    assert all((here / path).is_file() for path in paths)
+    assert all((here / "shop" / path).is_file() for path in paths)
     monkeypatch.chdir(here / "shop")
     assert run(["test", "--quiet"]) == 0
 
