@@ -41,7 +41,6 @@ def import_suite_command(
         from kindlm.recording.secrets import redactor
 
     data = or_fail(read_bytes(file))
-    _refuse_what_runs(file, data)
     document = or_fail(read_part(file.name, data))
     forms = [format_named(name) for name in FORMATS if source in (None, name)]
     form = next((each for each in forms if each.reads(document)), None)
@@ -60,23 +59,8 @@ def import_suite_command(
         found = text.error
         message = f"No suite can be made of {file}: {found.message[0].lower()}{found.message[1:]}"
         _refuse(message, found.hint or "Change the file, then import it again", file)
-    try:
-        written = write_file(path, text.value, force=force)
-    except OSError as error:
-        message = f"{path} cannot be written: {error.strerror or error}."
-        _refuse(message, "Name another file: --output", path)
+    written = write_file(path, text.value, force=force)
     _report(imported, written, file.parent)
-
-
-def _refuse_what_runs(file: Path, data: bytes) -> None:
-    """End the command if kindlm can run the file as it is."""
-    from kindlm.formats.recognition import recognised
-
-    kind = recognised(data.decode("utf-8", errors="replace"), file.suffix.lower())
-    if kind is not None:
-        what = {"kindlm": "a suite", "evalview": "an EvalView test case", "scenario": "a scenario"}
-        hint = f"Run it: kindlm test {shlex.quote(str(file))}"
-        _refuse(f"{file} is {what[kind]} that kindlm runs as it is.", hint, file)
 
 
 def _refuse(message: str, hint: str, file: Path) -> NoReturn:
