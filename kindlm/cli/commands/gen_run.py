@@ -18,10 +18,10 @@ from kindlm.cli.options import refuse_together
 from kindlm.cli.run_recording import record_run
 from kindlm.config.compile import compile_agent
 from kindlm.dataclass import replace
-from kindlm.errors import ErrorCode, KindlmError, SourceLocation, not_there
+from kindlm.errors import ErrorCode, KindlmError
 from kindlm.events.run import RunOptions
 from kindlm.generate.corpora import attack_suites, read_attacks
-from kindlm.generate.generation_script import GenerationScript, generation_suite, not_written
+from kindlm.generate.generation_script import GenerationScript, generation_suite
 from kindlm.generate.recorded_suite import Target, recorded_suites
 from kindlm.generate.recordings import MAX_BYTES, Recording, read_recordings
 from kindlm.generate.recordings.own_run import read_execution, recorded_target
@@ -76,10 +76,7 @@ def write_tests(options: GenOptions) -> int:
         fail([secret_in_url()])
     for settings in suite.providers.values():
         or_fail(check_settings(settings, environ))
-    try:
-        check_folder(order.folder)
-    except OSError as error:
-        fail([not_written(error)])
+    check_folder(order.folder)
     script = GenerationScript(order, llm.model, redact, note)
     cases = tuple(replace(case, script=script) for case in suite.cases)
     request = RunRequest(
@@ -115,16 +112,7 @@ def _order(options: GenOptions, project: Project, loaded: LoadedConfiguration) -
     agent = _agent(options, project, loaded)
     prompt = None
     if (file := options.system_prompt) is not None:
-        try:
-            text = file.read_text("utf-8")
-        except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-            refuse(
-                f"The system prompt cannot be read: {reason}.",
-                "Name a text file: --system-prompt FILE",
-                code=ErrorCode.CONFIG_FILE_REF_ERROR,
-                where=SourceLocation(str(file)),
-            )
+        text = file.read_text("utf-8", errors="replace")
         if len(text) > _LONGEST_PROMPT:
             warn(f"Only the first {_LONGEST_PROMPT:,} characters of {file} are read.")
         prompt = spoken(text, _LONGEST_PROMPT)
@@ -287,12 +275,9 @@ def write_attacks(options: GenOptions, source: str) -> int:
 def _write_suites(options: GenOptions, texts: Iterable[str], file: Path) -> list[Path]:
     """Write suites to numbered files, print their paths, and return these."""
     files = list[Path]()
-    try:
-        for number, text in enumerate(texts, 1):
-            name = file if number == 1 else file.with_stem(f"{file.stem}_{number}")
-            files.append(write_file(name, text, force=options.force))
-    except OSError as error:
-        refuse(f"{file} cannot be written: {error.strerror}.", "Use --output DIR.")
+    for number, text in enumerate(texts, 1):
+        name = file if number == 1 else file.with_stem(f"{file.stem}_{number}")
+        files.append(write_file(name, text, force=options.force))
     for written in files:
         sys.stdout.write(f"{one_line(str(written))}\n")
     return files
@@ -319,12 +304,8 @@ def _of_run(
 
 
 def _of_file(file: Path) -> list[Recording]:
-    try:
-        with file.open("rb") as opened:
-            data = opened.read(MAX_BYTES + 1)
-    except OSError as error:
-        why = f"{file} cannot be read: {error.strerror}"
-        fail([not_there(why, "Check the path")])
+    with file.open("rb") as opened:
+        data = opened.read(MAX_BYTES + 1)
     found = or_fail(read_recordings(data, file))
     if not found:
         refuse(f"{file} holds no trace.", "Export one that has ended.")
