@@ -124,9 +124,6 @@ def load_tests(
     show(found for found in loaded.diagnostics if found.severity == "error" or options.warnings)
     if loaded.ignored and options.warnings:
         note(loaded.ignored_message)
-    is_judged = any(suite.front_end == "evalview" for suite in loaded.suites)
-    if options.compat and options.warnings and not is_judged:
-        note("--compat judges EvalView test cases, and there are none here.")
     return loaded
 
 
