@@ -41,9 +41,7 @@ def explain_command(
         typer.echo("\n".join(["\nFailed checks:", *_table(failures, width)]))
         return
     numbers = {number: name for name, (number, _) in errors.items()}
-    # Other tools put a letter before their numbers: E102.
-    number = re.sub(r"\A[a-zA-Z]+-?(?=\d)", "", code)
-    name = numbers.get(number, code.upper().replace("-", "_"))
+    name = numbers.get(code, code.upper().replace("-", "_"))
     if name in errors:
         number, text = errors[name]
         typer.echo(f"{name} ({number})\n\n{_wrapped(text, width)}\n\n{REFERENCE}#{name.lower()}")
