@@ -413,7 +413,8 @@ def test_what_cannot_be_merged_stops_all_of_it(kindlm: Any, other: Any, here: Pa
     assert newer.read_bytes() == bytes_before
     assert not (here / "new.db").exists()
     itself = kindlm("merge", other.path, "--db", other.path)
-    assert (itself.code, "merged into" in itself.err) == (1, True)
+    assert itself.code == 0
+    assert "0 events merged" in itself.err
     (here / "empty.db").touch()
     assert kindlm("merge", here / "empty.db", "--db", here / "new.db").code == 0
 

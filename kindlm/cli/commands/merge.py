@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from kindlm.cli.console import fail, note, refuse, show, warn
+from kindlm.cli.console import fail, note, show, warn
 from kindlm.cli.erased_copies import remove_copies
 from kindlm.cli.history import db_option, merged_besides, project_here, warn_of_withheld
 from kindlm.cli.history_errors import RESTORE
@@ -40,11 +40,6 @@ def merge_command(
             if not file.exists():
                 hint = "Name a history, such as .kindlm/kindlm.db of another machine."
                 fail([not_there(f"There is no file {file}.", hint)])
-            if project.database.exists() and file.samefile(project.database):
-                refuse(
-                    f"{file} is the history that the others are merged into.",
-                    "Name the histories of other machines; --db names the one to merge into.",
-                )
             try:
                 reader = open_reader(file)
             except EmptyFileError:
