@@ -321,13 +321,14 @@ def test_tests_are_offered_for_an_agent_of_the_user(
     monkeypatch.setenv("OPENAI_API_KEY", "not-a-real-key")
     typed = f"\n\n\nno url\n{agent.url}\ny\nHelps with orders; lookup_order, issue_refund\n"
     assert terminal.init("shop", "--template", "scenario", typed=typed) == 0
-    assert "must be a URL" in terminal.shown
+    shown = terminal.shown
+    assert "must be a URL" in shown
+    assert f"In {here / 'shop'}:" in shown
     assert configuration(here / "shop")["agent"] == {"type": "http", "url": agent.url}
     assert len(list((here / "shop" / "tests" / "generated").glob("test_*.py"))) == 10
-    told, noted = capsys.readouterr()
-    assert f"In {here / 'shop'}:\n" in noted
+    told = capsys.readouterr().out
     assert "Run them: kindlm test tests/generated\n" in told
-    paths = re.findall(r"^tests/generated/\S+", told, re.MULTILINE)
+    paths = re.findall(r"tests/generated/\S+", told)
     assert len(paths) == 11
     assert all((here / "shop" / path).is_file() for path in paths)
     monkeypatch.chdir(here / "shop")

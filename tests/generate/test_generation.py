@@ -195,7 +195,7 @@ def test_the_system_prompt_is_read(project: Project) -> None:
     ("options", "said"),
     [
         (("--categories", "hapy"), 'Did you mean "happy"?'),
-        (("--system-prompt", "none.txt"), "cannot be read"),
+        (("--system-prompt", "none.txt"), "No such file or directory: none.txt"),
         (("--provider", "openai"), "--model"),
         (("--output", ""), "names no folder"),
         (("--provider", "antropic", "--model", "m"), 'Did you mean "anthropic"?'),

@@ -112,23 +112,6 @@ def test_variance_binds(project: Path, call: Call, limits: str, status: str) -> 
     assert test["repeats"]["weightedScore"]["stdDev"] == 0
 
 
-def test_compat_without_a_case_of_evalview_says_that_it_does_nothing(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    suite = {
-        "kindlm": 1,
-        "project": "shop",
-        "suite": {"name": "own"},
-        "providers": {"fake": {"type": "scripted", "replies": [{"text": "hello"}]}},
-        "models": [{"id": "m", "provider": "fake", "model": "m"}],
-        "prompts": {"ask": {"user": "Hi"}},
-        "tests": [{"name": "a", "prompt": "ask", "expect": {"output": {"contains": ["hello"]}}}],
-    }
-    (project / "kindlm.yaml").write_text(json.dumps(suite), "utf-8")
-    assert run(["test", "--no-progress", "kindlm.yaml", "--compat", "evalview"]) == 0
-    assert "there are none here" in capsys.readouterr().err
-
-
 def test_a_judge_that_is_not_there_is_reported_once_and_where_to_write_it(
     project: Path, call: Call
 ) -> None:
