@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kindlm.cli.console import fail, note, or_fail, wants_color, warn
+from kindlm.cli.console import fail, is_verbose, note, or_fail, wants_color, warn
 from kindlm.cli.history_errors import disk_full, nothing_recorded
 from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, broken, not_there
@@ -164,7 +164,7 @@ def exit_code(view: RunView) -> int:
     return 0 if view.group is None or view.passed else 1
 
 
-def report_options(database: Path | None, *, verbose: bool) -> ReportOptions:
+def report_options(database: Path | None) -> ReportOptions:
     """Return the options of reports on standard output about runs of this project."""
     from kindlm.reports.report_registry import ReportOptions
 
@@ -174,7 +174,7 @@ def report_options(database: Path | None, *, verbose: bool) -> ReportOptions:
     options = ReportOptions(
         color=wants_color(sys.stdout),
         width=shutil.get_terminal_size().columns,
-        verbose=verbose,
+        verbose=is_verbose(),
         database=None if database is None else shown_path(project.database),
         root=project.root,
         default_paths=tuple(paths),

@@ -145,7 +145,7 @@ class Requested:
         """Return the options of its reports on standard output."""
         options = self.options
         return replace(
-            report_options(options.database, verbose=options.verbose),
+            report_options(options.database),
             width=make_console().width,
             quiet=options.quiet,
             durations=options.durations,

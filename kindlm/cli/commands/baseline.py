@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from kindlm.cli.console import fail, is_verbose, note, or_fail, refuse, show, table, warn
+from kindlm.cli.console import fail, note, or_fail, refuse, show, table, warn
 from kindlm.cli.history import (
     existing_history,
     finished_side,
@@ -170,7 +170,7 @@ def compare_command(
     from kindlm.reports.diff.phrases import completing_command, lacking_text
 
     threshold = or_fail(regression_threshold(existing_history(db).root))
-    shown = report_options(db, verbose=is_verbose())
+    shown = report_options(db)
     compared: list[dict[str, Any]] = []
     with open_history(db) as reader:
         side = or_fail(finished_side(reader, run, suite))

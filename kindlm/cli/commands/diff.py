@@ -21,7 +21,6 @@ from kindlm.cli.options import (
     INSECURE,
     RUN_NAMES,
     SERVER,
-    VERBOSE,
     DiffFormat,
     argument,
     flag,
@@ -78,7 +77,6 @@ def diff_command(
     old: str | None = option("--before", hidden=True),
     new: str | None = option("--after", hidden=True),
     db: Path | None = DATABASE,
-    verbose: bool = VERBOSE,
 ) -> None:
     """Compare two runs: regressions, fixes and changed behaviour.
 
@@ -104,7 +102,7 @@ def diff_command(
         refuse(f"The comparison would overwrite the history: {output}.", "Name another file.")
     threshold = or_fail(regression_threshold(history.root))
     options = DiffOptions(FailOn(fail_on), test, regression_threshold=threshold)
-    shown = report_options(db, verbose=verbose)
+    shown = report_options(db)
     with open_history(db) as reader:
         if base is not None:
             branch = Base(base, url, insecure, comment)

@@ -8,7 +8,7 @@ import typer
 
 from kindlm.cli.console import fail, or_fail
 from kindlm.cli.history import existing_history, exit_code, open_view, report_options
-from kindlm.cli.options import DATABASE, RUN_OR_GROUP, VERBOSE, option
+from kindlm.cli.options import DATABASE, RUN_OR_GROUP, option
 from kindlm.cli.reporters import parse_reporters, spare, write_reports
 
 
@@ -23,12 +23,11 @@ def report_command(
     pdf: Path | None = option("--pdf FILE", "Also write the compliance report as PDF."),
     run_id: str | None = option("--run-id", hidden=True),
     db: Path | None = DATABASE,
-    verbose: bool = VERBOSE,
 ) -> None:
     """Write a report of a recorded run."""
     reporters = parse_reporters([form], output)
     project = existing_history(db)
-    options = report_options(db, verbose=verbose)
+    options = report_options(db)
     with open_view(db, run_id or run) as view:
         suites = [project.root / suite.path for suite in view.suites]
         or_fail(spare(reporters, project.database, suites))

@@ -12,7 +12,6 @@ from kindlm.cli.journal import author, open_journal, record_review
 from kindlm.cli.options import (
     DATABASE,
     RUN_NAMES,
-    VERBOSE,
     ListFormat,
     argument,
     flag,
@@ -42,7 +41,6 @@ def review_command(
         "--format", "With --agreement: json is for programs.", default="terminal"
     ),
     db: Path | None = DATABASE,
-    verbose: bool = VERBOSE,
 ) -> None:
     """Record a human verdict, or report judge–human agreement."""
     if agreement:
@@ -57,7 +55,7 @@ def review_command(
         if form == "json":
             sys.stdout.write(agreement_json(compare_reviews(executions)))
         elif executions:
-            shown = report_options(db, verbose=verbose)
+            shown = report_options(db)
             write_agreement(compare_reviews(executions), sys.stdout, shown)
         else:
             note(

@@ -11,7 +11,6 @@ from kindlm.cli.options import (
     MAX_COST,
     NO_PROGRESS,
     RUN_NAMES,
-    VERBOSE,
     argument,
     command_options,
     flag,
@@ -50,7 +49,6 @@ class SettleOptions:
     concurrency: int | None = CONCURRENCY
     dry_run: bool = flag("--dry-run", "Show the suspected tests. Calls nothing.")
     database: Path | None = DATABASE
-    verbose: bool = VERBOSE
     no_progress: bool = NO_PROGRESS
 
     @property

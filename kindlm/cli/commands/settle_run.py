@@ -104,8 +104,7 @@ def settle_runs(options: SettleOptions) -> int:
     if options.dry_run:
         sides = [test.room + (test.room_before if options.grows_both else 0) for test in found]
         most = min(sum(sides), options.max_runs or sys.maxsize)
-        shown = report_options(options.database, verbose=options.verbose)
-        write_planned(settled, most, sys.stdout, shown)
+        write_planned(settled, most, sys.stdout, report_options(options.database))
         return 0
     rounds = Rounds(new_run_id(), request.database, pair, options, of_before)
     return _settle(rounds, request, settled)
@@ -172,7 +171,7 @@ def _report(rounds: Rounds, settled: Settled) -> int:
 
 
 def _show(settled: Settled, options: SettleOptions) -> int:
-    write_settled(settled, sys.stdout, report_options(options.database, verbose=options.verbose))
+    write_settled(settled, sys.stdout, report_options(options.database))
     sys.stdout.flush()
     return 1 if settled.confirmed else 0
 

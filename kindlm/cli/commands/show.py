@@ -9,7 +9,7 @@ import typer
 
 from kindlm.cli.console import fail
 from kindlm.cli.history import exit_code, no_execution, open_view, report_options
-from kindlm.cli.options import DATABASE, DURATIONS, RUN_OR_GROUP, VERBOSE, argument
+from kindlm.cli.options import DATABASE, DURATIONS, RUN_OR_GROUP, argument
 from kindlm.dataclass import replace
 
 
@@ -20,10 +20,9 @@ def show_command(
     ),
     db: Path | None = DATABASE,
     durations: int = DURATIONS,
-    verbose: bool = VERBOSE,
 ) -> None:
     """Show a run, or one execution with its transcript."""
-    options = replace(report_options(db, verbose=verbose), durations=durations)
+    options = replace(report_options(db), durations=durations)
     with open_view(db, run) as view:
         if execution is None:
             from kindlm.reports.terminal_report import write_report

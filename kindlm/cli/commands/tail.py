@@ -52,7 +52,7 @@ def tail_command(run: str = RUN_OR_GROUP, db: Path | None = DATABASE) -> None:
 
     Exits with its verdict when it ends.
     """
-    options = report_options(db, verbose=False)
+    options = report_options(db)
     waiting = threading.Event()
     with open_history(db) as reader:
         side = or_fail(find_run_or_group(reader, run, commit_named))
