@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import chdir, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal
 
 import typer
 
@@ -198,12 +198,8 @@ _PLACE = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*"
 _MESSAGE, _TOOL = "Where is my order A1?", "lookup_order"
 
 
-_FirstTest: TypeAlias = tuple[str, Mapping[str, str]]
-"""A template and its values."""
-
-
-def _first_test(kind: str) -> _FirstTest:
-    """Return the first test of an agent.
+def _first_test(kind: str) -> tuple[str, dict[str, str]]:
+    """Return the first test of an agent: its template and the values of this.
 
     `kind` is one of `KINDS`, `_ASK`, a URL, or the place of an object, such as `shop.agent:graph`.
     On a terminal, kindlm asks for details.
@@ -234,7 +230,7 @@ def _first_test(kind: str) -> _FirstTest:
     )
 
 
-def _of_service(command: str, line: str) -> _FirstTest:
+def _of_service(command: str, line: str) -> tuple[str, dict[str, str]]:
     command = _asked("Which command starts it, on the port in PORT", command, _command)
     line = _asked("What does it print once it takes requests", line, str.strip)
     path = _asked("Which path takes messages", "/chat", _read_path)
@@ -247,7 +243,7 @@ def _of_service(command: str, line: str) -> _FirstTest:
     return "agent-service", values
 
 
-def _at_url(url: str) -> _FirstTest:
+def _at_url(url: str) -> tuple[str, dict[str, str]]:
     message = _asked("A message for it", _MESSAGE, str.strip)
     word = _asked("A word that its answer must contain", "order", str.strip)
     from kindlm.config.long_form import protocol_of
