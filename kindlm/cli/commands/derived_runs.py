@@ -121,10 +121,10 @@ def _rescoring(
     only = repeats.keys()
     if not only & then:
         refuse(
-            f"Nothing of run {source.info.id} can be checked again: none of its tests is defined any"
-            " more.",
-            f"Name the file of its suite: kindlm rescore {source.info.id} -c FILE. Suites are the same"
-            " if their names and their `project` are.",
+            f"Nothing of run {source.info.id} can be checked again: none of its tests is defined"
+            " any more.",
+            "Name the file of its suite: kindlm rescore RUN -c FILE. Suites are the same if their"
+            " names and their `project` are.",
         )
     reworded = sum(
         _is_reworded(now, case, recorded)

@@ -83,13 +83,10 @@ def runs_command(
 def _show_runs(db: sqlite3.Connection, wanted: RunFilter, form: ListFormat) -> None:
     found = list(runs(db, wanted))
     figures = read_figures(db, found)
-    statuses = [run.status for run in found]
     if form == "json":
         values = [
             {
-                **fields_of(run, "id label suites startedAt"),
-                "status": status,
-                "passed": run.passed,
+                **fields_of(run, "id label suites startedAt status passed"),
                 "executions": {
                     "passed": figures[run.id].executions.passed,
                     "total": figures[run.id].executions.tested,
@@ -101,22 +98,18 @@ def _show_runs(db: sqlite3.Connection, wanted: RunFilter, form: ListFormat) -> N
                 "group": run.group_id,
                 **fields_of(run, "shard mode sourceRun"),
             }
-            for run, status in zip(found, statuses, strict=True)
+            for run in found
         ]
         sys.stdout.write(json_document(runs=values))
     elif found:
-        rows = [
-            _cells(run, figures[run.id], status)
-            for run, status in zip(found, statuses, strict=True)
-        ]
-        sys.stdout.write(table(_HEADER, rows))
+        sys.stdout.write(table(_HEADER, [_cells(run, figures[run.id]) for run in found]))
         if len(found) > 1:
             note("Compare two runs: kindlm diff BEFORE AFTER")
     else:
         note("No run matches. Record one: kindlm test. All runs: kindlm runs")
 
 
-def _cells(run: Run, figures: RunFigures, status: str) -> tuple[str, ...]:
+def _cells(run: Run, figures: RunFigures) -> tuple[str, ...]:
     commit = (run.git_commit or "")[:_COMMIT_LENGTH] + ("+" if run.git_dirty else "")
     git = f"{run.git_branch} {commit}" if run.git_branch else commit
     of_group = f" of {run.group_id}" if run.group_id else ""
@@ -129,7 +122,7 @@ def _cells(run: Run, figures: RunFigures, status: str) -> tuple[str, ...]:
         one_line(run.id),
         one_line(run.label or ""),
         local_time(run.started_at),
-        status,
+        run.status,
         f"{figures.executions.passed}/{figures.executions.tested}",
         f"{figures.gates_passed - figures.gates_tacit}/{gates}" if gates else "",
         total(figures.paid),
