@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.files import ReferencedFiles, report_schema
@@ -40,16 +40,11 @@ class ToolReplyConfig(Section):
     @model_validator(mode="after")
     def _is_one_result(self) -> ToolReplyConfig:
         kinds = [key for key in ("then", "fault", "sequence") if key in type(self).model_fields]
-        if len(self.model_fields_set.intersection(kinds)) != 1:
+        written = self.model_fields_set.intersection(kinds)
+        if len(written) != 1 or (written == {"sequence"} and not getattr(self, "sequence", ())):
             listed = " or ".join(f"`{key}`" for key in kinds)
             raise refuse(f"must have either {listed}", "Write one of them")
         return self
-
-
-def _not_empty(replies: list[ToolReplyConfig]) -> list[ToolReplyConfig]:
-    if not replies:
-        raise refuse("has no results", "Add one, or write `then:` instead")
-    return replies
 
 
 class ToolAnswerConfig(ToolReplyConfig):
@@ -62,7 +57,7 @@ class ToolAnswerConfig(ToolReplyConfig):
         default=None, examples=[{"refunded": {"$absent": True}}]
     )
     """Values that must have been remembered. `{ $absent: true }` stands for no value."""
-    sequence: Extension[Annotated[list[ToolReplyConfig], AfterValidator(_not_empty)]] = Field(
+    sequence: Extension[list[ToolReplyConfig]] = Field(
         default=[], examples=[[{"then": {"status": "pending"}}, {"then": {"status": "done"}}]]
     )
     """Results for one call after another. Further calls get the last one."""

@@ -41,7 +41,7 @@ def found(loaded: Any) -> list[tuple[str, str, str]]:
         ("responses: [{setState: {a: 1}}]", "responses[0]", "schema"),
         ("responses: [{then: 1, fault: error}]", "responses[0]", "schema"),
         ("responses: [{then: 1, sequence: [{then: 2}]}]", "responses[0]", "schema"),
-        ("responses: [{sequence: []}]", "responses[0].sequence", "schema"),
+        ("responses: [{sequence: []}]", "responses[0]", "schema"),
         ("parameters: {type: string}, defaultResponse: 1", "parameters", "invalid_schema"),
         ("responses: [{sequence: [{}]}]", "responses[0].sequence[0]", "schema"),
         ("responses: [{sequence: [{when: {}, then: 1}]}]", "responses[0].sequence[0].when", "schema"),

@@ -14,7 +14,6 @@ from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from kindlm.section import Described, Pattern
 from kindlm.values import refuse
-from kindlm.wording import shown
 
 
 class EvalviewSection(Described):
@@ -129,8 +128,6 @@ class ExpectedConfig(EvalviewSection):
     """Tools that the agent does not call, in any spelling of their names."""
 
 
-_HEADER = regex.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
-
 # `str.isprintable` would also refuse joined emoji and wide spaces.
 _UNSHOWN = regex.compile(
     r"[\p{Cc}\p{Cs}\p{Co}\p{Zl}\p{Zp}\p{Noncharacter_Code_Point}\p{Bidi_Control}\ufeff]"
@@ -150,14 +147,6 @@ def _name(value: Any) -> Any:
     return _not_blank(value)
 
 
-def _headers(value: Any) -> Any:
-    names = value if isinstance(value, dict) else ()
-    if (wrong := next((name for name in names if not _HEADER.fullmatch(name)), None)) is not None:
-        hint = "Header names consist of letters, digits and -"
-        raise refuse(f"contain an invalid header name: {shown(wrong)}", hint)
-    return value
-
-
 def _tags(value: Any) -> Any:
     """Convert a single tag to a list; trim, lower, sort and deduplicate tags."""
     tags = [value] if isinstance(value, str) else value
@@ -171,12 +160,6 @@ def _turns(value: Any) -> Any:
         raise refuse("has one message, but needs at least two", "Write a single one as `input`")
     if value == []:
         raise refuse("is empty", "Write the messages of the user, or `input` for a single one")
-    return value
-
-
-def _expected(value: Any) -> Any:
-    if value is None:
-        raise refuse("is empty", "Write `expected: {}` where nothing but the score is expected")
     return value
 
 
@@ -251,15 +234,12 @@ class TurnConfig(EvalviewSection):
     """Expectations of this turn only."""
 
 
-HeadersConfig = Annotated[dict[str, str], BeforeValidator(_headers)]
-
-
 class AdapterConfig(EvalviewSection):
     """How kindlm talks to the agent. Models use only `model` and `sequence_mode`."""
 
     timeout: Positive | None = None
     """Seconds for one answer."""
-    headers: HeadersConfig | None = None
+    headers: dict[str, str] | None = None
     """Headers of each request."""
     streaming: Boolean | None = None
     """Whether the agent streams its answers as events."""
@@ -364,7 +344,7 @@ class CaseConfig(EvalviewSection):
     """The message to the agent. Required unless there are `turns`."""
     turns: Annotated[list[TurnConfig] | None, BeforeValidator(_turns)] = None
     """A conversation with two or more messages."""
-    expected: Annotated[ExpectedConfig, BeforeValidator(_expected)]
+    expected: ExpectedConfig
     """Expectations of the whole conversation."""
     thresholds: ThresholdsConfig = Field(examples=[{"min_score": 70}])
     """The limits of the test."""

@@ -10,7 +10,6 @@ from kindlm.config.target_schema import ServeConfig
 from kindlm.formats.evalview.case_schema import (
     Boolean,
     EvalviewSection,
-    HeadersConfig,
     Number,
     Positive,
     ScoreWeights,
@@ -95,7 +94,7 @@ class ProjectConfig(EvalviewSection):
     """The agents' address."""
     timeout: Positive | None = None
     """Seconds for one answer; 120 by default."""
-    headers: HeadersConfig | None = None
+    headers: dict[str, str] | None = None
     """Headers of each request; a case can override them."""
     model: Annotated[ModelConfig | None, BeforeValidator(_model_of_name)] = None
     """The model that agents use."""

@@ -25,13 +25,7 @@ from kindlm.formats.evalview.evalview_suite import (
     kind_of,
     target_of,
 )
-from kindlm.formats.evalview.expectations import (
-    BUILT_IN,
-    SEQUENCE_MODES,
-    SEVERITIES,
-    tools_of,
-    weights_of,
-)
+from kindlm.formats.evalview.expectations import SEQUENCE_MODES, SEVERITIES, weights_of
 from kindlm.formats.evalview.project_config import ProjectConfig
 from kindlm.suggestions import hint_for
 from kindlm.values import check_url
@@ -48,7 +42,7 @@ def check_case(case: CaseConfig, config: ProjectConfig, reporter: Reporter) -> N
     if case.thresholds.weights is not None:
         _check_total(weights_of(config, case), ("thresholds", "weights"), reporter)
     for path, expected in _expected(case):
-        _check_expected(expected, path, config, reporter)
+        _check_expected(expected, path, reporter)
     mode = case.settings.sequence_mode
     if mode is not None and mode not in SEQUENCE_MODES:
         message = f'Unknown mode "{mode}": the sequence is compared as {SEQUENCE_MODES[0]}'
@@ -123,15 +117,7 @@ def _check_total(weights: dict[str, float], path: Path, reporter: Reporter) -> N
     reporter.error(path, message, hint, reason="weights")
 
 
-def _check_expected(
-    expected: ExpectedConfig, path: Path, config: ProjectConfig, reporter: Reporter
-) -> None:
-    for index, category in enumerate(expected.tool_categories or ()):
-        if tools_of(category, config.tool_categories) is None:
-            known = (*(config.tool_categories or ()), *BUILT_IN)
-            message = f'Unknown category "{category}": no tool satisfies it'
-            hint = hint_for(category, known, "Known categories")
-            reporter.warning((*path, "tool_categories", index), message, hint, reason="category")
+def _check_expected(expected: ExpectedConfig, path: Path, reporter: Reporter) -> None:
     if expected.safety and expected.safety.severity_threshold not in SEVERITIES:
         severity = expected.safety.severity_threshold
         message = f'Unknown severity "{severity}": it counts as {SEVERITIES[0]}'

@@ -48,7 +48,7 @@ input_schema = {type = "object"}
 
 MISTAKES = [
     ("input: {query: q}", "input: q", "input must be a mapping", "{query: "),
-    ("expected: {}", "expected:", "expected is empty", "Write `expected: {}`"),
+    ("expected: {}", "expected:", "expected is empty", "Write a value"),
     (
         "expected: {}",
         "expected: {metrics: {cost: 2}}",
@@ -500,7 +500,6 @@ STREAMING = "adapter_config: {streaming: "
         ("input: {query: What is the capital of France?}", TURNS + "''}]", "turns[1].query"),
         ("name:", STREAMING + '"yes"}\nname:', "adapter_config.streaming"),
         ("name:", STREAMING + "1}\nname:", "adapter_config.streaming"),
-        ("name:", 'adapter_config: {headers: {"a b": c}}\nname:', "adapter_config.headers"),
         ("http://127.0.0.1:9/ask", "file:///etc/hosts", "endpoint"),
         ("France?}", 'France?, context: {"${NAME}": 1}}', "input.context.${NAME}"),
     ],
@@ -518,12 +517,10 @@ def test_true_and_false_may_be_texts(load: Load, case_text: str, value: str) -> 
     assert case.agent.options.streaming is ("False" not in value)
 
 
-def test_the_address_and_headers_of_a_project_are_checked(load: Load, case_text: str) -> None:
+def test_the_address_of_a_project_is_checked(load: Load, case_text: str) -> None:
     case = case_text.replace("endpoint: http://127.0.0.1:9/ask", "")
     loaded = load({CONFIG: "endpoint: file:///etc/hosts\n", "case.yaml": case})
     assert loaded.lines("error") == [("config.yaml", 1, "endpoint")]
-    loaded = load({CONFIG: "headers: {'a:b': c}\n", "case.yaml": case_text})
-    assert loaded.lines("error") == [("config.yaml", 1, "headers")]
 
 
 def test_what_an_unknown_key_was_meant_to_be_is_reported_as_missing(
