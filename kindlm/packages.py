@@ -112,7 +112,7 @@ def own(base: type[K], name: str) -> type[K] | None:
     """Return kindlm's own provider or adapter with a name or an alias, None if there is none."""
     module = own_names(base).get(name)
     if module is not None:
-        return _defined_in(module, base)[-1]
+        return defined_in(module, base)[-1]
     if base is Provider:
         return _sharing_files(base).get(name)
     return next((kind for kind in all_own(base).values() if name in _other_names(kind)), None)
@@ -122,7 +122,7 @@ def all_own(base: type[K]) -> dict[str, type[K]]:
     """Import all of kindlm's own providers or adapters; return them by their recorded names."""
     found: dict[str, type[K]] = {**_sharing_files(base)}
     for name, module in own_names(base).items():
-        kind: type[K] = _defined_in(module, base)[-1]
+        kind: type[K] = defined_in(module, base)[-1]
         for recorded in (name, *_other_names(kind).values()):
             found[recorded] = kind
     return dict(sorted(found.items()))
@@ -132,12 +132,13 @@ def _sharing_files(base: type[K]) -> Mapping[str, type[K]]:
     """Import the providers that share a file; return them by the names of their classes."""
     if base is not Provider:
         return {}
-    presets = _defined_in("kindlm.providers.preset_providers", base)
+    presets = defined_in("kindlm.providers.preset_providers", base)
     return {kind.__name__.lower(): kind for kind in presets}
 
 
 @cache
-def _defined_in(module: str, base: type[K]) -> list[type[K]]:
+def defined_in(module: str, base: type[P]) -> list[type[P]]:
+    """Return the subclasses of a base that a module defines, and does not import."""
     classes = [
         found
         for found in vars(import_module(module)).values()

@@ -8,11 +8,9 @@ that type, without importing any framework. Packages add a framework by an entry
 
 from __future__ import annotations
 
-import inspect
 import pkgutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from importlib import import_module
 from itertools import chain, islice
 from typing import Any
 
@@ -78,7 +76,7 @@ def frameworks_of(types: Iterable[type]) -> Iterator[Framework]:
     names = (name for kind in types for base in kind.__mro__ for name in _names(base.__module__))
     for name in dict.fromkeys(names):
         if (module := _own().get(name)) is not None:
-            yield _defined_in(module)()
+            yield packages.defined_in(module, Framework)[-1]()
         elif (found := packages.find(Framework, name)) is not None:
             if isinstance(found, Err):
                 raise RuntimeError(found.error.message)
@@ -96,13 +94,6 @@ def _names(module: str) -> Iterator[str]:
 def _own() -> Mapping[str, str]:
     """Return the modules of kindlm's own frameworks by name, without importing them."""
     return {found.name: f"{__name__}.{found.name}" for found in pkgutil.iter_modules(__path__)}
-
-
-def _defined_in(module: str) -> type[Framework]:
-    for found in vars(import_module(module)).values():
-        if inspect.isclass(found) and issubclass(found, Framework) and found is not Framework:
-            return found
-    raise TypeError(f"{module} defines no Framework")
 
 
 def _types_in(value: Any) -> Iterable[type]:
