@@ -19,7 +19,6 @@ from pydantic_core import to_jsonable_python
 from kindlm import packages
 from kindlm.errors import Err
 from kindlm.plugins import AgentReply, Framework, Usage
-from kindlm.transcript import extras_of
 
 _DEEPEST = 5
 """How many levels of lists and dicts kindlm searches for objects of frameworks."""
@@ -63,12 +62,8 @@ def as_json(value: Any) -> Any:
 
 
 def total(usages: Sequence[Usage]) -> Usage:
-    """Return the total tokens of all model answers; unknown if any answer has unknown tokens."""
-    inputs = [usage.input_tokens for usage in usages if usage.input_tokens is not None]
-    outputs = [usage.output_tokens for usage in usages if usage.output_tokens is not None]
-    if not usages or len(inputs) < len(usages) or len(outputs) < len(usages):
-        return Usage()
-    return Usage(sum(inputs), sum(outputs), extras_of(usages))
+    """Return the tokens of all model answers; a number that an answer lacks is unknown."""
+    return sum(usages[1:], usages[0]) if usages else Usage()
 
 
 def frameworks_of(types: Iterable[type]) -> Iterator[Framework]:
