@@ -350,10 +350,10 @@ def impossible(reply: ModelReply | AgentReply) -> str | None:
 
 
 def is_cancelled(error: BaseException) -> bool:
-    """Return whether the task was cancelled, and the error is not the package's own."""
+    """Return whether kindlm cancelled the call, rather than its code raised such an exception."""
     task = asyncio.current_task()
-    was_cancelled = task is not None and task.cancelling() > 0
-    return isinstance(error, asyncio.CancelledError) and was_cancelled
+    is_cancellation = isinstance(error, asyncio.CancelledError | GeneratorExit)
+    return is_cancellation and (task is None or task.cancelling() > 0)
 
 
 def crashed(plugin: Plugin, what: str, error: BaseException) -> KindlmError:

@@ -45,7 +45,7 @@ from kindlm.agents.user_code import (
 )
 from kindlm.dataclass import replace
 from kindlm.errors import DOCS, Err, ErrorCode, KindlmError, Ok, Result, error_text
-from kindlm.packages import impossible
+from kindlm.packages import impossible, is_cancelled
 from kindlm.plugins import Adapter, Framework
 from kindlm.ports import Agent, AgentReply, AgentRequest, ConversationSpoilt
 from kindlm.same_calls import with_ids
@@ -157,7 +157,7 @@ class PythonAgent:
         try:
             await self._stack.aclose()
         except BaseException as raised:
-            if _is_cancelled(raised):
+            if is_cancelled(raised):
                 raise
             if isinstance(raised, AssertionError) or is_of_pytest(raised, "Failed"):
                 error = _crashed(self._who, raised, self._folders)
@@ -184,7 +184,7 @@ class PythonAgent:
         except UnreadableReply as endless:
             return Err(self._who.unreadable(endless, ""))
         except BaseException as raised:
-            if _is_cancelled(raised):
+            if is_cancelled(raised):
                 raise
             if isinstance(raised, TimeoutError) and deadline.expired():
                 return Err(self._who.timed_out(request.timeout_s))
@@ -291,13 +291,6 @@ def _read_json(raw: str, sent: str, reading: Reading) -> AgentReply:
 
 def _is_message(value: Any) -> bool:
     return isinstance(value, dict) and ("role" in value or "type" in value)
-
-
-def _is_cancelled(raised: BaseException) -> bool:
-    """Return whether kindlm cancelled the call, rather than the agent raised such an exception."""
-    this = asyncio.current_task()
-    is_cancellation = isinstance(raised, asyncio.CancelledError | GeneratorExit)
-    return is_cancellation and (this is None or this.cancelling() > 0)
 
 
 def _crashed(who: Who, raised: BaseException, folders: Sequence[Path]) -> KindlmError:
