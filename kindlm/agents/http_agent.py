@@ -115,17 +115,10 @@ class Posted(Served):
         return not {"messages", "system"}.isdisjoint(placeholders(self.body))
 
     def not_sent(self, request: AgentRequest) -> tuple[str, ...]:
-        sends_system = self.sends_system_text()
-        if protocol := self.named_protocol:
-            why = f"not supported by {protocol.title}"
-            return request_warnings(
-                request,
-                sends_system=sends_system,
-                sends_context=protocol.sends_context,
-                system_why=why,
-                context_why=why,
-            )
         sends_context = self.body is None and self.form in ("query", "route")
+        if protocol := self.named_protocol:
+            sends_context = protocol.sends_context
+        sends_system = self.sends_system_text()
         return request_warnings(request, sends_system=sends_system, sends_context=sends_context)
 
 

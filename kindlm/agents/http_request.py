@@ -24,6 +24,7 @@ from kindlm.values import filled, refuse
 
 PLACEHOLDERS = ("message", "messages", "conversation_id", "system")
 
+_NO_PLACE = "requests to this agent have no place for it"
 _PLACEHOLDER = re.compile(r"\{\{\s*([\w.]+)\s*\}\}")
 
 
@@ -60,21 +61,16 @@ def ascii_json(value: Any) -> bytes:
 
 
 def request_warnings(
-    request: AgentRequest,
-    *,
-    sends_system: bool,
-    sends_context: bool = True,
-    system_why: str = "only agents with `request: messages` get one",
-    context_why: str = "only agents with `request: query` get one",
+    request: AgentRequest, *, sends_system: bool, sends_context: bool = True
 ) -> tuple[str, ...]:
-    """Return warnings about parts of a request that are not sent, and why."""
+    """Return warnings about parts of a request that are not sent."""
     warnings = []
     if system_text(request) and not sends_system:
-        warnings.append(f"{SYSTEM_NOT_SENT}: {system_why}")
+        warnings.append(f"{SYSTEM_NOT_SENT}: {_NO_PLACE}")
     if any(message.prefill for message in request.messages):
         warnings.append("prefill was not sent: an agent writes its own answer")
     if request.context and not sends_context:
-        warnings.append(f"the context was not sent: {context_why}")
+        warnings.append(f"the context was not sent: {_NO_PLACE}")
     return tuple(warnings)
 
 

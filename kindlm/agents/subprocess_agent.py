@@ -198,13 +198,8 @@ def _filled(words: Sequence[str], request: AgentRequest) -> tuple[list[str], byt
 def _not_sent(words: Sequence[str], request: AgentRequest) -> tuple[str, ...]:
     """Return warnings about parts of the conversation that the program does not get."""
     names = set(placeholders(list(words)))
-    warnings = request_warnings(
-        request,
-        sends_system=not names.isdisjoint({"messages", "system"}),
-        sends_context=False,
-        system_why="the `command` has no {{system}}",
-        context_why="only programs without `oneShot` get one",
-    )
+    sends_system = not names.isdisjoint({"messages", "system"})
+    warnings = request_warnings(request, sends_system=sends_system, sends_context=False)
     users = sum(message.role is Role.USER for message in request.messages)
     if users > 1 and names.isdisjoint({"messages", "conversation_id"}):
         earlier = "a program with `oneShot` gets them through {{messages}} in its `command`"
