@@ -24,6 +24,7 @@ from kindlm.browse.descriptions import regression_threshold
 from kindlm.errors import Err, Result
 from kindlm.history.read_models import read_model_problem
 from kindlm.history.run_names import find_sides
+from kindlm.history.runs import RunFilter, runs
 from kindlm.reports.pages.execution_page import execution_page, next_unreviewed
 from kindlm.reports.pages.history_pages import runs_page, search_page, trend_page
 from kindlm.reports.pages.html_document import (
@@ -158,10 +159,12 @@ async def posted(request: Request, most: int) -> dict[str, str] | None:
 
 Page = Callable[[sqlite3.Connection, PageRequest], Document | None]
 
+_OFFERED = 100
+
 
 def _diff(db: sqlite3.Connection, asked: PageRequest) -> Document:
     from kindlm.history.diff.run_diff import DiffOptions, compare_runs
-    from kindlm.reports.diff.html import diff_page, read_diff_form
+    from kindlm.reports.diff.html import diff_page
 
     before, after = asked.query.get("before", ""), asked.query.get("after", "")
     # Without a repository: only recorded commits can be found.
@@ -169,8 +172,11 @@ def _diff(db: sqlite3.Connection, asked: PageRequest) -> Document:
     if isinstance(sides, Err):
         return notice_page("Compare two runs", sides.error.message, sides.error.hint, status=404)
     options = DiffOptions(regression_threshold=asked.regression_threshold)
-    like = sides.value[1]
-    form = read_diff_form(db, before, after, like if isinstance(like, str) else like.runs[0])
+    after_side = sides.value[1]
+    like = after_side if isinstance(after_side, str) else after_side.runs[0]
+    # The form offers the last runs of the same suites.
+    choices = list(runs(db, RunFilter(tested_like=like, limit=_OFFERED)))
+    form = {"before": before, "after": after, "choices": choices}
     return diff_page(compare_runs(db, *sides.value, options), form)
 
 

@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-import sqlite3
 from typing import Any, TextIO
 
 from kindlm.history.diff.run_diff import RunDiff
-from kindlm.history.runs import RunFilter, runs
 from kindlm.reports.diff import parts, phrases
 from kindlm.reports.facts import run_text
 from kindlm.reports.pages.html_document import Document, Links, render
 from kindlm.reports.report_registry import ReportOptions
-
-_OFFERED = 100
-
-
-def read_diff_form(
-    db: sqlite3.Connection, before: str, after: str, like: str | None = None
-) -> dict[str, Any]:
-    """Return the values of the form for another comparison, and the runs that it offers.
-
-    These are runs of the same suites as the run `like`, or all runs.
-    """
-    choices = list(runs(db, RunFilter(tested_like=like, limit=_OFFERED)))
-    return {"before": before, "after": after, "choices": choices}
-
 
 _DETAILED = 200
 _LISTED = 1_000

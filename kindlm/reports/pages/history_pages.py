@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -192,7 +191,16 @@ def search_page(db: sqlite3.Connection, asked: PageRequest) -> Document:
     after = int(position) if _NUMBER.fullmatch(position) else None
     part, findings, problem, index_problem = 1.0, None, None, None
     try:
-        part, findings = _search(db, history, written, kind, after)
+        part, end = indexed_part(db, history), time.monotonic() + _INDEXING_S
+        # If another process is indexing, the reloaded page shows its progress.
+        with suppress(LockHeldError):
+            while part < 1 and time.monotonic() < end:
+                part = catch_up(db, history)
+        if written:
+            limit = _FINDINGS_PER_PAGE
+            findings = find_texts(db, history, written, kind=kind, after=after, limit=limit)
+    except FileNotFoundError:
+        findings = Findings()  # another process has yet to create the index
     except TooLongError:
         problem = "This search takes too long. Use longer prefixes, or fewer of them."
     except (OSError, sqlite3.Error) as error:
@@ -218,21 +226,3 @@ def search_page(db: sqlite3.Connection, asked: PageRequest) -> Document:
         styles=("runs", "search", "pager"),
         scripts=("live",) if part < 1 else (),
     )
-
-
-def _search(
-    db: sqlite3.Connection, history: Path, written: str, kind: str | None, after: int | None
-) -> tuple[float, Findings | None]:
-    """Index new executions for a while; return the indexed part and what a search finds."""
-    part, end = indexed_part(db, history), time.monotonic() + _INDEXING_S
-    # If another process is indexing, the reloaded page shows its progress.
-    with suppress(LockHeldError):
-        while part < 1 and time.monotonic() < end:
-            part = catch_up(db, history)
-    if not written:
-        return part, None
-    try:
-        found = find_texts(db, history, written, kind=kind, after=after, limit=_FINDINGS_PER_PAGE)
-    except FileNotFoundError:
-        found = Findings()
-    return part, found
