@@ -228,9 +228,9 @@ def _failure(finished: Finished, redact: Callable[[str], str]) -> Text:
     line.append(f"{_name(finished.execution, redact)}: ", style="default")
     reason = finished.error.message if finished.error else ""
     if finished.failed and not reason:
-        from kindlm.reports.causes import sentence_of  # a run that passes does not need it
+        from kindlm.reports.causes import demand_of  # a run that passes does not need it
 
-        reason = sentence_of(finished.failed[0])
+        reason = demand_of(finished.failed[0]).sentence
     return line.append(one_line(redact(reason), _MESSAGE_LIMIT), style="default")
 
 

@@ -24,7 +24,7 @@ from kindlm.outcome import CheckResult, Demands, Outcome, Status
 from kindlm.reports.facts import json_shown, place, show_command, values_of
 from kindlm.reports.figures import score_of_limit
 from kindlm.reports.untrusted import bounded, one_line, visible
-from kindlm.wording import count
+from kindlm.wording import count, cut, first_of
 
 _SAID = 240
 _CALLED = 300
@@ -174,7 +174,7 @@ def _failures(
         yield key, test.line, lambda: _errored(view, execution)
     for assertion in attempt.assertions:
         if assertion.is_wrong:
-            demand = _demand(assertion)
+            demand = demand_of(assertion)
             line = assertion.line if assertion.kind == "assert" else None
             key = (assertion.kind, assertion.failure_code, assertion.outcome, line, *demand.key)
             if assertion.outcome is Outcome.INCONCLUSIVE or assertion.failure_code == _ORDER:
@@ -232,15 +232,8 @@ def own_frame(trace: str | None) -> str | None:
     return f"{file if here.startswith('..') else here}:{line} {raised}"
 
 
-_FIRST_ROWS = {"expected": 0, "called": 1, "said": 2}
-"""The rows of a cause that come first, in this order."""
-
-
-def _failed(attempt: AttemptView, assertion: AssertionView, demand: _Demand) -> Cause:
+def _failed(attempt: AttemptView, assertion: AssertionView, demand: Demand) -> Cause:
     rows = list(demand.rows)
-    if assertion.reasoning and assertion.kind != "drift":
-        rows.append(("judge", visible(bounded(assertion.reasoning, _SAID, lines=3))))
-    rows += _warnings(attempt.execution)
     about_tools = assertion.kind.startswith(("tool", "trajectory", "forbidden", "canary_arguments"))
     # A user's own check may concern tool calls, too.
     about_tools |= bool(attempt.tool_calls) and assertion.kind in ("assert", "custom")
@@ -249,12 +242,15 @@ def _failed(attempt: AttemptView, assertion: AssertionView, demand: _Demand) -> 
     answer = _answer(assertion, demand, attempt.execution.output)
     if answer is not None and assertion.demands is not Demands.LIMIT:
         rows.append(("said", answer))
+    if assertion.reasoning and assertion.kind != "drift":
+        rows.append(("judge", visible(bounded(assertion.reasoning, _SAID, lines=3))))
+    rows += _warnings(attempt.execution)
     return Cause(
         Status.FAILED if assertion.outcome is Outcome.FAILED else Status.ERRORED,
         assertion.failure_code,
         demand.sentence,
         assertion.kind,
-        rows=sorted(rows, key=lambda row: _FIRST_ROWS.get(row[0], len(_FIRST_ROWS))),
+        rows=rows,
         trace=assertion.trace,
     )
 
@@ -270,13 +266,11 @@ def _called(assertion: AssertionView, made: Sequence[ToolCallView]) -> str:
     is_call = isinstance(actual, dict) and {"tool", "arguments"} <= actual.keys()
     if is_call and assertion.failure_code != _ORDER:
         return _call(actual["tool"], actual["arguments"])
-    calls = [_call(call.tool, call.arguments) for call in made[:_NAMED_CALLS]]
-    if len(made) > _NAMED_CALLS:
-        calls.append(f"… {len(made) - _NAMED_CALLS} more calls")
-    return _cut(", ".join(calls), _CALLED) or "no tool"
+    calls = (_call(call.tool, call.arguments) for call in made)
+    return cut(first_of(calls, _NAMED_CALLS), _CALLED) or "no tool"
 
 
-def _answer(assertion: AssertionView, demand: _Demand, text: str | None) -> str | None:
+def _answer(assertion: AssertionView, demand: Demand, text: str | None) -> str | None:
     """Return the beginning of the final answer, or the part with the evidence of the check.
 
     It is None if the sentence already quotes the answer.
@@ -288,17 +282,11 @@ def _answer(assertion: AssertionView, demand: _Demand, text: str | None) -> str 
         return None
     starts = [found.start for found in assertion.evidence if found.source == "output"]
     start = max(starts[0] - _CONTEXT, 0) if starts else 0
-    begin = "…" if start else ""
-    end = "…" if len(text) > start + _SAID else ""
-    inside = visible(" ".join(text[start : start + _SAID].split()))
-    return f'"{begin}{_cut(inside + end, _SAID)}"'
+    inside = visible(" ".join(text[start : start + 4 * _SAID].split()))
+    return f'"{"…" if start else ""}{cut(inside, _SAID)}"'
 
 
-def _cut(shown: str, most: int) -> str:
-    return shown if len(shown) <= most else f"{shown[:most]}…"
-
-
-class _Demand(NamedTuple):
+class Demand(NamedTuple):
     """The demand of a check and how it failed, in words; equal keys have the same cause."""
 
     key: tuple[Any, ...]
@@ -306,57 +294,52 @@ class _Demand(NamedTuple):
     rows: tuple[Row, ...] = ()
 
 
-def sentence_of(check: CheckResult) -> str:
-    """Return how a check failed, in one sentence."""
-    return _demand(check).sentence
-
-
-def _demand(assertion: CheckResult) -> _Demand:
+def demand_of(assertion: CheckResult) -> Demand:
     """Return the demand of a recorded assertion; older records may lack parts."""
     expected, actual, label = assertion.expected, assertion.actual, assertion.label
     if assertion.outcome is Outcome.INCONCLUSIVE:
         why = _alike(_QUOTED.sub("#", assertion.message or ""))
-        return _Demand((why,), _message(assertion), _more(assertion))
+        return Demand((why,), _message(assertion), _more(assertion))
     tool = expected.get("tool") if isinstance(expected, dict) else None
     scored = None
     if assertion.score is not None and assertion.threshold is not None:
         scored = score_of_limit(assertion.score, assertion.threshold)
     match assertion.failure_code:
         case "TOOL_CALL_MISSING" if isinstance(tool, str):
-            return _Demand((tool,), f"No call to {one_line(tool, 60)}", _wanted(expected))
+            return Demand((tool,), f"No call to {one_line(tool, 60)}", _wanted(expected))
         case "TOOL_CALL_UNEXPECTED" if isinstance(expected, dict):
             name = tool if isinstance(tool, str) else label
             wanted = [("expected", f"no {text}") for _, text in _wanted(expected)]
-            return _Demand((name,), f"Forbidden call to {one_line(name, 60)}", tuple(wanted))
+            return Demand((name,), f"Forbidden call to {one_line(name, 60)}", tuple(wanted))
         case "TOOL_CALL_ARGS_MISMATCH" if isinstance(tool, str) and isinstance(actual, dict):
             paths = _paths(expected, actual.get("arguments"))
             words = f"Wrong arguments in the call to {one_line(tool, 60)}"
             named = f": {one_line(', '.join(paths), _SENTENCE)}" if any(paths) else ""
-            return _Demand((tool, *paths), words + named, _wanted(expected))
+            return Demand((tool, *paths), words + named, _wanted(expected))
         case "TOOL_CALL_ORDER_WRONG" if isinstance(tool, str):
             sentence = _message(assertion).removesuffix(".")
-            return _Demand((sentence,), sentence, _wanted(expected))
+            return Demand((sentence,), sentence, _wanted(expected))
         case str() as code if code in _ABOUT_TEXT and isinstance(expected, str | list):
             words = _ABOUT_TEXT[code if isinstance(expected, str) else "KEYWORD_MISSING"]
             rows = (("score", scored),) if scored and code == "NOT_SIMILAR" else ()
-            return _Demand((label,), f"{words} {json_shown(expected, _VALUE)}", rows)
+            return Demand((label,), f"{words} {json_shown(expected, _VALUE)}", rows)
         case "PII_DETECTED" if isinstance(actual, list) and actual:
             names = sorted({str(found.get("name")) for found in actual})
             values = [f"{found.get('name')} {found.get('redacted')}" for found in actual]
             in_answer = all(found.get("source", "output") == "output" for found in actual)
             where = "in the answer" if in_answer else "in what the agent wrote"
             shown = one_line(_named(values), _SENTENCE)
-            return _Demand((*names,), f"Personal data {where}: {shown}")
+            return Demand((*names,), f"Personal data {where}: {shown}")
         case "SCHEMA_INVALID" if isinstance(actual, list):
             paths = tuple(str(found.get("path")) for found in actual)
-            return _Demand((label, *paths), _message(assertion))
+            return Demand((label, *paths), _message(assertion))
         case "JUDGE_BELOW_THRESHOLD" if scored is not None:
-            return _Demand((label,), f"Judge scored {scored}: {one_line(label, _SENTENCE)}")
+            return Demand((label,), f"Judge scored {scored}: {one_line(label, _SENTENCE)}")
     key: tuple[Any, ...] = (label,)
     if assertion.failure_code == "CUSTOM_CHECK_FAILED" and assertion.kind not in _OWN_CHECKS:
         # The message of a package's check begins with its own code.
         key = (label, assertion.message.partition(":")[0])
-    return _Demand(key, _message(assertion), _more(assertion))
+    return Demand(key, _message(assertion), _more(assertion))
 
 
 _OWN_CHECKS = ("custom", "python")

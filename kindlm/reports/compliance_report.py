@@ -145,9 +145,6 @@ def pdf_of(markdown: str, made: str) -> Result[bytes]:
     Characters that the font lacks become the replacement character, or `?` with a Latin font.
     `made` is its date: UTC, ISO 8601.
     """
-    required = require_pdf()
-    if isinstance(required, Err):
-        return required
     try:
         return Ok(_laid_out(markdown, made))
     # Exceptions of fpdf are undocumented, and a report must not make a run fail.
