@@ -61,10 +61,9 @@ def write_report(view: RunView, out: TextIO, options: ReportOptions) -> None:
         "run": _run(view),
         "summary": _summary(view),
         "gates": {"passed": passed, "results": list(_gates(view))},
-        "errors": errors,
     }
     tests = (_test(view, test) for test in view.tests())
-    out.writelines(json_in_pieces(head, "tests", tests))
+    out.writelines(json_in_pieces(head, "tests", tests, errors=errors))
 
 
 def _run(view: RunView) -> dict[str, Any]:

@@ -107,8 +107,10 @@ def json_document(**values: Any) -> str:
     return printed_json({"schemaVersion": 1, **values}, indent=2) + "\n"
 
 
-def json_in_pieces(head: Mapping[str, Any], name: str, items: Iterable[Any]) -> Iterator[str]:
-    """Yield a JSON object: the values of `head`, then a list, whose items are read one by one."""
+def json_in_pieces(
+    head: Mapping[str, Any], name: str, items: Iterable[Any], **tail: Any
+) -> Iterator[str]:
+    """Yield a JSON object: some values, a list, whose items are read one by one, and the others."""
     yield "{\n"
     for key, value in head.items():
         yield f'  "{key}": {printed_json(value)},\n'
@@ -117,7 +119,10 @@ def json_in_pieces(head: Mapping[str, Any], name: str, items: Iterable[Any]) -> 
     for item in items:
         yield separator + printed_json(item)
         separator = ",\n    "
-    yield "\n  ]\n}\n"
+    yield "\n  ]"
+    for key, value in tail.items():
+        yield f',\n  "{key}": {printed_json(value)}'
+    yield "\n}\n"
 
 
 _IN_JSON = Escapes(lambda char: json.dumps(char)[1:-1])
