@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, TextIO
 
@@ -69,15 +70,12 @@ def write_settled(settled: Settled, out: TextIO, options: ReportOptions) -> None
         page.line(("! ", "yellow"), f"Ended early: {one_line(settled.ended)}", hang=2)
     page.blank()
     for found in settled.suspects:
-        _write_test(found, _verdict(found), page)
-        _write_checks(found, settled, page)
-        for line in _explained(found):
-            page.line((line, "dim"), indent=4)
+        _write_test(found, _verdict(found), settled, page)
+        if explained := _explained(found):
+            page.line((explained, "dim"), indent=4)
     page.blank()
-    numbers = dict.fromkeys(("confirmed", "cleared", "not decided"), 0)
-    for found in settled.suspects:
-        numbers[_verdict(found).removeprefix("regression ").partition(",")[0]] += 1
-    parts = ", ".join(f"{number:,} {name}" for name, number in numbers.items() if number)
+    numbers = Counter(_verdict(found).partition(",")[0] for found in settled.suspects)
+    parts = ", ".join(f"{number:,} {verdict}" for verdict, number in numbers.items())
     suspected = count(len(settled.suspects), "suspected test")
     page.line((f"{suspected}: {parts}.", "bold red" if settled.confirmed else "bold"))
     command, why = _next_step(settled)
@@ -89,8 +87,7 @@ def write_planned(settled: Settled, most: int, out: TextIO, options: ReportOptio
     page = Page(out, options)
     for found in settled.suspects:
         plan = f"up to {found.room} more repeats" if found.room else _verdict(found)
-        _write_test(found, plan, page)
-        _write_checks(found, settled, page)
+        _write_test(found, plan, settled, page)
     page.line(f"At most {count(most, 'repeat')}, {BLOCK} of each test at a time.")
     page.line(("Nothing was run.", "dim"))
 
@@ -105,7 +102,8 @@ def counts_text(found: CheckPair) -> str:
     return f"{before} before{old}, {after} after{new}"
 
 
-def _write_test(found: Suspect, verdict: str, page: Page) -> None:
+def _write_test(found: Suspect, verdict: str, settled: Settled, page: Page) -> None:
+    """Write a test, and its checks that passed less often and have a label that may be shown."""
     sign, style, _ = _STANDINGS.get(found.standing, _OPEN)
     name, target = one_line(found.key.name), one_line(found.key.target)
     counts = counts_text(found.rate)
@@ -113,9 +111,6 @@ def _write_test(found: Suspect, verdict: str, page: Page) -> None:
         (sign, style), " ", (name, "bold"), f" · {target}  {counts}  ", (verdict, style), hang=2
     )
 
-
-def _write_checks(found: Suspect, settled: Settled, page: Page) -> None:
-    """Write the checks that passed less often and have a label that may be shown."""
     for check, pair in found.checks.items():
         if label := settled.labels.get((found.key, check)):
             page.line(f"check {label}  {counts_text(pair)}", indent=4, hang=2)
@@ -125,20 +120,21 @@ def _verdict(found: Suspect) -> str:
     return _STANDINGS.get(found.standing, _OPEN)[2]
 
 
-def _explained(found: Suspect) -> Iterator[str]:
-    """Yield why a test is not decided, and what would decide it."""
+def _explained(found: Suspect) -> str | None:
+    """Return why a test is not decided, and what would decide it."""
     needed = found.repeats_to_settle
     repeats = f"{needed:,} repeats" if needed else "more repeats"
     match found.standing:
         case Settlement.CLEARED:
-            yield "A drop of 30 points is unlikely: 1 in 10 of those is cleared at most. A smaller"
-            yield "one is not ruled out."
+            unlikely = "A drop of 30 points is unlikely: 1 in 10 of those is cleared at most."
+            return f"{unlikely} A smaller one is not ruled out."
         case Settlement.EXHAUSTED:
-            yield f"{MOST_ADDED} repeats were added, and there are no more: record {repeats}"
-            yield "of both runs to find a drop this small."
+            added = f"{MOST_ADDED} repeats were added, and there are no more"
+            return f"{added}: record {repeats} of both runs to find a drop this small."
         case None:
-            yield "Only its scores fell; settling decides pass rates. Record both runs again with"
-            yield f"{repeats}: kindlm test --repeat N"
+            fell = "Only its scores fell; settling decides pass rates."
+            return f"{fell} Record both runs again with {repeats}: kindlm test --repeat N"
+    return None
 
 
 def _next_step(settled: Settled) -> tuple[str, str]:
