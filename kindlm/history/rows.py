@@ -12,9 +12,6 @@ from kindlm.history.verdict import (
     Figures,
     LimitedScores,
     StatusCounts,
-    is_flaky,
-    rate_decides,
-    suite_passes,
     test_status,
 )
 from kindlm.outcome import CheckResult, Demands, Evidence, GateResult, Outcome, ScoreLimits, Status
@@ -49,14 +46,21 @@ class SuiteView:
 
     @property
     def passed(self) -> bool:
-        """Whether the suite passes as a whole."""
-        return self.error_code is None and suite_passes(self.tests, self.executions, self.gates)
+        """Whether the suite passes as a whole.
+
+        No gate may fail, and no execution may have errored. No test may fail, unless a pass rate
+        that the user wrote decides.
+        """
+        if self.error_code is not None or self.executions.errored:
+            return False
+        tests_pass = self.tests.failed == 0 or self.tolerates
+        return tests_pass and all(gate.passed for gate in self.gates)
 
     @property
     def tolerates(self) -> bool:
         """Whether the user set a pass rate, and it was reached, so that tests may fail."""
-        rate_reached = all(gate.passed for gate in self.gates if gate.name == "passRateMin")
-        return rate_decides(self.gates) and rate_reached
+        rates = [gate for gate in self.gates if gate.name == "passRateMin"]
+        return any(rate.written for rate in rates) and all(rate.passed for rate in rates)
 
     @property
     def status(self) -> Status:
@@ -106,7 +110,7 @@ class TestView:
     @property
     def flaky(self) -> bool:
         """Whether the test passed in some repeats or attempts, and failed in others."""
-        return is_flaky(self.counts, self.passed_later)
+        return self.counts.passed > 0 and (self.counts.failed > 0 or self.passed_later > 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from kindlm.history.runs import Run, RunFilter, runner_of, runs
 from kindlm.history.verdict import (
     Figures,
     StatusCounts,
-    evaluate_gates,
+    evaluate_gate,
     figures_of,
     test_status,
 )
@@ -299,10 +299,11 @@ SELECT id, repeat, status FROM executions
         skipped = max((row["skipped_tests"] or 0) - tests.total, 0)
         tests += StatusCounts(skipped=skipped)
         figures = figures_of(lambda query: self._of_suite(query, parts), tests)
-        gates = [
+        gates = (
             Gate(gate["name"], float(gate["threshold"]), gate["written"])
             for gate in json.loads(row["gates"] or "[]")
-        ]
+            if not row["error_code"]
+        )
         return value_of(
             rows.SuiteView,
             row,
@@ -313,7 +314,7 @@ SELECT id, repeat, status FROM executions
             figures=figures,
             tests=tests,
             executions=figures.executions,
-            gates=() if row["error_code"] else evaluate_gates(gates, figures),
+            gates=tuple(evaluate_gate(gate, figures) for gate in gates),
         )
 
     def ask(self, query: str, suite: rows.SuiteView | None = None) -> sqlite3.Cursor:

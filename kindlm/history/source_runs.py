@@ -79,16 +79,17 @@ def read_source(db: sqlite3.Connection, run: str, suite: str | None = None) -> R
     (info,) = runs(db, RunFilter(ids=[run]))
     if info.mode == "generation":
         message = f"Run {run} generated tests, and tested nothing."
-        return _error(message, "Choose a test run: kindlm runs")
+        return Err(not_there(message, "Choose a test run: kindlm runs"))
     if info.state == "running":
-        return _error(f"Run {run} is still running.", "Wait until it has ended.")
+        return Err(not_there(f"Run {run} is still running.", "Wait until it has ended."))
     # Added repeats continue the numbers of the run that they add to, also in derived runs.
     is_whole = "settled" not in sources_of(db, run).values()
     wanted = {"run": run, "suite": suite}
     tests = db.execute(_TESTS, wanted).fetchall()
     if not any(test["has_run"] for test in tests):
         of = "" if suite is None else f" of suite {suite!r}"
-        return _error(f"Run {run} recorded nothing{of}.", "Choose another run: kindlm runs")
+        message = f"Run {run} recorded nothing{of}."
+        return Err(not_there(message, "Choose another run: kindlm runs"))
     options = options_of(db, run)[run]
     suites = (
         SourceSuite(project, name, path, frozenset(json.loads(files)))
@@ -115,7 +116,3 @@ def _test(db: sqlite3.Connection, row: sqlite3.Row, is_whole: bool) -> SourceTes
     }
     first = {role: text for role, text in texts.items() if text is not None}
     return SourceTest(bool(row["selected"]), ended, planned if is_whole else ended, first)
-
-
-def _error(message: str, hint: str) -> Err:
-    return Err(not_there(message, hint))

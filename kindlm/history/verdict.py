@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import astuple
 from math import fsum
 from operator import add, attrgetter
@@ -152,37 +152,6 @@ def test_status(
     return Status.PASSED if enough else Status.FAILED
 
 
-def is_flaky(counts: StatusCounts, passed_later: int = 0) -> bool:
-    """Return whether a test passed in some repeats and failed in others.
-
-    `passed_later` counts repeats that failed first, and passed when they were run again.
-    """
-    return counts.passed > 0 and (counts.failed > 0 or passed_later > 0)
-
-
-def suite_passes(
-    tests: StatusCounts, executions: StatusCounts, gates: Sequence[GateResult]
-) -> bool:
-    """Return whether a suite passes.
-
-    No gate may fail, and no execution may have errored. No test may fail, unless a pass rate that
-    the user wrote decides.
-    """
-    if executions.errored or not all(gate.passed for gate in gates):
-        return False
-    return tests.failed == 0 or rate_decides(gates)
-
-
-def rate_decides(gates: Sequence[GateResult]) -> bool:
-    """Return whether the user wrote a pass rate, so that it decides how many tests may fail."""
-    return any(gate.name == "passRateMin" and gate.written for gate in gates)
-
-
-def evaluate_gates(gates: Sequence[Gate], figures: Figures) -> tuple[GateResult, ...]:
-    """Judge the figures of a suite by its gates, in their order."""
-    return tuple(_evaluate(gate, figures) for gate in gates)
-
-
 _MEASURES = {
     "passRateMin": (
         "executions.pass_rate",
@@ -199,7 +168,8 @@ _MEASURES = {
 """For each gate the figure that it limits, and the message about it."""
 
 
-def _evaluate(gate: Gate, figures: Figures) -> GateResult:
+def evaluate_gate(gate: Gate, figures: Figures) -> GateResult:
+    """Judge the figures of a suite by a gate."""
     attribute, message = _MEASURES[gate.name]
     actual: float | None = attrgetter(attribute)(figures)
     passed = actual is not None and _keeps_to(gate, actual)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kindlm.history.queries import Paid
+from kindlm.history.rows import SuiteView, TestView
 from kindlm.history.verdict import (
     Figures,
     StatusCounts,
-    evaluate_gates,
-    is_flaky,
-    suite_passes,
+    evaluate_gate,
 )
 from kindlm.history.verdict import (
     test_status as status_of,
@@ -50,14 +51,23 @@ def test_a_passed_test_has_no_error_and_enough_passes(counted: StatusCounts, rat
         assert counted.pass_rate >= rate - 1e-6
 
 
-def test_flaky_is_passed_and_failed() -> None:
-    assert is_flaky(StatusCounts(passed=1, failed=1))
-    assert not is_flaky(StatusCounts(passed=1, errored=1))
-    assert not is_flaky(StatusCounts(failed=2))
+@pytest.mark.parametrize(
+    ("counted", "passed_later", "flaky"),
+    [
+        (StatusCounts(passed=1, failed=1), 0, True),
+        (StatusCounts(passed=1), 1, True),
+        (StatusCounts(passed=1, errored=1), 0, False),
+        (StatusCounts(failed=2), 0, False),
+    ],
+)
+def test_flaky_is_passed_and_failed(counted: StatusCounts, passed_later: int, flaky: bool) -> None:
+    values = dict.fromkeys((field.name for field in fields(TestView)), None)
+    test = TestView(**{**values, "counts": counted, "passed_later": passed_later})
+    assert test.flaky is flaky
 
 
 def judged(gate: Gate, metrics: Figures) -> tuple[bool, float | None, bool]:
-    (result,) = evaluate_gates([gate], metrics)
+    result = evaluate_gate(gate, metrics)
     return result.passed, result.actual, result.warning
 
 
@@ -100,7 +110,7 @@ def test_a_gate_without_a_value(name: str) -> None:
 def test_a_missing_baseline_excuses_the_drift_gate_alone() -> None:
     no_baseline = Figures(RAN, drift_skipped=2)
 
-    (drift,) = evaluate_gates([Gate("driftScoreMax", 0.2, written=True)], no_baseline)
+    drift = evaluate_gate(Gate("driftScoreMax", 0.2, written=True), no_baseline)
     assert drift.passed
     assert drift.warning
     assert "kindlm baseline set" in drift.message
@@ -117,7 +127,10 @@ def test_an_unknown_cost_does_not_pass_as_nothing() -> None:
 
 def test_a_suite_fails_by_a_failed_test_unless_a_written_rate_decides() -> None:
     def passes(tests: StatusCounts, *gates: Gate, executions: StatusCounts = RAN) -> bool:
-        return suite_passes(tests, executions, evaluate_gates(gates, Figures(RAN)))
+        values = dict.fromkeys((field.name for field in fields(SuiteView)), None)
+        results = tuple(evaluate_gate(gate, Figures(RAN)) for gate in gates)
+        judged = {"tests": tests, "executions": executions, "gates": results}
+        return SuiteView(**{**values, **judged}).passed
 
     written, default = Gate("passRateMin", 0.9, written=True), Gate("passRateMin", 0.9, False)
     failed, errored = StatusCounts(passed=9, failed=1), StatusCounts(passed=90, errored=1)
