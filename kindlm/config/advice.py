@@ -50,11 +50,9 @@ def warn(
         # With a wrong reference, the entry that it means would seem unused.
         _warn_of_unused(config, reporter)
     _warn_of_gates(config, reporter)
-    every = "it allows all repeats to fail"
-    found: list[tuple[Path, str]] = []
-    found += [(("defaults", "passRate"), every)] if config.defaults.pass_rate == 0 else []
-    tests = enumerate(config.tests)
-    found += [(("tests", index, "passRate"), every) for index, it in tests if it.pass_rate == 0]
+    rates: list[tuple[Path, float | None]] = [(("defaults", "passRate"), config.defaults.pass_rate)]
+    rates += [(("tests", at, "passRate"), it.pass_rate) for at, it in enumerate(config.tests)]
+    found = [(path, "it allows all repeats to fail") for path, rate in rates if rate == 0]
     for place, part in _written(config):
         for at, message, hint in part.unused():
             reporter.warning((*place, *at), message, hint, reason="unused")

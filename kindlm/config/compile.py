@@ -25,7 +25,6 @@ from kindlm.config.simulated_tools import compile_server_tools, compile_tool
 from kindlm.config.target_schema import (
     AgentConfig,
     ModelConfig,
-    ProviderConfig,
     ReadyConfig,
     ServeConfig,
 )
@@ -81,7 +80,12 @@ def compile_suite(
         path=path,
         config_hash=config_hash(tested),
         config_text=text,
-        providers={name: compile_provider(name, item) for name, item in config.providers.items()},
+        providers={
+            name: as_value(
+                ProviderSettings, item, name=name, type=item.type or name, options=item.options
+            )
+            for name, item in config.providers.items()
+        },
         models={model.id: compile_model(model) for model in config.models},
         agents={agent.id: compile_agent(agent, folder) for agent in config.agents},
         cases=tuple(
@@ -191,12 +195,6 @@ def _call(call: CallConfig, variables: Mapping[str, str]) -> str:
     """Return a tool call as the message to an MCP server."""
     arguments = filled(call.arguments, lambda text: render(text, variables))
     return json.dumps({"tool": call.tool, "arguments": arguments}, ensure_ascii=False)
-
-
-def compile_provider(name: str, config: ProviderConfig) -> ProviderSettings:
-    """Return the settings of a provider; its name is its type if the file has none."""
-    type_ = config.type or name
-    return as_value(ProviderSettings, config, name=name, type=type_, options=config.options)
 
 
 def compile_model(config: ModelConfig) -> ModelTarget:

@@ -8,14 +8,14 @@ packages, out of the file and validates them. The common keys stay for the schem
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, TypeVar
 
 from kindlm.checks.base import kinds
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.expect import EXPECT_KEYS
 from kindlm.config.schema import KindlmConfig
-from kindlm.config.validation import describe_choice, fit
+from kindlm.config.validation import fit
 from kindlm.document import Path, Raw, expectations, items, section, texts
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok
 from kindlm.packages import (
@@ -57,7 +57,10 @@ def read_provider(path: Path, written: Raw, reporter: Reporter) -> tuple[Raw, Pr
     common = Provider.reserved if in_package else Provider.reserved | {"organization"}
     rest = {key: written[key] for key in written if key in common}
     if kind is None and not in_package:
-        _report_unknown_provider(path, type_, reporter)
+        place, instead = (*path, "type"), ""
+        if type_ is None:
+            place, instead = path, "; for a compatible API add `type: openai` and `baseUrl`"
+        _report_unknown(Provider, place, wire, provider_types(), reporter, instead)
         return {key: rest[key] for key in rest if key != "type"}, None
     options = _options(Provider, kind, str(wire), path, written, common, reporter)
     if name in own_names(Provider) and wire != name:
@@ -70,23 +73,25 @@ def read_provider(path: Path, written: Raw, reporter: Reporter) -> tuple[Raw, Pr
     return rest, options
 
 
-def _report_unknown_provider(path: Path, type_: object, reporter: Reporter) -> None:
-    own_types, name = provider_types(), str(path[-1])
-    known = list(dict.fromkeys((*own_types, *installed(Provider.group))))
-    more = provided(Provider.group, own_types)
-    if type_ is not None:
-        place = (*path, "type")
-        message, hint = describe_choice(type_, known, more)
-        reporter.error(place, f"{reporter.place(place)} {message}", ENDED.get(str(type_), hint))
-        return
-    listed = hint_for(name, known, "Known providers", more)
+def _report_unknown(
+    base: type[Provider | Adapter],
+    place: Path,
+    name: object,
+    own_kinds: Sequence[str],
+    reporter: Reporter,
+    instead: str = "",
+) -> None:
+    """Report a provider or an adapter that neither kindlm nor a package has."""
+    what = "provider" if base is Provider else "adapter"
+    known = list(dict.fromkeys((*own_kinds, *installed(base.group))))
+    hint = hint_for(str(name), known, f"Known {what}s", provided(base.group, own_kinds)) + instead
     reporter.error(
-        path,
-        f'Unknown provider "{name}"',
-        ENDED.get(name, f"{listed}; for a compatible API add `type: openai` and `baseUrl`"),
-        reason="unknown_provider",
+        place,
+        f'Unknown {what} "{name}"',
+        ENDED.get(str(name), hint),
+        reason=f"unknown_{what}",
         code=ErrorCode.PROVIDER_NOT_FOUND,
-        at_key=True,
+        at_key=bool(instead),
         value=name,
     )
 
@@ -115,12 +120,7 @@ def read_agent(path: Path, written: Raw, reporter: Reporter) -> tuple[Raw, Adapt
     adapter = written.get(key)
     kind, in_package = _kind(Adapter, adapter)
     if kind is None and not in_package and isinstance(adapter, str) and adapter:
-        known = (*all_own(Adapter), *installed(Adapter.group))
-        more = provided(Adapter.group, all_own(Adapter))
-        hint = hint_for(adapter, known, "Known adapters", more)
-        message, code = f'Unknown adapter "{adapter}"', ErrorCode.PROVIDER_NOT_FOUND
-        at, reason = (*path, key), "unknown_adapter"
-        reporter.error(at, message, hint, reason=reason, code=code, value=adapter)
+        _report_unknown(Adapter, (*path, key), adapter, list(all_own(Adapter)), reporter)
         return rest, None
     if kind is None and not in_package:
         # The schema reports it: there is no adapter, or it is not a text.

@@ -22,7 +22,6 @@ from kindlm.suite import (
     FORWARDED,
     AgentTarget,
     Case,
-    ProviderSettings,
     Service,
     Suite,
 )
@@ -157,10 +156,14 @@ def bind_suite(
     targets = {target for name in used for target in selected[name]}
     needed = _used_providers(suite, used.values(), targets)
     targets |= {tools.server for case in used.values() for tools in case.server_tools}
-    providers = {
-        name: _bind_provider(item, values) if name in needed else item
-        for name, item in suite.providers.items()
-    }
+    providers = dict(suite.providers)
+    for name in providers.keys() & needed:
+        values.at(f"providers.{name}.baseUrl")
+        item = _filled(providers[name], values.insert, "base_url")
+        if (options := item.options) is not None and options.takes_placeholders:
+            values.at(f"providers.{name}")
+            item = replace(item, options=_bind_options(options, values))
+        providers[name] = item
     agents = {
         name: _bind_agent(agent, values.at(f"agents.{name}")) if name in targets else agent
         for name, agent in suite.agents.items()
@@ -217,14 +220,6 @@ def _used_providers(suite: Suite, cases: Collection[Case], targets: Collection[s
                 kinds = [(item, own(Provider, item.type)) for item in suite.providers.values()]
                 used |= {item.name for item, kind in kinds if kind is not None and kind.embeds}
     return used
-
-
-def _bind_provider(provider: ProviderSettings, values: _Values) -> ProviderSettings:
-    place, options = f"providers.{provider.name}", provider.options
-    provider = _filled(provider, values.at(f"{place}.baseUrl").insert, "base_url")
-    if options is None or not options.takes_placeholders:
-        return provider
-    return replace(provider, options=_bind_options(options, values.at(place)))
 
 
 def _bind_case(case: Case, values: _Values) -> Case:

@@ -170,8 +170,14 @@ def _warn_of_arguments(path: Path, holder: Raw, known: Iterable[str], reporter: 
 def _check_tool(path: Path, tool: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
     _check_parameters((*path, "parameters"), tool, reporter)
     _check_values((*path, "defaultResponse"), tool.get("defaultResponse"), reporter)
-    for place, answer in items(tool, "responses"):
-        _check_answer((*path, *place), answer, reporter)
+    for inner, answer in items(tool, "responses"):
+        at = (*path, *inner)
+        _check_values((*at, "when"), answer.get("when"), reporter)
+        state = answer.get("whenState")
+        _check_values((*at, "whenState"), state, reporter, may_be_absent=True)
+        for place, reply in (((), answer), *items(answer, "sequence")):
+            for key in ("then", "setState"):
+                _check_values((*at, *place, key), reply.get(key), reporter, is_filled=True)
     file = tool.get("resultSchema")
     if isinstance(file, str) and file:
         schema = report_schema((*path, "resultSchema"), file, files, reporter)
@@ -191,15 +197,6 @@ def _check_parameters(path: Path, tool: Raw, reporter: Reporter) -> None:
         reporter.error(path, message, "Providers reject such a tool", reason="invalid_schema")
         return
     warn_of_misspelt(path, parameters, name, reporter)
-
-
-def _check_answer(path: Path, answer: Raw, reporter: Reporter) -> None:
-    _check_values((*path, "when"), answer.get("when"), reporter)
-    state = answer.get("whenState")
-    _check_values((*path, "whenState"), state, reporter, may_be_absent=True)
-    for place, reply in (((), answer), *items(answer, "sequence")):
-        for key in ("then", "setState"):
-            _check_values((*path, *place, key), reply.get(key), reporter, is_filled=True)
 
 
 def _check_values(

@@ -179,8 +179,16 @@ def check_variables(
     if isinstance(found, Err):
         return  # The file is reported; its columns are unknown.
     columns = {name for row in found.value for name in row.values}
-    if nowhere := [name for name in asked if name not in columns]:
-        _report_missing(path, test, nowhere, reporter)
+    if missing := [name for name in asked if name not in columns]:
+        # If the test has no `vars`, the text that needs them is shown.
+        asks = ("prompt", "conversation", "command")
+        place = next((key for key in asks if key in test and "vars" not in test), "vars")
+        written = first_of(map(_as_written, missing), MAX_SHOWN_NAMES)
+        message = f'The test "{test.get("name")}" has no value for {written}'
+        names = first_of((f"`{name}:`" for name in missing), MAX_SHOWN_NAMES)
+        hint = f"Add to its `vars:` {names}" + (", or to its rows" if "varsFrom" in test else "")
+        reason = "missing_variables"
+        reporter.error((*path, place), message, hint, reason=reason, at_key=True, missing=missing)
     # Rows that lack a variable which other rows have.
     asked = [name for name in asked if name in columns]
     gaps = [(row, name) for row in found.value for name in asked if name not in row.values]
@@ -191,21 +199,6 @@ def check_variables(
         message += f"; {len(gaps):,} values are missing" if len(gaps) > 1 else ""
         hint = "Add it to the row, or to the `vars` of the test for all rows"
         reporter.error((*path, "varsFrom"), message, hint, reason="missing_variables")
-
-
-def _report_missing(path: Path, test: Raw, missing: list[str], reporter: Reporter) -> None:
-    # If the test has no `vars`, the text that needs them is shown.
-    asks = ("prompt", "conversation", "command")
-    place = next((key for key in asks if key in test and "vars" not in test), "vars")
-    message = f'The test "{test.get("name")}" has no value for {_placeholders(missing)}'
-    names = first_of((f"`{name}:`" for name in missing), MAX_SHOWN_NAMES)
-    hint = f"Add to its `vars:` {names}" + (", or to its rows" if "varsFrom" in test else "")
-    reason = "missing_variables"
-    reporter.error((*path, place), message, hint, reason=reason, at_key=True, missing=missing)
-
-
-def _placeholders(names: list[str]) -> str:
-    return first_of(map(_as_written, names), MAX_SHOWN_NAMES)
 
 
 _NEARLY = re.compile(r"\{\{[ \t]*[\w.-]{1,60}[ \t]*\}\}|\$\{(?:env|serve)\.[\w.]+\}")

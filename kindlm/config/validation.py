@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import cache, reduce
 from operator import getitem
@@ -313,7 +313,11 @@ def _describe(kind: str, given: Any, context: dict[str, Any], text: str) -> tupl
         return f"must be {_EXPECTED[kind]}, but is {kind_of(given)}", _type_hint(kind, given)
     if kind in ("literal_error", "enum"):
         choices = context["expected"].replace(" or ", ", ").split(", ")
-        return describe_choice(given, [choice.strip("'") for choice in choices])
+        choices = [choice.strip("'") for choice in choices]
+        if not isinstance(given, str) or len(choices) == 1:
+            return f"must be {' or '.join(choices)}, but is {kind_of(given)}", None
+        hint = hint_for(given, choices, "Allowed")
+        return f"must be one of {', '.join(choices)}, but is {_shown(given)}", hint
     if kind == "string_too_short" or (kind == "too_short" and given == ""):
         return "must not be empty", None
     if kind == "string_pattern_mismatch":
@@ -345,17 +349,6 @@ def _describe_range(kind: str, given: Any, context: dict[str, Any]) -> tuple[str
     if context.get("le") == 1 and isinstance(given, (int, float)) and 1 < given <= _PER_CENT:
         hint = f"It is a share from 0 to 1: write {given / _PER_CENT:g} for {given:g} %"
     return f"must be {words} {_number(bound)}, but is {_shown(given)}", hint
-
-
-def describe_choice(given: Any, choices: Sequence[str], more: str = "") -> tuple[str, str | None]:
-    """Return the message and the hint of a value that is none of the choices.
-
-    `more` ends the hint if no choice resembles the value.
-    """
-    if not isinstance(given, str) or len(choices) == 1:
-        return f"must be {' or '.join(choices)}, but is {kind_of(given)}", None
-    hint = hint_for(given, choices, "Allowed", more)
-    return f"must be one of {', '.join(choices)}, but is {_shown(given)}", hint
 
 
 def kind_of(value: Any) -> str:

@@ -11,7 +11,7 @@ import os
 import re
 import shlex
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from fnmatch import fnmatchcase
 from functools import cache
@@ -110,8 +110,12 @@ def _search(folder: Path, *, deep: bool = True) -> Discovery:
         raise error  # a folder that cannot be listed may hold tests
 
     below = islice(files_by_folder(folder, fail), None if deep else 1)
-    paths = (Path(place, name) for place, names in below for name in names)
-    for path in _each_once(path for path in paths if _is_looked_at(path)):
+    seen: set[str] = set()
+    for path in (Path(place, name) for place, names in below for name in names):
+        # Several links may lead to a file.
+        if not _is_looked_at(path) or (real := os.path.realpath(path)) in seen:
+            continue
+        seen.add(real)
         try:
             text = _text(path)
             front_end = _front_end(path, text, imports)
@@ -246,15 +250,6 @@ def files_by_folder(
         seen.add(real)
         folders[:] = sorted(name for name in folders if not is_skipped(Path(place, name)))
         yield place, sorted(files)
-
-
-def _each_once(paths: Iterable[Path]) -> Iterator[Path]:
-    """Yield each file once, if several paths lead to it by links."""
-    seen: set[str] = set()
-    for path in paths:
-        if (real := os.path.realpath(path)) not in seen:
-            seen.add(real)
-            yield path
 
 
 def is_skipped(folder: Path) -> bool:

@@ -235,7 +235,7 @@ def test_a_provider_that_takes_no_key_needs_none(workspace: Workspace, suite: An
 def test_a_misspelt_type_is_recognised(workspace: Workspace, suite: Any) -> None:
     suite("mine: { type: echo-htp }")
     said = validated(workspace)
-    assert "providers.mine.type must be one of openai, anthropic" in said
+    assert 'Unknown provider "echo-htp"' in said
     assert 'Did you mean "echo-http"?' in said
 
 
@@ -244,7 +244,7 @@ def test_a_misspelt_type_is_recognised(workspace: Workspace, suite: Any) -> None
     [
         (
             {"provider": "mine: { type: parrot, style: x }"},
-            "providers.mine.type",
+            'Unknown provider "parrot"',
             "echo-http, keyed, local ",
         ),
         (

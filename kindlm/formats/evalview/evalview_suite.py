@@ -151,7 +151,9 @@ def _case(
 
 def _contexts(case: CaseConfig) -> tuple[Mapping[str, Any] | None, ...]:
     """Return the context of each message. The first turn has that of `input` by default."""
-    common = {"tools": written_tools(case)} if case.tools else {}
+    common: dict[str, Any] = {}
+    if case.tools:
+        common["tools"] = [tool.model_dump(exclude_unset=True) for tool in case.tools]
     first = case.input.context if case.input else None
     written = [turn.context for turn in case.turns or ()] or [first]
     if written[0] is None:
@@ -354,8 +356,3 @@ def compile_tools(case: CaseConfig) -> tuple[SimulatedTool, ...]:
         schema = tool.input_schema if tool.parameters is None else tool.parameters
         tools.append(SimulatedTool(name, tool.description, schema, answers))
     return tuple(tools)
-
-
-def written_tools(case: CaseConfig) -> list[dict[str, Any]]:
-    """Return the definitions of tools as written, for the context of an agent."""
-    return [tool.model_dump(exclude_unset=True) for tool in case.tools or ()]

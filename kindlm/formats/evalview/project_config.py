@@ -79,8 +79,7 @@ class JudgeConfig(EvalviewSection):
     """Address of another service with the provider's API."""
 
 
-def _model_of_name(value: Any) -> Any:
-    return {"name": value} if isinstance(value, str) else value
+_NAME_ALONE = BeforeValidator(lambda it: {"name": it} if isinstance(it, str) else it)
 
 
 class ProjectConfig(EvalviewSection):
@@ -96,7 +95,7 @@ class ProjectConfig(EvalviewSection):
     """Seconds for one answer; 120 by default."""
     headers: dict[str, str] | None = None
     """Headers of each request; a case can override them."""
-    model: Annotated[ModelConfig | None, BeforeValidator(_model_of_name)] = None
+    model: Annotated[ModelConfig | None, _NAME_ALONE] = None
     """The model that agents use."""
     scoring: ScoringConfig | None = None
     """The weighted score."""
