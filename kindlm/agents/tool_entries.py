@@ -35,7 +35,7 @@ _ARGUMENTS = (
     *("tool_input", "toolInput", "action_input", "inputs"),
 )
 _RESPONSES = ("result", "output", "response", "observation")
-_IDS = ("id", "tool_call_id", "toolCallId", "call_id")
+_IDS = ("call_id", "tool_call_id", "toolCallId", "id")
 _STEPS = "steps"
 _LISTS = frozenset({"toolcalls", "functioncalls", "toolinvocations", "tooluses"})
 """Keys of lists of tool calls, as `_folded` returns them, like those below."""
@@ -324,7 +324,7 @@ def _listed(holder: Mapping[str, Any], place: str) -> Iterator[list[ToolUse]]:
         elif kind in _MAYBE or kind == _PAIRS:
             yield _calls_among(kind, found)
         elif key in _PARTS and isinstance(found, list):
-            yield _calls_of_parts(found)
+            yield [read_tool_use(part) for part in found if _is_call(part)]
 
 
 def _calls_among(kind: str, found: Any) -> list[ToolUse]:
@@ -364,19 +364,6 @@ def is_item(value: Any) -> bool:
 
 def _id_of_call(part: Mapping[str, Any]) -> str | None:
     return first_text(*map(part.get, _IDS_OF_CALLS))
-
-
-def _calls_of_parts(parts: Sequence[Any]) -> list[ToolUse]:
-    uses = []
-    for part in filter(_is_call, parts):
-        use, kind = read_tool_use(part), str(part["type"])
-        call_id = first_text(part.get("call_id"), part.get("id")) or use.call.id
-        call = replace(use.call, id=call_id)
-        if call.name == UNNAMED and kind.endswith("_call") and kind not in _CALLS_WITH_NAMES:
-            # The type alone names a tool of the provider.
-            call = replace(call, name=kind.removesuffix("_call"))
-        uses.append(replace(use, call=call))
-    return uses
 
 
 def has_place_for_calls(value: Any, path: str | None) -> bool:
@@ -454,6 +441,9 @@ def read_tool_use(entry: Mapping[str, Any]) -> ToolUse:
     function = entry.get("function")
     nested = function if isinstance(function, dict) else {}
     name = first_text(nested.get("name"), function, *map(entry.get, _NAMES))
+    kind = str(entry.get("type"))
+    if name is None and kind.endswith("_call") and kind not in _CALLS_WITH_NAMES:
+        name = kind.removesuffix("_call")  # the type alone names a tool of the provider
     arguments = _first(nested, _ARGUMENTS)
     if arguments is ABSENT:
         arguments = _first(entry, _ARGUMENTS)
