@@ -130,12 +130,3 @@ def error_text(*parts: Any) -> str:
         if isinstance(kind, dict | list) and kind:
             return compact_json(kind)
     return "no explanation"
-
-
-def reports_failure(value: Any) -> bool:
-    """Return whether the `error` of an object reports a failure: true, a text or an object.
-
-    A number may be the error margin of a result.
-    """
-    error = lookup(value, "error")
-    return error is True or (isinstance(error, str | dict) and bool(error))

@@ -22,7 +22,6 @@ from kindlm.agents.reply_parts import (
     first_text,
     lookup,
     refuse_more,
-    reports_failure,
 )
 from kindlm.agents.tool_entries import (
     UNREAD,
@@ -216,15 +215,14 @@ def read_reply(value: Any, reading: Reading) -> AgentReply:
         # The reply repeats its request, including the definitions of tools.
         value = {key: item for key, item in value.items() if key not in _OF_REQUESTS}
     calls = reported_calls(value, reading.tool_calls_path)
-    text_reading = reading
-    if reading.response_path is None and reports_failure(value):
+    told, failure = text_of(value, reading), failure_of(value)
+    text = told
+    if reading.response_path is None and failure is not None:
         keys = tuple(key for key in reading.text_keys if key != "message")
-        text_reading = replace(reading, text_keys=keys)
-    text = text_of(value, text_reading)
-    failure = failure_of(value)
+        text = text_of(value, replace(reading, text_keys=keys))
     if not text and not calls and failure is not None:
         raise FailedReply(failure)
-    text = text or text_of(value, reading)
+    text = text or told
     if text is None and reading.response_path is not None:
         raise UnreadableReply(f"it has nothing at `{reading.response_path}`")
     may_lack_text = reading.may_lack_text or _has_calls_alone(value, reading)
@@ -397,17 +395,21 @@ def _has_calls_alone(value: Any, reading: Reading) -> bool:
 
 
 def failure_of(value: Any) -> str | None:
-    """Return the error text of a reply, None if it reports no error."""
-    error = value.get("error") if isinstance(value, dict) else None
-    return error_text(value) if error else None
+    """Return the failure that the `error` of a reply reports, None if it reports none.
+
+    A number may be the error margin of a result.
+    """
+    error = lookup(value, "error")
+    is_failure = error is True or (isinstance(error, str | dict | list) and bool(error))
+    return error_text(value) if is_failure else None
 
 
 def failure_warnings(value: Any) -> tuple[str, ...]:
     """Return the warning about an answer that also reports a failure."""
     if not isinstance(value, dict):
         return ()
-    if reports_failure(value):
-        return (f"the agent reported an error beside its answer: {shown(error_text(value))}",)
+    if (failure := failure_of(value)) is not None:
+        return (f"the agent reported an error beside its answer: {shown(failure)}",)
     if value.get("success") is False:
         return ("the agent reported `success: false`",)
     status = value.get("status")

@@ -15,12 +15,13 @@ from kindlm.agents.event_streams import read_stream
 from kindlm.agents.http_agent import Posted
 from kindlm.agents.http_request import BodyTemplate
 from kindlm.agents.protocols import ProtocolName
-from kindlm.agents.reply_parts import UnreadableReply, error_text, first_text, reports_failure
+from kindlm.agents.reply_parts import UnreadableReply, error_text, first_text
 from kindlm.agents.reply_reading import (
     QUERY_TEXT_KEYS,
     FailedReply,
     Reading,
     agent_reply,
+    failure_of,
     read_cost,
     read_counts,
     read_model,
@@ -118,7 +119,7 @@ class EventsDraft(Draft):
                     self.calls.add(tool, None, None).answer(text)
             case "usage":
                 self._count(event, content)
-            case _ if kind == "error" or (kind is None and reports_failure(event)):
+            case _ if kind == "error" or (kind is None and failure_of(event) is not None):
                 raise FailedReply(error_text(event, content))
             case str() if kind in _WHOLE:
                 whole = _text(content, ("text", "content"), number)
