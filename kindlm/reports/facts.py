@@ -42,6 +42,7 @@ _FOUND_BY_VALIDATE = ("CONFIG_PARSE_ERROR", "CONFIG_VALIDATION_ERROR")
 """The errors of suites that `kindlm validate` finds, too."""
 
 _LONG_NUMBER = 30
+_MOST_WARNINGS = 5
 _VALUE = 2_000
 
 _NO_REASON = "its process ended without giving a reason"
@@ -283,6 +284,12 @@ def notes_of(view: RunView) -> Iterator[str]:
         yield f"Not compared: {problem.message} {problem.hint or ''}".strip()
     for suite, reason, number in view.skip_reasons():
         yield f"{count(number, 'execution')} of {one_line(suite)} skipped: {reason}"
+    # The causes of other executions have their warnings.
+    warnings = view.warnings_of_passed()
+    for warning, number in warnings[:_MOST_WARNINGS]:
+        yield f"Warning in {count(number, 'execution')}: {warning}"
+    if len(warnings) > _MOST_WARNINGS:
+        yield f"… and {len(warnings) - _MOST_WARNINGS:,} more warnings"
 
 
 def then_text(view: RunView) -> str | None:

@@ -7,7 +7,7 @@ report of a large run is cut so that it fits into a comment.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain, islice
+from itertools import islice
 from typing import TextIO
 
 from kindlm.dataclass import replace
@@ -72,9 +72,7 @@ def _head(view: RunView) -> Iterator[str]:
         figures.append(f"attack success rate {attacks}{by_class}")
     what = "Run" if view.group is None else "Group"
     yield f"{what} {code(view.id)} ({code(facts.run_text(view))}) · {plain(' · '.join(figures))}\n"
-    warnings = view.warnings_of_passed()
-    warned = (f"⚠️ {count(number, 'execution')}: {text}" for text, number in warnings)
-    for note in islice(chain(facts.notes_of(view), warned), _NOTES):
+    for note in islice(facts.notes_of(view), _NOTES):
         yield f"\n> {plain(note)}\n"
 
 

@@ -23,7 +23,6 @@ from kindlm.wording import count
 _MOST_COMPARED_TESTS = 100
 """Runs of more tests are only compared by `kindlm diff`, which may take a while."""
 
-_MOST_WARNINGS = 5
 _MOST_NAMED_TARGETS = 2
 
 _REPEATS_WIDTH = 10
@@ -41,7 +40,6 @@ def write_report(view: RunView, out: TextIO, options: ReportOptions) -> None:
         for suite in suites:
             _write_suite(view, suite, page, options)
         _write_notes(view, page)
-        _write_warnings(view, page)
     if any(test.flaky or facts.is_wrong(test) for test in view.tests()):
         # Imported late: a run that passed does not need it.
         from kindlm.reports.terminal.run_details import write_failures
@@ -149,20 +147,10 @@ def _repeats(test: TestView) -> str:
 def _write_notes(view: RunView, page: Page) -> None:
     """Write notes on the run, and why checks were skipped."""
     for note in facts.notes_of(view):
-        page.line(one_line(note, 500), indent=2, hang=2)
+        page.line(visible(bounded(note, 500, lines=5)), indent=2, hang=2)
     for kind, message, number in view.skipped_assertions():
         skipped = count(number, f"{one_line(kind)} check")
         page.line(f"{skipped} skipped: {one_line(message or '[erased]')}", indent=2, hang=2)
-
-
-def _write_warnings(view: RunView, page: Page) -> None:
-    """Write the warnings of passed executions; those of others are shown with their causes."""
-    warnings = view.warnings_of_passed()
-    for warning, number in warnings[:_MOST_WARNINGS]:
-        text = f" {count(number, 'execution')}: {visible(bounded(warning, 500, lines=5))}"
-        page.line(("!", "yellow"), text, indent=2, hang=2)
-    if len(warnings) > _MOST_WARNINGS:
-        page.line(f"… and {len(warnings) - _MOST_WARNINGS:,} more warnings", indent=2)
 
 
 def _write_two_verdicts(view: RunView, page: Page) -> None:

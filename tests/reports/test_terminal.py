@@ -85,7 +85,7 @@ def test_what_a_failure_may_come_from_is_reported_once(history: Any, make: Any, 
 
     assert text.count("warning   The answer was cut off at maxTokens.") == 1
     # What passed has nothing to explain; its warnings are told once for the run.
-    line_with(text, "  ! 1 execution: `seed` was not sent")
+    line_with(text, "  Warning in 1 execution: `seed` was not sent")
     assert "\x1b" not in text
 
 
