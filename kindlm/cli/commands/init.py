@@ -27,8 +27,6 @@ _MODELS = {
 }
 """Providers, each with a first model and the usual variable for its key."""
 
-_DEFAULT = "openai"
-
 _LIKE_A_KEY = re.compile(
     r"\A(?:sk|pk|rk|gsk|xai|key|hf)[-_]|(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[A-Za-z0-9]{24}"
 )
@@ -95,17 +93,14 @@ def _init_scenarios(folder: Path, agent: str | None, *, force: bool) -> None:
 
     On a terminal, kindlm asks for the judge and the variable with its key, never for the key.
     """
-    provider = _DEFAULT
-    if asks := can_ask():
-        question = f"Who judges answers: {', '.join(_MODELS)}"
-        provider = ask(question, _DEFAULT, lambda text: _one_of(_MODELS)(text.lower()))
+    question = f"Who judges answers: {', '.join(_MODELS)}"
+    provider = _asked(question, "openai", lambda text: _one_of(_MODELS)(text.lower()))
     model, key = _MODELS[provider]
-    if asks:
-        model = ask("Which model", model, _model)
-        if key is not None:
-            key = ask("Which environment variable holds the key", key, _variable)
-        if agent is None:
-            agent = ask("URL of your agent (none: use a small bundled one)", "", _url) or None
+    model = _asked("Which model", model, _model)
+    if key is not None:
+        key = _asked("Which environment variable holds the key", key, _variable)
+    if agent is None and can_ask():
+        agent = ask("URL of your agent (none: use a small bundled one)", "", _url) or None
     settings = {"provider": provider, "model": model, "api_key_env": key}
     lines = [f"{name} = {quoted(value)}" for name, value in settings.items() if value is not None]
     values = {"__LLM__": "\n".join(lines)}
@@ -114,7 +109,7 @@ def _init_scenarios(folder: Path, agent: str | None, *, force: bool) -> None:
         template = "scenario-url"
         values["__AGENT__"] = quoted(agent)
     _note_written(folder, create_project(folder, template, overwrite=force, values=values))
-    if agent is not None and not (asks and _offer_to_generate(model, folder)):
+    if agent is not None and not (can_ask() and _offer_to_generate(model, folder)):
         command = _in_folder(folder, 'kindlm gen --description "what it is for"')
         note(f"More tests, written by a model: {command}")
 
