@@ -20,12 +20,14 @@ unless `--exit-codes pytest` is given."""
 
 @contextmanager
 def handling(
-    numbers: Iterable[signal.Signals], handler: Callable[[int, FrameType | None], object]
+    numbers: Iterable[signal.Signals],
+    handler: Callable[[int, FrameType | None], object] | None = None,
 ) -> Iterator[None]:
-    """Handle signals with `handler` while the context lasts."""
+    """Handle signals with `handler`, or as is set later, while the context lasts."""
     before = {number: signal.getsignal(number) for number in numbers}
-    for number in before:
-        signal.signal(number, handler)
+    if handler is not None:
+        for number in before:
+            signal.signal(number, handler)
     try:
         yield
     finally:

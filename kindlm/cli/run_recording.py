@@ -24,7 +24,7 @@ from typing import NoReturn
 
 from kindlm import garbage
 from kindlm.cli.console import fail, make_console, note, show, wants_color, warn
-from kindlm.cli.ending import INTERRUPTED
+from kindlm.cli.ending import INTERRUPTED, handling
 from kindlm.cli.github import annotate_github
 from kindlm.cli.history import open_recorded, report_options
 from kindlm.cli.logs import name_run
@@ -309,16 +309,12 @@ def held_signals() -> Iterator[HeldSignals]:
 
     A second signal after the run raises `KeyboardInterrupt` at once.
     """
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.getsignal(number) for number in numbers}
-    if before[signal.SIGHUP] is signal.SIG_IGN:  # started with nohup
-        del before[signal.SIGHUP]
-    held = HeldSignals(before)
-    try:
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # else started with nohup
+        numbers.append(signal.SIGHUP)
+    held = HeldSignals(numbers)
+    with handling(numbers):
         yield held
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
     if held.waiting:
         signal.raise_signal(held.waiting[0])
 
