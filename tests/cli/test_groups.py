@@ -596,7 +596,7 @@ def test_what_another_process_finishes_meanwhile_is_not_run_again(
 
     monkeypatch.setattr(test_workers, "StreamLock", TakenLater)
     done = kindlm("test", "--resume", "nightly", "--db", "all.db")
-    assert "Group nightly has finished: nothing is left to run." in done.err
+    assert "Group nightly: 0 of 2 shards left." in done.err
     assert done.code == 0, done.err
 
 

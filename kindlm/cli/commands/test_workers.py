@@ -101,10 +101,7 @@ def test_on_workers(requested: Requested, loaded: Loaded, group: Group | None) -
                         with open_log(request.database) as log:
                             merge_leftovers(log, folder_prefix(request.database, name))
                     shards = _divide(request, plan, fleet.capacity, options, name, resumes=resumes)
-                    if options.warnings:
-                        _note_shards(shards, fleet.capacity)
-                    if shards.left:
-                        _carry_out(request, plan, shards, fleet, options, stop, held)
+                    _carry_out(request, plan, shards, fleet, options, stop, held)
             except LockHeldError as error:
                 what = f"Group {name} is running already, in {error.by}."
                 refuse(what, "Wait until it has ended, or end it.")
@@ -185,14 +182,6 @@ def _divide(
     return _Shards(name, number, left, earlier, list(dict.fromkeys(needed)))
 
 
-def _note_shards(shards: _Shards, workers: int) -> None:
-    if not shards.left:
-        note(f"Group {shards.group} has finished: nothing is left to run.")
-        return
-    what = f"{len(shards.left):,} of {count(shards.count, 'shard')} left"
-    note(f"Group {shards.group}: {what}, on {count(min(workers, len(shards.left)), 'worker')}.")
-
-
 def _carry_out(
     request: RunRequest,
     plan: Plan,
@@ -203,6 +192,12 @@ def _carry_out(
     held: HeldSignals,
 ) -> None:
     """Run the shards that are left, and show why a shard did not finish."""
+    if options.warnings:
+        what = f"{len(shards.left):,} of {count(shards.count, 'shard')} left"
+        workers = count(min(fleet.capacity, len(shards.left)), "worker")
+        note(f"Group {shards.group}: {what}{f', on {workers}' if shards.left else ''}.")
+    if not shards.left:
+        return
     secret = suite_secrets(request.environ, request.suites)
     remember_secrets(secret)
     progress = make_progress(make_console(), shown=options.progress, redact=Redactor(secret))
