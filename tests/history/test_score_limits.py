@@ -180,4 +180,4 @@ def test_the_mean_weighted_score_is_reported_over_time(history: Any, make: Any) 
     trend = read_trend(history.reader(), Identity("shop", "support", "greets", "gpt"), limit=9)
     assert trend.points[0].weighted == pytest.approx(0.8)
     assert '"weightedScoreAvg": 0.8' in trends_json([trend])
-    assert "80" in trends_text([trend], color=False).split("score")[1].split("\n")[0]
+    assert "80" in trends_text([trend]).split("score")[1].split("\n")[0]
