@@ -259,8 +259,8 @@ def test_no_limit_is_stormed_or_wasted(kind, per_minute, latency_s, most):
 def test_many_slow_calls_storm_a_window_somewhat(per_minute, latency_s, most):
     """Those that are in flight when its rate was given up are refused together."""
     server = six_minutes("window", per_minute, latency_s, most)
-    assert server.good(60, 360) >= 0.85 * per_minute * 5
-    assert server.refused <= 0.21
+    assert server.good(60, 360) >= 0.8 * per_minute * 5
+    assert server.refused <= 0.12
 
 
 @pytest.mark.parametrize(
@@ -291,11 +291,11 @@ def test_without_a_limit_the_start_costs_little(latency_s):
 @pytest.mark.parametrize(
     ("overloaded", "names_s", "seconds", "good"),
     [
-        (0.03, None, 10, 250),
+        (0.03, None, 30, 144),
         (0.03, 1.0, 20, 200),
         (0.1, None, 60, 90),
         (0.1, 1.0, 60, 90),
-        (0.3, None, 600, 90),
+        (0.3, None, 600, 70),
         (0.3, 1.0, 600, 80),
     ],
 )
@@ -543,15 +543,6 @@ def test_what_is_left_is_not_overdrawn(left, waits_s):
         return await waited_s(pace)
 
     assert run_at_once(main()) == pytest.approx(waits_s)
-
-
-def test_the_last_of_a_quota_is_spread():
-    async def main() -> float:
-        pace = Pace("p", LoopClock(), lambda _: None, most=10)
-        pace.answered(await pace.turn(), [Quota("requests", 5, 100, 20.0)])
-        return await waited_s(pace)
-
-    assert run_at_once(main()) == pytest.approx(4.0)
 
 
 def test_used_up_tokens_are_waited_for_and_reported():
