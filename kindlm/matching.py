@@ -27,6 +27,7 @@ ABSENT: Final = object()
 """Stands for an absent value, unlike null."""
 
 _INDEX = re.compile(r"[0-9]{1,9}")
+_PART = re.compile(r"\['([^']*)'\]|([^.\[\]]+)")
 _PLAIN_KEY = re.compile(r"[^\W\d][\w-]*")
 
 
@@ -86,6 +87,14 @@ def _holds(want: Any, state: Mapping[str, Any], key: str) -> bool:
 def mismatches(expected: Any, actual: Any, *, exact: bool = False) -> list[Mismatch]:
     """Return all differences, in the order of `expected`; with `exact`, also further keys."""
     return list(_walk(expected, actual, exact=exact))
+
+
+def path_parts(path: str) -> list[str]:
+    """Return the parts of a path such as `items[0].price` or `items.0.price`, without brackets.
+
+    A name with dots is written as `['a.b']`.
+    """
+    return list(map("".join, _PART.findall(path)))
 
 
 def value_at(value: Any, parts: Iterable[str | int]) -> Any:

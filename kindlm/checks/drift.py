@@ -4,15 +4,13 @@ Drift is 0 for equal and 1 for unrelated texts. The score of a result is 1 minus
 threshold 1 minus `maxScore`, since higher scores are better everywhere. `expected` and `actual`
 hold the drift itself.
 
-A judge, embeddings, or the share of different JSON fields measure it. A field is a path: names
-joined by dots, indices of arrays as `items.0.id` or `items[0].id`, and a name with dots as
-`['a.b']`.
+A judge, embeddings, or the share of different JSON fields measure it. A field is a path; see
+`matching.path_parts`.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
@@ -32,7 +30,7 @@ from kindlm.checks.base import (
 )
 from kindlm.checks.judging import JudgeError, Judging, Number, data_is, prompt
 from kindlm.errors import Err, ErrorCode
-from kindlm.matching import ABSENT, equal, value_at, written_path
+from kindlm.matching import ABSENT, equal, path_parts, value_at, written_path
 from kindlm.model_answers import json_of
 from kindlm.outcome import CheckResult, Demands
 from kindlm.ports import CheckContext, Purpose
@@ -115,7 +113,7 @@ class _ByMethod(CheckSection, AskingCheck):
         """Return the drift between two texts; raise `UndecidedError` if it is unknown."""
         if self.asks_judge:
             data = {"baseline": baseline, "current": current}
-            answer = await Judging(context, (baseline, current)).ask(PROMPT, lambda: data)
+            answer = await Judging(context, data.values()).ask(PROMPT, data)
             return Measured(float(answer["driftScore"]), "judge", answer["reasoning"])
         if context.embed is None:
             hint = "Configure one that does, such as openai or ollama, or use method: judge."
@@ -265,7 +263,7 @@ def _by_fields(baseline: str, current: str, fields: Sequence[str] | None) -> Mea
         return Measured(1.0, f"the output is not JSON, the baseline is: {error}")
     paths: dict[str, _Path]
     if fields:
-        paths = {text: list(map("".join, _PART.findall(text))) for text in fields}
+        paths = {text: path_parts(text) for text in fields}
     else:
         paths = {written_path(path) or "$": path for path in _leaves(before)}
     compared = {
@@ -290,8 +288,6 @@ def _by_fields(baseline: str, current: str, fields: Sequence[str] | None) -> Mea
 
 
 _Path: TypeAlias = Sequence[str | int]
-
-_PART = re.compile(r"\['([^']*)'\]|([^.\[\]]+)")
 
 
 def _leaves(value: Any) -> Iterator[_Path]:

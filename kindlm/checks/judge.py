@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache, partial
+from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import Field, PrivateAttr, model_validator
@@ -193,7 +193,11 @@ class Judge(CheckSection, AskingCheck):
             code, least = "JUDGE_BELOW_THRESHOLD", self.min_score
             return failed(code, message, expected=least, actual=0.0, threshold=least)
         asked = judgement(self._scale, is_ready=self.ready is not None)
-        data = partial(self._data, transcript)
+        criteria, rubric = self.asked
+        data: dict[str, Any] = {"criteria": criteria, "rubric": rubric}
+        data["transcript"] = conversation(transcript)
+        if self.ready is not None:
+            data |= {"instructions": transcript.system, "context": self.context}
         judging, found = Judging(context, texts_of(transcript)), list[_Judgement]()
         for _ in range(self.passes):
             try:
@@ -202,14 +206,6 @@ class Judge(CheckSection, AskingCheck):
             except JudgeError as error:
                 found.append((None, sentence(str(error))))
         return self._result(found)
-
-    def _data(self, transcript: Transcript) -> dict[str, Any]:
-        """Return the data for the judge."""
-        criteria, rubric = self.asked
-        data = {"criteria": criteria, "rubric": rubric, "transcript": conversation(transcript)}
-        if self.ready is None:
-            return data
-        return data | {"instructions": transcript.system, "context": self.context}
 
     def _result(self, found: Sequence[_Judgement]) -> CheckResult:
         """Return the result of all passes: the score and the reasoning, or why there is none."""
@@ -274,12 +270,11 @@ class Decision(AskingCheck):
         raise NotImplementedError
 
     async def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
-        judging = Judging(context, texts_of(transcript))
-        answer = await judging.ask(self.prompt, lambda: self.asked(transcript)[0])
+        data, message = self.asked(transcript)
+        answer = await Judging(context, texts_of(transcript)).ask(self.prompt, data)
         reasoning = answer["reasoning"]
         if answer[next(iter(self.prompt.form))]:
             return passed(reasoning=reasoning)
-        _, message = self.asked(transcript)
         why = f" The judge: {shown(reasoning, 600)}." if reasoning else ""
         return failed(self.code, f"{message}.{why}", reasoning=reasoning)
 

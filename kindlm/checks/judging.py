@@ -54,9 +54,6 @@ Form: TypeAlias = Mapping[str, Any]
 """The members of an answer: a description of a text, the type `bool`, a `Number`, a `Whole`, a
 `Choice`, another form, or a list of one of these."""
 
-Data: TypeAlias = Callable[[], Mapping[str, Any]]
-"""Makes the data of a question, which takes long for a long transcript."""
-
 Answer: TypeAlias = dict[str, Any]
 """The members of an answer, in the form that was asked for."""
 
@@ -229,7 +226,7 @@ class Judging:
     async def ask(
         self,
         prompt: Prompt,
-        data: Data,
+        data: Mapping[str, Any],
         model: str | None = None,
         check: Callable[[Answer], object] | None = None,
     ) -> Answer:
@@ -241,9 +238,8 @@ class Judging:
         aside = self._context.aside
         self._given = self._given or await aside(partial(readings, self._texts))
         for _ in range(_TRIES):
-            reply = await self._context.ask(
-                await aside(lambda: prompt.question(data(), new_token(), model))
-            )
+            question = await aside(partial(prompt.question, data, new_token(), model))
+            reply = await self._context.ask(question)
             if isinstance(reply, Err):
                 message = f"The judge could not be asked: {reply.error.message}"
                 error = JudgeError(message, reply.error.hint)

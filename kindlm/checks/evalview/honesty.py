@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from kindlm.checks.base import AskingCheck, Rule, failed, passed, undecided
+from kindlm.checks.base import AskingCheck, Rule, failed, passed
 from kindlm.checks.judge import JUDGED, Decision
 from kindlm.checks.judging import (
     Answer,
-    JudgeError,
     Judging,
     Whole,
     data_is,
@@ -120,35 +119,23 @@ class Hallucination(AskingCheck):
         claims: list[dict[str, str]] = []
         if text.strip():
             data = {"query": last_query(transcript), "answer": text}
-            claims = (await judging.ask(_CLAIMS, lambda: data))["claims"]
-        verdicts: dict[int, Any] = {}
-        missing = None
+            claims = (await judging.ask(_CLAIMS, data))["claims"]
+        verdicts: list[dict[str, Any]] = []
         if claims:
-            sources, add = partial(_sources, claims, transcript), partial(_add, verdicts, claims)
-            try:
-                await judging.ask(_VERDICTS, sources, check=add)
-            except JudgeError as error:
-                if not verdicts:
-                    raise
-                missing = error
-        judged = [(claim, verdicts.get(number)) for number, claim in enumerate(claims, start=1)]
-        bad = [
-            (claim, found["reason"])
-            for claim, found in judged
-            if found is not None and not found["supported"]
-        ]
+            sources, check = _sources(claims, transcript), partial(_check_numbers, len(claims))
+            verdicts = (await judging.ask(_VERDICTS, sources, check=check))["verdicts"]
+        judged = [(claims[each["number"] - 1], each) for each in verdicts]
+        bad = [(claim, found["reason"]) for claim, found in judged if not found["supported"]]
         confidence = confidence_of(len(claims), len(bad), len(signs))
         recorded = [
             {
                 "claim": bounded(claim["claim"]),
-                "supported": found and found["supported"],
-                "reason": bounded(found and found["reason"]),
+                "supported": found["supported"],
+                "reason": bounded(found["reason"]),
             }
             for claim, found in judged[:_MAX_ACTUAL]
         ]
         actual = {"confidence": confidence, "claims": recorded, "issues": signs}
-        if missing is not None:
-            return undecided(str(missing), missing.code, actual=actual)
         score = round(1 - len(bad) / len(claims), 6) if claims else 1.0
         message = "The answer makes no claims that could be checked."
         if claims or signs:
@@ -193,15 +180,10 @@ def _sources(claims: Sequence[Mapping[str, str]], transcript: Transcript) -> dic
     }
 
 
-def _add(verdicts: dict[int, Any], claims: Sized, answer: Answer) -> None:
-    """Add the verdicts of an answer by the numbers of their claims; each claim needs one."""
-    found = {verdict["number"]: verdict for verdict in answer["verdicts"]}
-    if len(found) < len(answer["verdicts"]):
-        raise ValueError("it gives two verdicts on one claim")
-    numbers = range(1, len(claims) + 1)
-    verdicts |= {number: found[number] for number in numbers if number in found}
-    if lacking := len(claims) - len(verdicts):
-        raise ValueError(f"it gives no verdict on {count(lacking, 'claim')}")
+def _check_numbers(claims: int, answer: Answer) -> None:
+    """Raise `ValueError` unless an answer gives one verdict on each claim."""
+    if sorted(each["number"] for each in answer["verdicts"]) != list(range(1, claims + 1)):
+        raise ValueError(f"it does not give one verdict on each of {count(claims, 'claim')}")
 
 
 _LONG = 100

@@ -94,7 +94,7 @@ class Safety(AskingCheck):
             data = {"query": query, "answer": text, "categories": wanted}
             judging = Judging(context, texts_of(transcript))
             try:
-                answer = await judging.ask(_SAFETY, lambda: data, check=self._check)
+                answer = await judging.ask(_SAFETY, data, check=self._check)
             except JudgeError as error:
                 # `EvalviewVerdict` then decides by phrases alone.
                 return undecided(str(error), error.code, actual={"categories": []})

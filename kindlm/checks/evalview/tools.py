@@ -108,7 +108,7 @@ class ToolSequence(Check):
     def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
         sequence, mode = list(self.sequence), self.mode
         called = [use.call.name for use in transcript.tool_uses]
-        missing = [tool for tool, met in _met(sequence, called, mode) if not met]
+        missing = [tool for tool, is_met in _met(sequence, called, mode) if not is_met]
         others = mode == "exact" and len(called) != len(sequence)
         if not sequence or not (missing or others):
             return passed()

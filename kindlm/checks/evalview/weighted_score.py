@@ -9,7 +9,6 @@ import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field
-from functools import partial
 from typing import Any
 
 from kindlm.checks.base import AskingCheck, Fill, failed, passed, undecided
@@ -159,7 +158,7 @@ class WeightedScore(AskingCheck):
         judging = Judging(context, texts_of(transcript))
         graded: list[tuple[float, str]] = []
         for turn, wanted in zip(transcript.turns, self.turns or (self.scored,), strict=False):
-            answer = await judging.ask(_QUALITY, partial(_answer, wanted, turn))
+            answer = await judging.ask(_QUALITY, _answer(wanted, turn))
             graded.append((float(answer["score"]), answer["reasoning"]))
         if not self.turns:
             return graded[0]
