@@ -223,13 +223,14 @@ class Embedder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AnsweredCall:
-    """A tool call with its result; `text` is what the caller gets.
+    """A tool call with its result; `text` is what the caller gets, after `delay_s`.
 
     It is the response as JSON, unless the answer is deliberately not JSON.
     """
 
     use: ToolUse
     text: str
+    delay_s: float = 0.0
 
 
 AnswerTool = Callable[[ToolCall, int], Awaitable[AnsweredCall]]

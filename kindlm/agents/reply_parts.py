@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kindlm.errors import DOCS
-from kindlm.matching import ABSENT, value_at
+from kindlm.matching import ABSENT, path_parts, value_at
 from kindlm.strict_json import compact_json
 from kindlm.wires import UnreadableReply
 from kindlm.wording import count
@@ -20,8 +20,6 @@ WHOLE = "$"
 PATH = re.compile(r"[^.\[\]]+(?:\.[^.\[\]]+|\[\d+\])*")
 """The form of a path: `choices[0].message.content`, or `choices.0.message.content`."""
 
-_PART = re.compile(r"[^.\[\]]+")
-
 
 def first_text(*values: Any) -> str | None:
     """Return the first text that is not empty."""
@@ -30,12 +28,12 @@ def first_text(*values: Any) -> str | None:
 
 def lookup(value: Any, path: str) -> Any:
     """Return the value at a path, or `ABSENT`."""
-    return value if path == WHOLE else value_at(value, _PART.findall(path))
+    return value if path == WHOLE else value_at(value, path_parts(path))
 
 
 def parent_of(value: Any, path: str) -> Any:
     """Return the container of the last part of a path, or `ABSENT`."""
-    return lookup(value, ".".join(_PART.findall(path)[:-1]))
+    return lookup(value, ".".join(path_parts(path)[:-1]))
 
 
 WHERE_THE_TEXT_IS = (

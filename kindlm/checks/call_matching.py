@@ -80,11 +80,7 @@ class ExpectedCall(ExpectSection):
 
     def fits(self, use: ToolUse) -> bool:
         """Return whether a call is to the tool, with its arguments."""
-        wanted, call, is_exact = self.arguments, use.call, bool(self.args_exact)
-        return call.name == self.tool and (
-            wanted is None
-            or (call.malformed is None and matches(wanted, call.arguments, exact=is_exact))
-        )
+        return use.call.name == self.tool and not self.argument_faults(use)
 
 
 def not_an_object(use: ToolUse) -> str:

@@ -161,33 +161,23 @@ class _Comparison:
     def differences(self) -> list[_Difference]:
         """Return the differences of calls in their order, then missing calls and wrong counts.
 
-        A missing and an extra call of one tool are one difference, the closest ones first.
+        A missing and an extra call of one tool are one difference.
         """
         found: list[_Difference] = []
-        lacking = [often.low - self.owners.count(n) for n, often in enumerate(self.bounds)]
         spare = [call for call, owner in enumerate(self.owners) if owner is None]
-        near: list[tuple[int, int, int, str]] = []
-        for entry, item in enumerate(self.entries):
-            for call in spare:
-                if lacking[entry] > 0 and self.uses[call].call.name == item.tool:
-                    faults = self._faults(entry, call)
-                    near.append((len(faults), entry, call, "; ".join(faults)))
-        for distance, entry, call, why in sorted(near):
-            if lacking[entry] > 0 and call in spare:
-                lacking[entry] -= 1
+        for entry, (item, often) in enumerate(zip(self.entries, self.bounds, strict=True)):
+            missing = often.low - self.owners.count(entry)
+            same = [call for call in spare if self.uses[call].call.name == item.tool]
+            same.sort(key=lambda call: len(self._faults(item, call)))
+            for call in same[: max(missing, 0)]:
+                missing -= 1
                 spare.remove(call)
                 is_late = any(owner is not None and owner > entry for owner in self.owners[:call])
                 kind, wrong = "order", f"comes too {'late' if is_late else 'early'}"
-                if distance:
-                    kind, wrong = "arguments", f"is not as expected: {why}"
+                if faults := self._faults(item, call):
+                    kind, wrong = "arguments", f"is not as expected: {'; '.join(faults)}"
                 found.append(_Difference(kind, f"{self._call(call)} {wrong}", entry, call))
-        if not self.others_allowed:
-            for call in spare:
-                message = f"{self._call(call)} is not expected"
-                found.append(_Difference("unexpected", message, None, call))
-        found.sort(key=lambda difference: difference.call or 0)
-        for entry, (item, often) in enumerate(zip(self.entries, self.bounds, strict=True)):
-            if (missing := lacking[entry]) > 0:
+            if missing > 0:
                 which = f" with {shown(item.arguments)}" if item.arguments is not None else ""
                 times = f", {missing} of {often.low} times" if often.low > 1 else ""
                 message = f"{shown(item.tool)}{which} was not called{times}"
@@ -196,11 +186,14 @@ class _Comparison:
             if self.others_allowed and most is not None and made > most:
                 message = f"{shown(item.tool)}: expected at most {count(most, 'call')}, got {made}"
                 found.append(_Difference("count", message, entry))
-        return found
+        if not self.others_allowed:
+            for call in spare:
+                message = f"{self._call(call)} is not expected"
+                found.append(_Difference("unexpected", message, None, call))
+        return sorted(found, key=lambda each: len(self.uses) if each.call is None else each.call)
 
-    def _faults(self, entry: int, call: int) -> list[str]:
+    def _faults(self, item: TrajectoryCall, call: int) -> list[str]:
         """Return the differences of a call from an entry for its tool."""
-        item = self.entries[entry]
         return [*item.argument_faults(self.uses[call]), *self._elsewhere(item, call)]
 
     def _elsewhere(self, item: TrajectoryCall, call: int) -> Iterator[str]:

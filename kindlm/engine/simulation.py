@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -28,7 +27,7 @@ from kindlm.events.codec import Payload
 from kindlm.events.execution_events import AgentToolUse, ToolCalled, ToolSimulated
 from kindlm.json_schema import schema_issues
 from kindlm.json_schema_keywords import UndecidableSchemaError
-from kindlm.matching import ABSENT, equal, matches, state_matches, value_at
+from kindlm.matching import ABSENT, equal, matches, path_parts, state_matches, value_at
 from kindlm.ports import (
     NO_PARAMETERS,
     Agent,
@@ -63,21 +62,6 @@ _OF_SERVER = "mcp"
 
 _MALFORMED = '{"status": "ok", "result": {"items": ['
 """JSON that is cut off."""
-
-
-@dataclass(frozen=True, slots=True)
-class SimulatedAnswer:
-    """The answer of a simulated tool, and the rule that chose it.
-
-    `delay_s` is how long it takes. `text` replaces the response for an answer that is not JSON.
-    `problems` are faults of the call or its result.
-    """
-
-    response: Any
-    rule: str
-    delay_s: float = 0.0
-    text: str | None = None
-    problems: tuple[ToolProblem, ...] = ()
 
 
 class SimulatedTools:
@@ -116,7 +100,7 @@ class SimulatedTools:
         self._state: dict[str, Any] = {}
         self._answered: Counter[Hashable] = Counter()
 
-    async def answer(self, call: ToolCall) -> SimulatedAnswer:
+    async def answer(self, call: ToolCall) -> AnsweredCall:
         """Answer one call; names compare exactly. Calls must not overlap.
 
         Arguments that break the tool's `parameters` are a problem, but are answered all the same.
@@ -136,7 +120,7 @@ class SimulatedTools:
         if chosen is None:
             return _unmatched(call, "no response", _no_response(tool), problems)
         answer, rule = chosen
-        response, text, delay_s = answer.then, None, answer.delay_ms / 1000
+        response, delay_s = answer.then, answer.delay_ms / 1000
         if rule.startswith("responses"):  # only these are templates
             scope = {"args": call.arguments, "state": self._state}
             try:
@@ -154,11 +138,11 @@ class SimulatedTools:
             failed = "timed out" if is_late else "failed with an internal error"
             response = {"error": f"The tool {shown(call.name)} {failed}.", "tool": call.name}
             if answer.fault is Fault.MALFORMED:
-                response = text = _MALFORMED
+                response = _MALFORMED
         elif not (rule == _OF_SERVER and is_error):
             wrong = await self._checked(ToolProblemKind.RESULT, tool, response)
             problems = (*problems, *wrong)
-        return SimulatedAnswer(response, rule, delay_s, text, problems)
+        return _answered(call, response, rule, problems, delay_s)
 
     async def _checked(
         self, kind: ToolProblemKind, tool: SimulatedTool, value: Any
@@ -251,14 +235,18 @@ def _unmatched(
     message: str,
     problems: tuple[ToolProblem, ...] = (),
     delay_s: float = 0.0,
-) -> SimulatedAnswer:
+) -> AnsweredCall:
     """Return the answer to a call that matches no answer: an error object, and a problem."""
     unmatched = ToolProblem(ToolProblemKind.UNMATCHED, message)
     response = {"error": message, "tool": bounded(call.name)}
-    return SimulatedAnswer(response, rule, delay_s, problems=(*problems, unmatched))
+    return _answered(call, response, rule, (*problems, unmatched), delay_s)
 
 
-_PART = re.compile(r"\.([\w-]+)|\[([0-9]+)\]")
+def _answered(
+    call: ToolCall, response: Any, rule: str, problems: tuple[ToolProblem, ...], delay_s: float
+) -> AnsweredCall:
+    use = ToolUse(call, storable_json(response), rule, problems)
+    return AnsweredCall(use, as_text(use.response), delay_s)
 
 
 class MissingValueError(Exception):
@@ -280,9 +268,7 @@ def fill(template: Any, scope: Mapping[str, Any]) -> Any:
 
 
 def _value(path: str, scope: Mapping[str, Any]) -> Any:
-    root = path.partition(".")[0].partition("[")[0]
-    parts = [name or index for name, index in _PART.findall(path[len(root) :])]
-    value = value_at(scope[root], parts)
+    value = value_at(scope, path_parts(path))
     if value is ABSENT:
         raise MissingValueError(path)
     return value
@@ -327,9 +313,8 @@ class Tools:
         answered: list[AnsweredCall] = []
         slowest_s = 0.0
         for call in calls:
-            result, delay_s = await self._answer(call)
-            answered.append(result)
-            slowest_s = max(slowest_s, delay_s)
+            answered.append(await self._answer(call))
+            slowest_s = max(slowest_s, answered[-1].delay_s)
         if slowest_s:
             await self._clock.sleep(slowest_s)
         return answered
@@ -337,21 +322,21 @@ class Tools:
     async def answer(self, call: ToolCall, own: int) -> AnsweredCall:
         """Answer a tool call of a waiting agent; implements `ports.AnswerTool`."""
         async with self._one_by_one:
-            answered, delay_s = await self._answer(call.storable(), own)
-        if delay_s:
-            await self._clock.sleep(delay_s)
+            answered = await self._answer(call.storable(), own)
+        if answered.delay_s:
+            await self._clock.sleep(answered.delay_s)
         return answered
 
-    async def _answer(self, call: ToolCall, own: int = 0) -> tuple[AnsweredCall, float]:
-        """Return the result of a tool call, and how many seconds it should take."""
+    async def _answer(self, call: ToolCall, own: int = 0) -> AnsweredCall:
+        """Record a tool call and its result; return them at once."""
         index = max(self._next, self._first + len(self._simulated) + own)
         self._next = index + 1
         called = ToolCalled(
             index=index, call=self._call, name=call.name, call_id=call.id, arguments=call.written
         )
         self._record(called)
-        answer = await self.simulator.answer(call)
-        use = ToolUse(call, storable_json(answer.response), answer.rule, answer.problems)
+        answered = await self.simulator.answer(call)
+        use = answered.use
         simulated = ToolSimulated(
             index=index,
             call_id=call.id,
@@ -361,8 +346,7 @@ class Tools:
         )
         self._record(simulated)
         self._simulated[index] = use
-        text = as_text(use.response) if answer.text is None else answer.text
-        return AnsweredCall(use, text), answer.delay_s
+        return answered
 
     def place(self, reported: Sequence[ToolUse]) -> list[AgentToolUse]:
         """Return all tool calls of an agent's answer, in order and in their stored form.
@@ -400,20 +384,17 @@ class ToolServers:
 
     _suite: Suite
     _agents: AgentFactory
-    _conversation: str = ""
+    _conversation: str = field(default_factory=lambda: uuid4().hex)
     _opened: dict[str, Agent] = field(default_factory=dict)
-    _stack: AsyncExitStack | None = None
+    _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
 
     async def aclose(self) -> None:
         """Close the servers that were opened."""
-        if self._stack is not None:
-            await self._stack.aclose()
+        await self._stack.aclose()
 
     async def call(self, server: str, call: ToolCall) -> Any:
         """Return the result of a call as JSON; raise `ToolServerFailed` if there is none."""
         target = self._suite.agents[server]
-        if self._stack is None:
-            self._stack, self._conversation = AsyncExitStack(), uuid4().hex
         if server not in self._opened:
             opened = self._agents(target, {})
             if isinstance(opened, Err):

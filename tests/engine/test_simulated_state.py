@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kindlm.engine.simulation import MissingValueError, SimulatedAnswer, SimulatedTools, fill
+from kindlm.engine.simulation import MissingValueError, SimulatedTools, fill
 from kindlm.matching import state_matches
+from kindlm.ports import AnsweredCall
 from kindlm.suite import RecordedAnswer, SimulatedTool, ToolAnswer
 from kindlm.transcript import ToolCall, ToolProblemKind
 
@@ -37,12 +38,12 @@ LOOKUP = SimulatedTool(
 )
 
 
-def ask(tools: SimulatedTools, call: ToolCall) -> SimulatedAnswer:
+def ask(tools: SimulatedTools, call: ToolCall) -> AnsweredCall:
     return asyncio.run(tools.answer(call))
 
 
 def responses(tools: SimulatedTools, *calls: tuple[str, dict[str, Any]]) -> list[Any]:
-    return [ask(tools, ToolCall("c", name, arguments)).response for name, arguments in calls]
+    return [ask(tools, ToolCall("c", name, arguments)).use.response for name, arguments in calls]
 
 
 def only(*answers: ToolAnswer, **more: Any) -> SimulatedTools:
@@ -190,12 +191,12 @@ class TestPlaceholders:
         second = ask(tools, ToolCall("c", "t", {"note": "x"}))
         third = ask(tools, ToolCall("c", "t", {}))
 
-        assert "args.note" in first.response["error"]
-        assert first.response["tool"] == "t"
-        assert first.rule == "responses[1]"
-        assert [problem.kind for problem in first.problems] == [ToolProblemKind.UNMATCHED]
-        assert second.problems == ()
-        assert third.response == "seen"
+        assert "args.note" in first.use.response["error"]
+        assert first.use.response["tool"] == "t"
+        assert first.use.rule == "responses[1]"
+        assert [problem.kind for problem in first.use.problems] == [ToolProblemKind.UNMATCHED]
+        assert second.use.problems == ()
+        assert third.use.response == "seen"
 
 
 class TestSequences:
@@ -206,8 +207,8 @@ class TestSequences:
         asked = ["A", "B", "A", "A"]
         answers = [ask(tools, ToolCall("c", "t", {"id": name})) for name in asked]
 
-        assert [answer.response for answer in answers] == ["pending", "other", "A", "A"]
-        assert [answer.rule for answer in answers] == [
+        assert [answer.use.response for answer in answers] == ["pending", "other", "A", "A"]
+        assert [answer.use.rule for answer in answers] == [
             "responses[0].sequence[0]",
             "responses[1]",
             "responses[0].sequence[1]",
@@ -270,13 +271,13 @@ class TestRecorded:
         ]
         answers = [ask(tools, ToolCall("c", "t", arguments)) for arguments in asked]
 
-        assert [answer.response for answer in answers] == [
+        assert [answer.use.response for answer in answers] == [
             "first",
             {"kept": "{{args.id}}"},
             "second",
             "second",
         ]
-        assert {answer.rule for answer in answers} == {"cassette"}
+        assert {answer.use.rule for answer in answers} == {"cassette"}
 
     @pytest.mark.parametrize(
         "arguments", [{"id": "A"}, {"id": "A", "n": 1, "x": 1}, {"id": "A", "n": True}, {}]
@@ -284,7 +285,7 @@ class TestRecorded:
     def test_other_arguments_get_the_default(self, arguments: dict[str, Any]) -> None:
         tools = only(recorded=self.RECORDED, default="default", has_default=True)
 
-        assert ask(tools, ToolCall("c", "t", arguments)).rule == "defaultResponse"
+        assert ask(tools, ToolCall("c", "t", arguments)).use.rule == "defaultResponse"
 
     def test_a_written_answer_comes_first_and_does_not_use_a_recorded_one_up(self) -> None:
         first = ToolAnswer(None, "written", when_state={"asked": ABSENT}, set_state={"asked": True})
@@ -296,7 +297,7 @@ class TestRecorded:
     def test_without_a_default_a_call_that_was_not_recorded_is_a_problem(self) -> None:
         answer = ask(only(recorded=self.RECORDED), ToolCall("c", "t", {"id": "C"}))
 
-        assert [problem.kind for problem in answer.problems] == [ToolProblemKind.UNMATCHED]
+        assert [problem.kind for problem in answer.use.problems] == [ToolProblemKind.UNMATCHED]
 
 
 json_values = st.recursive(
@@ -312,4 +313,4 @@ json_values = st.recursive(
 def test_an_answer_without_placeholders_is_given_as_it_stands(value: Any) -> None:
     answer = ask(only(ToolAnswer(None, value)), ToolCall("c", "t", {}))
 
-    assert json.dumps(answer.response) == json.dumps(value)
+    assert json.dumps(answer.use.response) == json.dumps(value)

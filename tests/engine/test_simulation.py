@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from kindlm.checks import CheckRunner
-from kindlm.engine.simulation import SimulatedAnswer, SimulatedTools
-from kindlm.ports import ToolDefinition
+from kindlm.engine.simulation import SimulatedTools
+from kindlm.ports import AnsweredCall, ToolDefinition
 from kindlm.suite import Fault, RecordedAnswer, SimulatedTool, ToolAnswer
 from kindlm.transcript import ToolCall, ToolProblemKind
 
 
-def ask(tools: SimulatedTools, call: ToolCall) -> SimulatedAnswer:
+def ask(tools: SimulatedTools, call: ToolCall) -> AnsweredCall:
     return asyncio.run(tools.answer(call))
 
 
@@ -41,20 +41,20 @@ def test_the_first_answer_that_matches_wins() -> None:
 
     answer = ask(tools, call("lookup", {"id": "A1", "fresh": True}))
 
-    assert answer == SimulatedAnswer({"status": "delivered"}, "responses[0]")
+    assert (answer.use.response, answer.use.rule) == ({"status": "delivered"}, "responses[0]")
 
 
 def test_null_is_an_answer() -> None:
-    assert ask(SimulatedTools([lookup()]), call("lookup", {"id": "B2"})) == SimulatedAnswer(
-        None, "responses[2]"
-    )
+    use = ask(SimulatedTools([lookup()]), call("lookup", {"id": "B2"})).use
+    assert (use.response, use.rule) == (None, "responses[2]")
 
 
 @pytest.mark.parametrize("default", [None, 0, "", False, [], {"ok": True}, "{{args.id}}"])
 def test_every_value_can_be_the_default_and_is_given_as_it_stands(default: Any) -> None:
     tools = SimulatedTools([lookup(default=default, has_default=True)])
 
-    assert ask(tools, call("lookup", {"id": "?"})) == SimulatedAnswer(default, "defaultResponse")
+    use = ask(tools, call("lookup", {"id": "?"})).use
+    assert (use.response, use.rule) == (default, "defaultResponse")
 
 
 def test_an_answer_without_when_matches_all() -> None:
@@ -62,9 +62,9 @@ def test_an_answer_without_when_matches_all() -> None:
         [SimulatedTool("t", answers=(ToolAnswer({"a": 1}, "one"), ToolAnswer(None, 2)))]
     )
 
-    assert ask(tools, call("t", {"a": 1})).response == "one"
-    assert ask(tools, call("t", {"a": 2})) == SimulatedAnswer(2, "responses[1]")
-    assert ask(tools, call("t")).response == 2
+    assert ask(tools, call("t", {"a": 1})).use.response == "one"
+    assert ask(tools, call("t", {"a": 2})).use.rule == "responses[1]"
+    assert ask(tools, call("t")).use.response == 2
 
 
 @pytest.mark.parametrize(
@@ -81,10 +81,10 @@ def test_a_call_without_an_answer_gets_an_error_object_naming_the_tool_and_is_a_
 ) -> None:
     answer = ask(SimulatedTools([lookup()]), asked)
 
-    assert answer.rule == rule
-    assert answer.response["tool"] == asked.name
-    assert asked.name in answer.response["error"]
-    (problem,) = answer.problems
+    assert answer.use.rule == rule
+    assert answer.use.response["tool"] == asked.name
+    assert asked.name in answer.use.response["error"]
+    (problem,) = answer.use.problems
     assert problem.kind is ToolProblemKind.UNMATCHED
     assert asked.name in problem.message
 
@@ -94,7 +94,7 @@ def test_malformed_arguments_never_meet_the_default() -> None:
 
     answer = ask(tools, call("lookup", malformed="[1, 2]"))
 
-    assert "not a JSON object" in answer.response["error"]
+    assert "not a JSON object" in answer.use.response["error"]
 
 
 def test_definitions_keep_the_order_and_default_to_no_properties() -> None:
@@ -127,16 +127,16 @@ class TestFaults:
             SimulatedTool("t", answers=(ToolAnswer(None, fault=fault, delay_ms=1500),))
         )
 
-        assert answer.response["tool"] == "t"
-        assert "t" in answer.response["error"]
+        assert answer.use.response["tool"] == "t"
+        assert "t" in answer.use.response["error"]
         assert answer.delay_s == 1.5
-        assert answer.text is None
-        assert answer.rule == f"responses[0], fault: {fault}"
-        assert answer.problems == ()
+        assert json.loads(answer.text) == answer.use.response
+        assert answer.use.rule == f"responses[0], fault: {fault}"
+        assert answer.use.problems == ()
 
     def test_failures_can_be_distinguished(self) -> None:
         texts = {
-            answer_of(SimulatedTool("t", answers=(ToolAnswer(fault=fault),))).response["error"]
+            answer_of(SimulatedTool("t", answers=(ToolAnswer(fault=fault),))).use.response["error"]
             for fault in (Fault.TIMEOUT, Fault.ERROR)
         }
 
@@ -145,7 +145,7 @@ class TestFaults:
     def test_a_malformed_answer_is_a_text_that_is_no_json(self) -> None:
         answer = answer_of(SimulatedTool("t", answers=(ToolAnswer(fault=Fault.MALFORMED),)))
 
-        assert answer.response == answer.text
+        assert answer.use.response == answer.text
         with pytest.raises(ValueError, match=r"."):
             json.loads(answer.text)
 
@@ -154,14 +154,14 @@ class TestFaults:
         fails = ToolAnswer(fault=Fault.TIMEOUT, set_state={"done": True})
         tools = SimulatedTools([SimulatedTool("t", answers=(done, fails))])
 
-        assert "error" in ask(tools, ToolCall("1", "t", {})).response
-        assert ask(tools, ToolCall("2", "t", {})).response == "already done"
+        assert "error" in ask(tools, ToolCall("1", "t", {})).use.response
+        assert ask(tools, ToolCall("2", "t", {})).use.response == "already done"
 
     def test_a_sequence_can_fail_once(self) -> None:
         steps = (ToolAnswer(fault=Fault.ERROR), ToolAnswer(then="fine"))
         tools = SimulatedTools([SimulatedTool("t", answers=(ToolAnswer(sequence=steps),))])
 
-        answers = [ask(tools, ToolCall("c", "t", {})).response for _ in range(2)]
+        answers = [ask(tools, ToolCall("c", "t", {})).use.response for _ in range(2)]
 
         assert "error" in answers[0]
         assert answers[1] == "fine"
@@ -171,7 +171,7 @@ class TestFaults:
         answer = ToolAnswer(sequence=steps, fault=Fault.TIMEOUT)
         tools = SimulatedTools([SimulatedTool("t", answers=(answer,))])
 
-        rules = [ask(tools, call("t")).rule for _ in steps]
+        rules = [ask(tools, call("t")).use.rule for _ in steps]
 
         assert rules == [
             "responses[0].sequence[0], fault: timeout",
@@ -181,7 +181,7 @@ class TestFaults:
     def test_a_fault_need_not_fit_the_result_schema(self) -> None:
         for fault in Fault:
             tool = SimulatedTool("t", answers=(ToolAnswer(fault=fault),), result_schema=RESULT)
-            assert answer_of(tool).problems == ()
+            assert answer_of(tool).use.problems == ()
 
 
 def test_an_answer_may_take_its_time() -> None:
@@ -194,13 +194,13 @@ class TestParameters:
     TOOL = SimulatedTool("t", parameters=PARAMETERS, default="fine", has_default=True)
 
     def test_arguments_that_fit_are_no_problem(self) -> None:
-        assert answer_of(self.TOOL, {"id": "A1"}).problems == ()
+        assert answer_of(self.TOOL, {"id": "A1"}).use.problems == ()
 
     def test_arguments_that_break_the_schema_are_reported_and_answered_all_the_same(self) -> None:
         answer = answer_of(self.TOOL, {"id": "B1", "x": 1})
 
-        assert answer.response == "fine"
-        (problem,) = answer.problems
+        assert answer.use.response == "fine"
+        (problem,) = answer.use.problems
         assert problem.kind is ToolProblemKind.ARGUMENTS
         assert '"t"' in problem.message
         assert "$.id" in problem.message
@@ -209,7 +209,7 @@ class TestParameters:
     def test_a_call_can_break_the_schema_and_be_unmatched(self) -> None:
         answer = answer_of(SimulatedTool("t", parameters=PARAMETERS), {})
 
-        assert [problem.kind for problem in answer.problems] == [
+        assert [problem.kind for problem in answer.use.problems] == [
             ToolProblemKind.ARGUMENTS,
             ToolProblemKind.UNMATCHED,
         ]
@@ -219,7 +219,7 @@ class TestParameters:
         parameters = {"properties": {"id": {"pattern": "^(a|a)*$"}}}
         tool = SimulatedTool("t", parameters=parameters, default=1, has_default=True)
 
-        (problem,) = answer_of(tool, {"id": "a" * 60 + "!"}).problems
+        (problem,) = answer_of(tool, {"id": "a" * 60 + "!"}).use.problems
 
         assert "could not be checked" in problem.message
         assert problem.message.endswith("it took too long.")
@@ -228,7 +228,7 @@ class TestParameters:
         schema = {"additionalProperties": {"type": "string"}}
         tool = SimulatedTool("t", parameters=schema, default=1, has_default=True)
 
-        (problem,) = answer_of(tool, {f"key {n}": n for n in range(1_000)}).problems
+        (problem,) = answer_of(tool, {f"key {n}": n for n in range(1_000)}).use.problems
 
         assert len(problem.message) < 2_000
         assert "more" in problem.message
@@ -259,8 +259,8 @@ class TestResults:
 
         answer = answer_of(with_schema, {"ok": "yes"})
 
-        assert answer.response == answer_of(tool, {"ok": "yes"}).response
-        (problem,) = answer.problems
+        assert answer.use.response == answer_of(tool, {"ok": "yes"}).use.response
+        (problem,) = answer.use.problems
         assert problem.kind is ToolProblemKind.RESULT
         assert "resultSchema" in problem.message
 
@@ -269,7 +269,7 @@ class TestResults:
             "t", answers=(ToolAnswer(None, {"ok": "{{args.ok}}"}),), result_schema=RESULT
         )
 
-        assert answer_of(tool, {"ok": True}).problems == ()
+        assert answer_of(tool, {"ok": True}).use.problems == ()
 
     @pytest.mark.parametrize(
         ("result", "is_problem"), [({"error": "down"}, False), ({"error": "down", "ok": 1}, True)]
@@ -280,9 +280,9 @@ class TestResults:
 
         tool = SimulatedTool("t", server="shop", result_schema=RESULT)
         tools = SimulatedTools([tool], call_server=call_server)
-        assert bool(ask(tools, call("t")).problems) is is_problem
+        assert bool(ask(tools, call("t")).use.problems) is is_problem
         replayed = replace(tool, recorded=(RecordedAnswer({}, result),))
-        assert bool(answer_of(replayed).problems) is is_problem
+        assert bool(answer_of(replayed).use.problems) is is_problem
 
 
 HANGS = "^(a|a)*$"
@@ -318,7 +318,7 @@ def test_the_loop_turns_while_a_slow_schema_is_validated(
             ToolCall("c", "t", arguments)
         )
         finished.append("answer")
-        assert len(answer.problems) == 1
+        assert len(answer.use.problems) == 1
 
     async def both() -> None:
         await asyncio.gather(answering(), other_work())

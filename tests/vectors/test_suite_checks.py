@@ -468,7 +468,7 @@ def test_simulated_tools(vector: Vector) -> None:
         for call in response.get("toolCalls", [])
     ]
 
-    answers = [asyncio.run(simulator.answer(call)).response for call in calls]
+    answers = [asyncio.run(simulator.answer(call)).use.response for call in calls]
 
     seen = [item["content"] for item in vector["expected"]["tool_messages_seen_by_last_request"]]
     for expected, answer, call in zip(seen, answers, calls, strict=False):
