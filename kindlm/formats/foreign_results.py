@@ -264,8 +264,7 @@ def _executions(key: str, entry: _Entry, warnings: list[str]) -> Iterator[Foreig
 
 
 def _corrupt(what: str, why: str) -> Err:
-    way_out = ", or choose a recorded run: kindlm baseline set RUN" if what == _BASELINE else "."
-    hint = f"Save it again with the program that wrote it{way_out}"
+    hint = "Save it again with the program that wrote it"
     message = f"The {what} cannot be read: {why}."
     return Err(KindlmError(ErrorCode.BASELINE_CORRUPT, message, hint))
 

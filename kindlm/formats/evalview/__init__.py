@@ -87,10 +87,8 @@ def _load_config(file: FilePath, around: Surroundings) -> LoadedConfig:
         empty = None if whole.has_errors else ProjectConfig()
         return LoadedConfig(empty, file, tuple(whole.diagnostics))
     document, config = documents.part(values[0]), None
-    value, reporter = document.value, Reporter(str(file), document)
-    if not isinstance(value, dict):
-        reporter.error((), "The file must hold a mapping", "Begin with `adapter: http`")
-    elif (filled := _filled(value, section(value, "headers"), around, reporter)) is not None:
+    reporter = Reporter(str(file), document)
+    if (filled := _filled(document.value, ("headers",), around, reporter)) is not None:
         check_unique(items(filled, "serve"), "name", "service", reporter)
         services = [str(item.get("name")) for _, item in items(filled, "serve")]
         _check_ports(filled, services, reporter)
@@ -196,23 +194,17 @@ def _load_file(path: FilePath, config: ProjectConfig, around: Surroundings) -> _
     diagnostics = list(whole.diagnostics)
     for document in found:
         reporter = Reporter(str(path), document)
-        value: Any = document.value
-        if not isinstance(value, dict):
-            message = f"A case must be a mapping, but is {kind_of(value)}"
-            reporter.error((), message, "Begin with `name:`")
-            filled = None
-        else:
-            headers = section(value, "adapter_config", "headers")
-            filled = _filled(value, headers, around, reporter)
+        filled = _filled(document.value, ("adapter_config", "headers"), around, reporter)
         if filled is not None:
             _check_ports(filled, [item.name for item in config.serve or ()], reporter)
-            if (case := fit(CaseConfig, filled, reporter, tolerant=not around.strict)) is not None:
+            case = fit(CaseConfig, filled, reporter, tolerant=not around.strict)
+            if filled.get("input") is None and filled.get("turns") is None:
+                reporter.missing_key(("input",))
+            if case is not None:
                 check_case(case, config, reporter)
                 if not reporter.has_errors:
                     warn_of_case(case, config, reporter)
                     cases.append(CheckedCase(case, path, reporter.where))
-            elif "input" not in value and "turns" not in value:
-                reporter.missing_key(("input",))
         reporter.sort_phase(0)
         diagnostics += reporter.diagnostics
     has_errors = any(item.severity == "error" for item in diagnostics)
@@ -259,14 +251,18 @@ def variables_in(text: str) -> set[str]:
 
 
 def _filled(
-    value: dict[str, Any], headers: Raw, around: Surroundings, reporter: Reporter
+    value: Any, headers: Path, around: Surroundings, reporter: Reporter
 ) -> dict[str, Any] | None:
     """Return a mapping with its variables filled in; None after reporting those without a value.
 
     Messages do not show credentials in its `headers`. If nothing will run, variables of run time
     need no values.
     """
-    reporter.hide(header_secrets(headers))
+    if not isinstance(value, dict):
+        message = f"There must be a mapping here, but it is {kind_of(value)}"
+        reporter.error((), message, "Begin with a key, such as `name:`")
+        return None
+    reporter.hide(header_secrets(section(value, *map(str, headers))))
     complete = True
     for path, _ in walk(value, ()):
         # Variables in keys are not filled in.

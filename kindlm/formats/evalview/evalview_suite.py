@@ -190,9 +190,6 @@ MODEL_ADAPTERS = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY", 
 USUAL_MODELS = {"anthropic": "claude-sonnet-4-5-20250929", "ollama": "llama3.2"}
 """The default models of EvalView's adapters."""
 
-UNSERVED = frozenset({"huggingface", "goose", "mcp", "cohere", "mistral", "opencode", "aider"})
-"""Adapters of EvalView that kindlm does not have."""
-
 _OPTIONS: Mapping[str, tuple[str, ...]] = {
     "langgraph": ("mode", "streaming", "assistant_id", "input_key", "graph_config"),
     "openai-assistants": ("assistant_id",),

@@ -21,7 +21,6 @@ from kindlm.formats.evalview.case_schema import (
 from kindlm.formats.evalview.evalview_suite import (
     AGENT_ADAPTERS,
     MODEL_ADAPTERS,
-    UNSERVED,
     kind_of,
     target_of,
 )
@@ -36,8 +35,6 @@ _SERVED = (*AGENT_ADAPTERS, *MODEL_ADAPTERS)
 
 def check_case(case: CaseConfig, config: ProjectConfig, reporter: Reporter) -> None:
     """Report the errors of a case, and unknown names that have no effect."""
-    if case.input is None and case.turns is None:
-        reporter.missing_key(("input",))
     _check_target(case, config, reporter)
     if case.thresholds.weights is not None:
         _check_total(weights_of(config, case), ("thresholds", "weights"), reporter)
@@ -56,9 +53,7 @@ def _check_adapter(adapter: str, path: Path, reporter: Reporter) -> bool:
     if name in _SERVED:
         return True
     message, hint = f'Unknown adapter "{adapter}"', hint_for(name, _SERVED, "Known adapters")
-    if name in UNSERVED:
-        message = f'The adapter "{adapter}" is not supported'
-        hint = f"Supported: {', '.join(_SERVED)}; put the agent behind one of them, such as http"
+    hint += "; put another agent behind one of them, such as http"
     code = ErrorCode.PROVIDER_NOT_FOUND
     reporter.error(path, message, hint, reason="unknown_adapter", code=code, value=adapter)
     return False
