@@ -16,7 +16,6 @@ from kindlm.config import read_bytes
 from kindlm.config.compile import compile_agent
 from kindlm.config.diagnostics import Diagnostic, Reporter
 from kindlm.config.entries import provider_types, read_agent
-from kindlm.config.interpolation import insert
 from kindlm.config.target_schema import AgentConfig
 from kindlm.config.toml_document import read_toml
 from kindlm.config.validation import fit
@@ -31,7 +30,7 @@ from kindlm.section import FilePath, Maybe, Score, Seconds, Table, Text, Url
 from kindlm.spelling import TOML
 from kindlm.suggestions import suggest
 from kindlm.suite import AgentTarget, ModelTarget, ProviderSettings
-from kindlm.values import filled, is_url
+from kindlm.values import filled
 
 AGENT = "agent"
 """The default name of the agent under test."""
@@ -187,17 +186,8 @@ def agent_config(
     whole = fit(_Whole, {AGENT: rest}, reporter)
     if whole is None or options is None or reporter.has_errors:
         return None
-    agent = whole.agent
-    agent.choose(options)
-    endpoint = agent.endpoint or ""
-    if endpoint.startswith("{{env.") and agent.adapter != "python":
-        url = insert(endpoint, lambda name: environ.get(name.removeprefix("env."), ""))
-        if not is_url(url):
-            message = "agent.url is not a URL after the environment variable is filled in"
-            hint = "Its value must look like https://api.example.com"
-            reporter.error((AGENT, "url"), message, hint, reason="endpoint")
-            return None
-    return agent
+    whole.agent.choose(options)
+    return whole.agent
 
 
 def sandboxed(raw: Mapping[str, Any], sandbox: SandboxTable) -> dict[str, Any]:
