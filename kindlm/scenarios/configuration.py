@@ -28,7 +28,7 @@ from kindlm.scenarios.environment import deferred, put_in, unset_in
 from kindlm.secrecy import header_secrets
 from kindlm.section import FilePath, Maybe, Score, Seconds, Table, Text, Url
 from kindlm.spelling import TOML
-from kindlm.suggestions import suggest
+from kindlm.suggestions import hint_for
 from kindlm.suite import AgentTarget, ModelTarget, ProviderSettings
 from kindlm.values import filled
 
@@ -138,10 +138,7 @@ def provider_fault(llm: LlmTable) -> tuple[str, str] | None:
     if llm.base_url is not None or provider_by_name(llm.provider) is not None:
         return None
     known = [name for name in provider_types() if provider_by_name(name) is not None]
-    hint = f"It is one of {', '.join(known)}; or any name, with a base_url in [llm] of kindlm.toml"
-    hint += " that speaks OpenAI's API"
-    if (similar := suggest(llm.provider, known)) is not None:
-        hint = f'Did you mean "{similar}"?'
+    hint = hint_for(llm.provider, known, "Write the base_url of an API like OpenAI's, or one of")
     return f'Unknown provider "{llm.provider}", and there is no base_url', hint
 
 

