@@ -25,7 +25,7 @@ from kindlm.scenarios.configuration import (
     language_model,
 )
 from kindlm.scenarios.finding import FoundScenarios, Scenario, find_scenarios
-from kindlm.scenarios.marks import Conftests, agent_fixture, read_conftests
+from kindlm.scenarios.marks import agent_fixture, read_conftests
 from kindlm.scenarios.yaml_form import read_scenarios
 from kindlm.secrecy import header_secrets, hide_headers, hide_in_options
 from kindlm.section import resolved
@@ -68,8 +68,9 @@ def load_scenarios(file: Path, around: Surroundings, name: str | None = None) ->
         found = FoundScenarios((), (Diagnostic(error, "warning"),))
     else:
         conftests = read_conftests(file, around.root)
-        known = Conftests(None, ()) if isinstance(conftests, Err) else conftests.value
-        agent, further = agent_fixture(imported.value), iter(known.agents)
+        if isinstance(conftests, Err):
+            return _unusable(file, path, 1, [conftests.error])
+        agent, further = agent_fixture(imported.value), iter(conftests.value.agents)
         # A conftest.py is imported only for that: most of it is for pytest.
         while agent is None and (conftest := next(further, None)) is not None:
             module = import_file(conftest)
@@ -77,9 +78,7 @@ def load_scenarios(file: Path, around: Surroundings, name: str | None = None) ->
                 return _unusable(file, path, 1, [module.error])
             if not isinstance(module.value, SkippedFile):
                 agent = agent_fixture(module.value)
-        found = find_scenarios(imported.value, known.automatic, agent)
-        if isinstance(conftests, Err) and found.scenarios:
-            return _unusable(file, path, len(found.scenarios), [conftests.error])
+        found = find_scenarios(imported.value, conftests.value.automatic, agent)
     return compiled_suite(file, path, found, around, data.value)
 
 
