@@ -237,8 +237,8 @@ def test_prompts_providers_and_tests_make_the_same_runs(tmp_path: Path) -> None:
     )
     (tmp_path / "two.txt").write_text("One: {{q}}\n---\nTwo: {{- q -}}")
     (tmp_path / "rows.csv").write_text(
-        "q,tone,__expected,__expected2,__expected3,__description\n"
-        '"a, b",kind,"contains-any: x:1, y",not-z,similar(0.9):z,row\n'
+        "q,tone,__expected,__expected2,__expected3,__description,__metadata:area\n"
+        '"a, b",kind,"contains-any: x:1, y",not-z,similar(0.9):z,row,shop\n'
     )
     (tmp_path / "more.jsonl").write_text('\n{"vars": {"q": "c", "tone": 1.0}}\n')
     greets = {"vars": {"q": "Hi", "tone": ["kind", "short"]}, "metadata": {"area": ["shop", 1]}}
@@ -269,6 +269,7 @@ def test_prompts_providers_and_tests_make_the_same_runs(tmp_path: Path) -> None:
     first = suite.cases[0]
     assert {each.label for each in first.expectations} == {"(?:x:1|y)", "ok", "not-z", "z"}
     assert suite.cases[-1].tags == ("area:shop", "area:1")
+    assert first.tags == ("area:shop",)
     assert {case.repeat for case in suite.cases} == {2}
 
 
@@ -301,8 +302,9 @@ def test_an_http_provider_becomes_an_agent_without_its_key(tmp_path: Path) -> No
     options = {
         "url": "https://shop.example/chat?u={{env.SHOP_USER}}",
         "headers": {"Authorization": "Bearer sk-live-12345678", "X-Team": "{{ env.TEAM }}"},
-        "body": {"text": "{{prompt}}", "login": [{"apiKey": "k-12345678"}]},
+        "body": {"text": "{{prompt}}", "author": "Ann", "login": [{"apiKey": "k-12345678"}]},
         "transformResponse": "json.choices[0].message['content']",
+        "maxRetries": 3,
     }
     provider = {"id": "https", "label": "shop", "config": options}
     config = with_tests({"assert": [{"type": "is-json"}]}, providers=[provider])
@@ -314,11 +316,16 @@ def test_an_http_provider_becomes_an_agent_without_its_key(tmp_path: Path) -> No
             "adapter": "http",
             "endpoint": "https://shop.example/chat?u={{env.SHOP_USER}}",
             "headers": {"Authorization": "{{env.AUTHORIZATION}}", "X-Team": "{{env.TEAM}}"},
-            "body": {"text": "{{message}}", "login": [{"apiKey": "{{env.APIKEY}}"}]},
+            "body": {
+                "text": "{{message}}",
+                "author": "Ann",
+                "login": [{"apiKey": "{{env.APIKEY}}"}],
+            },
             "responsePath": "choices[0].message.content",
         }
     ]
     assert "Put it into the variable AUTHORIZATION" in notes(imported, "left out")
+    assert "`maxRetries` of an agent" in notes(imported, "left out")
     options["transformResponse"] = "json.a + json.b"
     imported = read(config, tmp_path)
     assert "a provider with `transformResponse`" in notes(imported, "left out")
@@ -334,7 +341,7 @@ def test_no_text_of_a_file_becomes_a_placeholder_of_the_environment(tmp_path: Pa
             {"vars": {"q": "file://q.txt"}, **checks},
             {"vars": {"q": "{{a}}", "a": "{{b}}{{b}}", "b": "{{a}}"}, **checks},
             {"options": {"prefix": "x"}, **checks},
-            {"vars": {"q": "fine"}, **checks},
+            {"vars": {"q": "fine"}, "options": {"rubricPrompt": "x"}, **checks},
         ),
         tmp_path,
     )
@@ -344,6 +351,7 @@ def test_no_text_of_a_file_becomes_a_placeholder_of_the_environment(tmp_path: Pa
     assert 'The file "q.txt" does not exist' in said
     assert "whose value is a template" in said
     assert "`options.prefix`" in said
+    assert "`options.rubricPrompt` of a test" in said
     (tmp_path / "q.txt").write_text("{% raw %}{{env.HOME}}{% endraw %}")
     text = with_tests({"vars": {"q": "file://q.txt"}, **checks})
     with pytest.raises(Exception, match="no test"):

@@ -24,8 +24,13 @@ _READ |= {"evaluateOptions", "$schema"}
 _OPTIONS = {"repeat": "repeat", "maxConcurrency": "concurrency", "timeoutMs": "timeoutMs"}
 """Options of a run, with their keys in `defaults`."""
 
-_READ_OF_TESTS = {"description", "vars", "assert", "options", "metadata"}
+_READ_OF_TESTS = {"description", "vars", "assert", "options", "metadata", "metric"}
 _READ_OF_TESTS |= {"options.provider", "options.runSerially"}
+
+_CHANGES = {"provider", "providers", "prompts", "threshold", "assertScoringFunction"}
+_CHANGES |= {"prefix", "suffix", "transform", "transformVars", "postprocess", "storeOutputAs"}
+_CHANGES |= {"providerOutput", "disableVarExpansion", "disableDefaultAsserts", "$values", "$expand"}
+"""Settings without which it would be another test. Tests with one of them are skipped."""
 
 _SET = {"type", "assert", "metric", "description"}
 """The keys of an `assert-set` whose assertions must all pass."""
@@ -145,8 +150,9 @@ class _Reader:
         for key, part in case.settings.items():
             is_set = part.value is not None and part.value is not False
             if is_set and key not in _READ_OF_TESTS:
-                self._suite.leave_out(part, f"`{key}` of a test", "Write its effect into the test")
-                hold = f"`{key}` changes what it tests"
+                self._suite.leave_out(part, f"`{key}` of a test")
+                if key.removeprefix("options.") in _CHANGES:
+                    hold = f"`{key}` changes what it tests"
         kept = self._suite.take()
         title = case.part.text("description") or f"test {self._suite.tests + 1}"
         values = {

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import field
+from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
@@ -29,6 +31,9 @@ _TYPES = {
 
 _RESPONSE_PATH = re.compile(r"json((?:\.\w+|\[\d+\]|\[['\"]\w+['\"]\])+)", re.ASCII)
 _ADDRESS = re.compile(r"https?://[\w.[{-]|\{\{\s*env\.")
+_REQUESTS = ("method", "headers", "request", "queryParams", "transformRequest", "sessionParser")
+"""Options of an agent without which kindlm would send another request."""
+
 _OTHER_SERVER = ("apiBaseUrl", "apiHost", "apiKeyEnvar")
 
 
@@ -154,29 +159,38 @@ class Targets:
             value = part.value
             if key == "headers" and isinstance(value, dict):
                 headers = {each: str(item) for each, item in value.items()}
-                entry[key] = self._without_credentials(filled(headers, _in_header), part)
+                filled_in = filled(headers, _in_header)
+                entry[key] = self._without_credentials(filled_in, part, is_credential_name)
             elif key == "body":
                 try:
                     body = json_value(value) if isinstance(value, str) else value
                 except ValueError:
                     raise LeftOutError("a `body` that is not JSON") from None
-                entry[key] = self._without_credentials(filled(body, _in_body), part)
-            elif key == "transformResponse" and (path := _RESPONSE_PATH.fullmatch(str(value))):
-                written = re.sub(r"\[['\"](\w+)['\"]\]", r".\1", path[1])
+                filled_in = filled(body, _in_body)
+                entry[key] = self._without_credentials(filled_in, part, is_secret_key)
+            elif key in ("transformResponse", "responseParser"):
+                path = _RESPONSE_PATH.fullmatch(str(value).strip())
+                if path is None and value not in ("json", "text"):
+                    raise LeftOutError(f"`{key}`", "Name the place of the text: `responsePath`")
+                written = re.sub(r"\[['\"](\w+)['\"]\]", r".\1", path[1]) if path else "$"
                 entry["responsePath"] = written.lstrip(".")
-            elif key != "url" and (key, str(value).upper()) != ("method", "POST"):
+            elif key in _REQUESTS and (key, str(value).upper()) != ("method", "POST"):
                 instead = "kindlm sends JSON by POST: write an agent for it"
                 raise LeftOutError(f"`{key}`", instead)
+            elif key not in ("url", "method"):
+                self.suite.leave_out(part, f"`{key}` of an agent")
         return entry
 
-    def _without_credentials(self, value: Any, part: Part, name: str = "") -> Any:
+    def _without_credentials(
+        self, value: Any, part: Part, is_credential: Callable[[str], bool], name: str = ""
+    ) -> Any:
         """Return a part of a request, in which environment variables replace credentials."""
+        replaced = partial(self._without_credentials, part=part, is_credential=is_credential)
         if isinstance(value, dict):
-            return {key: self._without_credentials(item, part, key) for key, item in value.items()}
+            return {key: replaced(item, name=key) for key, item in value.items()}
         if isinstance(value, list):
-            return [self._without_credentials(item, part, name) for item in value]
-        is_credential = is_secret_key(name) or is_credential_name(name)
-        if not (value and is_credential and isinstance(value, str)) or "{{" in value:
+            return [replaced(item, name=name) for item in value]
+        if not (value and isinstance(value, str) and is_credential(name)) or "{{" in value:
             return value
         variable = re.sub(r"\W", "_", name.upper())
         instead = f"Put it into the variable {variable}"

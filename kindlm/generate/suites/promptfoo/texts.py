@@ -160,11 +160,13 @@ def rows_of(file: str, text: str) -> Iterator[Part]:
     reader = csv.DictReader(io.StringIO(text, newline=""), restkey="__cells without a header")
     try:
         for row in reader:
-            test: dict[str, Any] = {"vars": {}, "assert": []}
+            test: dict[str, Any] = {"vars": {}, "assert": [], "metadata": {}}
             for key, value in row.items():
                 name = key.strip()
                 if not name.startswith("__"):
                     test["vars"] |= {} if value is None else {name: value}
+                elif value and name.startswith("__metadata:"):
+                    test["metadata"][name.removeprefix("__metadata:")] = value
                 elif value and name.startswith("__expected"):
                     test["assert"] += [_expected(value.strip())] if value.strip() else []
                 elif value:
