@@ -145,6 +145,7 @@ def test_judges_and_limits_keep_their_thresholds(tmp_path: Path) -> None:
     asserts = [
         {"type": "llm-rubric", "value": "Names {{city}}", "threshold": 0.8},
         {"type": "llm-rubric", "value": "Is kind", "provider": "openai:gpt-4o-mini"},
+        {"type": "llm-rubric", "value": "Is short", "provider": "openai/gpt-4o"},
         {"type": "context-faithfulness", "threshold": 0.9},
         {"type": "similar", "value": "In {{city}}"},
         {"type": "latency", "threshold": 800},
@@ -160,6 +161,7 @@ def test_judges_and_limits_keep_their_thresholds(tmp_path: Path) -> None:
         "judge": [
             {"criteria": "Names Rome", "minScore": 0.8},
             {"criteria": "Is kind", "model": "openai/gpt-4o-mini"},
+            {"criteria": "Is short", "model": "openai/gpt-4o"},
             {"ready": "faithful", "context": "It is in Rome.", "minScore": 0.9},
         ],
         "latencyMs": 800,
@@ -377,10 +379,13 @@ def test_a_provider_on_a_server_of_its_own_is_left_out(tmp_path: Path) -> None:
         {"label": "no id", "config": {"apiKey": "abc12345"}},
         "file://more.yaml",
         "python:agent.py",
+        "ollama:embeddings:nomic",
+        "openai:ft:gpt-4o:shop",
     ]
     imported = read(with_tests({"assert": [{"type": "is-json"}]}, providers=providers), tmp_path)
     suite = loaded(imported, tmp_path)
     models = ["openrouter/a/b", "openai/o3", "openai/gpt-4o", "groq/llama"]
+    models.append("openai/ft:gpt-4o:shop")
     assert list(suite.models) == models
     said = notes(imported, "left out")
     assert "a provider with no `id`: {label, config}" in said

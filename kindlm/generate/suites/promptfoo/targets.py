@@ -29,6 +29,12 @@ _TYPES = {
 }
 """The first parts of ids, each with its provider type in kindlm."""
 
+_OTHER_APIS = re.compile(
+    r"agents|assistant|audio|chatkit|claude-agent-sdk|codex-sdk|completion|embeddings?|image"
+    r"|moderation|realtime|transcription|video"
+)
+"""Second parts of ids without a chat model, as in `openai:image:…`."""
+
 _RESPONSE_PATH = re.compile(r"json((?:\.\w+|\[\d+\]|\[['\"]\w+['\"]\])+)", re.ASCII)
 _ADDRESS = re.compile(r"https?://[\w.[{-]|\{\{\s*env\.")
 _REQUESTS = ("method", "headers", "request", "queryParams", "transformRequest", "sessionParser")
@@ -66,7 +72,10 @@ class Targets:
     def grader(self, part: Part) -> str | None:
         """Return the id of a grader's model, which it adds; None and a note without equivalent."""
         try:
-            entry, _ = self._model(*_id_and_options(part))
+            name, options = _id_and_options(part)
+            if name in self.models:
+                return name
+            entry, _ = self._model(name, options)
         except LeftOutError as error:
             self.suite.leave_out(part, f"a grader with {error.what}", error.instead)
             return None
@@ -108,8 +117,7 @@ class Targets:
         prefix, _, rest = name.partition(":")
         api, _, model = rest.partition(":")
         if api not in ("chat", "responses", "messages"):
-            # The ids of these two name other APIs, such as `openai:image:…`.
-            model = "" if model and prefix in ("openai", "anthropic") else rest
+            model = "" if _OTHER_APIS.fullmatch(api) else rest
         if prefix not in _TYPES or not model or "{{" in model:
             instead = "Write a chat model under `models`, or an agent under `agents`"
             raise LeftOutError(f"the id {excerpt_of(name)}", instead)
