@@ -43,11 +43,6 @@ def among(query: str, ids: Sequence[str], **values: Any) -> tuple[str, dict[str,
     return query.replace("$ids", f"({listed})"), {**named, **values}
 
 
-def of_suites(query: str) -> str:
-    """Turn a query about the executions of runs into one about those of suites."""
-    return query.replace("run IN $ids", "suite IN $ids")
-
-
 def _texts(row: str, *names: str) -> str:
     """Return SQL for columns with texts of a row: `output` is the text of its `output_ref`."""
     texts = "(SELECT body FROM shown_texts WHERE ref = {0}.{1}_ref) AS {1}"

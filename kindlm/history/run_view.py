@@ -324,7 +324,9 @@ SELECT id, repeat, status FROM executions
         return self.db.execute(*queries.among(query, self.runs))
 
     def _of_suite(self, query: str, parts: Sequence[str]) -> sqlite3.Cursor:
-        return self.db.execute(*queries.among(queries.of_suites(query), parts))
+        # Queries about the executions of runs become queries about those of suites.
+        of_suites = query.replace("run IN $ids", "suite IN $ids")
+        return self.db.execute(*queries.among(of_suites, parts))
 
     def over_suites(self, query: str, suite: str | None = None) -> Iterator[sqlite3.Row]:
         """Run a query about each suite, or about the suite with a part of this id."""

@@ -39,14 +39,6 @@ class AddedRepeats:
     repeats: tuple[tuple[Status, str], ...] = ()
     last: int = 0
 
-    def beside(self, pair: TestPair, before: AddedRepeats) -> TestPair:
-        """Return a test and its checks with these repeats of AFTER, and those of BEFORE."""
-        checks = {
-            check: replace(known, added=self.of(check), added_before=before.of(check))
-            for check, known in pair.checks.items()
-        }
-        return replace(pair, added=self.of(None), added_before=before.of(None), checks=checks)
-
     def of(self, check: CheckKey | None) -> tuple[Counts, ...]:
         """Return the repeats that decided a check, or errored; all repeats without a check."""
         if check is None:
@@ -57,6 +49,18 @@ class AddedRepeats:
             for status, codes in read
             if check in codes or status is Status.ERRORED
         )
+
+
+def with_added(pair: TestPair, before: AddedRepeats | None, after: AddedRepeats | None) -> TestPair:
+    """Return a test and its checks with the repeats that were added to its sides."""
+    if before is None and after is None:
+        return pair
+    old, new = before or AddedRepeats(), after or AddedRepeats()
+    checks = {
+        check: replace(known, added=new.of(check), added_before=old.of(check))
+        for check, known in pair.checks.items()
+    }
+    return replace(pair, added=new.of(None), added_before=old.of(None), checks=checks)
 
 
 def read_added(
@@ -127,10 +131,7 @@ def suspects(
 
     More repeats of AFTER, or of `both` sides, may decide a test that is open.
     """
-    none = AddedRepeats()
-    known = {
-        key: after.get(key, none).beside(pair, before.get(key, none)) for key, pair in pairs.items()
-    }
+    known = {key: with_added(pair, before.get(key), after.get(key)) for key, pair in pairs.items()}
     settled = settle(known, both=both)
     evidence = judge_pair(known, regression_threshold=regression_threshold).tests
     found = []

@@ -28,7 +28,7 @@ from kindlm.history.diff.evidence_values import (
 )
 from kindlm.history.groups import Group
 from kindlm.history.run_view import RunView
-from kindlm.history.settling import AddedRepeats, read_added
+from kindlm.history.settling import AddedRepeats, read_added, with_added
 from kindlm.plan import QualifiedName
 from kindlm.strict_json import read_json
 from kindlm.transcript import CANARY_TOKEN
@@ -263,9 +263,7 @@ class RunDiff:
                 same_conversations=is_same,
                 checks=compared_tests.pair_checks(own_old, own_new, is_other),
             )
-        added_before, added = self._added[0].get(key), self._added[1].get(key)
-        if added_before or added:
-            pair = (added or AddedRepeats()).beside(pair, added_before or AddedRepeats())
+        pair = with_added(pair, *(added.get(key) for added in self._added))
         return TestDiff(key, before, after, behaviour, pair, changed)
 
     def _is_wanted(self, key: QualifiedName) -> bool:
