@@ -23,6 +23,7 @@ from kindlm.history.masking import as_shown
 from kindlm.history.rows import ExecutionView
 from kindlm.history.run_names import find_run_or_group
 from kindlm.history.run_view import RunView
+from kindlm.history.runs import Run
 from kindlm.outcome import Status
 from kindlm.reports.facts import verdict_of
 from kindlm.reports.figures import duration, money
@@ -41,8 +42,7 @@ _SINCE = """
 SELECT version, type, subject, data FROM event_log
  WHERE stream = 'run/' || :run AND version > :version
    AND type IN ('run.started', 'run.resumed', 'run.extended', 'execution.finished',
-                'provider.failed', 'agent.failed', 'run.finished', 'run.interrupted',
-                'run.aborted')
+                'provider.failed', 'agent.failed')
  ORDER BY version
 """
 
@@ -76,9 +76,7 @@ class _Seen:
     """What was read of a run: its events up to `version`."""
 
     version: int = 0
-    planned: int = 0
     ended: set[str] = field(default_factory=set)
-    over: bool = False
 
 
 @dataclass(slots=True)
@@ -93,70 +91,60 @@ class _Tail:
     side: str | Group
     page: Page
     seen: dict[str, _Seen] = field(default_factory=dict)
-    counting: Sequence[_Seen] = ()
+    runs: Sequence[Run] = ()
     last_news: float = field(default_factory=time.monotonic)
 
     def write_news(self) -> bool:
         """Write what happened since the last call; return whether the run is still running."""
+        # Before the events are read, so that none of a run that ends now is missed.
         if isinstance(self.side, str):
-            parts = {self.side: ""}
-            # Before the events are read, so that none of a process that ends now is missed.
-            is_running = RunView(self.db, self.side).status == "running"
+            self.runs = [RunView(self.db, self.side).info]
         else:
             name = self.side.name
             self.side = or_fail(find_group(self.db, name, shards_of(self.db, name)))
-            shards, number = self.side.shards, self.side.count
-            parts = {shard.id: f"shard {shard.index}/{number}" for shard in shards}
-            is_running = any(shard.state == "running" for shard in shards)
-        self.counting = [self.seen.setdefault(run, _Seen()) for run in parts]
-        before = [seen.version for seen in self.counting]
-        for run, part in parts.items():
-            self._write_run(run, part)
-        is_over = all(seen.over for seen in self.counting)
+            self.runs = self.side.shards
+        is_running = any(run.state == "running" for run in self.runs)
+        has_news = [self._write_run(run) for run in self.runs]
         if isinstance(self.side, str):
-            return is_running and not is_over
-        if is_running or before != [seen.version for seen in self.counting]:
+            return is_running
+        if is_running or any(has_news):
             self.last_news = time.monotonic()
-        # A shard that ends now has its state at the next look.
-        is_over = is_over and not is_running and not self.side.missing
+        is_over = all(run.ended for run in self.runs) and not self.side.missing
         return not is_over and time.monotonic() < self.last_news + _SILENT_S
 
-    def _write_run(self, run: str, part: str) -> None:
-        view, seen = RunView(self.db, run), self.seen[run]
-        for row in self.db.execute(_SINCE, {"run": run, "version": seen.version}):
+    def _write_run(self, run: Run) -> bool:
+        """Write what happened in a run; return whether something did."""
+        view, seen = RunView(self.db, run.id), self.seen.setdefault(run.id, _Seen())
+        before = seen.version
+        for row in self.db.execute(_SINCE, {"run": run.id, "version": before}):
             seen.version = row["version"]
             number = str(row["subject"]).partition(".")[0]
             data: dict[str, Any] = json.loads(row["data"])
-            seen.over = False
             match row["type"]:
-                case "run.started" | "run.resumed" | "run.extended":
-                    seen.planned = data["planned"]
                 case "execution.finished":
                     if data.get("retried"):
                         continue  # the execution is still running
                     seen.ended.add(number)
                     if found := view.execution(number):
-                        self._write_ended(view, found, part)
-                case "provider.failed" | "agent.failed":
-                    if data.get("retry_in_ms") is None:
-                        continue
+                        self._write_ended(view, found, run)
+                case _ if data.get("retry_in_ms") is not None:
                     found = view.execution(number)
                     name = "" if found is None else f"{_name(found)}: "
                     wait = duration(data["retry_in_ms"])
                     why = f"{name}{data.get('error_code')}, tried again after {wait}"
                     self.page.line(("↻ ", "yellow"), why, hang=2)
-                case _:
-                    seen.over = True
+        return seen.version != before
 
-    def _write_ended(self, view: RunView, execution: ExecutionView, part: str) -> None:
+    def _write_ended(self, view: RunView, execution: ExecutionView, run: Run) -> None:
         status = execution.status or Status.SKIPPED
-        ended = sum(len(seen.ended) for seen in self.counting)
-        facts = [f"{ended}/{sum(seen.planned for seen in self.counting)}"]
+        ended = sum(len(self.seen[each.id].ended) for each in self.runs if each.id in self.seen)
+        facts = [f"{ended}/{sum(each.planned for each in self.runs)}"]
         if execution.answers and execution.latency_ms is not None:
             facts.append(duration(execution.latency_ms))
         if execution.cost_usd:
             facts.append(money(execution.cost_usd))
-        facts += [part] if part else []
+        if not isinstance(self.side, str):
+            facts.append(f"shard {run.shard}")
         parts: list[Part] = [mark(status), f" {_name(execution)}"]
         if status in (Status.FAILED, Status.ERRORED):
             parts.append(f": {why_not_passed(view, execution)}")
