@@ -49,10 +49,10 @@ def warn(
     if not reporter.has_errors:
         # With a wrong reference, the entry that it means would seem unused.
         _warn_of_unused(config, reporter)
-    _warn_of_gates(config, reporter)
     rates: list[tuple[Path, float | None]] = [(("defaults", "passRate"), config.defaults.pass_rate)]
     rates += [(("tests", at, "passRate"), it.pass_rate) for at, it in enumerate(config.tests)]
     found = [(path, "it allows all repeats to fail") for path, rate in rates if rate == 0]
+    found += _vain_gates(config)
     for place, part in _written(config):
         for at, message, hint in part.unused():
             reporter.warning((*place, *at), message, hint, reason="unused")
@@ -134,19 +134,19 @@ def _warn_of_tools(path: Path, test: TestConfig, reporter: Reporter) -> None:
                 reporter.warning(at, message, hint, reason="unknown_tool", value=name)
 
 
-_KEYWORDS = ("keywords_deny", "keywords_allow")
-_NEEDED = {
+_COUNTED = {
     "schema_failures_max": (("schema",), "no test has a `schemaFile`"),
     "pii_failures_max": (("pii",), "no test checks `guardrails.pii`"),
-    "keyword_failures_max": (_KEYWORDS, "no test checks `guardrails.keywords`"),
-    "judge_avg_min": (("judge",), "no test has a judge"),
-    "drift_score_max": (("drift",), "no test measures drift"),
+    "keyword_failures_max": (
+        ("keywords_deny", "keywords_allow"),
+        "no test checks `guardrails.keywords`",
+    ),
 }
-"""By gate: the kinds of checks that it counts or measures, and the reason if there are none."""
+"""By gate: the kinds of checks that it counts, and the reason if there are none."""
 
 
-def _warn_of_gates(config: KindlmConfig, reporter: Reporter) -> None:
-    """Report gates that can never fail, or always fail."""
+def _vain_gates(config: KindlmConfig) -> Iterator[tuple[Path, str]]:
+    """Yield the gates that can never fail, with the reason."""
     gates, timeout = config.gates, config.defaults.execution_timeout_ms
     checked = {
         found.kind
@@ -154,24 +154,13 @@ def _warn_of_gates(config: KindlmConfig, reporter: Reporter) -> None:
         for _, expect in expect_sections((), test)
         for _, found in expect.expectations(lambda _: None)
     }
-    always = {
-        "pass_rate_min": "it allows all tests to fail" if gates.pass_rate_min == 0 else None,
-        "judge_avg_min": "no score is below 0" if gates.judge_avg_min == 0 else None,
-        "drift_score_max": "no drift exceeds 1" if gates.drift_score_max == 1 else None,
-        "latency_max_ms": beyond(timeout) if (gates.latency_max_ms or 0) >= timeout else None,
-    }
-    for name in sorted(gates.model_fields_set):
-        alias = GatesConfig.model_fields[name].alias or name
-        kinds, nothing = _NEEDED.get(name, ((), ""))
-        lacks_checks, why = bool(kinds) and checked.isdisjoint(kinds), always.get(name)
-        if lacks_checks and not name.endswith("failures_max"):
-            message = f"The gate {alias} fails: {nothing}, so it has no value"
-            hint = "Remove it, or add what it measures"
-            reporter.warning(("gates", alias), message, hint, reason="no_value")
-        elif lacks_checks or why:
-            message = f"The gate {alias} can never fail: {nothing if lacks_checks else why}"
-            hint = "Change or remove it"
-            reporter.warning(("gates", alias), message, hint, reason="never_fails")
+    why = {name: why for name, (kinds, why) in _COUNTED.items() if checked.isdisjoint(kinds)}
+    why |= {"pass_rate_min": "it allows all tests to fail"} if gates.pass_rate_min == 0 else {}
+    why |= {"judge_avg_min": "no score is below 0"} if gates.judge_avg_min == 0 else {}
+    why |= {"drift_score_max": "no drift exceeds 1"} if gates.drift_score_max == 1 else {}
+    why |= {"latency_max_ms": beyond(timeout)} if (gates.latency_max_ms or 0) >= timeout else {}
+    for name in sorted(why.keys() & gates.model_fields_set):
+        yield ("gates", GatesConfig.model_fields[name].alias or name), why[name]
 
 
 def _written(config: KindlmConfig) -> Iterator[tuple[Path, ExpectSection]]:

@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 from pydantic_core import PydanticCustomError
 
-from kindlm.dataclass import dataclass, replace
+from kindlm.dataclass import dataclass
 from kindlm.document import Document, Path, Position, dotted
-from kindlm.errors import ErrorCode, KindlmError, SourceLocation, misuse
+from kindlm.errors import ErrorCode, KindlmError, SourceLocation
 from kindlm.secrecy import hide_in_urls, is_secret_option
 from kindlm.spelling import KINDLM_YAML, Spelling
 
@@ -71,14 +71,28 @@ class Reporter:
         secret: bool = False,
         trace: str | None = None,
         severity: Severity = "error",
+        position: Position | None = None,
         **details: Any,
     ) -> None:
         """Report an error at a value, or at its key; `secret` hides the line.
 
-        `reason` and `details` are for programs.
+        `position` is that of an error in the text. `reason` and `details` are for programs.
         """
-        error = KindlmError(code, message, hint, None, {"reason": reason, **details}, trace)
-        self._add(severity, path, error, self._document.position(path, key=at_key), secret=secret)
+        file, lent = self._lent
+        if path and path[0] in lent:
+            where, line = SourceLocation(file), None
+        else:
+            position = position or self._document.position(path, key=at_key)
+            where = SourceLocation(self._file, position.line, position.column)
+            line = self._document.line(position.line)
+        if secret or any(is_secret_option(str(part)) for part in path[-1:]):
+            line = None
+        if hint is not None:
+            hint = self._hidden(hint.replace(KINDLM_YAML.variable, self.spelling.variable))
+        about = {"reason": reason, **details}
+        error = KindlmError(code, self._hidden(message), hint, where, about, trace)
+        shown = None if line is None else self._hidden(line)[:MAX_SHOWN]
+        self.diagnostics.append(Diagnostic(error, severity, self.place(path), shown))
 
     @contextmanager
     def refused(self, path: Path, reason: str) -> Iterator[None]:
@@ -117,11 +131,11 @@ class Reporter:
     def problems(self) -> None:
         """Report the syntax errors and exceeded limits of the text."""
         for problem in self._document.problems:
-            error = misuse(problem.message, problem.hint, None, "limit")
+            reason, code = "limit", ErrorCode.CONFIG_VALIDATION_ERROR
             if not problem.limit:
-                code, details = ErrorCode.CONFIG_PARSE_ERROR, {"reason": "syntax"}
-                error = replace(error, code=code, details=details)
-            self._add("error", problem.path, error, problem.position)
+                reason, code = "syntax", ErrorCode.CONFIG_PARSE_ERROR
+            message, hint, position = problem.message, problem.hint, problem.position
+            self.error(problem.path, message, hint, reason=reason, code=code, position=position)
 
     def place(self, path: Path) -> str:
         """Return a path as the file has it, for messages: `tests[2].expect.output`."""
@@ -145,31 +159,6 @@ class Reporter:
     def has_errors(self) -> bool:
         """Whether an error was reported."""
         return any(item.severity == "error" for item in self.diagnostics)
-
-    def _add(
-        self,
-        severity: Severity,
-        path: Path,
-        error: KindlmError,
-        position: Position | None,
-        *,
-        secret: bool = False,
-    ) -> None:
-        file, keys = self._lent
-        if path[:1] and path[0] in keys:
-            position = None
-        else:
-            file = self._file
-        place = (position.line, position.column) if position else (None, None)
-        hint, line = error.hint, self._document.line(position.line) if position else None
-        if hint is not None:
-            hint = self._hidden(hint.replace(KINDLM_YAML.variable, self.spelling.variable))
-        if secret or any(is_secret_option(str(part)) for part in path[-1:]):
-            line = None
-        message, where = self._hidden(error.message), SourceLocation(file, *place)
-        error = replace(error, message=message, hint=hint, where=where)
-        shown = None if line is None else self._hidden(line)[:MAX_SHOWN]
-        self.diagnostics.append(Diagnostic(error, severity, self.place(path), shown))
 
     def _hidden(self, text: str) -> str:
         for credential in self._credentials:

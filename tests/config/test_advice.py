@@ -47,8 +47,6 @@ EXPECT = "{output: {contains: [hello]}}"
         (("tests:", "gates: {piiFailuresMax: 0}\ntests:"), "gates.piiFailuresMax", "never_fails"),
         (("tests:", "gates: {schemaFailuresMax: 9}\ntests:"), "gates.schemaFailuresMax", "never_fails"),
         (("tests:", "gates: {latencyMaxMs: 300000}\ntests:"), "gates.latencyMaxMs", "never_fails"),
-        (("tests:", "gates: {judgeAvgMin: 0.8}\ntests:"), "gates.judgeAvgMin", "no_value"),
-        (("tests:", "gates: {driftScoreMax: 0.1}\ntests:"), "gates.driftScoreMax", "no_value"),
         (("{user: Hi}", "{user: 'Hi {{ name }}'}"), "prompts.ask.user", "near_placeholder"),
         (("{user: Hi}", "{user: 'Hi {{first-name}}'}"), "prompts.ask.user", "near_placeholder"),
         (("{user: Hi}", "{user: 'Hi ${env.HOME}'}"), "prompts.ask.user", "near_placeholder"),
