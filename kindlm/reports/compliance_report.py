@@ -18,7 +18,7 @@ from kindlm.dataclass import dataclass
 from kindlm.errors import DOCS, Err, ErrorCode, KindlmError, Ok, Result, broken
 from kindlm.history.rows import SuiteView
 from kindlm.history.run_view import RunView
-from kindlm.reports.compliance.compliance_facts import read_facts, template_of
+from kindlm.reports.compliance.compliance_facts import read_facts
 from kindlm.reports.compliance.rendering import TemplateFailedError, render, render_apart
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.untrusted import code, plain
@@ -60,8 +60,8 @@ def _content(
 
     If recorded data were changed, it begins with a warning, whatever its template.
     """
-    facts = read_facts(view, suite, options.regression_threshold)
-    text, problem = _rendered(facts, template_of(view, suite))
+    facts, template = read_facts(view, suite, options.regression_threshold)
+    text, problem = _rendered(facts, template)
     events = [
         f"run {stream['run']}: {problem}"
         for stream in facts["audit"]

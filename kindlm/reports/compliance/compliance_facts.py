@@ -59,9 +59,10 @@ SELECT DISTINCT c.purpose, c.provider, c.model, c.reported_model
 
 def read_facts(
     view: RunView, suite: SuiteView, regression_threshold: float | None = None
-) -> dict[str, Any]:
-    """Return all facts that a template can use about a suite of a run.
+) -> tuple[dict[str, Any], tuple[str, str] | None]:
+    """Return all facts that a template can use about a suite of a run, and its own template.
 
+    The template is the file and the text that the suite was recorded with, None for kindlm's own.
     `regression_threshold` is how far a mean score may fall below that of the baseline, None for the
     default.
     """
@@ -93,6 +94,9 @@ def read_facts(
     baseline_runs = baseline.runs if baseline else ()
     audit = _audit(view, suite, file, baseline_runs)
     runs_read = [*(stream["run"] for stream in audit), *baseline_runs]
+    source = config.get("reportTemplate")
+    is_custom = compliance.get("framework") == "custom" and isinstance(source, str) and source
+    template = (str(compliance.get("template")), str(source)) if is_custom else None
     return {
         "system": {name: metadata.get(name) or None for name in _METADATA},
         "framework": compliance.get("framework", "eu-ai-act"),
@@ -135,22 +139,12 @@ def read_facts(
         "reviewed": view.reviewed(suite)._asdict(),
         "audit": audit,
         "changed_tables": changed_tables(file, dict.fromkeys(runs_read)),
-    }
+    }, template
 
 
 _CONFIG = """
 SELECT c.body, c.salt FROM suites s JOIN contents c ON c.ref = s.config_ref WHERE s.id = ?
 """
-
-
-def template_of(view: RunView, suite: SuiteView) -> tuple[str, str] | None:
-    """Return the file and the text of the template that a suite was recorded with, or None."""
-    config, _ = _config(view.db, suite)
-    compliance = _section(config, "config", "compliance")
-    source = config.get("reportTemplate")
-    if compliance.get("framework") != "custom" or not isinstance(source, str) or not source:
-        return None
-    return str(compliance.get("template")), source
 
 
 def _config(

@@ -21,10 +21,9 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import lru_cache
 from typing import Any, NamedTuple
 
-from jinja2 import StrictUndefined, Template
+from jinja2 import StrictUndefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from markupsafe import Markup
 
@@ -133,13 +132,6 @@ def render(source: str, facts: Mapping[str, Any]) -> str:
         }
         for article in ARTICLES
     ]
-    text = _compiled(source).render(_fact({**facts, "articles": articles}))
-    # `visible` would write out the zero-width spaces that keep mentions from becoming links.
-    return _NO_WIDTH.join(map(visible, text.split(_NO_WIDTH)))
-
-
-@lru_cache(maxsize=4)
-def _compiled(source: str) -> Template:
     environment = ImmutableSandboxedEnvironment(
         undefined=StrictUndefined,
         autoescape=True,
@@ -152,7 +144,9 @@ def _compiled(source: str) -> Template:
     environment.filters.update(escaping, code=_code, when=_when)
     for name in _REFUSED:
         del environment.filters[name]
-    return environment.from_string(source)
+    text = environment.from_string(source).render(_fact({**facts, "articles": articles}))
+    # `visible` would write out the zero-width spaces that keep mentions from becoming links.
+    return _NO_WIDTH.join(map(visible, text.split(_NO_WIDTH)))
 
 
 class _Text(str):
