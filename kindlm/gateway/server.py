@@ -234,11 +234,15 @@ class _Forwarding:
 
     def _hint(self) -> str:
         """Return what to do about a failed call."""
-        if not self.status:
-            return "Check that the provider is reachable from here"
-        if self.status in (401, 403) and KEY_HEADER not in self.request.headers:
-            return f"Check that {self.upstream.key_variable} holds a key where kindlm runs"
-        return "See the call and its answer: kindlm show RUN EXECUTION --verbose"
+        upstream, status = self.upstream, self.status
+        if status in (0, 401, 403) and KEY_HEADER not in self.request.headers:
+            if not upstream.headers:
+                return f"kindlm has no key for this provider: set {upstream.key_variable}"
+            if status:
+                return f"Check the key in {upstream.key_variable} where kindlm runs"
+        if status:
+            return "See the call and its answer: kindlm show RUN EXECUTION --verbose"
+        return "Check that the provider is reachable from here"
 
     async def forward(self, data: bytes) -> web.StreamResponse:
         """Forward the request, and stream the answer back."""

@@ -177,9 +177,7 @@ def _is_whole(result: Any) -> bool:
     pieces = result if isinstance(result, list) else [result]
     if all(map(_is_message, pieces)):
         return True
-    states = [
-        piece["messages"] for piece in pieces if isinstance(piece, dict) and "messages" in piece
-    ]
+    states = [piece.get("messages", ()) for piece in pieces if isinstance(piece, dict)]
     return any(is_a(it, _PACKAGE, "HumanMessage") for state in states for it in state)
 
 
@@ -197,10 +195,9 @@ def _merged(messages: list[Any]) -> list[Any]:
     """Return messages, with consecutive chunks of the same id merged."""
     merged: list[Any] = []
     for message in messages:
-        is_chunk = is_a(message, _PACKAGE, "BaseMessageChunk")
-        before = merged[-1] if merged and is_a(merged[-1], _PACKAGE, "BaseMessageChunk") else None
-        if is_chunk and before is not None and before.id == message.id:
-            merged[-1] = before + message
+        chunks = [it for it in (*merged[-1:], message) if is_a(it, _PACKAGE, "BaseMessageChunk")]
+        if len(chunks) == 2 and chunks[0].id == message.id:
+            merged[-1] = chunks[0] + message
         else:
             merged.append(message)
     return merged
