@@ -123,7 +123,7 @@ def test_erased_texts_are_shown_as_such(history: Any, make: Any) -> None:
     [
         "SELECT * FROM tests WHERE suite IN $ids ORDER BY ordinal",
         queries.FIGURES,
-        queries.of_suites(queries.FIGURES),
+        queries.FIGURES.replace("run IN $ids", "suite IN $ids"),
         queries.UNPRICED,
     ],
 )
