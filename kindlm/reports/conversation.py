@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
-from typing import Any
+from itertools import groupby
+from typing import Any, NamedTuple
 
 from kindlm.dataclass import dataclass, replace
 from kindlm.history.masking import Mask, masked_call, source_text
@@ -28,8 +29,7 @@ def status_word(execution: ExecutionView) -> str:
     return execution.status.value if execution.status else "not finished"
 
 
-@dataclass(frozen=True, slots=True)
-class Excerpt:
+class Excerpt(NamedTuple):
     """The evidence of an assertion: a text of `source` from its character `start` on.
 
     `before` and `after` are the surrounding characters, "" for a copy in the assertion. `name` is
@@ -56,12 +56,11 @@ def excerpts_of(assertion: AssertionView, attempt: AttemptView) -> Iterator[Exce
         excerpt = Excerpt(evidence.source, start, evidence.name, kept)
         if kept is None and (text := source_text(evidence.source, attempt)) is not None:
             before, after = text[max(start - _CONTEXT, 0) : start], text[end : end + _CONTEXT]
-            excerpt = replace(excerpt, text=text[start:end], before=before, after=after)
+            excerpt = excerpt._replace(text=text[start:end], before=before, after=after)
         yield excerpt
 
 
-@dataclass(frozen=True, slots=True)
-class ShownMessage:
+class ShownMessage(NamedTuple):
     """A message as it may be shown; `text` is None if it was erased."""
 
     role: str
@@ -157,17 +156,9 @@ def highlighted(text: str, ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[
 
     Ranges may overlap and extend beyond the text.
     """
-    at = 0
-    for start, end in sorted(ranges):
-        begin, stop = max(start, at), min(end, len(text))
-        if begin >= stop:
-            continue
-        if begin > at:
-            yield text[at:begin], False
-        yield text[begin:stop], True
-        at = stop
-    if at < len(text):
-        yield text[at:], False
+    marked = {place for start, end in ranges for place in range(start, min(end, len(text)))}
+    for is_marked, places in groupby(range(len(text)), marked.__contains__):
+        yield "".join(text[place] for place in places), is_marked
 
 
 def _message(message: dict[str, Any], mask: Mask) -> ShownMessage:

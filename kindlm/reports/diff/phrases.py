@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
-from kindlm.dataclass import dataclass
 from kindlm.history.diff.compared_tests import Figure
 from kindlm.history.diff.evidence_values import (
     Change,
@@ -34,8 +33,7 @@ from kindlm.reports.untrusted import one_line
 from kindlm.wording import count, first_of
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(NamedTuple):
     """How tests of a kind are shown; the details of `listed` ones are left out."""
 
     title: str
