@@ -3,9 +3,10 @@
 This is TCP-style congestion control for API calls: a state machine with an injected clock that
 performs no I/O. A *refusal* is a response that says "too much" (429, 503, 529).
 
-- *Window*: six calls may be in flight, and one more for every four good answers, or after a refusal
-  for every two. A refusal halves the window. Refusals of calls that started before it report the
-  same congestion and halve nothing, but their `Retry-After` counts.
+- *Window*: six calls may be in flight, and one more for every four good answers. After a refusal,
+  it grows by one for every two good answers where a rate is known, and for every one where it is
+  not. A refusal halves it. Refusals of calls that started before report the same congestion and
+  halve nothing, but their `Retry-After` counts.
 - *Single refusals*: some servers refuse a few calls at any rate. A 429 shows a limit only at the
   known limit, or as the second one within a few answers. An overload (503, 529) shows none.
 - *Cooldown* (RFC 9110, `Retry-After`): nothing starts before it ends. If a provider at its limit
@@ -39,7 +40,7 @@ from kindlm.ports import Quota
 from kindlm.suite import AgentTarget, ProviderSettings
 
 START_WINDOW = 6
-GROWTH_AT_THE_START, GROWTH_AFTER_REFUSALS = 1 / 4, 1 / 2
+GROWTH_IN_SLOW_START, GROWTH_AT_A_RATE, GROWTH_AFTER_REFUSALS = 1 / 4, 1 / 2, 1.0
 BACKOFF_FACTOR = 0.5
 
 ENOUGH_REFUSALS, FORGOTTEN_AFTER = 2, 15
@@ -193,7 +194,9 @@ class Pace:
                 self._cycle = _Cycle(turn.number, turn.started_at)
             self._is_congested = self._is_measured = self._probing = False
             self._backoffs = 0
-            growth = GROWTH_AFTER_REFUSALS if self._epoch else GROWTH_AT_THE_START
+            growth = GROWTH_AT_A_RATE
+            if self._limit == math.inf:
+                growth = GROWTH_AFTER_REFUSALS if self._epoch else GROWTH_IN_SLOW_START
             self._window = min(self._most, self._window + growth)
             if turn.rate is not None and self._found_rate <= turn.rate * MAX_GROWTH_PER_ROUND:
                 self._good += 1

@@ -259,7 +259,7 @@ def test_no_limit_is_stormed_or_wasted(kind, per_minute, latency_s, most):
 def test_many_slow_calls_storm_a_window_somewhat(per_minute, latency_s, most):
     """Those that are in flight when its rate was given up are refused together."""
     server = six_minutes("window", per_minute, latency_s, most)
-    assert server.good(60, 360) >= 0.8 * per_minute * 5
+    assert server.good(60, 360) >= 0.82 * per_minute * 5
     assert server.refused <= 0.12
 
 
@@ -291,11 +291,11 @@ def test_without_a_limit_the_start_costs_little(latency_s):
 @pytest.mark.parametrize(
     ("overloaded", "names_s", "seconds", "good"),
     [
-        (0.03, None, 30, 144),
+        (0.03, None, 10, 250),
         (0.03, 1.0, 20, 200),
         (0.1, None, 60, 90),
         (0.1, 1.0, 60, 90),
-        (0.3, None, 600, 70),
+        (0.3, None, 600, 85),
         (0.3, 1.0, 600, 80),
     ],
 )
