@@ -247,17 +247,19 @@ class Plugged:
         self.rest = raw
         self._keys: dict[Path, dict[str, Any]] = {}
         self._reporter = reporter
-        self._options_of: dict[Path, Provider | Adapter] = {}
+        self._options_of: dict[Path, Provider | Adapter | None] = {}
         if isinstance(raw.get("providers"), dict):
             self.rest = {**self.rest, "providers": dict(raw["providers"])}
         if isinstance(raw.get("agents"), list):
             self.rest = {**self.rest, "agents": list(raw["agents"])}
         for name, provider in section(raw, "providers").items():
             if isinstance(provider, dict):
-                read = read_provider(("providers", name), provider, reporter)
-                self._keep("providers", name, *read)
+                rest, self._options_of["providers", name] = read_provider(
+                    ("providers", name), provider, reporter
+                )
+                self.rest["providers"][name] = rest
         for path, agent in items(raw, "agents"):
-            self._keep("agents", path[1], *read_agent(path, agent, reporter))
+            self.rest["agents"][path[1]], self._options_of[path] = read_agent(path, agent, reporter)
         for path, test in items(raw, "tests"):
             for place, expect in expectations(test):
                 for name in [key for key in expect if key not in EXPECT_KEYS]:
@@ -269,13 +271,6 @@ class Plugged:
             _at(config, path).add(keys)
         for path, options in self._options_of.items():
             _at(config, path).choose(options)
-
-    def _keep(
-        self, key: str, name: str | int, rest: Raw, options: Provider | Adapter | None
-    ) -> None:
-        self.rest[key][name] = rest
-        if options is not None:
-            self._options_of[key, name] = options
 
     def _take_check(self, name: str, path: Path, written: Any) -> None:
         """Take a check, or a list of checks, if its name is one of a package."""

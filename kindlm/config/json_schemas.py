@@ -71,9 +71,8 @@ def _dialect_fault(schema: Any) -> str | None:
     dialect = schema.get("$schema") if isinstance(schema, dict) else None
     if dialect is not None and not isinstance(dialect, str):
         return "$schema must be a text"
-    validator: Any = jsonschema.Draft202012Validator
-    if dialect is not None:
-        validator = jsonschema.validators.validator_for(schema, default=_UNKNOWN_DIALECT)
+    default = jsonschema.Draft202012Validator if dialect is None else _UNKNOWN_DIALECT
+    validator: Any = jsonschema.validators.validator_for(schema, default=default)
     if validator is _UNKNOWN_DIALECT:
         return f"the dialect {str(dialect)[:200]} is unknown"
     return meta_schema_issue(validator, schema, _pattern_checker())

@@ -38,8 +38,8 @@ class Chosen(Open):
 
     _options: Any = PrivateAttr(default=None)
 
-    def choose(self, options: Provider | Adapter) -> None:
-        """Set the options, before anything reads the section."""
+    def choose(self, options: Provider | Adapter | None) -> None:
+        """Set the options, before anything reads the section; None if they have an error."""
         self._options = options
         self.add(as_written(options))
 

@@ -23,7 +23,7 @@ from kindlm.packages import all_own, installed, is_own, options_of_package, prov
 from kindlm.plugins import Check, Provider
 from kindlm.suggestions import ENDED, hint_for, meant_by, suggest, words_for
 from kindlm.values import TAGS
-from kindlm.wording import cut, printable
+from kindlm.wording import count, cut, printable
 from kindlm.yaml_document import ScalarError, resolve_plain
 
 M = TypeVar("M", bound=BaseModel)
@@ -343,7 +343,8 @@ def _describe_range(kind: str, given: Any, context: dict[str, Any]) -> tuple[str
     words, name = _RANGES[kind]
     bound, hint = context[name], None
     if kind == "too_short":
-        return f"must have at least {bound} entry, but is empty", None
+        has = f"has {len(given)}" if given else "is empty"
+        return f"must have at least {count(bound, 'entry', 'entries')}, but {has}", None
     if kind == "too_long":
         return f"has {len(given):,} entries, but {bound:,} is the most", None
     if context.get("le") == 1 and isinstance(given, (int, float)) and 1 < given <= _PER_CENT:

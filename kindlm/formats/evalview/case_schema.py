@@ -155,14 +155,6 @@ def _tags(value: Any) -> Any:
     return sorted({tag.strip().lower() for tag in tags} - {""})
 
 
-def _turns(value: Any) -> Any:
-    if isinstance(value, list) and len(value) == 1:
-        raise refuse("has one message, but needs at least two", "Write a single one as `input`")
-    if value == []:
-        raise refuse("is empty", "Write the messages of the user, or `input` for a single one")
-    return value
-
-
 def _definition(value: Any) -> Any:
     """Unwrap a tool definition in the form of OpenAI."""
     if isinstance(value, dict) and isinstance(value.get("function"), dict):
@@ -342,7 +334,7 @@ class CaseConfig(EvalviewSection):
     """A description for people."""
     input: InputConfig | None = Field(default=None, examples=[{"query": "Where is A1?"}])
     """The message to the agent. Required unless there are `turns`."""
-    turns: Annotated[list[TurnConfig] | None, BeforeValidator(_turns)] = None
+    turns: Annotated[list[TurnConfig], Field(min_length=2)] | None = None
     """A conversation with two or more messages."""
     expected: ExpectedConfig
     """Expectations of the whole conversation."""

@@ -38,13 +38,20 @@ def check_case(case: CaseConfig, config: ProjectConfig, reporter: Reporter) -> N
     _check_target(case, config, reporter)
     if case.thresholds.weights is not None:
         _check_total(weights_of(config, case), ("thresholds", "weights"), reporter)
+    words: list[tuple[Path, str | None, tuple[str, ...]]]
+    words = [(("adapter_config", "sequence_mode"), case.settings.sequence_mode, SEQUENCE_MODES)]
     for path, expected in _expected(case):
-        _check_expected(expected, path, reporter)
-    mode = case.settings.sequence_mode
-    if mode is not None and mode not in SEQUENCE_MODES:
-        message = f'Unknown mode "{mode}": the sequence is compared as {SEQUENCE_MODES[0]}'
-        hint = hint_for(mode, SEQUENCE_MODES, "Known modes")
-        reporter.warning(("adapter_config", "sequence_mode"), message, hint, reason="no_effect")
+        if expected.safety is not None:
+            place = (*path, "safety", "severity_threshold")
+            words.append((place, expected.safety.severity_threshold, SEVERITIES))
+        if expected.output is not None and expected.output.json_schema is not None:
+            place = (*path, "output", "json_schema")
+            report_inline_schema(place, expected.output.json_schema, "json_schema", reporter)
+    for place, word, known in words:
+        if word is not None and word not in known:
+            message = f'Unknown {place[-1]} "{word}": it counts as {known[0]}'
+            hint = hint_for(word, known, "Known ones")
+            reporter.warning(place, message, hint, reason="no_effect")
 
 
 def _check_adapter(adapter: str, path: Path, reporter: Reporter) -> bool:
@@ -110,19 +117,6 @@ def _check_total(weights: dict[str, float], path: Path, reporter: Reporter) -> N
     message = f"The weights total {sum(weights.values()):g}, not 1: {total}"
     hint = "Weights that you do not set keep their defaults"
     reporter.error(path, message, hint, reason="weights")
-
-
-def _check_expected(expected: ExpectedConfig, path: Path, reporter: Reporter) -> None:
-    if expected.safety and expected.safety.severity_threshold not in SEVERITIES:
-        severity = expected.safety.severity_threshold
-        message = f'Unknown severity "{severity}": it counts as {SEVERITIES[0]}'
-        hint = hint_for(severity, SEVERITIES, "Known severities")
-        place = (*path, "safety", "severity_threshold")
-        reporter.warning(place, message, hint, reason="severity")
-    output = expected.output
-    if output is not None and output.json_schema is not None:
-        place = (*path, "output", "json_schema")
-        report_inline_schema(place, output.json_schema, "json_schema", reporter)
 
 
 _OF_AGENTS = (
