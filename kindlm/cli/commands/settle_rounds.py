@@ -35,12 +35,7 @@ from kindlm.recording.resumption import Unfinished
 from kindlm.reports.terminal.settled_tests import counts_text
 from kindlm.wording import count
 
-_SINCE = """
-SELECT id FROM runs WHERE mode = 'settled' AND source_run = ?
- AND id NOT IN (SELECT value FROM json_each(?))
-"""
-
-_ALL = "SELECT json_group_array(id) FROM runs WHERE mode = 'settled' AND source_run = ?"
+_ADDED = "SELECT id FROM runs WHERE mode = 'settled' AND source_run = ?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +172,7 @@ class RepeatsOfBefore:
         self._pair = pair
         self._options = options
         self._folder: Path = options.both
-        (self._earlier,) = db.execute(_ALL, (pair.before,)).fetchone()
+        self._earlier = {run for (run,) in db.execute(_ADDED, (pair.before,))}
 
     def check(self, database: Path) -> bool:
         """Return whether the folder holds the suites that BEFORE ran."""
@@ -229,8 +224,8 @@ class RepeatsOfBefore:
 
     def made(self, db: sqlite3.Connection) -> tuple[int, float | None]:
         """Return how many repeats were added to BEFORE, and their cost; None if it is unknown."""
-        runs = db.execute(_SINCE, (self._pair.before, self._earlier)).fetchall()
-        found = [RunView(db, row[0]).summary for row in runs]
+        runs = {run for (run,) in db.execute(_ADDED, (self._pair.before,))} - self._earlier
+        found = [RunView(db, run).summary for run in runs]
         costs = [each.paid.whole_usd for each in found]
         cost = None if None in costs else sum(filter(None, costs))
         return sum(summary.executions.tested for summary in found), cost
