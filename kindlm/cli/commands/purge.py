@@ -19,6 +19,7 @@ from kindlm.cli.journal import author, open_journal
 from kindlm.cli.options import DATABASE, flag, option, parse_erased_before
 from kindlm.errors import DOCS, KindlmError, broken
 from kindlm.events.execution_events import RAW_BODY
+from kindlm.history.baselines import list_baselines
 from kindlm.history.runs import held_lock
 from kindlm.patterns import PatternError, matcher
 from kindlm.recording.purging import erase, runs_before, streams_to_purge, with_news
@@ -27,11 +28,6 @@ from kindlm_store import LockHeldError
 from kindlm_store.erasing import Erasable, Erased, find_erasable
 
 _NAMED = 3
-
-_BASELINES = """
-SELECT part.value, suite FROM baselines, json_each(coalesce(runs, json_array(run))) part
- WHERE run IS NOT NULL ORDER BY part.value, suite
-"""
 
 _STAYS = f"Names and labels in events stay: {DOCS}/how-to/keeping-history/#what-cannot-be-erased"
 
@@ -76,7 +72,10 @@ def purge_command(
                 note(_STAYS)
                 return
             baselines = [
-                f"{r} of {suite}" for r, suite in reader.execute(_BASELINES) if r in chosen
+                f"{each} of {baseline.suite}"
+                for baseline in list_baselines(reader)
+                for each in baseline.runs
+                if each in chosen
             ]
             if baselines:
                 warn(
