@@ -92,7 +92,7 @@ def set_command(
                 f"The run {run} {what}: only a run of tests that finished can be a baseline.",
                 "List the recorded runs: kindlm runs",
             )
-        chosen = suites_of(db, run, suite)
+        chosen = _suites_of(view, suite)
         checks = BaselineChecks(db)
         problems = [error for key in chosen if (error := checks.corruption(view.runs, *key))]
         if problems:
@@ -184,7 +184,7 @@ def compare_command(
             warn(f"{name}: the suite could not be loaded in run {view.id}.")
         suites_with = defaultdict[tuple[str, ...], list[Baseline]](list)
         without = list[str]()
-        for project, name in suites_of(reader, view.runs[0], suite):
+        for project, name in _suites_of(view, suite):
             baseline = find_baseline(reader, project, name, label)
             if baseline is None:
                 without.append(name)
@@ -289,19 +289,16 @@ def _chosen(
     return run
 
 
-def suites_of(db: sqlite3.Connection, run: str, suite: str | None) -> list[tuple[str, str]]:
+def _suites_of(view: RunView, suite: str | None) -> list[tuple[str, str]]:
     """Return project and name of the suites that a run tested, or of those named `suite`."""
-    rows = db.execute(
-        "SELECT project, name FROM suites WHERE run = ? AND error_code IS NULL ORDER BY ordinal",
-        (run,),
-    )
-    found = list(dict.fromkeys((row[0], row[1]) for row in rows))
+    tested = (each for each in view.suites if each.error_code is None)
+    found = list(dict.fromkeys((each.project or "", each.name) for each in tested))
     chosen = [key for key in found if suite in (None, key[1])]
     if not found:
-        refuse(f"The run {run} tested no suite.", "Choose another: kindlm runs")
+        refuse(f"The run {view.id} tested no suite.", "Choose another: kindlm runs")
     if not chosen:
         known = ", ".join(name for _, name in found)
-        refuse(f"The run {run} tested no suite {suite!r}.", f"Its suites are: {known}")
+        refuse(f"The run {view.id} tested no suite {suite!r}.", f"Its suites are: {known}")
     return chosen
 
 
