@@ -91,19 +91,17 @@ def load_suite(
     if document.readable and not isinstance(raw, dict):
         report_no_mapping(raw, reporter)
     elif document.readable:
-        start = len(reporter.diagnostics)
         plugged = Plugged(raw, reporter)
         config = fit(KindlmConfig, plugged.rest, reporter)
         check_requirements(raw, reporter)
-        reporter.sort_phase(start)
-        start = len(reporter.diagnostics)
+        reporter.sort_phase()
         check_references(raw, reporter, files)
-        reporter.sort_phase(start)
+        reporter.sort_phase()
     if config is not None:
-        failed, start = reporter.has_errors, len(reporter.diagnostics)
+        failed = reporter.has_errors
         plugged.put_into(config)
         warn(config, raw, reporter, files, environ)
-        reporter.sort_phase(start)
+        reporter.sort_phase()
         if not failed:
             suite = compile_suite(config, identity, folder.resolve(), files, reporter)
     written = section(raw).get("tests")

@@ -49,6 +49,7 @@ class Reporter:
         self.meant: set[Path] = set()
         self._lent: tuple[str, Collection[str]] = ("", ())
         self.diagnostics: list[Diagnostic] = []
+        self._sorted = 0
 
     def hide(self, credentials: Iterable[str]) -> None:
         """Replace these credentials in all messages and lines from now on."""
@@ -136,6 +137,7 @@ class Reporter:
                 reason, code = "syntax", ErrorCode.CONFIG_PARSE_ERROR
             message, hint, position = problem.message, problem.hint, problem.position
             self.error(problem.path, message, hint, reason=reason, code=code, position=position)
+        self._sorted = len(self.diagnostics)
 
     def place(self, path: Path) -> str:
         """Return a path as the file has it, for messages: `tests[2].expect.output`."""
@@ -151,9 +153,10 @@ class Reporter:
         position = self._document.position(path, key=True)
         return SourceLocation(self._file, position.line, position.column)
 
-    def sort_phase(self, start: int) -> None:
-        """Sort the diagnostics from index `start` on by line; those of other files follow."""
-        self.diagnostics[start:] = sorted(self.diagnostics[start:], key=self._place)
+    def sort_phase(self) -> None:
+        """Sort the diagnostics since the last phase by line; those of other files follow."""
+        self.diagnostics[self._sorted :] = sorted(self.diagnostics[self._sorted :], key=self._place)
+        self._sorted = len(self.diagnostics)
 
     @property
     def has_errors(self) -> bool:

@@ -27,9 +27,8 @@ from kindlm.document import (
 _AT = re.compile(r"line (\d+), column (\d+)\)$")
 _KEY_PART = r"""(?:[A-Za-z0-9_-]+|"(?:[^"\\]|\\.)*"|'[^']*')"""
 _KEY = rf"{_KEY_PART}(?:[ \t]*\.[ \t]*{_KEY_PART})*"
-_HEADER = re.compile(rf"[ \t]*(\[\[?)[ \t]*({_KEY})[ \t]*\]")
-_ASSIGNMENT = re.compile(rf"[ \t]*({_KEY})[ \t]*=")
-_PART = re.compile(_KEY_PART)
+_LINE = re.compile(rf"^[ \t]*(?:(\[\[?)[ \t]*({_KEY})[ \t]*\]|({_KEY})[ \t]*=)", re.MULTILINE)
+"""The line of a table, with its brackets and its name, or of a key."""
 _BLOCK = re.compile(r'"""(?:[^\\]|\\.)*?"""|\'\'\'.*?\'\'\'', re.DOTALL)
 """A text of several lines."""
 _QUOTES = 'Strings need quotes: key = "value"'
@@ -93,23 +92,19 @@ def _places(text: str) -> dict[Path, int]:
     table: Path = ()
     # Lines of a text are no keys.
     bare = _BLOCK.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
-    for line in re.finditer("^", bare, re.MULTILINE):
-        start = line.start()
-        if header := _HEADER.match(bare, start):
-            names = _names(header[2])
-            if header[1] == "[[":
-                several = _in_last(names[:-1], tables) + names[-1:]
-                tables[several] = tables.get(several, -1) + 1
+    for line in _LINE.finditer(bare):
+        brackets, name, key = line.groups()
+        names = _names(name or key)
+        if brackets == "[[":
+            several = _in_last(names[:-1], tables) + names[-1:]
+            tables[several] = tables.get(several, -1) + 1
+        if brackets:
             path = table = _in_last(names, tables)
-            begin = header.start(2)
-        elif assignment := _ASSIGNMENT.match(bare, start):
-            path = (*table, *_names(assignment[1]))
-            begin = assignment.start(1)
         else:
-            continue
+            path = (*table, *names)
         # Paths above it may have no line of their own.
         for length in range(1, len(path) + 1):
-            places.setdefault(path[:length], begin)
+            places.setdefault(path[:length], line.start(2 if brackets else 3))
     return places
 
 
@@ -124,8 +119,9 @@ def _in_last(names: Path, tables: dict[Path, int]) -> Path:
 
 
 def _names(key: str) -> Path:
-    parts = _PART.findall(key)
-    return tuple(
-        str(tomllib.loads(f"k={part}")["k"]) if part[:1] == '"' else part.strip("'")
-        for part in parts
-    )
+    value: Any = tomllib.loads(f"{key} = 0")
+    names: Path = ()
+    while isinstance(value, dict):
+        (name, value), *_ = value.items()
+        names = (*names, name)
+    return names

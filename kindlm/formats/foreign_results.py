@@ -68,7 +68,7 @@ _MOST = 10**12
 _GOLDEN = "golden trace"
 _RESULTS = "file of EvalView"
 _BASELINE = "baseline file"
-_VERSIONS = {_GOLDEN: 1, _BASELINE: "1"}
+_VERSION = "1"
 
 
 def read_foreign(value: Any) -> Result[ForeignResults] | None:
@@ -167,7 +167,7 @@ class _Result(ForeignModel):
 
 def _of_golden(golden: _Golden) -> Result[ForeignResults]:
     metadata = golden.metadata
-    if metadata.version != _VERSIONS[_GOLDEN]:
+    if str(metadata.version) != _VERSION:
         return _other_version(_GOLDEN, metadata.version)
     # A golden trace counts as passed, whatever its score.
     execution = _execution(golden.trace, passed=True, score=metadata.score)
@@ -228,7 +228,7 @@ class _Baseline(ForeignModel):
 
 def _of_baseline(value: dict[str, Any]) -> Result[ForeignResults]:
     version = value.get("version")
-    if version is not None and str(version) != _VERSIONS[_BASELINE]:
+    if version is not None and str(version) != _VERSION:
         return _other_version(_BASELINE, version)
     baseline = _Baseline.model_validate(value)
     if version is None or not baseline.suite:
@@ -270,6 +270,6 @@ def _corrupt(what: str, why: str) -> Err:
 
 
 def _other_version(what: str, version: object) -> Err:
-    message = f"The {what} has version {version!r}; this kindlm knows version {_VERSIONS[what]!r}."
+    message = f"The {what} has version {version!r}; this kindlm knows version {_VERSION}."
     hint = "Update kindlm, or choose a recorded run: kindlm baseline set RUN"
     return Err(KindlmError(ErrorCode.BASELINE_VERSION_MISMATCH, message, hint))

@@ -240,7 +240,7 @@ def read_configuration(
     if config is not None and config.sandbox.snapshot and config.sandbox.type == "local":
         message = "`sandbox.snapshot` has no meaning without a sandbox"
         reporter.error(("sandbox", "snapshot"), message, 'Add type = "daytona"')
-    reporter.sort_phase(0)
+    reporter.sort_phase()
     usable = None if reporter.has_errors else config
     return LoadedConfiguration(usable, agent, file, tuple(reporter.diagnostics))
 

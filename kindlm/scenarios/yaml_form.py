@@ -175,7 +175,7 @@ def read_scenarios(file: FilePath, data: bytes) -> tuple[FoundScenarios, int]:
         if scenario is not None and scenario.name in {each.name for each in scenarios}:
             message = f'The name "{scenario.name}" occurs twice'
             reporter.error(("name",), message, "Give one another name", reason="duplicate_test")
-        reporter.sort_phase(0)
+        reporter.sort_phase()
         diagnostics += reporter.diagnostics
         if scenario is not None:
             scenarios.append(scenario)

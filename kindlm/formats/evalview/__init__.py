@@ -95,7 +95,7 @@ def _load_config(file: FilePath, around: Surroundings) -> LoadedConfig:
         config = fit(ProjectConfig, filled, reporter, tolerant=not around.strict)
     if config is not None:
         check_project(config, reporter)
-    reporter.sort_phase(0)
+    reporter.sort_phase()
     diagnostics = (*whole.diagnostics, *reporter.diagnostics)
     return LoadedConfig(None if reporter.has_errors else config, file, diagnostics)
 
@@ -205,7 +205,7 @@ def _load_file(path: FilePath, config: ProjectConfig, around: Surroundings) -> _
                 if not reporter.has_errors:
                     warn_of_case(case, config, reporter)
                     cases.append(CheckedCase(case, path, reporter.where))
-        reporter.sort_phase(0)
+        reporter.sort_phase()
         diagnostics += reporter.diagnostics
     has_errors = any(item.severity == "error" for item in diagnostics)
     return _File(path, () if has_errors else tuple(cases), len(found), tuple(diagnostics))
