@@ -148,8 +148,10 @@ class SimulatedTools:
         self, kind: ToolProblemKind, tool: SimulatedTool, value: Any
     ) -> tuple[ToolProblem, ...]:
         """Return how the arguments or the result of a call break the tool's schema, if any."""
-        is_result = kind is ToolProblemKind.RESULT
-        schema = tool.result_schema if is_result else tool.parameters
+        schema, name = tool.parameters, "parameters"
+        if kind is ToolProblemKind.RESULT:
+            schema = tool.result_schema
+            name = "resultSchema" if tool.server is None else "outputSchema"
         if schema is None:
             return ()
 
@@ -162,11 +164,7 @@ class SimulatedTools:
                 if not issues:
                     return ()
                 broken = listed(issues, _MAX_LISTED, lambda issue: f"{issue.path}: {issue.message}")
-            message = f"The arguments of {shown(tool.name)} do not fit its parameters: {broken}."
-            if is_result:
-                what = "simulated answer" if tool.server is None else "result"
-                of_what = "resultSchema" if tool.server is None else "outputSchema"
-                message = f"The {what} of {shown(tool.name)} breaks its {of_what}: {broken}."
+            message = f"The {kind.value} of {shown(tool.name)} must fit its {name}: {broken}."
             return (ToolProblem(kind, message),)
 
         # Values of many parts and patterns can take long. A property named "pattern" also counts.

@@ -231,10 +231,8 @@ class ModelTalk(_LiveTalk):
         suite, tools = self.calls.suite, self.tools
         target, timeout_s = suite.models[self.execution.target], suite.timeout_ms / 1000
         most = self.execution.case.max_turns
-        what = "The user had more to say"
         while self.calls_made < most:
             self.calls_made += 1
-            what = "The model still called tools"
             request = ModelRequest(
                 target.model, self.messages, target.params, timeout_s, tools.simulator.definitions
             )
@@ -274,7 +272,7 @@ class ModelTalk(_LiveTalk):
                 self._add(Message(Role.TOOL, each.text, tool_call_id=call.id, tool_name=call.name))
         self.error = KindlmError(
             ErrorCode.ENGINE_MAX_TURNS,
-            f"{what} when maxTurns ({most}) was reached.",
+            f"The conversation was not over when maxTurns ({most}) was reached.",
             "Check the simulated answers for a loop, or raise maxTurns of this test.",
         )
 
