@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 
 from kindlm.dataclass import replace
 from kindlm.engine.attempt import Finished, end_unrun, run_execution
-from kindlm.engine.pace import Callee, Pace, Turn
+from kindlm.engine.pace import Pace, Turn
 from kindlm.engine.resources import LiveRun
-from kindlm.engine.stop import USED_UP, Stop
+from kindlm.engine.stop import USED_UP
 from kindlm.engine.talk import callee
 from kindlm.guard import guard
 from kindlm.outcome import Status
@@ -40,13 +40,8 @@ async def run_plan(
     decides the order: one part of the plan runs after the other. The caller knows whether they
     cover the whole plan. Raises the recorder's error if events can no longer be written.
     """
-    stop, limits, finished = run.stop, run.limits, run.earlier.finished
+    stop, limits = run.stop, run.limits
     timer: asyncio.TimerHandle | None = None
-
-    async def report(ended: Finished) -> None:
-        await run.ports.recorder.durable()
-        observer(ended)
-
     try:
         run.warm_up()
         run.budget.review()
@@ -57,10 +52,8 @@ async def run_plan(
                 time_over()
             timer = asyncio.get_running_loop().call_later(limits.max_time_s, time_over)
         complete = True
-        will_call, work = partial(_will_call, run), partial(_work, run)
         async for part in parts or _whole(run.plan):
-            pool = Pool(part, finished, will_call, work, report, run.paces.get, stop)
-            complete = await pool.run() and complete
+            complete = await Pool(run, part, observer).run() and complete
         return complete
     finally:
         if timer is not None:
@@ -74,62 +67,8 @@ async def _whole(plan: Plan) -> AsyncIterator[Plan]:
     yield plan
 
 
-def _will_call(run: LiveRun, execution: Execution) -> bool:
-    """Return whether an execution is certain to call a target or judge."""
-    if execution.case.skip or not run.ports.calls_targets or run.ports.answers is not None:
-        # An execution with recorded answers calls a target only if an answer is missing; it takes
-        # its turn then.
-        return False
-    return run.budget.limit_exceeded(execution.suite.ordinal) is None
-
-
-async def _work(run: LiveRun, execution: Execution, reserved: Turn | None) -> Finished | None:
-    """Run an execution, and rerun it as often as its suite allows until it passes.
-
-    Return None if it was cut off, or was due for a rerun when the run wound down: the resumed run
-    then does that. Where no target is called, nothing is rerun.
-    """
-    earlier, ordinal = run.earlier, execution.suite.ordinal
-    recorder, budget, stop = run.ports.recorder, run.budget, run.stop
-    attempt = earlier.attempts.get(execution.id, 0) + 1
-    if execution.case.skip:
-        return end_unrun(execution, recorder, attempt)
-    left = execution.suite.suite.reruns - earlier.reruns.get(execution.id, 0)
-    left = left if run.ports.calls_targets else 0
-
-    def may_rerun() -> bool:
-        return left > 0 and budget.limit_exceeded(ordinal) is None and stop.reason != USED_UP
-
-    ended: Finished | None = None
-    while (limit := budget.limit_exceeded(ordinal)) is None:
-        found = await run_execution(
-            execution, run, attempt=attempt, reserved=reserved, may_rerun=may_rerun
-        )
-        attempt, reserved = attempt + 1, None
-        if found is not None:
-            if ended is not None:
-                found = replace(found, cost_usd=found.cost_usd + ended.cost_usd)
-            ended = found
-            if not found.retried:
-                return ended
-            left -= 1
-        is_over = budget.limit_exceeded(ordinal) is not None
-        if stop.winding_down.is_set() or (found is None and not is_over):
-            return None
-    # An execution that was cut off keeps its state; only its cost counts.
-    if reserved is not None:
-        reserved.pace.ended(reserved)
-    reason = f"the suite had spent more than its costMaxUsd of ${limit:g}"
-    status = Status.SKIPPED if ended is None else ended.status
-    return end_unrun(execution, recorder, attempt, status, reason=reason)
-
-
 class Pool:
-    """Runs the executions of a plan that are not `done`, with limited concurrency.
-
-    `calls` says whether an execution is going to make a call, as things are now. `work` does one,
-    with a reserved turn for its first call if it makes one; it returns None if it was cut off.
-    `report` waits until the end of an execution is on disk, and reports it.
+    """Runs the executions of a plan that are left, with limited concurrency.
 
     An execution that passed gives its place to the next one while the disk takes its events, if
     there are many places. At most as many wait for the disk as there are places. Any other keeps
@@ -137,33 +76,23 @@ class Pool:
     may end the process.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        done: Collection[str],
-        calls: Callable[[Execution], bool],
-        work: Callable[[Execution, Turn | None], Awaitable[Finished | None]],
-        report: Callable[[Finished], Awaitable[None]],
-        pace_of: Callable[[Callee], Pace],
-        stop: Stop,
-    ) -> None:
-        self._calls = calls
-        self._work = work
-        self._report = report
-        self._stop = stop
+    def __init__(self, run: LiveRun, plan: Plan, observer: Callable[[Finished], None]) -> None:
+        self._live = run
+        self._observer = observer
+        self._stop = run.stop
         suites = {suite.ordinal: suite.suite.concurrency for suite in plan.suites}
         most = max(suites.values(), default=1)
         self._places, self._unreported = asyncio.Semaphore(most), asyncio.Semaphore(most)
         self._leaves_places = most >= _MANY_PLACES and not guard.is_entered
         self._of_suite = {ordinal: asyncio.Semaphore(most) for ordinal, most in suites.items()}
-        self._lanes = _lanes(plan, done, pace_of)
+        self._lanes = _lanes(plan, run)
         self._starting: list[asyncio.Task[None]] = []
         self._all_done = True
 
     async def run(self) -> bool:
         """Run the executions; return whether none is left undone.
 
-        If `work` raises, cancel everything else, then raise its first exception.
+        If an execution raises, cancel everything else, then raise its first exception.
         """
         running = asyncio.create_task(self._run())
         over = asyncio.create_task(self._stop.grace_over())
@@ -209,7 +138,7 @@ class Pool:
 
     async def _admit(self, execution: Execution, pace: Pace | None) -> Turn | None:
         """Wait for a place in the pool, and for a turn if a call will be made."""
-        pace = pace if self._calls(execution) else None
+        pace = pace if self._will_call(execution) else None
         of_suite = self._of_suite[execution.suite.ordinal]
         while True:
             # Take a place only once it can be used: others wait for places meanwhile.
@@ -249,10 +178,63 @@ class Pool:
             if has_place:
                 self._give_back_place(execution)
 
+    def _will_call(self, execution: Execution) -> bool:
+        """Return whether an execution is certain to call a target or judge, as things are now."""
+        run = self._live
+        if execution.case.skip or not run.ports.calls_targets or run.ports.answers is not None:
+            # An execution with recorded answers calls a target only if an answer is missing; it
+            # takes its turn then.
+            return False
+        return run.budget.limit_exceeded(execution.suite.ordinal) is None
 
-def _lanes(
-    plan: Plan, done: Collection[str], pace_of: Callable[[Callee], Pace]
-) -> dict[Pace | None, deque[Execution]]:
+    async def _work(self, execution: Execution, reserved: Turn | None) -> Finished | None:
+        """Run an execution, and rerun it as often as its suite allows until it passes.
+
+        Return None if it was cut off, or was due for a rerun when the run wound down: the resumed
+        run then does that. Where no target is called, nothing is rerun.
+        """
+        run, stop = self._live, self._stop
+        earlier, ordinal = run.earlier, execution.suite.ordinal
+        recorder, budget = run.ports.recorder, run.budget
+        attempt = earlier.attempts.get(execution.id, 0) + 1
+        if execution.case.skip:
+            return end_unrun(execution, recorder, attempt)
+        left = execution.suite.suite.reruns - earlier.reruns.get(execution.id, 0)
+        left = left if run.ports.calls_targets else 0
+
+        def may_rerun() -> bool:
+            return left > 0 and budget.limit_exceeded(ordinal) is None and stop.reason != USED_UP
+
+        ended: Finished | None = None
+        while (limit := budget.limit_exceeded(ordinal)) is None:
+            found = await run_execution(
+                execution, run, attempt=attempt, reserved=reserved, may_rerun=may_rerun
+            )
+            attempt, reserved = attempt + 1, None
+            if found is not None:
+                if ended is not None:
+                    found = replace(found, cost_usd=found.cost_usd + ended.cost_usd)
+                ended = found
+                if not found.retried:
+                    return ended
+                left -= 1
+            is_over = budget.limit_exceeded(ordinal) is not None
+            if stop.winding_down.is_set() or (found is None and not is_over):
+                return None
+        # An execution that was cut off keeps its state; only its cost counts.
+        if reserved is not None:
+            reserved.pace.ended(reserved)
+        reason = f"the suite had spent more than its costMaxUsd of ${limit:g}"
+        status = Status.SKIPPED if ended is None else ended.status
+        return end_unrun(execution, recorder, attempt, status, reason=reason)
+
+    async def _report(self, finished: Finished) -> None:
+        """Report the end of an execution once it is on disk."""
+        await self._live.ports.recorder.durable()
+        self._observer(finished)
+
+
+def _lanes(plan: Plan, run: LiveRun) -> dict[Pace | None, deque[Execution]]:
     """Return the executions that are left, in order, by the pace of what they call."""
     lanes: dict[Pace | None, deque[Execution]] = defaultdict(deque)
     # All repeats of a test have the same callee, as have most tests on a target.
@@ -261,7 +243,7 @@ def _lanes(
         key = (each.suite.ordinal, each.target, each.case.command is None)
         if key not in paces:
             called = callee(each)
-            paces[key] = None if called is None else pace_of(called)
-        if each.id not in done:
+            paces[key] = None if called is None else run.paces.get(called)
+        if each.id not in run.earlier.finished:
             lanes[paces[key]].append(each)
     return lanes

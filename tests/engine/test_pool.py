@@ -6,6 +6,8 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,7 +20,7 @@ from kindlm.engine.resources import OneForEach
 from kindlm.engine.runner import Pool
 from kindlm.engine.stop import Clock, Stop
 from kindlm.outcome import Status
-from kindlm.plan import Execution, Plan, make_plan
+from kindlm.plan import Earlier, Execution, Plan, make_plan
 from kindlm.suite import Case, Command, ModelTarget, Prompt, ProviderSettings, Suite
 from kindlm_store import WriteFailedError
 
@@ -97,11 +99,10 @@ class Hall:
         self.reported.append(finished.execution.case.name)
 
     def run(self, done: Sequence[str] = ()) -> asyncio.Task[bool]:
-        return asyncio.create_task(
-            Pool(
-                self.plan, done, self.calls, self.work, self.report, self.paces.get, self.stop
-            ).run()
+        run: Any = SimpleNamespace(
+            stop=self.stop, paces=self.paces, earlier=Earlier(finished=frozenset(done))
         )
+        return asyncio.create_task(PoolOfHall(self, run).run())
 
     async def fills(self, *names: str) -> None:
         """Return when exactly these are inside, and nobody else comes."""
@@ -115,6 +116,14 @@ class Hall:
     def let_out(self, *names: str) -> None:
         for name in names:
             self.inside[name].set()
+
+
+class PoolOfHall(Pool):
+    """A pool whose executions go on in a hall."""
+
+    def __init__(self, hall: Hall, run: Any) -> None:
+        super().__init__(run, hall.plan, lambda finished: None)
+        self._will_call, self._work, self._report = hall.calls, hall.work, hall.report
 
 
 def run_all(*suites: Suite, done: Sequence[str] = ()) -> Hall:
