@@ -18,7 +18,6 @@ from dataclasses import field
 from itertools import count, islice
 from operator import attrgetter
 from typing import Any
-from uuid import uuid4
 
 from kindlm.dataclass import dataclass, replace
 from kindlm.engine.stop import Clock
@@ -382,7 +381,6 @@ class ToolServers:
 
     _suite: Suite
     _agents: AgentFactory
-    _conversation: str = field(default_factory=lambda: uuid4().hex)
     _opened: dict[str, Agent] = field(default_factory=dict)
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
 
@@ -400,7 +398,7 @@ class ToolServers:
             self._opened[server] = await self._stack.enter_async_context(opened.value)
         text = json.dumps({"tool": call.name, "arguments": call.arguments}, ensure_ascii=False)
         timeout_s = (target.timeout_ms or self._suite.timeout_ms) / 1000
-        request = AgentRequest(self._conversation, (Message(Role.USER, text),), timeout_s)
+        request = AgentRequest(server, (Message(Role.USER, text),), timeout_s)
         answered = await self._opened[server].send(request)
         if isinstance(answered, Err):
             raise ToolServerFailed(answered.error)
