@@ -6,9 +6,8 @@ import asyncio
 import os
 import platform
 import socket
-import sqlite3
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -146,10 +145,10 @@ async def finish_run(run: str, log: EventLog, duration_ms: float) -> None:
     if log.projection_errors():
         return
 
-    def finished(db: sqlite3.Connection) -> RunFinished:
+    with closing(log.reader()) as db:
         view = RunView(db, run)
         gates = ((suite.id, gate) for suite in view.suites for gate in suite.gates)
-        return RunFinished(
+        finished = RunFinished(
             passed=view.fulfilled,
             exit_code=0 if view.fulfilled else 1,
             gates=[GateVerdict(suite=suite, result=gate) for suite, gate in gates],
@@ -157,10 +156,9 @@ async def finish_run(run: str, log: EventLog, duration_ms: float) -> None:
             executions=view.summary.executions.by_status,
             duration_ms=round(duration_ms, 3),
         )
-
     stream = f"run/{run}"
     await log.submit(
-        Append(stream, (new_event(log.ask(finished)),), seal=True),
+        Append(stream, (new_event(finished),), seal=True),
         Append(new_journal(), (new_event(RunSealed(run=run, head=HeadOf(stream))),)),
     )
 

@@ -11,7 +11,7 @@ import random
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
@@ -28,9 +28,6 @@ from kindlm_store.store_errors import (
 )
 
 Synchronous = Literal["OFF", "NORMAL", "FULL", "EXTRA"]
-
-_Unready = Literal["missing", "empty", "older"]
-"""Why a file has to be created or migrated first."""
 
 _READ_WAIT = 60.0
 """Seconds a reader waits for a lock; in WAL mode, only recovery and setup exclude readers."""
@@ -80,20 +77,18 @@ def connect_writer(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
         return connection
 
 
-def make_ready(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
-    """Create or migrate the file if needed, and return a connection like `open_reader`.
+def make_ready(path: Path, synchronous: Synchronous) -> None:
+    """Create or migrate the file if needed.
 
     Raises:
         OpenError: The file cannot be opened as an event log.
     """
     with _opening(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        if isinstance(found := _inspect(path), str):
+        if _state_of(path) != "ready":
             with setup_lock(path):
-                if isinstance(found := _inspect(path), str):
+                if _state_of(path) != "ready":
                     _set_up(path, synchronous)
-                    found = _connect_read_only(path)
-        return found
 
 
 def open_reader(path: str | os.PathLike[str]) -> sqlite3.Connection:
@@ -105,15 +100,14 @@ def open_reader(path: str | os.PathLike[str]) -> sqlite3.Connection:
     """
     file = Path(path)
     with _opening(file):
-        match _inspect(file):
+        match _state_of(file):
             case "missing":
                 raise OpenError(file, "does not exist")
             case "empty":
                 raise EmptyFileError(file, "is empty")
             case "older":
                 raise NotAnEventLogError(file, "is in an older format: open it for writing once")
-            case connection:
-                return connection
+        return _connect_read_only(file)
 
 
 def begin_immediate(connection: sqlite3.Connection) -> None:
@@ -222,8 +216,8 @@ def _query_only(uri: str) -> sqlite3.Connection:
     return connection
 
 
-def _inspect(path: Path) -> _Unready | sqlite3.Connection:
-    """Return a read-only connection to an event log, or why the file is not one yet.
+def _state_of(path: Path) -> Literal["missing", "empty", "older", "ready"]:
+    """Return whether a file is an event log, or why it has to be created or migrated first.
 
     Raises:
         NotAnEventLogError: The file is something else.
@@ -232,9 +226,7 @@ def _inspect(path: Path) -> _Unready | sqlite3.Connection:
     if not path.exists():
         return "missing"
     # A writing connection would write a left-over WAL back when it is closed.
-    connection = _connect_read_only(path)
-    with ExitStack() as unused:
-        unused.callback(connection.close)
+    with closing(_connect_read_only(path)) as connection:
         # One snapshot, since another process may be setting the file up.
         connection.execute("BEGIN")
         application = connection.execute("PRAGMA application_id").fetchone()[0]
@@ -254,11 +246,7 @@ def _inspect(path: Path) -> _Unready | sqlite3.Connection:
                 f"has version {version}, this program knows versions up to {schema.VERSION}:"
                 " update the program",
             )
-        connection.execute("COMMIT")
-        if version < schema.VERSION:
-            return "older"
-        unused.pop_all()
-    return connection
+    return "older" if version < schema.VERSION else "ready"
 
 
 def _set_up(path: Path, synchronous: Synchronous) -> None:

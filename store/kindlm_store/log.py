@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
-from threading import Lock
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 from kindlm_store.canonical import hash_text
 from kindlm_store.database import (
@@ -36,22 +35,18 @@ Answer = TypeVar("Answer")
 class EventLog:
     """An open event log, from `EventLog.open` to `close` or the end of a `with` block.
 
-    Any thread may use it; all reads share one connection.
+    Any thread may use it.
     """
 
     def __init__(
         self,
         path: Path,
-        reader: sqlite3.Connection,
         connection: sqlite3.Connection,
         projector: Projector,
         redact: Callable[[str], str] | None,
         guard: SchemaGuard,
     ) -> None:
         self.path = path
-        self._reader = reader
-        self._lock = Lock()
-        self._closed = False
         self._process = os.getpid()
         self._projector = projector
         self._redact = redact
@@ -86,8 +81,8 @@ class EventLog:
             OpenError: The file cannot be opened as an event log.
         """
         file = Path(path)
+        make_ready(file, synchronous)
         with ExitStack() as unused:
-            reader = unused.enter_context(closing(make_ready(file, synchronous)))
             connection = unused.enter_context(closing(connect_writer(file, synchronous)))
             with translated(file):
                 guard = SchemaGuard(file, projections, repair=repair)
@@ -95,7 +90,7 @@ class EventLog:
                     guard.check(connection)
                 projector = Projector(connection, projections)
                 projector.update(file)
-            log = cls(file, reader, connection, projector, redact, guard)
+            log = cls(file, connection, projector, redact, guard)
             unused.pop_all()
             return log
 
@@ -169,34 +164,9 @@ class EventLog:
         rows = self._fetch("SELECT body FROM contents WHERE ref = ?", ref)
         return rows[0][0] if rows else None
 
-    def ask(self, query: Callable[[sqlite3.Connection], Answer]) -> Answer:
-        """Call a function with the read connection, which no other thread uses meanwhile.
-
-        Rows are `sqlite3.Row`.
-
-        Raises:
-            StoreClosedError: The log is closed.
-            OpenError: The file is damaged, or cannot be read any more.
-        """
-        # Another thread may have held the lock when the process was forked.
-        self._refuse_in_child()
-        with self._lock:
-            if self._closed:
-                raise StoreClosedError("the event log is closed")
-            with translated(self.path):
-                return query(self._reader)
-
-    def _fetch(self, sql: str, *parameters: str) -> list[Any]:
-        return self.ask(lambda connection: connection.execute(sql, parameters).fetchall())
-
-    def _refuse_in_child(self) -> None:
-        """Raise StoreClosedError in a forked process.
-
-        Its copy of SQLite's memory has locks that only the parent holds, so another connection may
-        overwrite what it reads.
-        """
-        if os.getpid() != self._process:
-            raise StoreClosedError(FORKED)
+    def _fetch(self, sql: str, *parameters: str) -> list[sqlite3.Row]:
+        with translated(self.path), closing(self.reader()) as connection:
+            return connection.execute(sql, parameters).fetchall()
 
     def rebuild(self, *, progress: Progress = lambda _done, _last: None) -> None:
         """Fold all projections again from the first event, and make missing views.
@@ -235,8 +205,8 @@ class EventLog:
 
     def projection_errors(self) -> dict[str, str]:
         """Return why each projection's tables are not up to date; {} if all are."""
-        projections = self._projector.projections
-        return self.ask(lambda reader: projection_errors(reader, projections))
+        with translated(self.path), closing(self.reader()) as connection:
+            return projection_errors(connection, self._projector.projections)
 
     @property
     def failure(self) -> Exception | None:
@@ -248,20 +218,22 @@ class EventLog:
         return list(self._writer.unwritten)
 
     def reader(self) -> sqlite3.Connection:
-        """Return a new read-only connection; rows are `sqlite3.Row`. The caller closes it."""
-        self._refuse_in_child()
+        """Return a new read-only connection; rows are `sqlite3.Row`. The caller closes it.
+
+        Raises:
+            StoreClosedError: This process was forked from the one that opened the log. Its copy of
+                SQLite's memory has locks that only the parent holds, so another connection may
+                overwrite what it reads.
+        """
+        if os.getpid() != self._process:
+            raise StoreClosedError(FORKED)
         return open_reader(self.path)
 
     def close(self) -> None:
         """Write what was submitted, then close; safe to repeat. Errors are in `failure`."""
         atexit.unregister(self.close)
-        if os.getpid() != self._process:
-            return
-        # The reader first: the last connection to close removes the WAL, if it can write.
-        with self._lock:
-            self._closed = True
-            self._reader.close()
-        self._writer.close()
+        if os.getpid() == self._process:
+            self._writer.close()
 
     def __enter__(self) -> Self:
         return self

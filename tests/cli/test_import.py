@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import shlex
-import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
+from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -22,7 +22,16 @@ from kindlm.events.run import RunInterrupted, RunSealed, RunStarted
 from kindlm.projections import PROJECTIONS
 from kindlm.recording.export_file import LineError, read_export, write_export
 from kindlm.recording.unwritten import keep_unwritten
-from kindlm_store import Append, EventLog, HeadOf, NewEvent, StreamLock, Text, WriteFailedError
+from kindlm_store import (
+    Append,
+    EventLog,
+    HeadOf,
+    NewEvent,
+    OpenError,
+    StreamLock,
+    Text,
+    WriteFailedError,
+)
 from kindlm_store.verification import verify_file
 
 RUN = "run/k3f9x2ab"
@@ -140,8 +149,12 @@ def test_an_end_is_noted_that_the_history_has(kindlm: Any, database: Path) -> No
         assert next(log.read(types=["run.sealed"])).data["head"] == head.hash
 
 
+def _no_reader(database: Path) -> NoReturn:
+    raise OpenError(database, "cannot be used")
+
+
 def test_of_a_history_that_cannot_be_read_any_more_the_ends_are_known(
-    kindlm: Any, database: Path
+    kindlm: Any, database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = [new_event(ANSWER, subject=f"{number}.1") for number in (1, 2)]
     with EventLog.open(database, projections=PROJECTIONS) as log:
@@ -149,8 +162,7 @@ def test_of_a_history_that_cannot_be_read_any_more_the_ends_are_known(
         log._writer.put(run=lambda db: db.execute("PRAGMA query_only = ON")).result()
         with pytest.raises(WriteFailedError):
             log.append(RUN, answers[1:])
-        log._reader.close()
-        log._reader = sqlite3.connect(":memory:")
+        monkeypatch.setattr(log, "reader", partial(_no_reader, database))
         keep_unwritten(log, "k3f9x2ab", "history.db")
     (file,) = database.parent.glob("unwritten-*")
     assert kindlm("import", file, "--db", database).code == 0
@@ -158,14 +170,15 @@ def test_of_a_history_that_cannot_be_read_any_more_the_ends_are_known(
     assert kinds == ["run.started", "provider.responded", "provider.responded", "run.interrupted"]
 
 
-def test_what_follows_an_end_that_cannot_be_read_is_said_to_be_lost(database: Path) -> None:
+def test_what_follows_an_end_that_cannot_be_read_is_said_to_be_lost(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     told: list[KindlmError] = []
     with EventLog.open(database, projections=PROJECTIONS) as log:
         log._writer.put(run=lambda db: db.execute("PRAGMA query_only = ON")).result()
         with pytest.raises(WriteFailedError):
             log.append(RUN, [new_event(ANSWER, subject="1.1")])
-        log._reader.close()
-        log._reader = sqlite3.connect(":memory:")
+        monkeypatch.setattr(log, "reader", partial(_no_reader, database))
         told.append(keep_unwritten(log, "k3f9x2ab", "history.db"))
     (error,) = told
     assert "are lost: no file could be written, since the history cannot be read" in error.message
