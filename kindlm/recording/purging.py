@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import defaultdict
 from collections.abc import Collection, Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import NamedTuple
 
 from kindlm.events.codec import new_event
@@ -18,6 +19,8 @@ _PART = 5_000
 """The largest number of texts in one event."""
 
 _OLDER = "SELECT id FROM runs WHERE started_at < ? ORDER BY started_at, id"
+
+_UNSEALED = "SELECT name FROM streams WHERE name GLOB 'run/*' AND NOT sealed"
 
 # When runs were last purged as a whole: erasing what matches a pattern leaves the rest of a run.
 _PURGES = """
@@ -63,32 +66,19 @@ def runs_before(db: sqlite3.Connection, before: str) -> OlderRuns:
     return runs
 
 
-class PurgedStreams(NamedTuple):
-    """The arguments of `find_erasable`: streams to purge, and when others were purged."""
+def streams_to_purge(db: sqlite3.Connection, runs: Collection[str]) -> list[str]:
+    """Return the streams whose content a purge of runs erases, unless other streams use it.
 
-    chosen: list[str]
-    forgotten: dict[str, str]
-
-
-def streams_to_purge(db: sqlite3.Connection, runs: Collection[str]) -> PurgedStreams:
-    """Return the streams of runs to purge, and the streams that were purged before.
-
-    A journal stays if it also has notes on runs that are not purged.
+    They include the runs that were purged before and have no news: what others shared with them
+    then is still there. A journal stays if it also has notes on other runs.
     """
-    chosen = {*runs}
-    purged = dict(db.execute(_PURGES).fetchall())
-    journals: dict[str, dict[str, str]] = {}
-    for stream, run, at in db.execute(_REVIEWS):
-        journals.setdefault(stream, {})[run] = at
-    streams = [f"run/{run}" for run in runs]
-    forgotten = {f"run/{run}": at for run, at in purged.items()}
-    for journal, noted in journals.items():
-        open_ = {run for run, at in noted.items() if at > purged.get(run, "")}
-        if chosen & noted.keys() and open_ <= chosen:
-            streams.append(journal)
-        elif not open_:
-            forgotten[journal] = max(noted.values())
-    return PurgedStreams(streams, forgotten)
+    news = {run for (run,) in db.execute(_NEWS)}
+    purged = {*runs, *(run for run, _ in db.execute(_PURGES) if run not in news)}
+    journals = defaultdict[str, set[str]](set)
+    for stream, run, _ in db.execute(_REVIEWS):
+        journals[stream].add(run)
+    chosen = (stream for stream, noted in journals.items() if noted <= purged)
+    return [*(f"run/{run}" for run in purged), *chosen]
 
 
 def with_news(db: sqlite3.Connection, runs: Iterable[str]) -> list[str]:
@@ -113,10 +103,10 @@ def erase(
         )
         return Append(new_journal(), [new_event(payload) for payload in payloads])
 
+    with closing(log.reader()) as db:
+        unsealed = [name for (name,) in db.execute(_UNSEALED)]
     with ExitStack() as locks:
-        for stream in sorted(found.streams or ()):
-            head = log.head(stream)
-            # A sealed stream takes no events; any other must not grow meanwhile.
-            if stream.startswith("run/") and head is not None and not head.sealed:
-                locks.enter_context(StreamLock(log.path, stream))
+        # A sealed stream takes no events; any other must not grow meanwhile.
+        for stream in sorted((found.streams or frozenset()).intersection(unsealed)):
+            locks.enter_context(StreamLock(log.path, stream))
         return erasing.erase(log, found, record)

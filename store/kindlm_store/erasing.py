@@ -79,7 +79,6 @@ def find_erasable(
     log: EventLog,
     streams: Collection[str] | None = None,
     matches: Callable[[str], bool] | None = None,
-    forgotten: Mapping[str, str] | None = None,
     evidence: str | None = None,
 ) -> Erasable:
     """Return the matching texts that only events of some streams refer to.
@@ -88,8 +87,6 @@ def find_erasable(
         log: The log.
         streams: Names of the streams; None for any.
         matches: Whether to erase a text; None for all texts, including withheld ones.
-        forgotten: Stream → time (UTC, as in events) up to which its texts were erased before. Its
-            events up to then do not keep a text.
         evidence: Member of events that repeats their other texts in its own form. Its text is
             erased with any of these.
     """
@@ -102,11 +99,10 @@ def find_erasable(
     found: set[str] = set()
     with translated(log.path), closing(log.reader()) as db:
         until = last_position(db)
-        for name, at, data in _payloads(db, 0, until):
+        for name, data in _payloads(db, 0, until):
             refs = refs_in([data])
             if own is not None and name not in own:
-                if at > (forgotten or {}).get(name, ""):
-                    kept.update(refs)
+                kept.update(refs)
                 continue
             used.update(refs)
             if evidence is not None and (ref := ref_under(evidence, data)) is not None:
@@ -144,7 +140,7 @@ def erase(log: EventLog, found: Erasable, record: Callable[[list[str]], Append])
             refs = found.refs
             if found.streams is not None:
                 new = _payloads(connection, found.until, last_position(connection))
-                refs -= {*refs_in(data for name, _, data in new if name not in found.streams)}
+                refs -= {*refs_in(data for name, data in new if name not in found.streams)}
             erased = empty_rows(connection, refs)
             (refused,) = Appender(connection).write([[log.redacted(record(erased))]])
             if refused is not None:
@@ -163,13 +159,11 @@ def ref_under(name: str, payload: str) -> str | None:
     return member["$ref"] if isinstance(member, dict) and "$ref" in member else None
 
 
-def _payloads(
-    connection: sqlite3.Connection, after: int, until: int
-) -> Iterator[tuple[str, str, str]]:
-    """Select stream, time and data of the events after a position, up to another."""
+def _payloads(connection: sqlite3.Connection, after: int, until: int) -> Iterator[tuple[str, str]]:
+    """Select stream and data of the events after a position, up to another."""
     # The CAST also reads a payload that was changed to a blob.
     return connection.execute(
-        "SELECT streams.name, events.at, CAST(events.data AS TEXT) FROM events"
+        "SELECT streams.name, CAST(events.data AS TEXT) FROM events"
         " JOIN streams ON streams.id = events.stream WHERE events.seq > ? AND events.seq <= ?",
         (after, until),
     )
@@ -231,7 +225,7 @@ def erased_by_log(
             for (name,) in connection.execute("SELECT name FROM streams")
             if any(covers(name) for covers in older)
         }
-        named.update(refs_in(d for name, _, d in _payloads(connection, 0, last) if name in covered))
+        named.update(refs_in(d for name, d in _payloads(connection, 0, last) if name in covered))
     return named & empty
 
 

@@ -322,7 +322,7 @@ def test_what_a_run_said_since_it_was_purged_stays(kindlm: Any, history: Any, ma
     )
     history.log.append("run/aaaa2222", [new_event(begun, subject="2.1")])
     kindlm("purge", "--run", "bbbb", "--yes", "--db", history.path)
-    assert {*texts_of(history)} == {None, "You are kind."}
+    assert {None, "You are kind."} < {*texts_of(history)}
     kindlm("purge", "--run", "aaaa", "--yes", "--db", history.path)
     assert set(texts_of(history)) == {None}
 

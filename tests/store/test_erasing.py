@@ -62,18 +62,6 @@ def test_of_two_streams_together_also_what_they_share(log: EventLog) -> None:
     assert texts_of(log, "run/b") == [None]
 
 
-def test_what_was_to_be_erased_before_keeps_no_text(log: EventLog) -> None:
-    log.append("run/a", [said("ours"), said("later too")])
-    erased_at = list(log.read(stream="run/a"))[1].at
-    log.append("run/a", [said("later too")])
-    log.append("run/b", [said("ours"), said("later too"), said("mine")])
-    found = find_erasable(log, ["run/b"], forgotten={"run/a": erased_at})
-    assert (len(found.refs), found.shared) == (2, 1)
-    assert erase(log, found, record).texts == 2
-    assert texts_of(log, "run/b") == [None, "later too", None]
-    assert texts_of(log, "run/a") == [None, "later too", "later too"]
-
-
 def test_by_what_they_say(log: EventLog) -> None:
     log.append("run/a", [said("call 555"), said("call me")])
     log.append("run/b", [said("555 calls")])

@@ -59,11 +59,8 @@ def purge_command(
         chosen = {*(runs or ())}
         try:
             matches = None if matching is None else _matcher(matching)
-            if runs is None:
-                found = find_erasable(log, matches=matches, evidence=RAW_BODY)
-            else:
-                streams = streams_to_purge(reader, runs)
-                found = find_erasable(log, streams.chosen, matches, streams.forgotten, RAW_BODY)
+            streams = None if runs is None else streams_to_purge(reader, runs)
+            found = find_erasable(log, streams, matches, RAW_BODY)
             # A purge of texts that other runs share is recorded: it applies once those are purged.
             is_later = found.shared and runs and matches is None and with_news(reader, runs)
             if not found.refs and not is_later:

@@ -164,7 +164,7 @@ def erase_older(log: EventLog, before: str) -> None:
             if not runs:
                 return
             streams = streams_to_purge(db, runs)
-        found = find_erasable(log, streams.chosen, forgotten=streams.forgotten)
+        found = find_erasable(log, streams)
         try:
             erased = erase(log, found, runs, by="retention")
         finally:
