@@ -78,14 +78,13 @@ Submission = Sequence[Append]
 
 @dataclass(slots=True)
 class StreamState:
-    """The state of a stream within the open transaction; `id` is 0 until it has an event."""
+    """The state of a stream within the open transaction; `id` is 0 until it has a row."""
 
     id: int
     name: str
     version: int
     head: bytes
     sealed: bool
-    stored: bool
 
 
 class Appender:
@@ -153,18 +152,20 @@ class Appender:
             row = self._connection.execute(
                 "SELECT id, version, head, sealed FROM streams WHERE name = ?", (name,)
             ).fetchone()
-            known = StreamState(0, name, 0, GENESIS, sealed=False, stored=False)
-            if row is not None:
-                known = StreamState(row[0], name, row[1], row[2], bool(row[3]), stored=True)
+            number, version, head, sealed = row or (0, 0, GENESIS, False)
+            known = StreamState(number, name, version, head, bool(sealed))
             self._streams[name] = known
         return known
 
     def number(self, stream: StreamState) -> int:
-        """Return the id of a stream; a new one gets the next."""
+        """Return the id of a stream; a new one gets a row."""
         if not stream.id:
-            stored = self._connection.execute("SELECT max(id) FROM streams").fetchone()[0] or 0
-            known = (each.id for each in self._streams.values())
-            stream.id = int(max(stored, *known)) + 1
+            cursor = self._connection.execute(
+                "INSERT INTO streams (name, version, head, sealed) VALUES (?, 0, ?, 0)",
+                (stream.name, stream.head),
+            )
+            assert cursor.lastrowid is not None
+            stream.id = cursor.lastrowid
         return stream.id
 
     def type_id(self, name: str) -> int:
@@ -276,9 +277,6 @@ class Appender:
     def save(self, stream: StreamState) -> None:
         """Write the state of a stream, after its events: triggers refuse those after its seal."""
         self._connection.execute(
-            "UPDATE streams SET version = ?, head = ?, sealed = ? WHERE id = ? AND name = ?"
-            if stream.stored
-            else "INSERT INTO streams (version, head, sealed, id, name) VALUES (?, ?, ?, ?, ?)",
-            (stream.version, stream.head, stream.sealed, stream.id, stream.name),
+            "UPDATE streams SET version = ?, head = ?, sealed = ? WHERE id = ?",
+            (stream.version, stream.head, stream.sealed, stream.id),
         )
-        stream.stored = True
