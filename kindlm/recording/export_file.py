@@ -14,13 +14,11 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from typing import Annotated, Any, BinaryIO, Literal, NamedTuple, TypeVar
+from types import MappingProxyType
+from typing import Any, BinaryIO, NamedTuple
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-
 from kindlm import __version__
-from kindlm.events import STREAM_NAME
 from kindlm.strict_json import explained
 from kindlm_store import RecordedEvent
 from kindlm_store.append import WITHHELD
@@ -38,11 +36,15 @@ _PIECE = 500
 _LONGEST_LINE = 256 * 1024 * 1024
 """In bytes, far above the largest text of an event, even if each character is escaped."""
 
-_StreamName = Annotated[str, Field(pattern=f"^{STREAM_NAME}$")]
-HashText = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
-_Count = Annotated[int, Field(ge=1, le=2**62)]
-
-_Line = TypeVar("_Line", bound=BaseModel)
+_HEADER = {"format": str, "version": int, "kindlm": str, "run": str, "streams": dict}
+_STREAM = {"events": int, "head": str, "sealed": bool}
+_BEGIN = {"after": int, "base": str}
+_EVENT = {
+    "stream": str, "version": int, "type": str, "schema": int, "id": str, "at": str,
+    "subject": str | None, "data": dict, "hash": str,
+}  # fmt: skip
+_TEXT = {"ref": str}
+_BODY = {"salt": str, "body": str}
 
 
 class LineError(Exception):
@@ -51,53 +53,6 @@ class LineError(Exception):
     def __init__(self, line: int, reason: str) -> None:
         super().__init__(reason)
         self.line = line
-
-
-class _LineModel(BaseModel):
-    """The base of all lines; no value is converted, and unknown keys are refused."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
-
-
-class _StreamLine(_LineModel):
-    events: _Count
-    head: HashText
-    sealed: bool
-    after: _Count | None = None
-    base: HashText | None = None
-
-
-class _Header(_LineModel):
-    format: Literal["kindlm-events"]
-    version: Literal[1]
-    kindlm: str
-    run: str
-    streams: dict[_StreamName, _StreamLine]
-
-
-class _Text(_LineModel):
-    ref: str
-    salt: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")] | None = None
-    body: str | None = None
-
-
-class _Event(_LineModel):
-    """An event; a merge checks its values."""
-
-    stream: _StreamName
-    version: _Count
-    type: str
-    schema_: Annotated[_Count, Field(alias="schema")]
-    id: Annotated[str, Field(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
-    at: str
-    subject: str | None
-    data: dict[str, Any]
-    hash: HashText
-
-
-class _EventOrText(_LineModel):
-    text: _Text | None = None
-    event: _Event | None = None
 
 
 class Part(NamedTuple):
@@ -212,40 +167,38 @@ def read_export(file: BinaryIO) -> Iterator[Export]:
         raise LineError(1, "does not say that this file holds events of an export")
     if (found := first.get("version")) != VERSION:
         raise LineError(1, f"has version {found!r} of the format, this kindlm knows {VERSION}")
-    streams = _checked(_Header, first, number).streams
-    begins, following = dict[str, Begin](), dict[str, int]()
+    begins, following, ends = dict[str, Begin](), dict[str, int](), dict[str, int]()
     with closing(scratch_log()) as log:
         log.execute("BEGIN")
-        for name, stream in streams.items():
-            after, base = stream.after or 0, stream.base
-            if bool(after) is not bool(base) or after > stream.events:
-                raise LineError(1, f"does not say well after which event {name} begins")
-            if base is not None:
-                begins[name] = (after, stored_hash(base))
-            following[name] = after + 1
-            log.execute(
-                "INSERT INTO streams (name, version, head, sealed) VALUES (?, ?, ?, ?)",
-                (name, stream.events, stored_hash(stream.head), stream.sealed),
-            )
-        for number, value in lines:
-            line = _checked(_EventOrText, value, number)
-            event, text = line.event, line.text
-            try:
-                if event is not None and text is None:
-                    # A stream that the header does not name has no next event.
-                    expected = following.get(event.stream)
-                    if event.version != expected or expected > streams[event.stream].events:
-                        raise LineError(number, f"is not the next event of {event.stream}")
-                    following[event.stream] += 1
-                    _add_event(log, event, number)
-                elif text is not None and event is None:
-                    _add_text(log, text, number)
-                else:
-                    raise LineError(number, "is neither an event nor a text")
-            except UnicodeEncodeError:
-                raise LineError(number, "holds half of a character alone") from None
+        try:
+            for name, value in _in_form(first, _HEADER)["streams"].items():
+                stream = _in_form(value, _STREAM, _BEGIN)
+                ends[name], head = stream["events"], stored_hash(stream["head"])
+                if "base" in stream:
+                    begins[name] = (stream["after"], stored_hash(stream["base"]))
+                following[name] = stream.get("after", 0) + 1
+                log.execute(
+                    "INSERT INTO streams (name, version, head, sealed) VALUES (?, ?, ?, ?)",
+                    (name, ends[name], head, stream["sealed"]),
+                )
+            for number, value in lines:
+                match value:
+                    case {"event": event, **others} if not others:
+                        _in_form(event, _EVENT)
+                        name, version = event["stream"], event["version"]
+                        # A stream that the header does not name has no next event.
+                        if version != following.get(name) or version > ends[name]:
+                            raise LineError(number, f"is not the next event of {name}")
+                        following[name] += 1
+                        _add_event(log, event, number)
+                    case {"text": text, **others} if not others:
+                        _add_text(log, _in_form(text, _TEXT, _BODY), number)
+                    case _:
+                        raise LineError(number, "is neither an event nor a text")
+        except (ValueError, OverflowError, RecursionError):
+            raise LineError(number, "is not as kindlm writes it") from None
         for name, version in following.items():
-            if version - 1 != (end := streams[name].events):
+            if version - 1 != (end := ends[name]):
                 what = f"is the last one, and {name} reaches event {version - 1}, not {end}"
                 raise LineError(number, what)
         log.execute("COMMIT")
@@ -270,21 +223,25 @@ def _numbered_lines(file: BinaryIO) -> Iterator[tuple[int, Any]]:
         yield number, value
 
 
-def _checked(model: type[_Line], value: Any, number: int) -> _Line:
-    try:
-        return model.model_validate(value)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise LineError(number, f"{place or 'the line'}: {first['msg']}") from None
+def _in_form(
+    value: Any, form: Mapping[str, Any], more: Mapping[str, Any] = MappingProxyType({})
+) -> dict[str, Any]:
+    """Return a JSON object whose members have the types of a form, with all or none of `more`.
+
+    Raises `ValueError` for any other value.
+    """
+    members: dict[str, Any] = value if isinstance(value, dict) else {}
+    wanted = form if more.keys().isdisjoint(members) else {**form, **more}
+    if members.keys() != wanted.keys():
+        raise ValueError(members)
+    for key, kind in wanted.items():
+        if not isinstance(members[key], kind) or (kind is int and isinstance(members[key], bool)):
+            raise ValueError(key)
+    return members
 
 
-def _add_event(log: sqlite3.Connection, event: _Event, number: int) -> None:
-    try:
-        data = canonical_json(event.data)
-    except (ValueError, RecursionError) as error:
-        raise LineError(number, f"data: {error}") from None
-    log.execute("INSERT OR IGNORE INTO event_types (name) VALUES (?)", (event.type,))
+def _add_event(log: sqlite3.Connection, event: Mapping[str, Any], number: int) -> None:
+    log.execute("INSERT OR IGNORE INTO event_types (name) VALUES (?)", (event["type"],))
     try:
         log.execute(
             "INSERT INTO events"
@@ -292,20 +249,19 @@ def _add_event(log: sqlite3.Connection, event: _Event, number: int) -> None:
             " (?, (SELECT id FROM streams WHERE name = ?), ?, ?,"
             " (SELECT id FROM event_types WHERE name = ?), ?, ?, ?, ?, ?)",
             (
-                number, event.stream, event.version, UUID(event.id).bytes, event.type,
-                event.schema_, event.at, event.subject, data, stored_hash(event.hash),
+                number, event["stream"], event["version"], UUID(event["id"]).bytes, event["type"],
+                event["schema"], event["at"], event["subject"], canonical_json(event["data"]),
+                stored_hash(event["hash"]),
             ),
         )  # fmt: skip
     except sqlite3.IntegrityError:
         raise LineError(number, "has the id of another event") from None
 
 
-def _add_text(log: sqlite3.Connection, text: _Text, number: int) -> None:
+def _add_text(log: sqlite3.Connection, text: Mapping[str, Any], number: int) -> None:
     """Add a text, as withheld if it has no body."""
-    if (text.salt is None) is not (text.body is None):
-        raise LineError(number, "text: salt and body are there together, or neither")
-    salt = WITHHELD if text.salt is None else bytes.fromhex(text.salt)
+    salt = bytes.fromhex(text["salt"]) if "salt" in text else WITHHELD
     log.execute(
         "INSERT OR REPLACE INTO contents (rowid, ref, salt, body) VALUES (?, ?, ?, ?)",
-        (number, text.ref, salt, text.body),
+        (number, text["ref"], salt, text.get("body")),
     )

@@ -22,7 +22,6 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from kindlm.dataclass import dataclass
-from kindlm.recording.export_file import HashText
 
 LONGEST_BODY = 5_000_000
 """Bytes of a body on the wire, compressed or not; the server answers 413 to a longer one."""
@@ -42,6 +41,7 @@ LEASE = "Kindlm-Lease"
 """Header with a worker's lease, `SHARD.NUMBER`; the answer is 409 if it is not the newest lease."""
 
 Count = Annotated[int, Field(strict=True, ge=0)]
+HashText = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 
 
 _ERRORS = {

@@ -333,7 +333,7 @@ def test_a_header_that_says_half_of_where_the_events_begin_is_refused(
     file.write_text("".join([json.dumps(changed), "\n", *rest]), encoding="utf-8")
     outcome = kindlm("import", file, "--db", database)
     assert outcome.code == 1
-    assert "does not say well after which event" in outcome.err
+    assert f"Line 1 of {file} is not as kindlm writes it" in outcome.err
     assert len(events_in(database)) == 1
 
 

@@ -148,7 +148,7 @@ CHANGES: dict[str, tuple[Callable[[list[Any]], Any], str]] = {
     "id": (lambda lines: event(lines, 1).update(id=event(lines)["id"]), "id of another event"),
     "body": (lambda lines: text(lines).update(body="another"), "does not match its reference"),
     "salt": (lambda lines: text(lines).update(salt="0" * 32), "does not match its reference"),
-    "no salt": (lambda lines: text(lines).pop("salt"), "together"),
+    "no salt": (lambda lines: text(lines).pop("salt"), "as kindlm writes it"),
     "no texts": (
         lambda lines: lines.__setitem__(slice(None), [ln for ln in lines if "text" not in ln]),
         "is missing",
@@ -164,10 +164,10 @@ CHANGES: dict[str, tuple[Callable[[list[Any]], Any], str]] = {
     "cut off": (lambda lines: lines.pop(), "is the last one"),
     "an event gone": (lambda lines: lines.remove({"event": event(lines, 2)}), "next event"),
     "another stream": (lambda lines: event(lines).update(stream="run/x"), "next event"),
-    "no stream": (lambda lines: event(lines).update(stream="x/../y"), "stream"),
+    "no stream": (lambda lines: event(lines).update(stream="x/../y"), "next event of x/../y"),
     "neither": (lambda lines: lines.insert(1, {}), "neither"),
     "both": (lambda lines: lines[-1].update(text=text(lines)), "neither"),
-    "more": (lambda lines: lines[-1].update(more=1), "more"),
+    "more": (lambda lines: lines[-1]["event"].update(more=1), "as kindlm writes it"),
     "version": (lambda lines: lines[0].update(version=2), "version 2"),
 }  # fmt: skip
 

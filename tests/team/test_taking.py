@@ -431,12 +431,14 @@ def test_numbers_that_break_pages_stay_outside(
 
 
 def test_what_is_said_of_a_line_is_short(here: History, server: EventLog) -> None:
-    header = gzip.decompress(packed(here.log, {})[0]).split(b"\n")[0]
-    line = b'{"%s":1}' % (b"k" * 3_900_000)
-    answer = take(server, gzip.compress(header + b"\n" + line + b"\n", 1))
+    (body,) = packed(here.log, {})
+    lines = lines_of(body)
+    lines[-1]["event"]["stream"] = "k" * 3_900_000
+    answer = take(server, body_of(lines))
     assert isinstance(answer, ApiError)
-    assert (answer.status, answer.details, len(answer.message) <= 500) == (422, {"line": 2}, True)
-    assert "Line 2 kkk" in answer.message
+    assert answer.details == {"line": len(lines)}
+    assert (answer.status, len(answer.message) <= 500) == (422, True)
+    assert "is not the next event of kkk" in answer.message
 
 
 def test_the_start_of_a_suite_may_be_long(here: History, server: EventLog, make: Any) -> None:
