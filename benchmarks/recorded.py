@@ -85,7 +85,8 @@ async def _record(
             fails = is_latest and latest_fails
             events = execution_events(run, number, at, fails=fails, retried=is_retried)
             log.submit(Append(stream, list(events)))
-            await log.ready()
+            if number % 500 == 0:
+                await log.flush()  # so that the queue stays small
         log.submit(
             Append(stream, (_at(began + timedelta(minutes=5), _end(name, size)),), seal=True),
             Append(f"journal/{name}", (new_event(RunSealed(run=name, head=HeadOf(stream))),)),

@@ -126,7 +126,6 @@ async def _produce(log: EventLog, tasks: int, together: int, *, text: bool) -> N
         events = task(number, text=text)
         for first in range(0, EVENTS, together):
             log.submit(Append("s/1", events[first : first + together]))
-        await log.ready()
     await log.flush()
 
 
@@ -226,5 +225,4 @@ def kindlm_rates(executions: int) -> tuple[float, float]:
 async def _submit(log: EventLog, stream: str, events: list[NewEvent]) -> None:
     for event in events:
         log.submit(Append(stream, (event,)))
-        await log.ready()
     await log.flush()

@@ -140,7 +140,6 @@ class RunRecorder:
         ticket = None if awaited is None else await asyncio.shield(awaited)
         if ticket is not None:  # of the thread that hides personal data
             await ticket
-        await outbox.log.ready()
 
     def close(self) -> None:
         """Submit all events to the log; nothing may be recorded afterwards."""

@@ -126,10 +126,6 @@ class EventLog:
         """
         self.submit(Append(stream, events, expected_version, seal)).result()
 
-    async def ready(self) -> None:
-        """Wait until the queue has room, before many events are submitted (backpressure)."""
-        await self._writer.ready()
-
     def flush(self) -> Ticket:
         """Return a ticket that is done when everything submitted is durable or was refused."""
         return self._writer.put(run=lambda _: None)

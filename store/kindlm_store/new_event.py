@@ -122,7 +122,7 @@ class NewEvent:
         ValueError: The event cannot be stored; the message names the part.
     """
 
-    __slots__ = ("at", "gaps", "parts", "raw_id", "schema", "size", "subject", "texts", "type")
+    __slots__ = ("at", "gaps", "parts", "raw_id", "schema", "subject", "texts", "type")
 
     parts: list[str]
     """The data in canonical JSON, split at the gaps."""
@@ -130,8 +130,6 @@ class NewEvent:
     """The values of the gaps, in order."""
     texts: list[str]
     """The bodies of the texts among the gaps."""
-    size: int
-    """Characters to store."""
 
     def __init__(
         self,
@@ -173,8 +171,7 @@ class NewEvent:
         if not is_fit:
             self.gaps, self.texts = _encoder.gaps, _encoder.texts = [], []
             encoded = _encoder.encode(cleaned(data, scrub))
-            together = "".join((encoded, *self.texts))
-        self.parts, self.size = encoded.split(f'"{_MARK}"'), len(together)
+        self.parts = encoded.split(f'"{_MARK}"')
 
     @property
     def id(self) -> UUID:

@@ -40,12 +40,6 @@ class Ticket(Future[Any]):
         return asyncio.wrap_future(self).__await__()
 
 
-MAX_QUEUED_EVENTS = 4_000
-"""`ready` waits while the queue has this number of events, or more."""
-
-MAX_QUEUED_SIZE = 32_000_000
-"""`ready` waits while the queue has this number of characters of payload, or more."""
-
 _GROUP_EVENTS = 2_000
 """Events in one transaction: enough to make fsync cheap, few enough for others to get a turn."""
 
@@ -54,7 +48,7 @@ _LINGER_S = 0.025
 """Seconds from one commit to the next while events keep coming, since commits are costly."""
 
 _QUIET_S = 0.002
-"""The thread commits after this time (seconds) without a submission. `ready` looks as often."""
+"""The thread commits after this time (seconds) without a submission."""
 
 
 class _Work(NamedTuple):
@@ -62,9 +56,12 @@ class _Work(NamedTuple):
 
     ticket: Ticket
     submission: Submission
-    events: int
-    size: int
     run: Callable[[sqlite3.Connection], Any] | None
+
+    @property
+    def events(self) -> int:
+        """The number of its events."""
+        return sum(len(append.events) for append in self.submission)
 
 
 class Writer:
@@ -85,8 +82,6 @@ class Writer:
         self._projector = projector
         self._changed = Condition(Lock())
         self._queue: deque[_Work] = deque()
-        self._queued_events = 0
-        self._queued_size = 0
         self._idle = False
         self._committed_at = 0.0
         self._closing = False
@@ -104,12 +99,7 @@ class Writer:
         Raises:
             StoreClosedError: The log is closed, or was opened before this process was forked.
         """
-        events = size = 0
-        for append in submission:
-            for event in append.events:
-                events += 1
-                size += event.size
-        work = _Work(Ticket(), submission, events, size, run)
+        work = _Work(Ticket(), submission, run)
         # Another thread may have held the lock when the process was forked.
         if os.getpid() != self._process:
             raise StoreClosedError(FORKED)
@@ -118,8 +108,6 @@ class Writer:
                 raise StoreClosedError("the event log is closed")
             if self.failure is None:
                 self._queue.append(work)
-                self._queued_events += work.events
-                self._queued_size += work.size
                 # A command also ends `_linger`.
                 if self._idle or work.run is not None:
                     self._changed.notify()
@@ -127,15 +115,6 @@ class Writer:
             self.unwritten += work.submission
         work.ticket.set_exception(self.failure)
         return work.ticket
-
-    async def ready(self) -> None:
-        """Wait until the queue is below its bounds."""
-        from asyncio import sleep
-
-        while self._queued_events >= MAX_QUEUED_EVENTS or self._queued_size >= MAX_QUEUED_SIZE:
-            if os.getpid() != self._process:
-                raise StoreClosedError(FORKED)
-            await sleep(_QUIET_S)
 
     def close(self) -> None:
         """Write the queue, end the thread and close the connection; safe to repeat."""
@@ -189,7 +168,6 @@ class Writer:
         while (
             length < len(self._queue)
             and self._queue[-1].run is None
-            and self._queued_events < _GROUP_EVENTS
             and not self._closing
             and (left := self._committed_at + _LINGER_S - time.monotonic()) > 0
         ):
@@ -234,10 +212,6 @@ class Writer:
             raise
         else:
             self.heads |= self._appender.ends
-        with self._changed:
-            for work in group:
-                self._queued_events -= work.events
-                self._queued_size -= work.size
         for work, refused in zip(group, outcomes, strict=True):
             if refused is None:
                 work.ticket.set_result(None)
@@ -254,6 +228,5 @@ class Writer:
             self._queue.clear()
             for work in abandoned:
                 self.unwritten += work.submission
-            self._queued_events = self._queued_size = 0
         for work in abandoned:
             work.ticket.set_exception(failure)

@@ -242,7 +242,6 @@ def test_reading_goes_on_over_many_pages(log: EventLog) -> None:
 def test_tickets_are_awaited_by_many_tasks_and_loops(path: Path) -> None:
     async def produce(log: EventLog, stream: str) -> None:
         async def one() -> None:
-            await log.ready()
             await log.submit(Append(stream, [NewEvent("t", {})]))
 
         await asyncio.gather(*(one() for _ in range(200)))
@@ -272,20 +271,6 @@ def test_a_cancelled_wait_leaves_the_append_alone(log: EventLog) -> None:
         assert len(list(log.read())) == 1
 
     asyncio.run(main())
-
-
-def test_ready_holds_back_until_the_queue_has_room(log: EventLog) -> None:
-    async def main() -> None:
-        body = "x" * 1_000_000
-        for number in range(50):
-            await log.ready()
-            log.submit(Append("s", [NewEvent("t", {"body": f"{number} {body}"})]))
-        await log.flush()
-
-    asyncio.run(main())
-    head = log.head("s")
-    assert head is not None
-    assert head.version == 50
 
 
 def test_closing_writes_what_was_submitted(path: Path) -> None:

@@ -53,10 +53,7 @@ def test_a_full_disk_keeps_what_was_not_written(path: Path) -> None:
             )
             for number in range(1, 30)
         ]
-        tickets = []
-        for append in appends:
-            await log.ready()
-            tickets.append(log.submit(append))
+        tickets = [log.submit(append) for append in appends]
         failed = []
         for append, ticket in zip(appends, tickets, strict=True):
             try:
@@ -71,7 +68,6 @@ def test_a_full_disk_keeps_what_was_not_written(path: Path) -> None:
             await log.submit(late)
         with pytest.raises(WriteFailedError):
             await log.flush()
-        await log.ready()
 
         unwritten = log.unwritten()
         assert [append.stream for append in unwritten] == [*(a.stream for a in failed), "late"]
