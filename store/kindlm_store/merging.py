@@ -46,6 +46,12 @@ _Stream = tuple[str, int, bytes, object]
 Note = Callable[[Mapping[str, int]], Append]
 """Makes an append about the streams with new events, given by name with their last version."""
 
+_STREAMS = """
+SELECT name, version, head, sealed FROM streams
+ ORDER BY id IN (SELECT stream FROM events WHERE type IN (
+     SELECT id FROM event_types WHERE name IN (SELECT value FROM json_each(?)))), id
+"""
+
 _ANOTHER_END = "it does not end where its record states"
 _NOT_AS_STORED = "its record is not in the stored form"
 
@@ -164,22 +170,17 @@ class Merge:
         return self.log.run(run)
 
     def _one_by_one(self) -> None:
-        taken, waiting = self._taken, self._streams()
-        # Twice, since a stream may note the head of a later stream.
-        for _ in range(2):
-            refused = []
-            for stream in waiting:
-                before = taken.erased, taken.filled
-                try:
-                    with self._transaction(stream[0]) as locks:
-                        known = self._take_stream(stream, locks)
-                except RefusedError as error:
-                    refused.append((stream, error))
-                    taken.erased, taken.filled = before
-                else:
-                    self._count(stream, known)
-            waiting = [stream for stream, _ in refused]
-        taken.refused = [error for _, error in refused]
+        taken = self._taken
+        for stream in self._streams():
+            before = taken.erased, taken.filled
+            try:
+                with self._transaction(stream[0]) as locks:
+                    known = self._take_stream(stream, locks)
+            except RefusedError as error:
+                taken.refused.append(error)
+                taken.erased, taken.filled = before
+            else:
+                self._count(stream, known)
         with immediate(self.connection):
             self._erase_as_in_source()
 
@@ -237,9 +238,9 @@ class Merge:
         empty_rows(self.connection, refs)
 
     def _streams(self) -> list[_Stream]:
+        """Return the streams of the source; those that note heads of others come last."""
         with translated(self.source_path):
-            query = "SELECT name, version, head, sealed FROM streams ORDER BY id"
-            return self.source.execute(query).fetchall()
+            return self.source.execute(_STREAMS, (json.dumps([*self.claims]),)).fetchall()
 
     def _take_stream(self, stream: _Stream, locks: ExitStack) -> int:
         """Append the missing events of a stream; compare the others, and take their missing texts.
