@@ -14,7 +14,6 @@ from kindlm.recording import secrets
 from kindlm.secrecy import (
     SHORTEST_SECRET,
     header_secrets,
-    is_credential_name,
     is_secret_name,
     program_secrets,
     secret_parts,
@@ -63,26 +62,9 @@ def _variables(suite: Suite) -> set[str]:
 
 
 def _key_variables(suite: Suite) -> set[str]:
-    """Return the variables that a suite names as keys, or puts in place of credentials."""
+    """Return the variables that a suite names as keys of providers."""
     keys = (settings.api_key_env for settings in suite.providers.values())
-    return {key for key in keys if key} | credential_variables(suite)
-
-
-def credential_variables(suite: Suite) -> set[str]:
-    """Return the environment variables that a suite puts in place of credentials.
-
-    They stand in headers that authorize, in the secret parts of URLs, and in environment variables
-    of agents with names such as TOKEN.
-    """
-    written = [
-        value
-        for agent in suite.all_agents()
-        for name, value in (*agent.headers.items(), *_environment(agent).items())
-        if is_credential_name(name)
-    ]
-    addresses = (*_addresses(suite), *(service.ready_url or "" for service in suite.services))
-    written += [part for address in addresses for part in secret_parts(address)]
-    return _environment_names(written)
+    return {key for key in keys if key}
 
 
 def literal_secrets(suite: Suite) -> set[str]:
@@ -107,9 +89,11 @@ def given_variables(suite: Suite) -> set[str]:
     """Return the environment variables whose values a suite passes to agents, services or packages.
 
     Their names do not matter: a user who keeps a value out of the file does not want it in the
-    history either. They are in headers, options, commands, and paths and queries of URLs.
+    history either. They are in headers, options, commands, paths and queries of URLs of agents, and
+    the secret parts of all URLs.
     """
-    found: list[str] = []
+    addresses = (*_addresses(suite), *(service.ready_url or "" for service in suite.services))
+    found = [part for address in addresses for part in secret_parts(address)]
     options: list[Any] = []
     for agent in suite.all_agents():
         address, _, query = agent.endpoint.partition("?")

@@ -14,7 +14,6 @@ from kindlm.config.interpolation import bind_suite
 from kindlm.errors import Ok
 from kindlm.packages import as_written
 from kindlm.recording.suite_secrets import (
-    credential_variables,
     given_variables,
     literal_secrets,
 )
@@ -425,7 +424,7 @@ def test_credentials_in_headers_are_known_and_recorded_nowhere(load: Any, minima
     secrets = literal_secrets(loaded.suite)
     assert {"Bearer abcdefgh12345", "abcdefgh12345", "s3ss10nvalue"} <= secrets
     assert not secrets & {"application/json", "{{env.SHOP_KEY}}"}
-    assert credential_variables(loaded.suite) == {"SHOP_KEY"}
+    assert given_variables(loaded.suite) == {"SHOP_KEY"}
     assert "application/json" not in loaded.suite.config_text
     for secret in ("abcdefgh12345", "s3ss10nvalue"):
         assert secret not in loaded.suite.config_text
@@ -472,7 +471,7 @@ def test_credentials_of_a_program_are_known_and_recorded_nowhere(load: Any, mini
     loaded = load(minimal + PROGRAM)
     assert ("agents[0].env", "credential") in warnings(loaded)
     assert literal_secrets(loaded.suite) == {"abcdefgh12345"}
-    assert credential_variables(loaded.suite) == {"SHOP_AUTH"}
+    assert given_variables(loaded.suite) == {"SHOP_AUTH", "TENANT"}
     assert "abcdefgh12345" not in loaded.suite.config_text
     assert "testing-mode" in loaded.suite.config_text
 
@@ -514,7 +513,7 @@ def test_variables_that_are_put_into_secret_parts_of_addresses_hold_credentials(
 ) -> None:
     endpoint = "http://us:{{env.SHOP_AUTH}}@localhost/{{env.SHOP}}?key={{env.SHOP_Q}}"
     loaded = load(minimal + AGENT.replace("http://localhost/chat", endpoint))
-    assert credential_variables(loaded.suite) == {"SHOP_AUTH", "SHOP_Q"}
+    assert given_variables(loaded.suite) == {"SHOP", "SHOP_AUTH", "SHOP_Q"}
 
 
 def test_variables_that_an_agent_is_given_are_known_whatever_their_names(
