@@ -18,7 +18,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from hashlib import sha256
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
@@ -52,7 +51,6 @@ SELECT name, version, head, sealed FROM streams
      SELECT id FROM event_types WHERE name IN (SELECT value FROM json_each(?)))), id
 """
 
-_ANOTHER_END = "it does not end where its record states"
 _NOT_AS_STORED = "its record is not in the stored form"
 
 _PIECE = 500
@@ -243,7 +241,7 @@ class Merge:
             return self.source.execute(_STREAMS, (json.dumps([*self.claims]),)).fetchall()
 
     def _take_stream(self, stream: _Stream, locks: ExitStack) -> int:
-        """Append the missing events of a stream; compare the others, and take their missing texts.
+        """Append the missing events of a stream, and take the missing texts of all.
 
         Return how many events were here already. Any error in the source is a `RefusedError`.
         """
@@ -258,13 +256,13 @@ class Merge:
         begin, begin_hash = self._begin(name)
         if not 0 <= begin <= version:
             raise refused("unsound", "it begins after its end")
-        here = Appender(self.connection).stream(name)
-        if here.version < begin:
+        recorded = Appender(self.connection).stream(name).version
+        if recorded < begin:
             reason = f"its events up to number {begin:,} are not in this history"
             raise refused("behind", reason)
         if begin and begin_hash != hash_at(self.connection, name, begin):
             raise refused("apart", f"it diverged: event {begin:,} is different here")
-        known, self._at = min(here.version, version), None
+        known, self._at = min(recorded, version), None
         if known < version:
             if is_held(self.source_path, name):
                 raise refused("going on", "a process is still writing it")
@@ -273,9 +271,7 @@ class Merge:
             except LockHeldError as error:
                 raise refused("going on", str(error)) from None
         try:
-            self._compare(stream, known, is_sealed=here.sealed and known == here.version)
-            if known < version:
-                self._append(stream)
+            self._take_events(stream, known)
         except (ValueError, LookupError, TypeError, sqlite3.IntegrityError) as error:
             raise refused("unsound", str(error), self._at) from None
         return known
@@ -283,59 +279,40 @@ class Merge:
     def _begin(self, stream: str) -> Begin:
         return self.begins.get(stream, (0, GENESIS))
 
-    def _compare(self, stream: _Stream, known: int, *, is_sealed: bool) -> None:
-        """Compare the events that both logs have, and not only the hash of the last one.
-
-        `is_sealed` is whether the stream is sealed here after these events.
-        """
-        name, version, head, sealed = stream
-        last_hash = hash_at(self.connection, name, known)
-        with translated(self.source_path):
-            is_apart = hash_at(self.source, name, known) != last_hash
-        for after in range(self._begin(name)[0], known, _PIECE):
-            count = min(_PIECE, known - after)
-            in_source = self._events(name, after, count)
-            here = events_after(self.connection, name, after, count)
-            for at, (one, other) in enumerate(zip_longest(here, in_source), after + 1):
-                self._at = at
-                if one is None or other is None or one[1:] != other[1:]:
-                    if not is_apart:
-                        what = "differs from the one here with the same hash"
-                        raise ValueError(f"event {at:,} {what}")
-                    reason = f"it diverged: from event {at:,} on, the events differ"
-                    raise RefusedError(name, "apart", reason)
-            self._take_texts(name, refs_in(event.json for event in in_source))
-        self._at = None
-        if known == version and head != last_hash:
-            raise ValueError(_ANOTHER_END)
-        if known == version and bool(sealed) != is_sealed:
-            raise ValueError("only one of the logs has the stream sealed")
-
-    def _append(self, stream: _Stream) -> None:
-        """Append the missing events, with their texts, piece by piece."""
-        name, version, head, sealed = stream
+    def _take_events(self, stream: _Stream, known: int) -> None:
+        """Check the events of a stream, piece by piece, and append those after the known ones."""
+        name, version, end, sealed = stream
         appender = Appender(self.connection)
-        state = appender.stream(name)
-        number, position = appender.number(state), last_position(self.connection)
-        while piece := self._events(name, state.version, _PIECE):
-            refs: dict[str, None] = {}
+        state, position = appender.stream(name), last_position(self.connection)
+        at, head = self._begin(name)
+        while piece := self._events(name, at, _PIECE):
+            here = events_after(self.connection, name, at, len(piece))
+            hashes = {event.version: event.raw_hash for event in here}
             rows = []
             for event in piece:
-                position += 1
-                self._at = state.version = at = state.version + 1
-                refs.update(dict.fromkeys(_refs_of_sound(event, at)))
-                state.sealed = bool(sealed) and at == version
-                state.head = event.hash_after(state.head, seal=state.sealed)
-                if state.head != event.raw_hash:
+                self._at = at = at + 1
+                _require_form(event, at)
+                head = event.hash_after(head, seal=bool(sealed) and at == version)
+                if head != event.raw_hash:
                     raise ValueError(f"event {at:,} does not match its hash")
-                self._look_at(event._replace(position=position))
-                type_id = appender.type_id(event.type)
-                rows.append((position, event.raw_id, number, at, type_id, *event[5:]))
-            self._take_texts(name, list(refs))
-            insert_rows(self.connection, INSERT_EVENTS, rows)
-        if (state.version, state.head) != (version, head):
-            raise ValueError(_ANOTHER_END)
-        appender.save(state)
+                if at > known:
+                    _require_canonical(event)
+                    position += 1
+                    self._look_at(event._replace(position=position))
+                    number, type_id = appender.number(state), appender.type_id(event.type)
+                    rows.append((position, event.raw_id, number, at, type_id, *event[5:]))
+                elif hashes.get(at) != head:
+                    reason = f"it diverged: from event {at:,} on, the events differ"
+                    raise RefusedError(name, "apart", reason)
+            self._take_texts(name, refs_in(event.json for event in piece))
+            if rows:
+                insert_rows(self.connection, INSERT_EVENTS, rows)
+        self._at = None
+        if (at, head) != (version, end):
+            raise ValueError("it does not end where its record states")
+        if known < version:
+            state.version, state.head, state.sealed = at, head, bool(sealed)
+            appender.save(state)
 
     def _look_at(self, event: RecordedEvent) -> None:
         """Check a new event, note its claims, and apply its erasure."""
@@ -413,8 +390,7 @@ def _checked(stream: str, ref: str, stored: Sequence[Any] | None) -> tuple[Any, 
     raise RefusedError(stream, "unsound", f"the text {ref} {what}", ref=ref)
 
 
-def _refs_of_sound(event: RecordedEvent, version: int) -> list[str]:
-    """Return the texts that an event refers to, if an append would have stored the event."""
+def _require_form(event: RecordedEvent, version: int) -> None:
     values = (event.raw_id, event.schema, event.at, event.json, event.raw_hash)
     if (
         tuple(map(type, values)) != (bytes, int, str, str, bytes)
@@ -423,15 +399,18 @@ def _refs_of_sound(event: RecordedEvent, version: int) -> list[str]:
         or not is_timestamp(event.at)
     ):
         raise ValueError(f"event {version:,} is not in the stored form")
+
+
+def _require_canonical(event: RecordedEvent) -> None:
+    """Raise `ValueError` for an event that an append would not have stored."""
     try:
         submitted = json.loads(event.json, object_hook=_as_submitted)
         new = NewEvent(event.type, submitted, event.schema, event.subject)
         filled = new.fill(f'{{"$ref":"{ref}"}}' for ref in new.texts)
     except (ValueError, RecursionError, TypeError) as error:
-        raise ValueError(f"event {version:,}: {error}") from None
+        raise ValueError(f"event {event.version:,}: {error}") from None
     if filled != event.json:
-        raise ValueError(f"event {version:,}: data is not in canonical form")
-    return new.texts
+        raise ValueError(f"event {event.version:,}: data is not in canonical form")
 
 
 def _as_submitted(members: dict[str, Any]) -> Any:

@@ -187,7 +187,7 @@ def test_what_was_changed_is_refused_as_a_whole_whether_the_run_is_known_or_not(
         assert known.code == 1, name
         assert "imported: " in known.err or "Line " in known.err, name
         if name == "data":
-            assert "run aaaa2222: event 1 differs from the one here" in known.err
+            assert "run aaaa2222: event 1 does not match its hash" in known.err
         assert "itself failed" not in outcome.err + known.err
     assert list(history.log.read()) == []
     assert facts(here / "known.db") == before

@@ -294,14 +294,11 @@ def test_what_was_changed_is_refused(other: Path, path: Path, change: str) -> No
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        (
-            "UPDATE events SET data = '{\"text\":1}' WHERE version = 1",
-            "event 1 differs from the one",
-        ),
-        ("UPDATE events SET at = '2020-01-01T00:00:00.000000Z'", "event 1 differs from the one"),
-        ("UPDATE events SET hash = zeroblob(33) WHERE version = 1", "event 1 differs from the one"),
-        ("DELETE FROM event_types", "event 1 differs from the one"),
-        ("UPDATE streams SET sealed = NOT sealed", "has the stream sealed"),
+        ("UPDATE events SET data = '{\"text\":1}' WHERE version = 1", "event 1 does not match"),
+        ("UPDATE events SET at = '2020-01-01T00:00:00.000000Z'", "event 1 does not match its"),
+        ("UPDATE events SET hash = zeroblob(33) WHERE version = 1", "event 1 does not match its"),
+        ("DELETE FROM event_types", "it does not end where its record states"),
+        ("UPDATE streams SET sealed = NOT sealed", "does not match its hash"),
         ("UPDATE contents SET body = 'another'", "does not match its reference"),
         ("UPDATE contents SET body = CAST(body AS BLOB)", "not in the stored form"),
     ],
