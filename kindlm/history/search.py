@@ -25,7 +25,7 @@ from kindlm.history.recorded_attempts import body_of
 from kindlm.history.rows import ExecutionView
 from kindlm.history.run_view import RunView
 from kindlm.strict_json import read_json
-from kindlm_store import LockHeldError, StreamLock
+from kindlm_store import LockHeldError, stream_lock
 from kindlm_store.database import code_of
 
 # --- The file of the index
@@ -65,7 +65,7 @@ def remove_index(history: Path) -> None:
     if any(file.exists() for file in _files(history)):
         try:
             # A process that is indexing releases the lock after each step.
-            with StreamLock(history, _LOCK, patience_s=_PATIENCE_S):
+            with stream_lock(history, _LOCK, patience_s=_PATIENCE_S):
                 _remove(history)
         except LockHeldError as error:
             raise TimeoutError("another process is changing the search index") from error
@@ -189,7 +189,7 @@ def catch_up(db: sqlite3.Connection, history: Path, limit: int = _STEP) -> float
     if another process is indexing, `OSError` or `sqlite3.Error` if the folder or the index cannot
     be written.
     """
-    with StreamLock(history, _LOCK):
+    with stream_lock(history, _LOCK):
         db.execute("BEGIN")
         try:
             after = _position_of_index(db, history)

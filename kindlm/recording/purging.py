@@ -12,7 +12,7 @@ from kindlm.events.codec import new_event
 from kindlm.events.run import ContentsPurged
 from kindlm.history.runs import held_lock
 from kindlm.recording.history_file import new_journal
-from kindlm_store import Append, EventLog, StreamLock, erasing
+from kindlm_store import Append, EventLog, erasing, stream_lock
 from kindlm_store.erasing import Erasable, Erased
 
 _PART = 5_000
@@ -108,5 +108,5 @@ def erase(
     with ExitStack() as locks:
         # A sealed stream takes no events; any other must not grow meanwhile.
         for stream in sorted((found.streams or frozenset()).intersection(unsealed)):
-            locks.enter_context(StreamLock(log.path, stream))
+            locks.enter_context(stream_lock(log.path, stream))
         return erasing.erase(log, found, record)

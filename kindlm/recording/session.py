@@ -32,7 +32,7 @@ from kindlm.recording.session_events import finish_run, run_resumed, session_sta
 from kindlm.recording.suite_secrets import suite_secrets
 from kindlm.suite import ProviderSettings, Suite
 from kindlm.wording import count, shown, shown_path
-from kindlm_store import EventLog, Redactor, StreamLock
+from kindlm_store import EventLog, Redactor, stream_lock
 
 if TYPE_CHECKING:
     from kindlm.gateway.observer import Gateway
@@ -53,7 +53,7 @@ async def run_session(
     """
     started = time.monotonic()
     stream = f"run/{run}"
-    with StreamLock(request.database, stream), closing(RunRecorder(log, stream)) as recorder:
+    with stream_lock(request.database, stream), closing(RunRecorder(log, stream)) as recorder:
         with closing(log.reader()) as reader:
             is_resumed = request.changed is not None
             before = read_unfinished(reader, run) if is_resumed else None

@@ -34,7 +34,7 @@ from kindlm.plan import PlannedSuite
 from kindlm.recording.history_file import new_journal
 from kindlm.recording.project import ci_service, git_state
 from kindlm.recording.request import RunRequest
-from kindlm_store import Append, EventLog, HeadOf, StreamLock
+from kindlm_store import Append, EventLog, HeadOf, stream_lock
 
 if TYPE_CHECKING:
     from kindlm.recording.serving import Served
@@ -170,7 +170,7 @@ async def end_dealt(run: str, log: EventLog, duration_ms: float, lacking: str | 
     Raises `LockHeldError` if a process still records the run.
     """
     stream = f"run/{run}"
-    with StreamLock(log.path, stream):
+    with stream_lock(log.path, stream):
         if lacking is None:
             await finish_run(run, log, duration_ms)
         else:

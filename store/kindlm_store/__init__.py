@@ -5,7 +5,7 @@ these modules by name.
 """
 
 from kindlm_store.database import open_reader, unreadable_wal
-from kindlm_store.locks import StreamLock, holder, is_held
+from kindlm_store.locks import holder, is_held, stream_lock
 from kindlm_store.log import EventLog
 from kindlm_store.new_event import Append, HeadOf, NewEvent, Text, utc_now
 from kindlm_store.projecting import Fold, Projection, behind_the_log, on, projection_errors
@@ -54,7 +54,6 @@ __all__ = [
     "SealedError",
     "StoreClosedError",
     "StoreError",
-    "StreamLock",
     "Text",
     "Ticket",
     "WriteFailedError",
@@ -65,6 +64,7 @@ __all__ = [
     "open_reader",
     "projection_errors",
     "schema_problems",
+    "stream_lock",
     "unreadable_wal",
     "utc_now",
 ]

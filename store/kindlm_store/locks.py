@@ -11,11 +11,11 @@ import math
 import os
 import socket
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
-from typing import Self
 
 from kindlm_store.new_event import utc_now
 from kindlm_store.store_errors import LockHeldError
@@ -48,62 +48,43 @@ def _try(descriptor: int, operation: int) -> bool:
     return True
 
 
-class StreamLock:
-    """The lock of one stream of one database, for a `with` block or `acquire` and `release`.
+@contextmanager
+def stream_lock(
+    path: str | os.PathLike[str], stream: str, *, patience_s: float = 0.0
+) -> Iterator[None]:
+    """Hold the lock of one stream of one database; wait for it up to `patience_s`.
 
-    It waits up to `patience_s` while another process holds the lock.
+    Raises:
+        LockHeldError: Another process, or another part of this one, holds it.
     """
+    descriptor = _acquired(Path(path), stream, time.monotonic() + patience_s)
+    try:
+        yield
+    finally:
+        # On a disk that became read-only, the file stays; it locks nothing.
+        with suppress(OSError):
+            _lock_file(path, stream).unlink()
+        os.close(descriptor)
 
-    def __init__(
-        self, path: str | os.PathLike[str], stream: str, *, patience_s: float = 0.0
-    ) -> None:
-        self._path, self._stream = Path(path), stream
-        self._file = _lock_file(path, stream)
-        self._patience_s = patience_s
-        self._descriptor: int | None = None
 
-    def acquire(self) -> None:
-        """Take the lock.
-
-        Raises:
-            LockHeldError: Another process, or another lock object of this one, holds it.
-        """
-        until = time.monotonic() + self._patience_s
-        for attempt in count():
-            if attempt >= _TRIES and time.monotonic() >= until:
-                raise LockHeldError(self._stream, holder(self._path, self._stream))
-            if attempt:
-                time.sleep(_PAUSE)
-            self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(self._file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-            try:
-                is_taken = _try(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if is_taken and _is_there(descriptor, self._file):
-                    note = f"process {os.getpid()} on {socket.gethostname()} since {utc_now()}"
-                    os.ftruncate(descriptor, 0)
-                    os.pwrite(descriptor, note.encode(), 0)
-                    self._descriptor = descriptor
-                    return
-            finally:
-                # If the note cannot be written, an open descriptor would keep the lock.
-                if self._descriptor != descriptor:
-                    os.close(descriptor)
-
-    def release(self) -> None:
-        """Release the lock, if it is held."""
-        if self._descriptor is not None:
-            # On a disk that became read-only, the file stays; it locks nothing.
-            with suppress(OSError):
-                self._file.unlink()
-            os.close(self._descriptor)
-            self._descriptor = None
-
-    def __enter__(self) -> Self:
-        self.acquire()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.release()
+def _acquired(path: Path, stream: str, until: float) -> int:
+    file = _lock_file(path, stream)
+    for attempt in count():
+        if attempt >= _TRIES and time.monotonic() >= until:
+            break
+        if attempt:
+            time.sleep(_PAUSE)
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        with ExitStack() as unused:
+            unused.callback(os.close, descriptor)
+            if _try(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB) and _is_there(descriptor, file):
+                note = f"process {os.getpid()} on {socket.gethostname()} since {utc_now()}"
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, note.encode(), 0)
+                unused.pop_all()
+                return descriptor
+    raise LockHeldError(stream, holder(path, stream))
 
 
 def is_held(path: str | os.PathLike[str], stream: str) -> bool:
@@ -127,7 +108,7 @@ def holder(path: str | os.PathLike[str], stream: str) -> str:
     return note if note.startswith("process ") and note.isprintable() else "another process"
 
 
-def setup_lock(database: Path) -> StreamLock:
+def setup_lock(database: Path) -> AbstractContextManager[None]:
     """Return the lock under which a file is created, migrated or refolded."""
     # Names of streams are not empty.
-    return StreamLock(database, "", patience_s=math.inf)
+    return stream_lock(database, "", patience_s=math.inf)

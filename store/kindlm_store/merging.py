@@ -25,7 +25,7 @@ from kindlm_store.append import INSERT_EVENTS, INSERT_TEXTS, WITHHELD, Appender,
 from kindlm_store.canonical import GENESIS, stored_hash
 from kindlm_store.database import immediate, snapshot, translated
 from kindlm_store.erasing import Erasures, empty_rows, erased_by_log, give_back, refs_in
-from kindlm_store.locks import StreamLock, is_held
+from kindlm_store.locks import is_held, stream_lock
 from kindlm_store.log import EventLog
 from kindlm_store.new_event import Append, NewEvent, Text, is_timestamp, require_name, scrub
 from kindlm_store.projecting import Projector, read_states
@@ -267,7 +267,7 @@ class Merge:
             if is_held(self.source_path, name):
                 raise refused("going on", "a process is still writing it")
             try:
-                locks.enter_context(StreamLock(self.log.path, name))
+                locks.enter_context(stream_lock(self.log.path, name))
             except LockHeldError as error:
                 raise refused("going on", str(error)) from None
         try:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pages import HOSTILE, assert_harmless, text_of
 
-from kindlm_store import StreamLock
+from kindlm_store import stream_lock
 
 
 @pytest.fixture
@@ -149,7 +149,7 @@ def test_what_waits_and_what_runs_is_reported(ask: Any, history: Any, make: Any)
     writer.suite(tests=[make.planned("done"), make.planned("begun"), make.planned("waits")])
     writer.execution("done", assertions=(make.passed(),))
     writer.execution("begun", finished=False)
-    with StreamLock(history.path, "run/bbbb3333"):
+    with stream_lock(history.path, "run/bbbb3333"):
         writer.leave()
         text = text_of(ask("run/bbbb3333").text)
     assert "tests 3: 1 passed, 2 pending" in text
@@ -166,7 +166,7 @@ def test_a_page_of_a_run_that_goes_on_renews_itself(ask: Any, history: Any, make
     writer = history.run("bbbb3333", planned=2)
     writer.suite(tests=[make.planned(repeat=2)])
     writer.execution(repeat=1)
-    with StreamLock(history.path, "run/bbbb3333"):
+    with stream_lock(history.path, "run/bbbb3333"):
         writer.leave()
         answer, part = ask("run/bbbb3333"), ask("run/bbbb3333?part=1")
     after = ask("run/bbbb3333")

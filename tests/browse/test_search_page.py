@@ -18,7 +18,7 @@ from pages import HOSTILE, assert_harmless, text_of
 from kindlm.cli.app import run
 from kindlm.history.search import catch_up, index_file, indexed_part
 from kindlm.reports.pages import history_pages
-from kindlm_store import StreamLock, open_reader
+from kindlm_store import open_reader, stream_lock
 
 
 @pytest.fixture
@@ -242,7 +242,7 @@ def test_while_it_is_behind_the_page_renews_itself(ask: Any, recorded: Any) -> N
     with closing(open_reader(recorded.path)) as db:
         catch_up(db, recorded.path, limit=1)
     # Another process is at it, and takes longer than the page waits.
-    with StreamLock(recorded.path, "search index"):
+    with stream_lock(recorded.path, "search index"):
         answer = ask("search?q=zebra")
         part = ask("search?q=zebra&part=1").text
     assert found(answer.text) == ["aaaa2222-1"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from kindlm.cli.commands import tail, test_workers
 from kindlm.events.codec import new_event
 from kindlm.events.run import RunOptions, RunResumed
 from kindlm.reports.json_report import report_schema
-from kindlm_store import StreamLock
+from kindlm_store import stream_lock
 
 NAMES = [f"k{number}" for number in range(7)]
 
@@ -589,12 +590,11 @@ def test_what_another_process_finishes_meanwhile_is_not_run_again(
         shard = ("--shard", f"{index}/2", "--run-group", "nightly")
         assert kindlm("test", *shard, "--db", database).code == 0
 
-    class TakenLater(StreamLock):
-        def __enter__(self) -> Any:
-            assert app.run(["history", "merge", "other.db", "--db", "all.db"]) == 0
-            return super().__enter__()
+    def taken_later(path: Path, stream: str) -> AbstractContextManager[None]:
+        assert app.run(["history", "merge", "other.db", "--db", "all.db"]) == 0
+        return stream_lock(path, stream)
 
-    monkeypatch.setattr(test_workers, "StreamLock", TakenLater)
+    monkeypatch.setattr(test_workers, "stream_lock", taken_later)
     done = kindlm("test", "--resume", "nightly", "--db", "all.db")
     assert "Group nightly: 0 of 2 shards left." in done.err
     assert done.code == 0, done.err
@@ -608,7 +608,7 @@ def test_tail_looks_again_at_a_shard_that_ended_since_its_state_was_read(
     shards_of = tail.shards_of
 
     def then_end(db: Any, name: str) -> Any:
-        with StreamLock(history.path, "run/bbbb2222"):
+        with stream_lock(history.path, "run/bbbb2222"):
             found = shards_of(db, name)
         monkeypatch.setattr(tail, "shards_of", shards_of)
         last.end()

@@ -28,9 +28,9 @@ from kindlm_store import (
     HeadOf,
     NewEvent,
     OpenError,
-    StreamLock,
     Text,
     WriteFailedError,
+    stream_lock,
 )
 from kindlm_store.verification import verify_file
 
@@ -219,7 +219,7 @@ def test_another_history_is_refused(kindlm: Any, database: Path, here: Path) -> 
 
 def test_a_run_that_is_going_on_is_left_alone(kindlm: Any, database: Path) -> None:
     _, file = the_rest(database)
-    with StreamLock(database, RUN):
+    with stream_lock(database, RUN):
         outcome = kindlm("import", file, "--db", database)
     assert outcome.code == 1
     assert "is locked by process" in outcome.err
@@ -231,10 +231,10 @@ def test_a_lock_that_cannot_be_made_is_no_matter_of_the_file(
 ) -> None:
     _, file = the_rest(database)
 
-    def full(lock: StreamLock) -> None:
+    def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(StreamLock, "acquire", full)
+    monkeypatch.setattr("kindlm_store.merging.stream_lock", full)
     outcome = kindlm("import", file, "--db", database)
     assert outcome.code == 1
     assert outcome.err.startswith("✗ No space left on device.\n")

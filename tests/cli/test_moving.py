@@ -23,7 +23,7 @@ from kindlm.events.codec import new_event
 from kindlm.events.run import ContentsPurged, RunInterrupted, RunLabelled, RunResumed, RunStarted
 from kindlm.projections import PROJECTIONS
 from kindlm.recording.export_file import LineError, read_export
-from kindlm_store import EventLog, StreamLock
+from kindlm_store import EventLog, stream_lock
 
 TABLES = [table for projection in PROJECTIONS for table in projection.tables]
 
@@ -388,7 +388,7 @@ def test_a_run_that_was_resumed_in_two_copies_is_reported(
 
 
 def test_a_run_that_is_going_on_there_is_left_out(kindlm: Any, other: Any, here: Path) -> None:
-    with StreamLock(other.path, "run/bbbb3333"):
+    with stream_lock(other.path, "run/bbbb3333"):
         outcome = kindlm("merge", other.path, "--db", here / "new.db")
         assert outcome.code == 0
         assert "run bbbb3333" in outcome.err

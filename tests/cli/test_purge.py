@@ -20,7 +20,7 @@ from kindlm.recording.purging import erase
 from kindlm.reports.pages.execution_page import execution_page
 from kindlm.reports.pages.html_document import Links, PageRequest, render
 from kindlm.transcript import Message, Role
-from kindlm_store import OpenError, StreamLock
+from kindlm_store import OpenError, stream_lock
 
 SECRET = "jane.roe@example.com"
 
@@ -220,7 +220,7 @@ def test_what_makes_no_sense_erases_nothing(
 
 
 def test_a_run_that_is_going_on_is_left_alone(kindlm: Any, recorded: Any) -> None:
-    with StreamLock(recorded.path, "run/aaaa2222"):
+    with stream_lock(recorded.path, "run/aaaa2222"):
         outcome = kindlm("purge", "--run", "aaaa", "--yes", "--db", recorded.path)
         assert (outcome.code, None in texts_of(recorded)) == (1, False)
         old = kindlm("purge", "--older-than", "0d", "--yes", "--db", recorded.path)
@@ -238,7 +238,7 @@ def test_a_run_that_is_resumed_before_the_answer_is_left_alone(
     with ExitStack() as resumed:
 
         def confirm(_question: str) -> bool:
-            resumed.enter_context(StreamLock(recorded.path, "run/cccc4444"))
+            resumed.enter_context(stream_lock(recorded.path, "run/cccc4444"))
             return True
 
         monkeypatch.setattr(purge, "_ask", confirm)

@@ -14,7 +14,7 @@ from small_disk import mounted
 
 from kindlm.cli.options import parse_since
 from kindlm.events.run import GitState
-from kindlm_store import StreamLock
+from kindlm_store import stream_lock
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
@@ -166,7 +166,7 @@ def test_what_became_of_a_run_is_reported(kindlm: Any, history: Any) -> None:
     history.run("interrup").interrupt()
     history.run("killedrn").leave()
     history.run("runninrn").leave()
-    with StreamLock(history.path, "run/runninrn"):
+    with stream_lock(history.path, "run/runninrn"):
         outcome = kindlm("runs", "--db", history.path, "--format", "json")
     statuses = {run["id"]: run["status"] for run in json.loads(outcome.out)["runs"]}
     assert statuses == {

@@ -18,7 +18,7 @@ from kindlm.outcome import Status
 from kindlm.plan import QualifiedName
 from kindlm.reports.facts import totals_of
 from kindlm.reports.report_registry import ReportOptions, find_report
-from kindlm_store import NewEvent, StreamLock
+from kindlm_store import NewEvent, stream_lock
 
 
 def test_a_run_is_read_back_whole(history: Any, make: Any) -> None:
@@ -54,7 +54,7 @@ def test_a_run_is_running_while_its_lock_is_held(history: Any, make: Any) -> Non
     run.execution(assertions=(make.passed(),))
     view = run.leave()
 
-    with StreamLock(history.path, f"run/{run.id}"):
+    with stream_lock(history.path, f"run/{run.id}"):
         assert view.status == "running"
     view = history.view(run.id)
     assert view.status == "killed"
@@ -262,7 +262,7 @@ def test_it_is_counted_apart(half_way: Any) -> None:
 
 
 def test_a_run_that_goes_on_says_what_runs_and_what_waits(half_way: Any, history: Any) -> None:
-    with StreamLock(history.path, "run/abc11111"):
+    with stream_lock(history.path, "run/abc11111"):
         totals = dict(totals_of(history.view("abc11111")))
     assert totals["tests"] == "3: 1 passed, 2 pending"
     assert totals["executions"] == "4: 1 passed, 1 running, 2 pending"

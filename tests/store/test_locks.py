@@ -12,28 +12,28 @@ from pathlib import Path
 
 import pytest
 
-from kindlm_store import LockHeldError, StreamLock, holder, is_held
+from kindlm_store import LockHeldError, holder, is_held, stream_lock
 
 HOLD = """
 import sys, time
-from kindlm_store import StreamLock
-with StreamLock(sys.argv[1], "run/1"):
+from kindlm_store import stream_lock
+with stream_lock(sys.argv[1], "run/1"):
     print("held", flush=True)
     sys.stdin.read()
 """
 
 
 def test_a_lock_is_exclusive_and_names_its_holder(path: Path) -> None:
-    with StreamLock(path, "run/1"):
+    with stream_lock(path, "run/1"):
         assert is_held(path, "run/1")
         assert not is_held(path, "run/2")
         assert holder(path, "run/1").startswith(f"process {os.getpid()} on ")
         with pytest.raises(LockHeldError, match=f"run/1 is locked by process {os.getpid()}"):
-            StreamLock(path, "run/1").acquire()
-        with StreamLock(path, "run/2"):
+            stream_lock(path, "run/1").__enter__()
+        with stream_lock(path, "run/2"):
             pass
     assert not is_held(path, "run/1")
-    with StreamLock(path, "run/1"):
+    with stream_lock(path, "run/1"):
         pass
 
 
@@ -48,12 +48,12 @@ def test_a_lock_ends_with_its_process(path: Path, how: signal.Signals) -> None:
     assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
     with pytest.raises(LockHeldError) as error:
-        StreamLock(path, "run/1").acquire()
+        stream_lock(path, "run/1").__enter__()
     assert error.value.by.startswith(f"process {process.pid} on ")
     process.send_signal(how)
     process.communicate()
     assert not is_held(path, "run/1")
-    with StreamLock(path, "run/1"):
+    with stream_lock(path, "run/1"):
         pass
 
 
@@ -63,13 +63,12 @@ def test_a_lock_whose_note_cannot_be_written_is_given_back(
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    lock = StreamLock(path, "run/1")
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", full)
         with pytest.raises(OSError, match="No space left"):
-            lock.acquire()
+            stream_lock(path, "run/1").__enter__()
     assert not is_held(path, "run/1")
-    with lock:
+    with stream_lock(path, "run/1"):
         assert is_held(path, "run/1")
 
 
@@ -81,7 +80,7 @@ def test_asking_does_not_take_the_lock_away_from_anyone(path: Path) -> None:
     with ThreadPoolExecutor(2) as threads:
         asking = threads.map(ask, range(2))
         for _ in range(100):
-            with StreamLock(path, "run/1"):
+            with stream_lock(path, "run/1"):
                 assert is_held(path, "run/1")
         list(asking)
 
@@ -93,7 +92,7 @@ def test_only_one_of_many_holds_a_lock_at_a_time(path: Path) -> None:
         taken = 0
         for _ in range(40):
             try:
-                with StreamLock(path, "run/1"):
+                with stream_lock(path, "run/1"):
                     inside.append(number)
                     assert inside == [number]
                     inside.remove(number)
@@ -107,5 +106,5 @@ def test_only_one_of_many_holds_a_lock_at_a_time(path: Path) -> None:
 
 
 def test_names_of_streams_cannot_leave_the_folder(path: Path) -> None:
-    with StreamLock(path, "../../etc/passwd"), StreamLock(path, "x" * 1_000):
+    with stream_lock(path, "../../etc/passwd"), stream_lock(path, "x" * 1_000):
         assert {file.name for file in path.parent.iterdir()} == {"log.db.locks"}

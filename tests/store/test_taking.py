@@ -25,10 +25,10 @@ from kindlm_store import (
     NewEvent,
     Projection,
     RecordedEvent,
-    StreamLock,
     Text,
     on,
     open_reader,
+    stream_lock,
 )
 from kindlm_store.erasing import Erasure, erase, find_erasable
 from kindlm_store.merging import Merge, RefusedError, Taken
@@ -208,11 +208,11 @@ def test_two_copies_that_went_on_apart_are_never_mixed(
 
 def test_what_a_process_is_writing_is_left_alone(other: Path, path: Path) -> None:
     with opened(path) as log:
-        with StreamLock(other, "run/open"):
+        with stream_lock(other, "run/open"):
             taken = take(log, other)
         assert [(r.stream, r.kind) for r in taken.refused] == [("run/open", "going on")]
         assert set(taken.streams) == {"journal/a", "run/sealed"}
-        with StreamLock(path, "run/open"):
+        with stream_lock(path, "run/open"):
             assert [r.kind for r in take(log, other).refused] == ["going on"]
         assert take(log, other).streams == {"run/open": 2}
 

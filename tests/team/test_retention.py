@@ -10,7 +10,7 @@ import pytest
 from kindlm.cli.commands.serve_history import erase_older, retention
 from kindlm.events.codec import new_event
 from kindlm.events.run import ReviewRecorded
-from kindlm_store import StreamLock
+from kindlm_store import stream_lock
 from kindlm_store.verification import verify_file
 
 RUNS = ("aaaa2222", "bbbb3333")
@@ -71,7 +71,7 @@ def test_a_note_about_an_old_run_goes_too(history: Any, since: str) -> None:
 
 
 def test_a_run_that_goes_on_is_left_alone(history: Any, since: str) -> None:
-    with StreamLock(history.path, "run/aaaa2222"):
+    with stream_lock(history.path, "run/aaaa2222"):
         erase_older(history.log, since)
         assert kept(history) == list(RUNS)
     erase_older(history.log, since)

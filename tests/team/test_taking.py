@@ -25,7 +25,7 @@ from kindlm.projections import PROJECTIONS
 from kindlm.team.bodies import NotSentError, bodies, take_body
 from kindlm.team.protocol import ApiError, PushAnswer, StreamEnd
 from kindlm.team.withholding import Withholding
-from kindlm_store import Append, EventLog, StreamLock
+from kindlm_store import Append, EventLog, stream_lock
 from kindlm_store.erasing import erase, find_erasable
 from kindlm_store.verification import verify_file
 
@@ -260,7 +260,7 @@ def test_what_does_not_follow_what_is_there_is_a_conflict(here: History, server:
 
 def test_a_run_that_a_process_writes_there_is_left_alone(here: History, server: EventLog) -> None:
     (body,) = packed(here.log, {})
-    with StreamLock(server.path, "run/bbbb3333"):
+    with stream_lock(server.path, "run/bbbb3333"):
         assert refusal(server, body).details["reason"] == "going on"
     assert isinstance(take(server, body), PushAnswer)
 

@@ -39,7 +39,7 @@ from kindlm.reports.diff.parts import check_name
 from kindlm.reports.diff.phrases import not_comparable_text
 from kindlm.reports.terminal.settled_tests import Settled, write_planned, write_settled
 from kindlm.reports.untrusted import one_line
-from kindlm_store import LockHeldError, StreamLock
+from kindlm_store import LockHeldError, stream_lock
 
 _WORTH_IT = 10
 """`--both` is suggested if it would confirm so many more of 100 drops."""
@@ -138,7 +138,7 @@ def _settle(rounds: Rounds, request: RunRequest, settled: Settled) -> int:
     with held_signals() as held:
         open_log(request.database).close()  # created, or the command ends
         try:
-            with StreamLock(request.database, f"settling/{pair.recorded.run}"):
+            with stream_lock(request.database, f"settling/{pair.recorded.run}"):
                 record_run(request, run, progress=progress, held=held)
         except LockHeldError as error:
             message = f"Run {pair.recorded.run} is being settled already, in {error.by}."

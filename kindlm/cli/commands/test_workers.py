@@ -53,7 +53,7 @@ from kindlm.team.protocol import TOKEN_PREFIX
 from kindlm.team.team_server import RunningServer
 from kindlm.team.token_store import OneToken
 from kindlm.wording import count
-from kindlm_store import LockHeldError, Redactor, StreamLock
+from kindlm_store import LockHeldError, Redactor, stream_lock
 
 _FIXED_PORT = re.compile(r"https?://(localhost|127\.[0-9.]+|0\.0\.0\.0|\[::1?\]):\d", re.IGNORECASE)
 
@@ -96,7 +96,7 @@ def test_on_workers(requested: Requested, loaded: Loaded, group: Group | None) -
             open_log(request.database).close()  # created, or the command ends
             try:
                 # Other processes see that the group is running, and cannot resume it.
-                with StreamLock(request.database, f"group/{name}"):
+                with stream_lock(request.database, f"group/{name}"):
                     if resumes := group is not None:
                         with open_log(request.database) as log:
                             merge_leftovers(log, folder_prefix(request.database, name))
