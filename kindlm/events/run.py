@@ -282,18 +282,14 @@ SEALED_HEADS: Mapping[str, Callable[[RecordedEvent], Mapping[str, str]]] = {
 """By event type, how to read the heads of streams from an event, for `verify_file`."""
 
 
-def _are_texts(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)
-
-
 def _purge(event: RecordedEvent) -> Erasure:
-    refs, names = event.data.get("refs"), event.data.get("runs", [])
-    if not (_are_texts(names) and (refs is None or _are_texts(refs))):
-        # An event that kindlm did not write erases nothing.
-        return Erasure((), lambda _: False)
-    runs = {f"run/{run}" for run in names}
+    purge = event.data
+    runs = {f"run/{run}" for run in purge.get("runs", [])}
     # A purge also erases the notes on its runs, which are in journals.
-    return Erasure(refs, lambda stream: not runs or stream in runs or stream.startswith("journal/"))
+    return Erasure(
+        purge.get("refs"),
+        lambda stream: not runs or stream in runs or stream.startswith("journal/"),
+    )
 
 
 PURGES: Erasures = {"contents.purged": _purge}

@@ -8,7 +8,7 @@ from kindlm_store.database import open_reader, unreadable_wal
 from kindlm_store.locks import holder, is_held, stream_lock
 from kindlm_store.log import EventLog
 from kindlm_store.new_event import Append, HeadOf, NewEvent, Text, utc_now
-from kindlm_store.projecting import Fold, Projection, behind_the_log, on, projection_errors
+from kindlm_store.projecting import Projection, behind_the_log, on, projection_errors
 from kindlm_store.reading import Head, RecordedEvent
 from kindlm_store.redaction import REDACTED, Redactor
 from kindlm_store.schema_check import ForeignSchemaError, SchemaProblem, schema_problems
@@ -36,7 +36,6 @@ __all__ = [
     "CorruptDatabaseError",
     "EmptyFileError",
     "EventLog",
-    "Fold",
     "ForeignSchemaError",
     "Head",
     "HeadOf",

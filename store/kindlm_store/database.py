@@ -112,7 +112,6 @@ def open_reader(path: str | os.PathLike[str]) -> sqlite3.Connection:
 
 def begin_immediate(connection: sqlite3.Connection) -> None:
     """Begin a write transaction, after waiting for other writers without limit."""
-    pause = _LONGEST_PAUSE / 5
     while True:
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -122,8 +121,7 @@ def begin_immediate(connection: sqlite3.Connection) -> None:
         else:
             return
         # Jitter, since writers that wait in step would collide again.
-        time.sleep(random.uniform(pause / 4, pause))  # noqa: S311 - no secret
-        pause = min(pause * 1.5, _LONGEST_PAUSE)
+        time.sleep(random.uniform(_LONGEST_PAUSE / 20, _LONGEST_PAUSE))  # noqa: S311 - no secret
 
 
 def code_of(error: BaseException | None) -> int:
