@@ -23,7 +23,7 @@ from kindlm_store.database import (
     translated,
 )
 from kindlm_store.new_event import Append, NewEvent, redacted, require_name
-from kindlm_store.projecting import Progress, Projection, Projector, projection_errors
+from kindlm_store.projecting import Projection, Projector, projection_errors
 from kindlm_store.reading import SELECT, Head, RecordedEvent
 from kindlm_store.schema_check import SchemaGuard, make_views
 from kindlm_store.store_errors import OpenError, StoreClosedError
@@ -164,14 +164,11 @@ class EventLog:
         with translated(self.path), closing(self.reader()) as connection:
             return connection.execute(sql, parameters).fetchall()
 
-    def rebuild(self, *, progress: Progress = lambda _done, _last: None) -> None:
+    def rebuild(self) -> None:
         """Fold all projections again from the first event, and make missing views.
 
         Readers see the old tables until the new ones replace them, and other processes go on
         appending. A crash leaves the old tables.
-
-        Args:
-            progress: Called with the position that was reached, and the last one.
 
         Raises:
             ProjectionError: The file has a projection in a newer version.
@@ -181,7 +178,7 @@ class EventLog:
         def rebuild(connection: sqlite3.Connection, projector: Projector) -> None:
             with immediate(connection):
                 make_views(connection)
-            projector.rebuild(self.path, progress)
+            projector.rebuild(self.path)
 
         self.run(rebuild)
 
