@@ -6,11 +6,9 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from contextlib import ExitStack, closing
-from typing import NamedTuple
 
 from kindlm.events.codec import new_event
 from kindlm.events.run import ContentsPurged
-from kindlm.history.runs import held_lock
 from kindlm.recording.history_file import new_journal
 from kindlm_store import Append, EventLog, erasing, stream_lock
 from kindlm_store.erasing import Erasable, Erased
@@ -48,22 +46,9 @@ HAVING max(news.at) > coalesce(purged.at, '')
 """  # noqa: S608
 
 
-class OlderRuns(NamedTuple):
-    """The ids of runs that began before a moment, the oldest first; some may be going on."""
-
-    ended: list[str]
-    going_on: list[str]
-
-
-def runs_before(db: sqlite3.Connection, before: str) -> OlderRuns:
-    """Return the runs that began before a time (UTC, ISO 8601)."""
-    runs = OlderRuns([], [])
-    for (run,) in db.execute(_OLDER, (before,)):
-        if held_lock(db, run):
-            runs.going_on.append(run)
-        else:
-            runs.ended.append(run)
-    return runs
+def runs_before(db: sqlite3.Connection, before: str) -> list[str]:
+    """Return the runs that began before a time (UTC, ISO 8601), the oldest first."""
+    return [run for (run,) in db.execute(_OLDER, (before,))]
 
 
 def streams_to_purge(db: sqlite3.Connection, runs: Collection[str]) -> list[str]:

@@ -48,12 +48,9 @@ SELECT number, attempt, status,
 """
 
 _SPENT = """
-SELECT s.ordinal, total(c.cost_usd), total(c.is_unknown)
-  FROM executions e
-  JOIN suites s ON s.id = e.suite
-  JOIN counted_calls c ON c.execution = e.id
- WHERE e.run = ?
- GROUP BY s.ordinal
+SELECT s.ordinal, total(p.cost_usd), total(p.unknown_costs)
+  FROM spend p JOIN suites s ON s.id = p.suite
+ WHERE p.run = ? GROUP BY s.ordinal
 """
 
 

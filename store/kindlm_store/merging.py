@@ -374,20 +374,17 @@ class Merge:
 
 def _checked(stream: str, ref: str, stored: Sequence[Any] | None) -> tuple[Any, ...]:
     """Return the row of a text: reference, salt, digest and body; withheld without a body."""
-    if stored is None:
-        what = "is missing"
-    else:
+    if stored is not None:
         _, salt, _, body = stored
         if body is None:
             # `Merge` empties those that were erased in the source.
             return ref, WITHHELD, None, None
-        what = "is not in the stored form"
         if salt and (type(salt), type(body)) == (bytes, str) and scrub(body) == body:
             raw = body.encode()
             if ref_of(salt, raw) == ref:
                 return ref, salt, sha256(raw).digest(), body
-            what = "does not match its reference"
-    raise RefusedError(stream, "unsound", f"the text {ref} {what}", ref=ref)
+    reason = f"the text {ref} {'is missing' if stored is None else 'was changed'}"
+    raise RefusedError(stream, "unsound", reason, ref=ref)
 
 
 def _require_form(event: RecordedEvent, version: int) -> None:

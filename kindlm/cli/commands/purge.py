@@ -133,9 +133,10 @@ def _runs(db: sqlite3.Connection, named: Sequence[str], older_than: str | None) 
     if older_than is None:
         return None
     older = runs_before(db, parse_erased_before(older_than, "--older-than"))
-    for run in older.going_on:
+    going_on = [run for run in older if held_lock(db, run)]
+    for run in going_on:
         warn(f"Run {run} is being recorded, so nothing of it is erased.")
-    return older.ended
+    return [run for run in older if run not in going_on]
 
 
 def _report(found: Erasable, erased: Erased) -> None:

@@ -21,6 +21,7 @@ from kindlm.cli.history import db_option, project_here
 from kindlm.cli.journal import recorder_of
 from kindlm.cli.logs import log_as_asked
 from kindlm.cli.options import DATABASE, option, parse_erased_before, parse_since
+from kindlm.history.runs import held_lock
 from kindlm.recording.history_file import open_log
 from kindlm.recording.purging import erase, runs_before, streams_to_purge, with_news
 from kindlm.team.protocol import is_loopback
@@ -160,7 +161,8 @@ def erase_older(log: EventLog, before: str) -> None:
     """Erase the content of runs that began before a time, except what newer runs refer to."""
     try:
         with closing(log.reader()) as db:
-            runs = with_news(db, runs_before(db, before).ended)
+            runs = [run for run in runs_before(db, before) if held_lock(db, run) is None]
+            runs = with_news(db, runs)
             if not runs:
                 return
             streams = streams_to_purge(db, runs)
