@@ -54,7 +54,6 @@ SELECT name, version, head, sealed FROM streams
 _NOT_AS_STORED = "its record is not in the stored form"
 
 _PIECE = 500
-_UUID_BYTES = 16
 _TEXT_REF = re.compile(r"[A-Za-z0-9_-]{32}")
 
 RefusalKind = Literal["going on", "apart", "behind", "unsound"]
@@ -291,7 +290,8 @@ class Merge:
             rows = []
             for event in piece:
                 self._at = at = at + 1
-                _require_form(event, at)
+                if not (event.is_in_form and event.version == at and is_timestamp(event.at)):
+                    raise ValueError(f"event {at:,} is not in the stored form")
                 head = event.hash_after(head, seal=bool(sealed) and at == version)
                 if head != event.raw_hash:
                     raise ValueError(f"event {at:,} does not match its hash")
@@ -385,17 +385,6 @@ def _checked(stream: str, ref: str, stored: Sequence[Any] | None) -> tuple[Any, 
                 return ref, salt, sha256(raw).digest(), body
     reason = f"the text {ref} {'is missing' if stored is None else 'was changed'}"
     raise RefusedError(stream, "unsound", reason, ref=ref)
-
-
-def _require_form(event: RecordedEvent, version: int) -> None:
-    values = (event.raw_id, event.schema, event.at, event.json, event.raw_hash)
-    if (
-        tuple(map(type, values)) != (bytes, int, str, str, bytes)
-        or event.version != version
-        or len(event.raw_id) != _UUID_BYTES
-        or not is_timestamp(event.at)
-    ):
-        raise ValueError(f"event {version:,} is not in the stored form")
 
 
 def _require_canonical(event: RecordedEvent) -> None:

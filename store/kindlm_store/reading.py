@@ -58,6 +58,11 @@ class RecordedEvent(NamedTuple):
         return UUID(bytes=self.raw_id)
 
     @property
+    def is_in_form(self) -> bool:
+        """Whether its values have the types that are stored; someone may have changed the file."""
+        return tuple(map(type, self)) in _FORMS and len(self.raw_id) == _ID_BYTES
+
+    @property
     def data(self) -> dict[str, Any]:
         """The payload, decoded."""
         data: dict[str, Any] = loads(self.json)
@@ -84,6 +89,12 @@ class RecordedEvent(NamedTuple):
             subject=self.subject, seal=seal,
         )  # fmt: skip
 
+
+_ID_BYTES = 16
+
+_FORM = (int, bytes, str, int, str, int, str, str, str, bytes)
+_FORMS = {_FORM, (*_FORM[:7], type(None), *_FORM[8:])}
+"""The types of the values of an event; the subject may be None."""
 
 SELECT = """
     SELECT events.seq, events.id, streams.name, events.version, event_types.name, events.schema,

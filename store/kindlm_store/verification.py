@@ -32,7 +32,6 @@ from kindlm_store.store_errors import ProjectionError
 Claims = Mapping[str, Callable[[RecordedEvent], Mapping[str, str]]]
 """Event type → function that returns the heads, by stream, that an event of this type noted."""
 
-_UUID_BYTES = 16
 _REFS_AT_ONCE = 10_000
 
 _EVENTS = """
@@ -41,12 +40,6 @@ SELECT seq, stream, id, version, type, schema, at, subject, data, hash FROM even
 _OF_STREAM = """
  WHERE seq IN (SELECT seq FROM events WHERE stream = (SELECT id FROM streams WHERE name = ?))
 """
-
-_FORM = (bytes, int, int, int, str, str, str, bytes)
-"""The types of the columns of an event, after the number of its stream."""
-
-_FORMS = {_FORM, (*_FORM[:5], type(None), *_FORM[6:])}
-"""The subject may be NULL."""
 
 
 class Problem(NamedTuple):
@@ -239,13 +232,12 @@ class _Check:
     def _problem_of(self, stream: _Stream, position: int, columns: list[Any]) -> str | None:
         """Return why an event is invalid, None if it is as it was written."""
         id_, version, type_, *rest = columns
-        name = self._types.get(type_)
-        is_sound = tuple(map(type, columns)) in _FORMS and len(id_) == _UUID_BYTES
-        if not is_sound or type(name) is not str:
+        name: Any = self._types.get(type_)
+        event = RecordedEvent(position, id_, stream.name, version, name, *rest)
+        if not event.is_in_form:
             return "not in the stored form"
         if version != stream.version:
             return f"the version is {version}"
-        event = RecordedEvent(position, id_, stream.name, version, name, *rest)
         seal = stream.sealed == 1 and version == stream.stored_version
         try:
             expected = event.hash_after(stream.head, seal=seal)
