@@ -103,7 +103,7 @@ def salvage_hint(path: Path) -> str:
 def repair_hint(problem: SchemaProblem, path: Path) -> str:
     """Return how to repair a table, view, index or trigger that is not as kindlm makes it."""
     again = "Compute it again from the events: kindlm history rebuild."
-    return again if problem.can_be_made else salvage_hint(path)
+    return again if problem.projection is not None else salvage_hint(path)
 
 
 def nothing_recorded(path: Path) -> KindlmError:

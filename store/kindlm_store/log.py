@@ -16,7 +16,6 @@ from kindlm_store.database import (
     FORKED,
     Synchronous,
     connect_writer,
-    immediate,
     make_ready,
     open_reader,
     snapshot,
@@ -25,7 +24,7 @@ from kindlm_store.database import (
 from kindlm_store.new_event import Append, NewEvent, redacted, require_name
 from kindlm_store.projecting import Projection, Projector, projection_errors
 from kindlm_store.reading import SELECT, Head, RecordedEvent
-from kindlm_store.schema_check import SchemaGuard, make_views
+from kindlm_store.schema_check import SchemaGuard
 from kindlm_store.store_errors import OpenError, StoreClosedError
 from kindlm_store.writer import Ticket, Writer
 
@@ -73,8 +72,8 @@ class EventLog:
             redact: Removes secrets from strings, as `Redactor` does. It is a pure function, and
                 finds them also in the JSON form of a payload and among other texts.
             synchronous: SQLite's setting; FULL survives a power cut.
-            repair: Whether to allow changed tables and views of projections, and missing views,
-                which `rebuild` makes again.
+            repair: Whether to allow changed tables and views of projections, which `rebuild` makes
+                again.
 
         Raises:
             ForeignSchemaError: A trigger, view, index or table differs from what this code creates.
@@ -165,7 +164,7 @@ class EventLog:
             return connection.execute(sql, parameters).fetchall()
 
     def rebuild(self) -> None:
-        """Fold all projections again from the first event, and make missing views.
+        """Fold all projections again from the first event.
 
         Readers see the old tables until the new ones replace them, and other processes go on
         appending. A crash leaves the old tables.
@@ -174,13 +173,7 @@ class EventLog:
             ProjectionError: The file has a projection in a newer version.
             OpenError: The file cannot be written; the old tables remain.
         """
-
-        def rebuild(connection: sqlite3.Connection, projector: Projector) -> None:
-            with immediate(connection):
-                make_views(connection)
-            projector.rebuild(self.path)
-
-        self.run(rebuild)
+        self.run(lambda _, projector: projector.rebuild(self.path))
 
     def run(self, work: Callable[[sqlite3.Connection, Projector], Answer]) -> Answer:
         """Call a function with the write connection, after everything submitted before.

@@ -37,12 +37,6 @@ class SchemaProblem(NamedTuple):
     state: Literal["foreign", "changed", "missing"]
     projection: str | None
 
-    @property
-    def can_be_made(self) -> bool:
-        """Whether it can be made from the events."""
-        is_view = (self.kind, self.state) == ("view", "missing")
-        return self.projection is not None or is_view
-
 
 class ForeignSchemaError(OpenError):
     """The schema has foreign or changed parts, or lacks some, so writing is not safe.
@@ -70,7 +64,7 @@ class SchemaGuard:
     Attributes:
         path: The file, for the error.
         projections: The projections of this code.
-        repair: Whether to allow problems that a rebuild removes (`can_be_made`).
+        repair: Whether to allow problems of projections, which a rebuild removes.
     """
 
     path: Path
@@ -91,7 +85,7 @@ class SchemaGuard:
             problem
             for problem in schema_problems(connection, self.projections)
             if (problem.kind, problem.state) not in _HARMLESS
-            and not (self.repair and problem.can_be_made)
+            and not (self.repair and problem.projection)
         ]
         if problems:
             raise ForeignSchemaError(self.path, problems)
@@ -146,10 +140,3 @@ def schema_problems(
         if not is_known:
             problems.append(SchemaProblem(kind, name, "foreign", None))
     return problems
-
-
-def make_views(connection: sqlite3.Connection) -> None:
-    """Make the missing views of the event log."""
-    for statement in EVENT_LOG:
-        if statement.strip().startswith("CREATE VIEW"):
-            connection.execute(statement.replace("CREATE VIEW", "CREATE VIEW IF NOT EXISTS", 1))
