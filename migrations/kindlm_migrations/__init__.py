@@ -13,19 +13,13 @@ if TYPE_CHECKING:
 
     from sqlite_utils import Database
 
-__all__ = ["APPLICATION_ID", "EVENT_LOG", "KNOWN", "MIGRATION_SET", "VERSION", "apply"]
+__all__ = ["APPLICATION_ID", "EVENT_LOG", "VERSION", "apply"]
 
 APPLICATION_ID = 0x4B4E444C
 """`PRAGMA application_id` of an event log: the letters KNDL."""
 
-MIGRATION_SET = "event_log"
-"""Name of the migration set in the table of sqlite-utils."""
-
-KNOWN = ("m001_event_log",)
-"""All migrations, in order. A file with another one is newer than this code."""
-
-VERSION = len(KNOWN)
-"""`PRAGMA user_version` of a file that has all migrations."""
+VERSION = 1
+"""The number of migrations, and `PRAGMA user_version` of a file that has all of them."""
 
 _TABLES = (
     """
@@ -164,7 +158,7 @@ def apply(connection: sqlite3.Connection) -> None:
     """
     from sqlite_utils import Database, Migrations
 
-    migrations = Migrations(MIGRATION_SET)
+    migrations = Migrations("event_log")
 
     @migrations()
     def m001_event_log(db: Database) -> None:

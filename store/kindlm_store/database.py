@@ -235,10 +235,7 @@ def _state_of(path: Path) -> Literal["missing", "empty", "older", "ready"]:
             return "empty"
         if application != schema.APPLICATION_ID:
             raise NotAnEventLogError(path, "is the SQLite database of another application")
-        done = connection.execute(
-            "SELECT name FROM _sqlite_migrations WHERE migration_set = ?", (schema.MIGRATION_SET,)
-        )
-        if version > schema.VERSION or {name for (name,) in done}.difference(schema.KNOWN):
+        if version > schema.VERSION:
             raise NewerDatabaseError(
                 path,
                 f"has version {version}, this program knows versions up to {schema.VERSION}:"

@@ -46,10 +46,6 @@ class CorruptDatabaseError(OpenError):
 class ConflictError(StoreError):
     """An append does not fit the current state of its stream."""
 
-    def __init__(self, stream: str, reason: str) -> None:
-        super().__init__(f"{stream}: {reason}")
-        self.stream = stream
-
 
 class SealedError(ConflictError):
     """The stream is sealed and accepts no more events."""

@@ -204,7 +204,7 @@ class Writer:
                     self._commit([work])
                 return
             streams = ", ".join(dict.fromkeys(append.stream for append in group[0].submission))
-            conflict = ConflictError(streams, "an event with this id is recorded already")
+            conflict = ConflictError(f"{streams}: an event with this id is recorded already")
             conflict.__cause__ = error
             outcomes = [conflict]
         except BaseException:
