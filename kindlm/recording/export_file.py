@@ -66,10 +66,6 @@ class Export(NamedTuple):
     begins: Mapping[str, Begin]
 
 
-Withhold = Callable[[str], bool]
-"""Returns whether a text is left out of a file, and so withheld from its reader."""
-
-
 def write_export(
     out: BinaryIO,
     run: str,
@@ -116,9 +112,9 @@ def header_line(run: str, parts: Iterable[Part], log: sqlite3.Connection) -> byt
 
 
 def text_lines(
-    log: sqlite3.Connection, refs: Iterable[str], withhold: Withhold | None = None
+    log: sqlite3.Connection, refs: Iterable[str], withhold: Callable[[str], bool] | None = None
 ) -> Iterator[bytes]:
-    """Yield the lines of texts, by reference."""
+    """Yield the lines of texts, by reference; `withhold` says of which the body is left out."""
     for ref, salt, _, body in stored_texts(log, refs):
         is_there = salt is not None and body is not None and not (withhold and withhold(body))
         shown = {"salt": salt.hex(), "body": body} if is_there else {}

@@ -39,8 +39,6 @@ SELECT type, data FROM event_log
  ORDER BY version
 """
 
-_RUN = "SELECT planned, ended IS 'finished' FROM runs WHERE id = ?"
-
 _EXECUTIONS = """
 SELECT number, attempt, status,
        (SELECT count(*) FROM retried_attempts r WHERE r.execution = e.id)
@@ -142,7 +140,8 @@ def find_unfinished(
 
 def read_unfinished(db: sqlite3.Connection, run: str) -> Unfinished:
     """Return what is recorded of a run."""
-    planned, is_finished = db.execute(_RUN, (run,)).fetchone()
+    query = "SELECT planned, ended IS 'finished' FROM runs WHERE id = ?"
+    planned, is_finished = db.execute(query, (run,)).fetchone()
     began = RunStarted(planned=0, project="", versions={})
     started: dict[int, SuiteStarted] = {}
     skipped: dict[int, SuiteSkipped] = {}

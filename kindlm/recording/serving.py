@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterat
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import field
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from kindlm.checks.guardrails import canary_of
 from kindlm.config.diagnostics import Diagnostic
@@ -25,9 +25,6 @@ from kindlm.suite import AgentTarget, Case, ListedTools, Service, SimulatedTool,
 from kindlm.wording import shown
 
 T = TypeVar("T")
-
-ShowProblem: TypeAlias = Callable[[KindlmError | Diagnostic], None]
-"""Shows an error or a warning while a run goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +46,7 @@ async def serve_suites(
     run: str,
     stop: Stop,
     reader: sqlite3.Connection,
-    show_problem: ShowProblem,
+    show_problem: Callable[[KindlmError | Diagnostic], None],
     variables_for: Callable[[Suite], Mapping[str, str]],
 ) -> AsyncIterator[Served]:
     """Start the programs of the suites. Yield the suites that are ready, and those that are not.
@@ -92,7 +89,7 @@ class _Serving:
     canary: str
     stop: Stop
     reader: sqlite3.Connection
-    show_problem: ShowProblem
+    show_problem: Callable[[KindlmError | Diagnostic], None]
     variables_for: Callable[[Suite], Mapping[str, str]]
     stack: AsyncExitStack
     ended: list[KindlmError] = field(default_factory=list)

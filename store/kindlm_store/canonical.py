@@ -24,28 +24,24 @@ GENESIS = SHA256_TAG + bytes(32)
 """The hash before the first event of a stream."""
 
 
-class CanonicalEncoder(json.JSONEncoder):
-    """Writes a JSON value as text: members sorted by code point, no spaces, few escapes.
+def canonical_encoder(default: Callable[[object], object] | None = None) -> json.JSONEncoder:
+    """Return the encoder of canonical JSON: members sorted by code point, no spaces, few escapes.
 
-    Args:
-        default: Returns a replacement for a value that JSON cannot represent; else TypeError.
+    `default` returns a replacement for a value that JSON cannot represent, or raises TypeError.
     """
-
-    def __init__(self, default: Callable[[object], object] | None = None) -> None:
-        super().__init__(
-            sort_keys=True,
-            separators=(",", ":"),
-            ensure_ascii=False,
-            allow_nan=False,
-            # Python's recursion limit ends a circular reference.
-            check_circular=False,
-            default=default,
-        )
+    return json.JSONEncoder(
+        sort_keys=True,
+        separators=(",", ":"),
+        ensure_ascii=False,
+        allow_nan=False,
+        check_circular=False,  # Python's recursion limit ends a circular reference
+        default=default,
+    )
 
 
 def canonical_json(value: object) -> str:
     """Return a JSON value in canonical form."""
-    return CanonicalEncoder().encode(value)
+    return canonical_encoder().encode(value)
 
 
 def event_hash(

@@ -56,8 +56,6 @@ _NOT_AS_STORED = "its record is not in the stored form"
 _PIECE = 500
 _TEXT_REF = re.compile(r"[A-Za-z0-9_-]{32}")
 
-RefusalKind = Literal["going on", "apart", "behind", "unsound"]
-
 
 @dataclass(eq=False)
 class RefusedError(StoreError):
@@ -73,7 +71,7 @@ class RefusedError(StoreError):
     """
 
     stream: str
-    kind: RefusalKind
+    kind: Literal["going on", "apart", "behind", "unsound"]
     reason: str
     version: int | None = None
     ref: str | None = None

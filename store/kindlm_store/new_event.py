@@ -24,7 +24,7 @@ from threading import Lock
 from typing import Any
 from uuid import UUID
 
-from kindlm_store.canonical import CanonicalEncoder
+from kindlm_store.canonical import canonical_encoder
 
 MAX_DEPTH = 128
 """Levels of nesting that data may have; SQLite's JSON functions and Python's parser allow more."""
@@ -275,7 +275,7 @@ class _Encoder(threading.local):
     texts: list[str]
 
     def __init__(self) -> None:
-        self.encode = CanonicalEncoder(self._stand_in).encode
+        self.encode = canonical_encoder(self._stand_in).encode
 
     def _stand_in(self, value: object) -> object:
         if isinstance(value, Text):
