@@ -211,7 +211,8 @@ def show(problems: Iterable[KindlmError | Diagnostic]) -> None:
     """
     from kindlm.recording.secrets import redactor
 
-    out, redact = _redrawn or make_console(), redactor()
+    out = _redrawn or make_console()
+    redact = redactor()
     found = [
         (each, False, None)
         if isinstance(each, KindlmError)

@@ -336,13 +336,13 @@ class TestOptions:
         return self.compat == "evalview"
 
 
-def option_name(options: object, attribute: str) -> str:
+def option_name(options: Any, attribute: str) -> str:
     """Return the name of an option or argument, such as `--suite` for `suite`."""
-    info = vars(type(options))["__dataclass_fields__"][attribute].metadata["typer"]
+    info = options.__dataclass_fields__[attribute].metadata["typer"]
     return str(info.param_decls[0] if info.param_decls else info.metavar)
 
 
-def refuse_together(name: str, options: object, *others: str) -> None:
+def refuse_together(name: str, options: Any, *others: str) -> None:
     """End the command if some other options are given beside one; `others` are attributes."""
     given = (other for other in others if getattr(options, other) not in (None, False, ()))
     if names := [option_name(options, other) for other in given]:

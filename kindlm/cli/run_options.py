@@ -109,16 +109,20 @@ def make_request(
 
 
 def load_tests(
-    options: TestOptions, project: Project, reporters: Sequence[Reporter] = (), **settings: bool
+    options: TestOptions,
+    project: Project,
+    reporters: Sequence[Reporter] = (),
+    *,
+    is_run: bool = True,
 ) -> Loaded:
     """Load the suites in the paths of the options, and show problems of their files.
 
-    The command ends if they cannot be loaded, or if a report would overwrite one. `settings` go to
-    `load_paths`.
+    The command ends if they cannot be loaded, or if a report would overwrite one. Unless it
+    `is_run`, keys for agents may be missing.
     """
     compat = options.by_evalview
     loaded = or_fail(
-        load_paths(options.paths, project.root, strict=options.strict, compat=compat, **settings)
+        load_paths(options.paths, project.root, strict=options.strict, compat=compat, is_run=is_run)
     )
     or_fail(spare(reporters, project.database, loaded.files, loaded.referenced))
     show(found for found in loaded.diagnostics if found.severity == "error" or options.warnings)
