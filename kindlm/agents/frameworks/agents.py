@@ -18,9 +18,9 @@ from kindlm.agents.frameworks import as_json, is_a, total
 from kindlm.agents.http_request import all_messages
 from kindlm.agents.reply_parts import compact_json
 from kindlm.agents.reply_reading import read_counts, read_model
-from kindlm.agents.tool_entries import parts_text, reported_calls
+from kindlm.agents.tool_entries import parts_text, read_tool_use, reported_calls
 from kindlm.plugins import AgentReply, AgentRequest, Framework, Usage
-from kindlm.same_calls import merged_uses, with_ids
+from kindlm.same_calls import merged_uses
 
 _PACKAGE = "agents"
 _WAITS = "the agent waits for an approval of a tool call: the answer is incomplete"
@@ -95,7 +95,7 @@ def _of_events(events: Sequence[Any]) -> AgentReply:
     return AgentReply(
         text=texts[-1] if texts else (parts_text(as_json(ended[-1])) or "") if ended else "",
         raw=_raw(items),
-        tool_uses=with_ids(merged_uses(_calls(items).uses, list(asked))),
+        tool_uses=tuple(merged_uses(_calls(items).uses, list(asked))),
         usage=total([read_counts(as_json(it.usage)) for it in ended if it.usage is not None]),
         model=read_model(as_json(ended[-1])) if ended else None,
         reports_tools=False if hidden else is_whole or None,
@@ -108,22 +108,19 @@ def _hidden(items: Sequence[Any]) -> tuple[str, ...]:
     origins = [getattr(item, "tool_origin", None) for item in items]
     names = {getattr(origin, "agent_tool_name", None) for origin in origins}
     listed = ", ".join(sorted(filter(None, names)))
-    if not listed:
-        return ()
-    return (f"kindlm does not see the tool calls of agents that are used as tools: {listed}",)
+    warning = f"kindlm does not see the tool calls of agents that are used as tools: {listed}"
+    return (warning,) if listed else ()
 
 
 def _calls(items: Sequence[Any]) -> ReportedCalls:
     calls = ReportedCalls()
     for item in items:
         raw = as_json(item.raw_item)
-        call_id = raw.get("call_id") or raw.get("id")
         if item.type in ("tool_call_item", "handoff_call_item"):
-            # A tool of the provider has only a type: `web_search_call`.
-            name = raw.get("name") or str(raw.get("type", "")).removesuffix("_call")
-            calls.add(name, call_id, raw.get("arguments"))
+            calls.add_use(read_tool_use(raw))
         elif item.type in ("tool_call_output_item", "handoff_output_item"):
-            calls.answer(call_id, None, as_json(getattr(item, "output", raw.get("output"))))
+            output = as_json(getattr(item, "output", raw.get("output")))
+            calls.answer(raw.get("call_id") or raw.get("id"), None, output)
     return calls
 
 
