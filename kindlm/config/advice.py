@@ -7,7 +7,7 @@ from typing import Any
 
 from kindlm.checks.base import CheckSection, ExpectSection
 from kindlm.checks.limits import beyond
-from kindlm.config.compile import runs_on_models, targets_of
+from kindlm.config.compile import targets_of
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.entries import report_faulty
 from kindlm.config.expect import expect_sections, warn_of_texts
@@ -68,50 +68,34 @@ _FOR_MODELS = ("tools", "strict_tools", "max_turns")
 
 
 def _warn_of_tests(config: KindlmConfig, reporter: Reporter) -> None:
+    models = {model.id for model in config.models}
     for index, test in enumerate(config.tests):
         path: Path = ("tests", index)
-        if not test.skip and not any(
-            expect.expects_anything for _, expect in expect_sections(path, test)
-        ):
+        has_checks = any(expect.expects_anything for _, expect in expect_sections(path, test))
+        if not (test.skip or has_checks):
             message = f'The test "{test.name}" has no checks: it passes on any answer'
             hint = "Add a check, such as `output.contains`"
             reporter.warning((*path, "expect"), message, hint, reason="expects_nothing")
-        if not runs_on_models(test, config):
-            who = "a command" if test.command is not None else "an agent"
+        targets = () if test.command is not None else targets_of(test, config)
+        agents = [agent for agent in config.agents if agent.id in targets]
+        if not models.isdisjoint(targets):
+            _warn_of_tools(path, test, reporter)
+        else:
             # Some agents get the results of their tools from kindlm.
-            answers = any(
-                agent.options is None or agent.options.asks_for_tools
-                for agent in config.agents
-                if agent.id in targets_of(test, config)
-            )
+            answers = any(it.options is None or it.options.asks_for_tools for it in agents)
             keys = ["max_turns"] if answers else list(_FOR_MODELS)
             keys += ["models"] if test.command is not None else []
-            for key in keys:
-                if key in test.model_fields_set:
-                    alias = TestConfig.model_fields[key].alias or key
-                    message = f'`{alias}` has no effect in the test "{test.name}": it is for models'
-                    message += f", and this test runs on {who}"
-                    reporter.warning((*path, alias), message, f"Remove `{alias}`", reason="unused")
-        _warn_of_system_text(path, test, config, reporter)
-        if runs_on_models(test, config):
-            _warn_of_tools(path, test, reporter)
-
-
-def _warn_of_system_text(
-    path: Path, test: TestConfig, config: KindlmConfig, reporter: Reporter
-) -> None:
-    prompts = {name: config.prompts.get(name) for name in test.all_prompts}
-    named = [name for name, it in prompts.items() if it and (it.system or it.system_file)]
-    if test.command is not None or not named:
-        return
-    for agent in config.agents:
-        options = agent.options
-        if options is None or agent.id not in targets_of(test, config):
-            continue
-        if not options.sends_system_text():
-            what = f'the system text of the prompt "{named[0]}"'
-            message, hint = f'The agent "{agent.id}" does not get {what}', options.system_text_hint
-            reporter.warning((*path, "prompt"), message, hint, reason="unused")
+            for key in test.model_fields_set.intersection(keys):
+                alias = TestConfig.model_fields[key].alias or key
+                message = f'`{alias}` has no effect in the test "{test.name}": it runs on no model'
+                reporter.warning((*path, alias), message, f"Remove `{alias}`", reason="unused")
+        prompts = [config.prompts[name] for name in test.all_prompts if name in config.prompts]
+        if any(prompt.system or prompt.system_file for prompt in prompts):
+            for agent in agents:
+                if agent.options is not None and not agent.options.sends_system_text():
+                    message = f'The agent "{agent.id}" does not get the system text of the prompt'
+                    hint = agent.options.system_text_hint
+                    reporter.warning((*path, "prompt"), message, hint, reason="unused")
 
 
 def _warn_of_tools(path: Path, test: TestConfig, reporter: Reporter) -> None:

@@ -256,12 +256,6 @@ def targets_of(test: TestConfig, config: KindlmConfig) -> tuple[str, ...]:
     return tuple(model.id for model in config.models if model.role != "judge")
 
 
-def runs_on_models(test: TestConfig, config: KindlmConfig) -> bool:
-    """Tell whether a test has a model among its targets."""
-    models = {model.id for model in config.models}
-    return test.command is None and not models.isdisjoint(targets_of(test, config))
-
-
 HASH_LENGTH = 12
 
 

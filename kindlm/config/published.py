@@ -18,9 +18,6 @@ from kindlm.section import MAIN
 _ABOUT = ("description", "examples", "x-kindlm-extension")
 """The keys that stand before the type of an option."""
 
-_ADAPTER_KEYS = ("adapter", "type")
-_DIALECT = "https://json-schema.org/draft/2020-12/schema"
-
 
 def long_schema() -> dict[str, Any]:
     """Return the JSON Schema of the file with its short forms written out.
@@ -61,7 +58,9 @@ def long_schema() -> dict[str, Any]:
         if not kind.needs_endpoint
         for each in (name, *kind.other_names)
     ]
-    without = [{"properties": {key: {"enum": free}}, "required": [key]} for key in _ADAPTER_KEYS]
+    without = [
+        {"properties": {key: {"enum": free}}, "required": [key]} for key in ("adapter", "type")
+    ]
     agents.pop("required")
     agents["allOf"] = [
         {"anyOf": [{"required": ["endpoint"]}, {"required": ["url"]}, *without]},
@@ -73,7 +72,8 @@ def long_schema() -> dict[str, Any]:
         # In the order in which pydantic writes keys.
         definitions[name] = dict(sorted(definitions[name].items()))
     schema["$defs"] = dict(sorted(definitions.items()))
-    return {"$schema": _DIALECT, **_without_null(schema), "title": "kindlm.yaml"}
+    dialect = "https://json-schema.org/draft/2020-12/schema"
+    return {"$schema": dialect, **_without_null(schema), "title": "kindlm.yaml"}
 
 
 def _add_options(

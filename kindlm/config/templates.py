@@ -69,12 +69,11 @@ def all_templates(raw: Raw, files: ReferencedFiles) -> Iterator[tuple[Path, str]
     for name, provider in section(raw, "providers").items():
         if isinstance(provider, dict):
             yield from texts(provider.get("baseUrl"), ("providers", name, "baseUrl"))
-    for path, agent in items(raw, "agents"):
-        for key in ("endpoint", "url", "headers"):
-            yield from texts(agent.get(key), (*path, key))
-    for path, service in items(raw, "serve"):
-        for key in ("env", "command", "ready"):
-            yield from texts(service.get(key), (*path, key))
+    of_entries = {"agents": ("endpoint", "url", "headers"), "serve": ("env", "command", "ready")}
+    for entries, keys in of_entries.items():
+        for path, entry in items(raw, entries):
+            for key in keys:
+                yield from texts(entry.get(key), (*path, key))
     for path, test in items(raw, "tests"):
         yield from _own_templates(path, test)
 

@@ -216,8 +216,6 @@ def options(adapter: str, config: AdapterConfig) -> Adapter:
     return kind.model_validate({key: it for key, it in written.items() if it not in (None, "")})
 
 
-_USUAL_ADAPTER = "http"
-
 JUDGE = "judge"
 """The id of the model that judges."""
 
@@ -244,7 +242,7 @@ class Target:
 
 def target_of(case: CaseConfig, config: ProjectConfig) -> Target:
     """Return the target of a case; the adapter is `http` by default."""
-    of_project = (config.adapter or _USUAL_ADAPTER).strip().lower()
+    of_project = (config.adapter or "http").strip().lower()
     adapter = case.adapter.strip().lower() if case.adapter else of_project
     endpoint = case.endpoint
     # The address of the project's agent must not get the key of a model.
