@@ -287,7 +287,10 @@ class Calls:
         of the assertion that asks. The reply is as received, the event as recorded.
         """
         provider, params = target.provider, request.params
-        identity = fingerprint(provider, request, boundary=boundary)
+        plain = request
+        if boundary:
+            plain = replace(request, messages=_without(boundary, request.messages))
+        identity = fingerprint(provider, plain)
         given = {name: getattr(params, name) for name in _PARAMETERS}
         asked = ProviderRequested(
             purpose=purpose,
@@ -304,7 +307,6 @@ class Calls:
         )
         callee = complete = None
         if self._answers is not None:
-            plain = replace(request, messages=_without(boundary, request.messages))
             recorded = self._answers.answer(Asked(purpose, provider, identity, plain))
             complete = None if recorded is None else partial(_given, recorded)
         if complete is None:
@@ -425,12 +427,12 @@ class Calls:
         return Ok((embedding, f"{provider}/{model}"))
 
 
-def fingerprint(provider: str, request: ModelRequest, *, boundary: str = "") -> str:
+def fingerprint(provider: str, request: ModelRequest) -> str:
     """Return the identity of a request: the same for the same question, and free of secrets.
 
-    The random `boundary` of a judge's question is left out. Environment variables in the user's
-    messages count by their reference, not by their value. Ids and names of tool calls count in the
-    form that is recorded, since a replayed answer only has that form.
+    Environment variables in the user's messages count by their reference, not by their value. Ids
+    and names of tool calls count in the form that is recorded, since a replayed answer only has
+    that form.
     """
     messages: list[list[Any]] = []
     for message in request.messages:
@@ -450,10 +452,7 @@ def fingerprint(provider: str, request: ModelRequest, *, boundary: str = "") -> 
         "tools": list(map(definition_of, request.tools)),
         "schema": [schema.name, schema.schema] if schema else None,
     }
-    text = _canonical(parts)
-    if boundary:
-        text = text.replace(boundary, "")
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return hashlib.sha256(_canonical(parts).encode()).hexdigest()[:16]
 
 
 _canonical = json.JSONEncoder(sort_keys=True, ensure_ascii=True, separators=(",", ":")).encode

@@ -160,7 +160,6 @@ class Pool:
         self._of_suite[execution.suite.ordinal].release()
 
     async def _do(self, execution: Execution, reserved: Turn | None) -> None:
-        has_place = True
         try:
             finished = await self._work(execution, reserved)
             if finished is None:
@@ -170,13 +169,13 @@ class Pool:
             if not (has_passed and self._leaves_places):
                 await self._report(finished)
                 return
-            async with self._unreported:
-                self._give_back_place(execution)
-                has_place = False
-                await self._report(finished)
+            await self._unreported.acquire()
         finally:
-            if has_place:
-                self._give_back_place(execution)
+            self._give_back_place(execution)
+        try:
+            await self._report(finished)
+        finally:
+            self._unreported.release()
 
     def _will_call(self, execution: Execution) -> bool:
         """Return whether an execution is certain to call a target or judge, as things are now."""
