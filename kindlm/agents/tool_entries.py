@@ -111,6 +111,7 @@ _A_LIST = (
 UNREAD = ToolUse(ToolCall("unread", UNNAMED, {}), None, AGENT_RULE)
 """Stands for a tool call that kindlm cannot read: it may be the call that a test forbids."""
 
+_NONE_KNOWN = KnownCalls(())
 _MAX_WARNINGS = 3
 
 
@@ -178,7 +179,7 @@ def calls_anywhere(value: Any) -> str | None:
     return WHOLE if usual else hidden_calls(value)
 
 
-def hidden_calls(value: Any, known: KnownCalls | None = None) -> str | None:
+def hidden_calls(value: Any, known: KnownCalls = _NONE_KNOWN) -> str | None:
     """Return the path of a possible tool call that `reported_calls` does not read.
 
     Its key means tool calls, or it looks like a call or a tool result, in a place where kindlm
@@ -240,11 +241,11 @@ def _entries(listed: list[Any] | dict[str, Any]) -> list[Any]:
     return [entry[0] if isinstance(entry, list) and entry else entry for entry in entries]
 
 
-def _is_known(part: Any, known: KnownCalls | None) -> bool:
+def _is_known(part: Any, known: KnownCalls) -> bool:
     """Return whether a part, a call or the name of its tool, reports a known call."""
     if isinstance(part, str):
         part = {"name": part}
-    if known is None or not isinstance(part, dict):
+    if not isinstance(part, dict):
         return False
     call = read_tool_use(part).call
     if call.malformed is not None and not known.has(call):

@@ -114,9 +114,10 @@ def _read(
     state: str = "",
 ) -> ParsedAnswer:
     """Read the tool calls in all parts, and the text: that of artifacts, else the last message."""
-    carried = {"contextId": result["contextId"]} if _is_id(result.get("contextId")) else {}
-    if state in _WAITS and _is_id(result.get("id")):
-        carried["taskId"] = result["id"]
+    context, task = result.get("contextId"), result.get("id")
+    carried = {"contextId": context} if isinstance(context, str) else {}
+    if state in _WAITS and isinstance(task, str):
+        carried["taskId"] = task
     parts = [part for it in (*messages, *artifacts) for part in objects(it.get("parts"))]
     calls = ReportedCalls()
     places = [_add_calls(calls, part) for part in parts]
@@ -137,10 +138,6 @@ def _read(
         hint="name them in the `metadata` of their part, or list them as `tool_calls`",
     )
     return ParsedAnswer(reply, carried or None)
-
-
-def _is_id(value: Any) -> bool:
-    return isinstance(value, str)
 
 
 def _text(message: Mapping[str, Any]) -> str:
