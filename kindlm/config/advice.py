@@ -228,11 +228,12 @@ def _warn_of_requests(config: KindlmConfig, reporter: Reporter, environ: Mapping
             reporter.warning(place, message, hint, reason="not_sent")
         if provider is not None and (options is None or options.takes_prefill):
             takes_prefill.add(model.id)
-    for name, prompt in config.prompts.items():
+    prefilled = [name for name, prompt in config.prompts.items() if prompt.assistant]
+    for name in prefilled:
         asked = [test for test in config.tests if name in test.all_prompts and not test.command]
         targets = (target for test in asked for target in targets_of(test, config))
         left_out = next((target for target in targets if target not in takes_prefill), None)
-        if prompt.assistant and left_out is not None:
+        if left_out is not None:
             message = f'The prefill of the prompt "{name}" is not sent to "{left_out}": only models'
             message += " of Anthropic and Ollama go on from it"
             hint = "Name such models in the `models` of its tests, or remove it"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
@@ -224,7 +224,14 @@ def _check_values(
 
 
 def _check_results(path: Path, tool: Raw, file: str, schema: Any, reporter: Reporter) -> None:
-    for place, value in _results(tool):
+    results: dict[Path, Any] = (
+        {("defaultResponse",): tool["defaultResponse"]} if "defaultResponse" in tool else {}
+    )
+    for at, answer in items(tool, "responses"):
+        for place, reply in (((), answer), *items(answer, "sequence")):
+            if "then" in reply and "fault" not in reply:
+                results[*at, *place, "then"] = reply["then"]
+    for place, value in results.items():
         if any(TOOL_PLACEHOLDER.search(text) for _, text in texts(value, place)):
             continue
         at = (*path, *place)
@@ -239,15 +246,6 @@ def _check_results(path: Path, tool: Raw, file: str, schema: Any, reporter: Repo
             message = f'This response of the tool "{tool.get("name")}" breaks "{file}": {listed}'
             hint = "The real tool would never return this: fix the response or the schema"
             reporter.error(at, message, hint, reason="result_schema", value=file)
-
-
-def _results(tool: Raw) -> Iterator[tuple[Path, Any]]:
-    for path, answer in items(tool, "responses"):
-        for place, reply in (((), answer), *items(answer, "sequence")):
-            if "then" in reply and "fault" not in reply:
-                yield (*path, *place, "then"), reply["then"]
-    if "defaultResponse" in tool:
-        yield ("defaultResponse",), tool["defaultResponse"]
 
 
 def compile_server_tools(config: McpToolsConfig) -> ServerTools:

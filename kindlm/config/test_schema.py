@@ -69,10 +69,10 @@ class PromptConfig(Section):
     def _one_source_each(self) -> PromptConfig:
         if self.user is None and self.user_file is None:
             raise refuse("a user text is missing", "Add `user:` or `userFile:`")
-        if self.user is not None and self.user_file is not None:
-            raise refuse("cannot be combined with `user`", "Remove one of them", key="userFile")
-        if self.system is not None and self.system_file is not None:
-            raise refuse("cannot be combined with `system`", "Remove one of them", key="systemFile")
+        for key in ("user", "system"):
+            if {key, f"{key}_file"} <= self.model_fields_set:
+                hint = "Remove one of them"
+                raise refuse(f"cannot be combined with `{key}`", hint, key=f"{key}File")
         return self
 
 
