@@ -16,7 +16,7 @@ import pkgutil
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import cache
 from types import ModuleType
-from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar, get_args, get_origin
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
 from pydantic.alias_generators import to_snake
 
@@ -160,7 +160,6 @@ class Inner(NamedTuple):
     field: str
     key: str
     section: type[ExpectSection]
-    is_list: bool
 
 
 class ExpectSection(Section):
@@ -207,7 +206,7 @@ class ExpectSection(Section):
     def inner(cls) -> tuple[Inner, ...]:
         """Return all sections in this one. Cached, since a large suite asks 100,000 times."""
         return tuple(
-            Inner(name, field.alias or name, part, get_origin(field.annotation) is list)
+            Inner(name, field.alias or name, part)
             for name, field in cls.model_fields.items()
             for part in (field.annotation, *get_args(field.annotation))
             if isinstance(part, type) and issubclass(part, ExpectSection)
@@ -216,18 +215,17 @@ class ExpectSection(Section):
     def parts(self) -> Iterator[tuple[Place, ExpectSection]]:
         """Yield this section and all sections within it, with their places."""
         yield (), self
-        for name, key, _, is_list in self.inner():
-            value = getattr(self, name)
-            if value is None:
+        for name, key, _ in self.inner():
+            if (value := getattr(self, name)) is None:
                 continue
-            for at, item in entries(value, many=is_list):
+            for at, item in entries(value):
                 for place, part in item.parts():
                     yield (key, *at, *place), part
 
 
-def entries(value: Any, *, many: bool) -> Iterator[tuple[Place, Any]]:
-    """Yield the entries of a list with their places in it, or a single value as it is."""
-    if not many:
+def entries(value: Any) -> Iterator[tuple[Place, Any]]:
+    """Yield the entries of a list with their places in it, or another value as it is."""
+    if not isinstance(value, list):
         yield (), value
         return
     for at, each in enumerate(value):

@@ -52,7 +52,7 @@ class Expect(Open):
             for check, label, inner in part.checks(schema):
                 yield (*place, *inner), check.expected(label)
         for name, checks in self.added.items():
-            for at, options in entries(checks, many=isinstance(checks, list)):
+            for at, options in entries(checks):
                 yield (name, *at), Expectation(name, name, CheckOfPackage(name, options))
 
     @property
@@ -69,7 +69,7 @@ class Expect(Open):
             if _FIELDS[section] not in fields:
                 continue
             name, value = section.key.name, getattr(self, _FIELDS[section])
-            for at, item in entries(value, many=section.key.many):
+            for at, item in entries(value):
                 yield from (((name, *at, *inner), part) for inner, part in item.parts())
 
 
@@ -113,7 +113,7 @@ def sections_of(test: Raw, path: Path) -> Iterator[tuple[Path, type[ExpectSectio
 
     The file is not validated yet: values of another shape are left out.
     """
-    parts = [Inner(_FIELDS[each], each.key.name, each, each.key.many) for each in _SECTIONS]
+    parts = [Inner(_FIELDS[each], each.key.name, each) for each in _SECTIONS]
     for place, expect in expectations(test):
         yield from _sections_in(expect, parts, (*path, *place))
 
@@ -121,11 +121,8 @@ def sections_of(test: Raw, path: Path) -> Iterator[tuple[Path, type[ExpectSectio
 def _sections_in(
     written: Raw, parts: Iterable[Inner], path: Path
 ) -> Iterator[tuple[Path, type[ExpectSection], Raw]]:
-    for _, key, section, is_list in parts:
-        value = written.get(key)
-        if not isinstance(value, list | dict):
-            continue
-        for at, item in entries(value, many=is_list):
+    for _, key, section in parts:
+        for at, item in entries(written.get(key)):
             if isinstance(item, dict):
                 yield (*path, key, *at), section, item
                 yield from _sections_in(item, section.inner(), (*path, key, *at))
