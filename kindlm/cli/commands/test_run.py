@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import typer
 
-from kindlm.cli.console import note, or_fail, refuse, show, warn
+from kindlm.cli.console import fail, note, or_fail, refuse, show, warn
 from kindlm.cli.ending import NOTHING_RUN
 from kindlm.cli.history import open_history, project_here
 from kindlm.cli.options import TestOptions, refuse_together
@@ -19,13 +19,14 @@ from kindlm.cli.run_options import NOT_RESUMED, as_recorded, load_tests, make_re
 from kindlm.cli.run_recording import (
     Requested,
     has_documents,
+    run_elsewhere,
 )
 from kindlm.cli.server_environ import SUITES, server_environ, suites_hash
 from kindlm.dataclass import replace
 from kindlm.errors import Err, misuse
 from kindlm.guard import guard
 from kindlm.history.groups import Group, find_group, shards_of
-from kindlm.history.runs import RunFilter, runs
+from kindlm.history.runs import RunFilter, held_lock, runs
 from kindlm.plan import make_plan
 from kindlm.recording.history_file import new_run_id
 from kindlm.recording.loading import Loaded
@@ -34,6 +35,7 @@ from kindlm.recording.request import RunRequest
 from kindlm.recording.resumption import Unfinished, find_unfinished, read_unfinished, resumed
 from kindlm.recording.unwritten import find_unwritten, import_command
 from kindlm.wording import shown_path
+from kindlm_store import LockHeldError, holder
 
 
 def run_tests(options: TestOptions) -> int:
@@ -168,6 +170,8 @@ def _to_resume(
             return group, read_unfinished(reader, group.runs[0])
         paths = paths_from(project.root, options.paths)
         found = or_fail(find_unfinished(reader, name, paths=paths))
+        if (lock := held_lock(reader, found)) is not None:
+            fail([run_elsewhere(found, LockHeldError(lock, holder(database, lock)))])
         if (file := find_unwritten(database, found, reader)) is not None:
             refuse(
                 f"Run {found} cannot be resumed yet: {file} holds events that were not written.",
