@@ -159,10 +159,16 @@ def test_help_shows_no_python_types(kindlm: Any) -> None:
 
 
 def test_warnings_refer_to_nothing(kindlm: Any, here: Path) -> None:
-    kindlm("init")
-    text = (here / "kindlm.yaml").read_text("utf-8")
-    text = text.replace("\ngates:\n", "\ngates:\n  judgeAvgMin: 0.5\n")
-    (here / "kindlm.yaml").write_text(text, "utf-8")
+    suite = """
+kindlm: 1
+project: shop
+suite: { name: support }
+providers: { fake: { type: scripted, replies: [ { text: hi } ] } }
+models: [ { id: m, provider: fake, model: m } ]
+prompts: { hello: { user: hi } }
+tests: [ { name: greets, prompt: hello, expect: {} } ]
+"""
+    (here / "kindlm.yaml").write_text(suite, "utf-8")
     warned = kindlm("validate")
     assert warned.code == 0
     assert "! " in warned.err
