@@ -174,7 +174,7 @@ def test_a_conversation_out_of_turns_is_rebuilt_with_its_error(make: Any, bench:
     assert rebuilt == seen
     assert [turn.user for turn in rebuilt.turns] == ["one"]
     assert error.code is ErrorCode.ENGINE_MAX_TURNS
-    assert "more to say" in error.message
+    assert "was not over" in error.message
 
 
 def test_what_was_taken_out_of_arguments_leaves_them_as_text(make: Any, bench: Any) -> None:
