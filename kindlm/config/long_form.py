@@ -24,7 +24,7 @@ Values that do not fit stay, and the schema reports them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from functools import cache, reduce
 from itertools import chain
 from types import UnionType
@@ -123,20 +123,15 @@ def _is_alone(node: Node, sections: Sections) -> bool:
     return is_single and (not sections or any(each.main_key(value) for each in sections))
 
 
-def _options(
-    sections: Sections, key: str | int, written: dict[str, Any]
-) -> Iterator[type[Described]]:
-    """Yield the class of the options in an entry of a provider or agent of kindlm."""
+def _options(sections: Sections, key: str | int, written: dict[str, Any]) -> Sections:
+    """Return the class of the options in an entry of a provider or agent of kindlm."""
     kind = written.get("adapter", written.get("type", key))
-    if not isinstance(kind, str):
-        return
     found: type[Described] | None = None
-    if ProviderConfig in sections:
+    if isinstance(kind, str) and ProviderConfig in sections:
         found = own(Provider, kind)
-    elif AgentConfig in sections:
+    elif isinstance(kind, str) and AgentConfig in sections:
         found = own(Adapter, kind)
-    if found is not None:
-        yield found
+    return () if found is None else (found,)
 
 
 class _Shape(NamedTuple):
