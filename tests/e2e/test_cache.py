@@ -366,4 +366,3 @@ def test_a_test_over_time_counts_each_conversation_once(
     shown = workspace.run("runs", "--test", "k0").stdout
     assert "with answers from the history" in shown
     assert "100 %, 2 of 2" in shown
-    assert "2 from the history: shown, and not counted above" in shown
