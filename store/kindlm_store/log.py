@@ -22,7 +22,7 @@ from kindlm_store.database import (
     translated,
 )
 from kindlm_store.new_event import Append, NewEvent, redacted, require_name
-from kindlm_store.projecting import Projection, Projector, projection_errors
+from kindlm_store.projecting import Progress, Projection, Projector, projection_errors
 from kindlm_store.reading import SELECT, Head, RecordedEvent
 from kindlm_store.schema_check import SchemaGuard
 from kindlm_store.store_errors import OpenError, StoreClosedError
@@ -163,17 +163,20 @@ class EventLog:
         with translated(self.path), closing(self.reader()) as connection:
             return connection.execute(sql, parameters).fetchall()
 
-    def rebuild(self) -> None:
+    def rebuild(self, *, progress: Progress = lambda _done, _last: None) -> None:
         """Fold all projections again from the first event.
 
         Readers see the old tables until the new ones replace them, and other processes go on
         appending. A crash leaves the old tables.
 
+        Args:
+            progress: Called with the position that was reached, and the last one.
+
         Raises:
             ProjectionError: The file has a projection in a newer version.
             OpenError: The file cannot be written; the old tables remain.
         """
-        self.run(lambda _, projector: projector.rebuild(self.path))
+        self.run(lambda _, projector: projector.rebuild(self.path, progress))
 
     def run(self, work: Callable[[sqlite3.Connection, Projector], Answer]) -> Answer:
         """Call a function with the write connection, after everything submitted before.

@@ -14,7 +14,7 @@ import json
 import re
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -24,6 +24,9 @@ from kindlm_store.database import begin_immediate, code_of, immediate, roll_back
 from kindlm_store.locks import setup_lock
 from kindlm_store.reading import last_position
 from kindlm_store.store_errors import ProjectionError
+
+Progress = Callable[[int, int], None]
+"""Called with the position that a rebuild has reached, and the last one."""
 
 _PIECE = 5_000
 """The most events of a batch."""
@@ -246,7 +249,7 @@ class Projector:
         """
         if self._outdated():
             with setup_lock(path):
-                self._refold(self._outdated())
+                self._refold(self._outdated(), lambda _done, _last: None)
         if behind_the_log(self._connection, self.projections):
             with immediate(self._connection):
                 self.fold()
@@ -255,7 +258,7 @@ class Projector:
         states = read_states(self._connection)
         return [p for p in self.projections if states[p.name].version < p.version]
 
-    def rebuild(self, path: Path) -> None:
+    def rebuild(self, path: Path, progress: Progress) -> None:
         """Fold all projections again, from the first event.
 
         Batches are folded into temporary tables, while other processes append. One transaction
@@ -271,7 +274,7 @@ class Projector:
                 state = states[projection.name]
                 if state.version > projection.version:
                     raise ProjectionError(projection.name, problem_of(projection, state) or "")
-            self._refold(self.projections)
+            self._refold(self.projections, progress)
 
     def advance(self, projections: Sequence[Projection], after: int, until: int) -> dict[str, str]:
         """Fold the events after one position, up to and including another, in batches.
@@ -361,7 +364,7 @@ class Projector:
         if MISREADS_NUMBERS:
             self._connection.execute(_REALS)
 
-    def _refold(self, projections: Sequence[Projection]) -> None:
+    def _refold(self, projections: Sequence[Projection], progress: Progress) -> None:
         if not projections:
             return
         db = self._connection
@@ -376,6 +379,7 @@ class Projector:
             after, end = 0, last_position(db)
             while (until := self._end_of_piece(after, end)) < end:
                 failed |= self._fold([p for p in projections if p.name not in failed], after, until)
+                progress(until, end)
                 after, end = until, last_position(db)
             begin_immediate(db)  # from here on, no other process appends
             end = last_position(db)
@@ -383,6 +387,7 @@ class Projector:
             for projection in projections:
                 self._replace(projection, end, failed.get(projection.name))
             db.execute("COMMIT")
+            progress(end, end)
         finally:
             roll_back(db)
             db.execute("PRAGMA temp_store = MEMORY")

@@ -137,6 +137,20 @@ def test_a_suite_is_not_overwritten_without_force(here: Path, kindlm: Kindlm) ->
     assert "kindlm: 1" in (here / "kindlm.yaml").read_text()
 
 
+@pytest.mark.parametrize("output", ["promptfooconfig.yaml", "link.yaml", "prompt.txt"])
+def test_a_suite_that_is_imported_is_not_overwritten(
+    here: Path, kindlm: Kindlm, output: str
+) -> None:
+    (here / "promptfooconfig.yaml").write_text(CONFIG.replace("{{question}}", "file://prompt.txt"))
+    (here / "prompt.txt").write_text("{{question}}")
+    (here / "link.yaml").symlink_to("promptfooconfig.yaml")
+    before = (here / output).read_text()
+    refused = kindlm("import-suite", "promptfooconfig.yaml", "-o", output, "--force")
+    assert refused.code == 1
+    assert f"{output} belongs to the suite that is imported" in refused.err
+    assert (here / output).read_text() == before
+
+
 def test_secrets_and_escapes_of_a_file_are_neither_written_nor_shown(
     here: Path, kindlm: Kindlm, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 import tempfile
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -267,56 +266,39 @@ def test_a_rebuild_leaves_the_schema_as_a_fresh_one_is(path: Path) -> None:
             assert schema() == fresh
 
 
-def after_each_batch(monkeypatch: pytest.MonkeyPatch, do: Callable[[int], None]) -> None:
-    """Call `do` with the last position of each batch of a rebuild."""
-    folded = Projector._fold
-
-    def fold(self: Projector, *batch: Any) -> dict[str, str]:
-        found = folded(self, *batch)
-        do(batch[-1])
-        return found
-
-    monkeypatch.setattr(Projector, "_fold", fold)
-
-
-def test_a_rebuild_lets_others_append(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rebuild_reports_its_progress_and_lets_others_append(path: Path) -> None:
     with (
         EventLog.open(path, projections=[ACCOUNTS]) as log,
-        EventLog.open(path) as other,
+        EventLog.open(path, projections=[ACCOUNTS]) as other,
     ):
         log.append("s", [NewEvent("opened", {}, subject="a")])
         log.append("s", [paid("a", 1) for _ in range(12_000)])
-        seen: list[int] = []
+        seen: list[tuple[int, int]] = []
 
-        def append(done: int) -> None:
-            seen.append(done)
+        def progress(done: int, total: int) -> None:
+            seen.append((done, total))
             if len(seen) <= 2:
                 other.append("other", [paid("a", 1)])
 
-        with monkeypatch.context() as patch:
-            after_each_batch(patch, append)
-            log.rebuild()
-        assert seen == [5_000, 10_000, 12_003]
+        log.rebuild(progress=progress)
+        assert [done for done, _ in seen] == [5_000, 10_000, 12_003]
+        assert seen[-1] == (12_003, 12_003)
         log.append("s", [paid("a", 1)])
         assert tables(path, "rich")["rich"] == [("a", 12_003.0)]
         assert log.projection_errors() == {}
 
 
-def test_a_rebuild_that_breaks_off_leaves_the_old_tables(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rebuild_that_breaks_off_leaves_the_old_tables(path: Path) -> None:
     with EventLog.open(path, projections=[ACCOUNTS]) as log:
         log.append("s", [NewEvent("opened", {}, subject="a")])
         log.append("s", [paid("a", 1) for _ in range(6_000)])
         before = tables(path)
 
-        def stop(_: int) -> None:
+        def stop(done: int, total: int) -> None:
             raise ConnectionAbortedError
 
-        with monkeypatch.context() as patch:
-            after_each_batch(patch, stop)
-            with pytest.raises(ConnectionAbortedError):
-                log.rebuild()
+        with pytest.raises(ConnectionAbortedError):
+            log.rebuild(progress=stop)
         assert tables(path) == before
         log.append("s", [paid("a", 1)])
         log.rebuild()

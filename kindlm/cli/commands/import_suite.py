@@ -54,6 +54,10 @@ def import_suite_command(
     except LeftOutError as error:
         _refuse(f"No suite can be made of {file}: it has {error.what}.", error.instead, file)
     path = output or file.with_name("kindlm.yaml")
+    is_read = (path.samefile(each) for each in (file, *files.asked) if each.exists())
+    if force and path.exists() and any(is_read):
+        message = f"{path} belongs to the suite that is imported; nothing was written."
+        _refuse(message, "Name another file: --output", path)
     text = suite_text(_redacted(imported.document, redactor()), path)
     if isinstance(text, Err):
         found = text.error

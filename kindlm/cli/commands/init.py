@@ -32,11 +32,18 @@ _LIKE_A_KEY = re.compile(
 )
 """The prefixes of API keys, or a long word of mixed letters and digits."""
 
-_OBJECTS = (
-    "langgraph", "pydantic-ai", "openai-agents", "crewai", "llamaindex", "smolagents",
-    "google-adk", "autogen", "python",
-)  # fmt: skip
-"""Kinds of agents that are Python objects."""
+_OBJECTS = {
+    "langgraph": "agent:graph",
+    "pydantic-ai": "agent:agent",
+    "openai-agents": "agent:agent",
+    "crewai": "agent:crew",
+    "llamaindex": "agent:agent",
+    "smolagents": "agent:agent",
+    "google-adk": "agent:root_agent",
+    "autogen": "agent:agent",
+    "python": "agent:answer",
+}
+"""Kinds of agents that are Python objects, with the place of each in its framework's examples."""
 
 _SERVICES = {
     "fastapi": ("python -m uvicorn main:app --port {{serve.agent.port}}", "Uvicorn running"),
@@ -209,7 +216,7 @@ def _first_test(kind: str) -> tuple[str, dict[str, str]]:
         command = _asked("Which command answers a message", "./agent {{message}}", _command)
         return "agent-program", {'"__COMMAND__"': quoted(command), **_expected()}
     if kind in _OBJECTS:
-        kind = _asked("Where is it, as module:name", "agent:agent", _read_place)
+        kind = _asked("Where is it, as module:name", _OBJECTS[kind], _read_place)
     elif "://" in kind:
         return _at_url(kind)
     if re.fullmatch(_PLACE, kind):

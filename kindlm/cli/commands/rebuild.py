@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kindlm.cli.console import note, refuse
+from kindlm.cli.console import make_console, note, refuse
 from kindlm.cli.history import existing_history
 from kindlm.cli.options import DATABASE
 from kindlm.errors import ErrorCode
@@ -14,10 +14,16 @@ from kindlm_store import EventLog, ProjectionError
 
 def rebuild_command(db: Path | None = DATABASE) -> None:
     """Recompute all tables from the recorded events."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    console = make_console()
+    columns = TextColumn("rebuilding"), BarColumn(), MofNCompleteColumn()
+    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    task = bar.add_task("rebuild", total=None)
     database = existing_history(db).database
     try:
-        with EventLog.open(database, projections=PROJECTIONS, repair=True) as log:
-            log.rebuild()
+        with EventLog.open(database, projections=PROJECTIONS, repair=True) as log, bar:
+            log.rebuild(progress=lambda done, total: bar.update(task, completed=done, total=total))
             problems = log.projection_errors()
     except ProjectionError as error:
         problems = {error.projection: str(error)}
@@ -28,4 +34,4 @@ def rebuild_command(db: Path | None = DATABASE) -> None:
             "No event is lost. Update kindlm and run it again: kindlm history rebuild",
             code=ErrorCode.UNKNOWN_ERROR,
         )
-    note("All tables were computed again from the events.")
+    note(f"All tables were computed again from {bar.tasks[0].completed:,.0f} events.")

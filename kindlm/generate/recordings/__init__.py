@@ -1,8 +1,8 @@
 """Reads recorded conversations from traces: OTLP files, and exports of observability tools.
 
-OTLP files are JSON, JSON Lines or protobuf. Each trace is a recording. A trace that continues the
-messages of an earlier trace with the same session id belongs to the same conversation. All content
-is untrusted.
+OTLP files are JSON, JSON Lines or protobuf. Each trace is a recording; in a run that kindlm
+exported, each execution is one. A trace that continues the messages of an earlier trace with the
+same session id belongs to the same conversation. All content is untrusted.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.generate.recordings.exported_spans import spans_in_export
+from kindlm.outcome import Status
 from kindlm.ports import ToolDefinition
 from kindlm.strict_json import parse_json, require_shallow
 from kindlm.telemetry import dialects
@@ -127,13 +128,13 @@ def _recordings_of(found: Iterable[Span]) -> Iterator[Recording]:
     whole: list[Recording] = []
     last_of: dict[Any, int] = {}
     for spans in sorted(traces.values(), key=lambda each: min(span.start_ns for span in each)):
-        session, read = _read_trace(spans)
-        at = last_of.get(session) if session else None
-        if at is not None and (joined := _continued(whole[at], read)) is not None:
-            whole[at] = joined
-            continue
-        last_of[session] = len(whole)
-        whole.append(read)
+        for session, read in map(_read_trace, _executions(spans)):
+            at = last_of.get(session) if session else None
+            if at is not None and (joined := _continued(whole[at], read)) is not None:
+                whole[at] = joined
+                continue
+            last_of[session] = len(whole)
+            whole.append(read)
     yield from whole
 
 
@@ -153,6 +154,27 @@ def _continued(first: Recording, later: Recording) -> Recording | None:
     )
 
 
+def _executions(spans: Sequence[Span]) -> Iterator[Sequence[Span]]:
+    """Yield the spans of a trace; in a run that kindlm exported, those of each execution.
+
+    Retried attempts and calls to judges are left out.
+    """
+    groups: dict[str, list[Span]] = {
+        span.id: []
+        for span in spans
+        if "kindlm.test" in span.attributes and "kindlm.retried" not in span.attributes
+    }
+    if not groups:
+        yield spans
+    tops = {top: top for top in groups}
+    for span in in_order(spans):
+        top = tops.get(span.id) or tops.get(span.parent)
+        if top is not None and span.attributes.get("kindlm.purpose", "test") in ("test", "agent"):
+            tops[span.id] = top
+            groups[top].append(span)
+    yield from groups.values()
+
+
 def _read_trace(spans: Sequence[Span]) -> tuple[str | int | None, Recording]:
     """Return the session id of a trace, None if it has none, and the recording."""
     ordered = in_order(spans[:_MAX_SPANS])
@@ -165,22 +187,22 @@ def _read_trace(spans: Sequence[Span]) -> tuple[str | int | None, Recording]:
     # One missing parent may be the caller, whose spans are in another file.
     has_caller = len(lost) == 1 and all(span.parent for span in spans)
     has_caller &= not any(span.has_local_parent for span in spans if span.parent in lost)
-    if any("kindlm.run.id" in span.attributes for span in spans):
-        missing = "It is a run of kindlm. Use --from-run, where its history is."
-    elif len(spans) > _MAX_SPANS:
+    if len(spans) > _MAX_SPANS:
         missing = f"The trace has more than {_MAX_SPANS:,} spans."
     elif lost and not has_caller:
         missing = f"The span {min(lost)}, above others, is not in it. Export the whole trace."
     elif not users:
-        hint = dialects.capture_hint(head)
-        missing = f"The trace has no message of a user. To record messages, {hint}."
+        missing = _no_message(ordered, head)
     elif not all(each.is_whole for each in users):
         missing = "A message of the user holds more than text, such as an image or a file."
     session = next(filter(None, (dialects.fact(span, "session") for span in ordered)), None)
     # Reports and exports show names, so no name repeats a message.
     tools = ", ".join(dict.fromkeys(use.call.name for use in reading.tool_uses))
+    name = ordered[0].attributes.get("kindlm.test")
+    if not isinstance(name, str):
+        name = f"trace {head.trace[:8]}{tools and ': '}{tools}"
     recording = Recording(
-        name=f"trace {head.trace[:8]}{tools and ': '}{tools}",
+        name=name,
         transcript=Transcript(
             system="\n\n".join(each.text for each in talk if each.role == "system") or None,
             turns=_turns(ordered, talk, reading.tool_uses),
@@ -192,6 +214,17 @@ def _read_trace(spans: Sequence[Span]) -> tuple[str | int | None, Recording]:
         missing=missing,
     )
     return session if isinstance(session, str | int) else None, recording
+
+
+def _no_message(ordered: Sequence[Span], head: Span) -> str:
+    """Return why a trace has no message of a user, and what to do about it."""
+    top = ordered[0].attributes
+    if top.get("kindlm.status") == Status.SKIPPED:
+        return "The test was skipped."
+    if "kindlm.test" in top and len(ordered) == 1:
+        return "Nothing was sent to its target."
+    hint = dialects.capture_hint(head)
+    return f"The trace has no message of a user. To record messages, {hint}."
 
 
 def _main_talk(ordered: Sequence[Span]) -> tuple[Span, list[Said]]:

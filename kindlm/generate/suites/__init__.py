@@ -107,6 +107,11 @@ class Files:
         self.folder = folder
         self._files = ReferencedFiles(folder)
 
+    @property
+    def asked(self) -> tuple[Path, ...]:
+        """All files that the suite refers to, also those that do not exist."""
+        return self._files.asked
+
     def text(self, name: str) -> str:
         """Return the content of a file; raise `LeftOutError` if it cannot be read."""
         return _read(name, self._files.text(name))
