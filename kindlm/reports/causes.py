@@ -175,7 +175,9 @@ def _failures(
     for assertion in attempt.assertions:
         if assertion.is_wrong:
             demand = demand_of(assertion)
-            line = assertion.line if assertion.kind == "assert" else None
+            # Without `expected`, the options of a package's check may differ between places.
+            by_line = _is_of_package(assertion) and assertion.expected is None
+            line = assertion.line if by_line or assertion.kind == "assert" else None
             key = (assertion.kind, assertion.failure_code, assertion.outcome, line, *demand.key)
             if assertion.outcome is Outcome.INCONCLUSIVE or assertion.failure_code == _ORDER:
                 # Several checks may report alike that calls are unseen, or in the wrong order.
@@ -336,13 +338,15 @@ def demand_of(assertion: CheckResult) -> Demand:
         case "JUDGE_BELOW_THRESHOLD" if scored is not None:
             return Demand((label,), f"Judge scored {scored}: {one_line(label, _SENTENCE)}")
     key: tuple[Any, ...] = (label,)
-    if assertion.failure_code == "CUSTOM_CHECK_FAILED" and assertion.kind not in _OWN_CHECKS:
-        # The message of a package's check begins with its own code.
-        key = (label, assertion.message.partition(":")[0])
+    if _is_of_package(assertion):
+        # Its message begins with its own code.
+        key = (label, assertion.message.partition(":")[0], json.dumps(expected))
     return Demand(key, _message(assertion), _more(assertion))
 
 
-_OWN_CHECKS = ("custom", "python")
+def _is_of_package(assertion: CheckResult) -> bool:
+    is_own = assertion.kind in ("custom", "python")
+    return assertion.failure_code == "CUSTOM_CHECK_FAILED" and not is_own
 
 
 def _message(assertion: CheckResult) -> str:
