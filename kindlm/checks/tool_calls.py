@@ -176,14 +176,14 @@ class ToolCall(ExpectedCall, CheckSection):
         if self.should_not_call:
             return self._not_called(uses)
         bounds = Bounds(1, None) if self.count is None else self.count.bounds
-        calls = [
-            _Call(index, use, list(self._faults(index, uses)))
-            for index, use in enumerate(uses)
-            if use.call.name == self.tool
-        ]
-        others = [call for call in calls if not call.is_meant]
-        number = len(calls) - len(others)
-        fitting = next((call for call in calls if not call.faults), None)
+        calls, number = list[_Call](), 0
+        fitting: _Call | None = None
+        for index, use in enumerate(uses):
+            if use.call.name == self.tool:
+                call = _Call(index, use, list(self._faults(index, uses)))
+                calls.append(call)
+                number += call.is_meant
+                fitting = fitting or (None if call.faults else call)
         if fitting is None and (number or bounds.low):
             return self._lacking(calls, uses)
         if not bounds.holds(number):
@@ -193,6 +193,7 @@ class ToolCall(ExpectedCall, CheckSection):
             else:
                 often = count(high, "call") if low == high else f"{low:,} to {count(high, 'call')}"
             message = f"Expected {often} to {named(self.tool)} as described, got {number}"
+            others = [call for call in calls if not call.is_meant]
             if number < bounds.low and others:
                 near = min(others, key=lambda call: call.distance)
                 message += f"; the closest other one is call {near.index}: {near.why}"

@@ -187,7 +187,8 @@ class Pace:
 
     def answered(self, turn: Turn, quotas: Sequence[Quota] = ()) -> None:
         """Record a good answer; in this epoch, it widens the window and raises the rate."""
-        self._apply(quotas, turn)
+        if quotas:
+            self._apply(quotas, turn)
         self._refusals = max(0.0, self._refusals - 1 / FORGOTTEN_AFTER)
         if turn.number > self._epoch:
             if self._is_measured:
