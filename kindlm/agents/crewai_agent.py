@@ -6,7 +6,7 @@ The section "crewai" of docs/how-to/agents.md says what kindlm sends and reads. 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 from kindlm.agents.chat_messages import calls_of, read_messages
@@ -59,13 +59,13 @@ def read_crew(text: str) -> AgentReply:
     for index, task in enumerate(tasks):
         uses += _calls_of_task(task, f"task-{index}")
     # An execution without a tool says less than the tasks. Ids are those of tasks, not of calls.
-    named = [
-        _use(execution, tool or "agent_execution", f"exec-{index}")
-        for index, execution in enumerate(executions)
-        if (tool := first_text(execution.get("tool_used"))) or not tasks
-    ]
-    for found in (named, reported_calls(value, None)):
-        uses = merged_uses(uses, found, by_id=False)
+    named = list[ToolUse]()
+    for index, execution in enumerate(executions):
+        tool = first_text(execution.get("tool_used"))
+        if tool or not tasks:
+            named.append(_use(execution, tool or "agent_execution", f"exec-{index}"))
+    uses = merged_uses(uses, named, by_id=False)
+    uses = merged_uses(uses, reported_calls(value, None), by_id=False)
     counts: Mapping[str, Any] = next(
         (value[key] for key in _USAGES if isinstance(value.get(key), dict)), {}
     )
@@ -74,16 +74,12 @@ def read_crew(text: str) -> AgentReply:
         usage = Usage()  # a crew that counted no tokens says 0
     is_total = usage == Usage() and bool(counts.get("total_tokens"))
     cost = read_cost({"cost": counts.get("total_cost")})
-    unread: dict[str, Any] = {key: it for key, it in value.items() if key not in _STRUCTURED}
-    for key, tool in ((place, "tool"), (_EXECUTIONS, "tool_used")):
-        if isinstance(value.get(key), list):
-            unread[key] = [_unread(entry, tool) for entry in value[key]]
     return agent_reply(
         answer or "",
         uses,
         Spent(usage, read_cost(value, tasks) if cost is None else cost, read_model(value)),
         warnings=(*((_NO_PARTS,) if is_total else ()), *failure_warnings(value)),
-        hidden=hidden_calls(unread, KnownCalls(use.call for use in uses)),
+        hidden=_hidden(value, place, uses),
         hint="report them as `tasks` with a `tool`",
         # Agents that call tools in ReAct text list no calls in their messages.
         reports_tools="Action Input:" not in text
@@ -92,6 +88,15 @@ def read_crew(text: str) -> AgentReply:
             or any("tool_used" in execution for execution in executions)
         ),
     )
+
+
+def _hidden(value: Mapping[str, Any], tasks: str, uses: Iterable[ToolUse]) -> str | None:
+    """Return where calls may be that kindlm did not read; `tasks` is the key of the tasks."""
+    unread = {key: item for key, item in value.items() if key not in _STRUCTURED}
+    for key, tool in ((tasks, "tool"), (_EXECUTIONS, "tool_used")):
+        if isinstance(value.get(key), list):
+            unread[key] = [_unread(entry, tool) for entry in value[key]]
+    return hidden_calls(unread, KnownCalls(use.call for use in uses))
 
 
 def _unread(entry: Any, tool: str) -> Any:
@@ -109,9 +114,13 @@ def _unread(entry: Any, tool: str) -> Any:
 def _text(value: Mapping[str, Any]) -> str | None:
     """Return the first text, preferably not empty; None if there is no text."""
     texts = list[str]()
-    for found in (value[key] for key in _TEXTS if value.get(key) is not None):
-        held = [found.get("output"), found.get("raw")] if isinstance(found, dict) else []
-        texts.append(as_text(next((it for it in held if it is not None), found)))
+    for key in _TEXTS:
+        found = value.get(key)
+        if isinstance(found, dict):
+            inner = (found[name] for name in ("output", "raw") if found.get(name) is not None)
+            found = next(inner, found)
+        if found is not None:
+            texts.append(as_text(found))
     return next(filter(None, texts), "") if texts else None
 
 

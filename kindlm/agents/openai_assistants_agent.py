@@ -152,8 +152,10 @@ class AssistantsAgent(ServedAgent):
         message = {"role": "user", "content": last_user_text(request)}
         await self._object(f"{self._thread}/messages", message)
         run = await self._object(f"{self._thread}/runs", {"assistant_id": assistant})
-        self._run = at = f"{self._thread}/runs/{_quoted_id(run)}"
-        self._simulated, pause_s = {}, _FIRST_PAUSE_S
+        at = f"{self._thread}/runs/{_quoted_id(run)}"
+        self._run = at
+        self._simulated = {}
+        pause_s = _FIRST_PAUSE_S
         while (status := str(run.get("status"))) != "completed":
             if status == "requires_action":
                 outputs = {"tool_outputs": await self._tool_outputs(request, run, at)}

@@ -38,7 +38,7 @@ from kindlm.dataclass import dataclass, replace
 from kindlm.ports import AgentReply
 from kindlm.same_calls import with_ids
 from kindlm.section import Maybe, Text
-from kindlm.transcript import ToolUse, Usage, extras_of
+from kindlm.transcript import Extras, ToolUse, Usage, extras_of
 from kindlm.values import refuse
 from kindlm.wires import (
     Spent,
@@ -114,11 +114,6 @@ _INPUT_TOKENS = ("input_tokens", "prompt_tokens", "input", "inputTokens", "promp
 _OUTPUT_TOKENS = (
     *("output_tokens", "completion_tokens", "output"),
     *("outputTokens", "completionTokens"),
-)
-_DETAILS = ("input_token_details", "output_token_details")
-_CACHES = (
-    *("cache_read", "cache_creation"),
-    *("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens"),
 )
 _MODELS = ("model", "model_id", "model_name")
 _NO_TEXT = "kindlm found no answer text in it"
@@ -273,17 +268,28 @@ def read_counts(counts: Any) -> Usage:
         return Usage(None, token_count(counts))
     # Anthropic's input count excludes tokens written to or read from the prompt cache.
     usage = anthropic.usage_of({"usage": counts})
-    extras, input_tokens = usage.extras, usage.input_tokens
-    for names in (("input_tokens", "output_tokens"), ("prompt_tokens", "completion_tokens")):
-        extras = extras or token_usage(counts, *names).extras
-    # The names of LangChain, which has one for each lifetime of a cache.
-    sent, written = (object_or_empty(counts.get(key)) for key in _DETAILS)
-    read, created, short, long = (token_count(sent.get(key)) or 0 for key in _CACHES)
-    has_audio = bool(token_count(sent.get("audio")) or token_count(written.get("audio")))
-    extras = extras or extras_from(read, created + short + long, long, unpriced=has_audio)
+    input_tokens = usage.input_tokens
     if input_tokens is None:
         input_tokens = _count(counts, _INPUT_TOKENS)
+    extras = (
+        usage.extras
+        or token_usage(counts, "input_tokens", "output_tokens").extras
+        or token_usage(counts, "prompt_tokens", "completion_tokens").extras
+        or _extras_by_langchain(counts)
+    )
     return Usage(input_tokens, _count(counts, _OUTPUT_TOKENS), extras)
+
+
+def _extras_by_langchain(counts: Mapping[str, Any]) -> Extras | None:
+    """Read tokens of caches and audio. Written tokens have a name for each lifetime of a cache."""
+    sent = object_or_empty(counts.get("input_token_details"))
+    written = object_or_empty(counts.get("output_token_details"))
+    read = token_count(sent.get("cache_read")) or 0
+    created = token_count(sent.get("cache_creation")) or 0
+    short = token_count(sent.get("ephemeral_5m_input_tokens")) or 0
+    long = token_count(sent.get("ephemeral_1h_input_tokens")) or 0
+    has_audio = bool(token_count(sent.get("audio")) or token_count(written.get("audio")))
+    return extras_from(read, created + short + long, long, unpriced=has_audio)
 
 
 def bounded(usage: Usage) -> Usage:

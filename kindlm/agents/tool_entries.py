@@ -157,7 +157,8 @@ def calls_and_results(value: Any) -> tuple[list[ToolUse], dict[str, Any]]:
         for use in together(*lists)
     ]
     known = {use.call.id for use in uses}
-    return uses, {call_id: it for call_id, it in results.items() if call_id not in known}
+    others = {call_id: result for call_id, result in results.items() if call_id not in known}
+    return uses, others
 
 
 def _holders(value: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -330,14 +331,17 @@ def _listed(holder: Mapping[str, Any], place: str) -> Iterator[list[ToolUse]]:
 
 def _calls_among(kind: str, found: Any) -> list[ToolUse]:
     """Return the calls, or pairs of a call and its result, in a list; `UNREAD` without a name."""
+    if not found or not isinstance(found, list | dict):
+        return []
     uses = list[ToolUse]()
-    entries = found if isinstance(found, list) else [found]
-    for entry in entries if isinstance(found, list | dict) and found else ():
+    for entry in found if isinstance(found, list) else [found]:
         is_pair = isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], dict)
         told = {**entry[0], "result": entry[1]} if is_pair else entry
         use = read_tool_use(told) if isinstance(told, dict) else UNREAD
         uses.append(UNREAD if use.call.name == UNNAMED else use)
-    return [] if kind == _CHOICES and all(use is UNREAD for use in uses) else uses
+    if kind == _CHOICES and all(use is UNREAD for use in uses):
+        return []
+    return uses
 
 
 def _is_call(part: Any) -> bool:
@@ -374,12 +378,15 @@ def has_place_for_calls(value: Any, path: str | None) -> bool:
     The message of a model alone shows nothing: the last message of an agent's loop never has the
     calls of earlier messages.
     """
-    if path is not None or not isinstance(value, dict):
-        return path is not None
+    if path is not None:
+        return True
+    if not isinstance(value, dict):
+        return False
     if may_list_calls(value.get(_STEPS)):
         return True
-    delta = lookup(value, _CHAT_DELTA) if "choices" in value else None
-    holders = [*(it for _, it in _holders(value)), delta if isinstance(delta, dict) else {}]
+    holders = [holder for _, holder in _holders(value)]
+    if "choices" in value and isinstance(delta := lookup(value, _CHAT_DELTA), dict):
+        holders.append(delta)
     # Some libraries write null for each field without a value.
     lists = (key for it in holders for key, found in it.items() if isinstance(found, list | dict))
     return any(_folded(key) in _SHOW_CALLS for key in lists)

@@ -195,9 +195,10 @@ def _merged(messages: list[Any]) -> list[Any]:
     """Return messages, with consecutive chunks of the same id merged."""
     merged: list[Any] = []
     for message in messages:
-        chunks = [it for it in (*merged[-1:], message) if is_a(it, _PACKAGE, "BaseMessageChunk")]
-        if len(chunks) == 2 and chunks[0].id == message.id:
-            merged[-1] = chunks[0] + message
+        before: Any = merged[-1] if merged else None
+        are_chunks = all(is_a(each, _PACKAGE, "BaseMessageChunk") for each in (before, message))
+        if are_chunks and before.id == message.id:
+            merged[-1] = before + message
         else:
             merged.append(message)
     return merged
