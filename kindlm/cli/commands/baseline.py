@@ -6,7 +6,6 @@ import io
 import json
 import sqlite3
 import sys
-from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -182,28 +181,18 @@ def compare_command(
         unloaded = [name for name in broken if suite in (None, name)]
         for name in unloaded:
             warn(f"{name}: the suite could not be loaded in run {view.id}.")
-        suites_with = defaultdict[tuple[str, ...], list[Baseline]](list)
-        without = list[str]()
-        for project, name in _suites_of(view, suite):
-            baseline = find_baseline(reader, project, name, label)
-            if baseline is None:
-                without.append(name)
-            else:
-                suites_with[baseline.runs].append(baseline)
-        if not suites_with:
-            fail(no_baseline(name, label) for name in without)
-        for name in without:
-            note(f"{name}: no baseline.")
+        by_runs, without = _baselines_of(view, suite, label)
         checks = BaselineChecks(reader)
         fails = not whole or bool(unloaded)
-        for runs, baselines in suites_with.items():
+        for runs, baselines in by_runs.items():
+            first, names = baselines[0], [each.suite for each in baselines]
             suites = frozenset((each.project, each.suite) for each in baselines)
             problems = [checks.corruption(runs, *key) for key in sorted(suites)]
             errors = [problem for problem in problems if problem is not None]
             show(errors)
             about: dict[str, Any] = {
-                "suites": [each.suite for each in baselines],
-                "baseline": {"run": baselines[0].run, "group": baselines[0].group_id, "runs": runs},
+                "suites": names,
+                "baseline": {"run": first.run, "group": first.group_id, "runs": runs},
                 "errors": [{"code": each.code.name, "message": each.message} for each in errors],
                 "diff": None,
             }
@@ -211,17 +200,19 @@ def compare_command(
             if errors:
                 fails = True
                 continue
-            whole_run = suite is None and not without and len(suites_with) == 1
+            is_whole_run = suite is None and not without and len(by_runs) == 1
             options = DiffOptions(
-                regression_threshold=threshold, suites=None if whole_run else suites
+                regression_threshold=threshold, suites=None if is_whole_run else suites
             )
-            note(f"{', '.join(each.suite for each in baselines)}: baseline {baselines[0].what}")
-            diff = compare_runs(reader, baselines[0].side(reader), side, options)
+            note(f"{', '.join(names)}: baseline {first.what}")
+            diff = compare_runs(reader, first.side(reader), side, options)
             fails |= diff.fails
-            out = sys.stdout if form == "terminal" else io.StringIO()
-            write_diff(diff, form, out, shown)
-            if isinstance(out, io.StringIO):
-                about["diff"] = json.loads(out.getvalue())
+            if form == "terminal":
+                write_diff(diff, form, sys.stdout, shown)
+            else:
+                text = io.StringIO()
+                write_diff(diff, form, text, shown)
+                about["diff"] = json.loads(text.getvalue())
     if form == "json":
         document = {"run": view.id, "fails": fails, "complete": whole}
         sys.stdout.write(json_document(**document, comparisons=compared, unloadedSuites=unloaded))
@@ -300,6 +291,28 @@ def _suites_of(view: RunView, suite: str | None) -> list[tuple[str, str]]:
         known = ", ".join(name for _, name in found)
         refuse(f"The run {view.id} tested no suite {suite!r}.", f"Its suites are: {known}")
     return chosen
+
+
+def _baselines_of(
+    view: RunView, suite: str | None, label: str | None
+) -> tuple[dict[tuple[str, ...], list[Baseline]], list[str]]:
+    """Return the baselines of the suites of a run, by the runs that they are.
+
+    The names of suites without a baseline follow; the command ends if none has one.
+    """
+    found: dict[tuple[str, ...], list[Baseline]] = {}
+    without = list[str]()
+    for project, name in _suites_of(view, suite):
+        baseline = find_baseline(view.db, project, name, label)
+        if baseline is None:
+            without.append(name)
+        else:
+            found.setdefault(baseline.runs, []).append(baseline)
+    if not found:
+        fail(no_baseline(name, label) for name in without)
+    for name in without:
+        note(f"{name}: no baseline.")
+    return found, without
 
 
 def _warn_of_gaps(db: sqlite3.Connection, view: RunView, names: set[str]) -> None:
