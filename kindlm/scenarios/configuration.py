@@ -281,11 +281,14 @@ def _load(file: Path, environ: Mapping[str, str]) -> LoadedConfiguration:
     document = read_toml(data.value)
     whole = Reporter(str(file), document)
     is_pyproject = file.name == "pyproject.toml"
-    if is_pyproject:
-        table = section(document.value[0], "tool").get("kindlm") if document.readable else None
-        if table in (None, {}) and (document.readable or b"kindlm" not in data.value):
-            return LoadedConfiguration(ProjectConfiguration(), None, None)
-        if document.readable and not isinstance(table, dict):
+    without_table = LoadedConfiguration(ProjectConfiguration(), None, None)
+    if is_pyproject and not document.readable and b"kindlm" not in data.value:
+        return without_table  # the errors of such a file are not kindlm's concern
+    if is_pyproject and document.readable:
+        table = section(document.value[0], "tool").get("kindlm")
+        if table in (None, {}):
+            return without_table
+        if not isinstance(table, dict):
             message = "`tool.kindlm` must be a table"
             whole.error((0, "tool", "kindlm"), message, "Write [tool.kindlm]")
     whole.problems()

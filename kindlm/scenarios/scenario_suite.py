@@ -155,20 +155,15 @@ def _case(path: str, scenario: Scenario, around: Surroundings, default: AgentTar
     Without a usable agent, it has a fault, and an agent with only a name, so that its name in the
     history stays the same.
     """
-    spec, own, fault = scenario.spec, scenario.spec.agent, None
+    spec, fault = scenario.spec, None
     is_skipped = scenario.is_skipped or scenario.hint is not None
-    found = default if own is None else _own(own, scenario, around.configuration, around.environ)
-    if found is None:
-        is_python = scenario.where.file.lower().endswith(".py")
-        hint = 'Name it in kindlm.toml: [agent] with type = "http" and url = "…"; or with '
-        hint += "@scenario(…, agent=my_agent)" if is_python else "`agent: http://…`"
-        found = misuse("There is no agent to test", hint, scenario.where, "no_agent")
-    if isinstance(found, KindlmError):
+    agent = _agent_of(scenario, around, default)
+    if isinstance(agent, KindlmError):
         # A skipped scenario needs no agent: a mark may skip it if a variable is not set.
-        fault = None if is_skipped else found
-        name = own.get("name") if isinstance(own, Mapping) else None
-        found = AgentTarget(name if isinstance(name, str) and name else AGENT, "http", "")
-    agent = _observed(found, scenario)
+        fault = None if is_skipped else agent
+        name = spec.agent.get("name") if isinstance(spec.agent, Mapping) else None
+        agent = AgentTarget(name if isinstance(name, str) and name else AGENT, "http", "")
+    agent = _observed(agent, scenario)
     return Case(
         name=f"{path}::{scenario.name}",
         prompt=Prompt(user=""),
@@ -184,6 +179,21 @@ def _case(path: str, scenario: Scenario, around: Surroundings, default: AgentTar
         timeout_ms=None if spec.timeout is None else _milliseconds(spec.timeout),
         fault=fault,
     )
+
+
+def _agent_of(
+    scenario: Scenario, around: Surroundings, default: AgentTarget | None
+) -> AgentTarget | KindlmError:
+    """Return the agent of a scenario, or the default."""
+    own = scenario.spec.agent
+    if own is not None:
+        return _own(own, scenario, around.configuration, around.environ)
+    if default is not None:
+        return default
+    is_python = scenario.where.file.lower().endswith(".py")
+    hint = 'Name it in kindlm.toml: [agent] with type = "http" and url = "…"; or with '
+    hint += "@scenario(…, agent=my_agent)" if is_python else "`agent: http://…`"
+    return misuse("There is no agent to test", hint, scenario.where, "no_agent")
 
 
 def _milliseconds(seconds: float) -> int:
