@@ -146,9 +146,10 @@ class Pace:
         self._probing = False  # one call alone probes whether the cooldown was long enough
         self.is_closed = False  # whether calls are forbidden from now on
         self._cycle: _Cycle | None = None
-        self._is_congested = self._is_measured = False  # until a call of its epoch is answered
+        # From a refusal, and from its measurement, until a call that started later is answered.
+        self._is_congested = self._is_measured = False
         self._limit = math.inf  # as measured, in calls per second
-        self._good = 0  # answers since then to calls that the rate delayed
+        self._good = 0  # answers since the last measurement to calls that the rate delayed
         self._climb_s = FIRST_CLIMB_S / CLIMB_GROWTH
         self._quota: tuple[Turn, Quota, float] | None = None  # the last quota, and its reset time
         self._notified_rate = math.inf

@@ -67,7 +67,7 @@ class Run:
 
     @property
     def index(self) -> int:
-        """The number of its shard, from 1; 0 for a run that is none."""
+        """The number of its shard, from 1; 0 for a run that is not a shard."""
         return int((self.shard or "0").partition("/")[0])
 
 

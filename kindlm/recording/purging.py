@@ -89,9 +89,9 @@ def erase(
         return Append(new_journal(), [new_event(payload) for payload in payloads])
 
     with closing(log.reader()) as db:
-        unsealed = [name for (name,) in db.execute(_UNSEALED)]
+        unsealed = {name for (name,) in db.execute(_UNSEALED)}
     with ExitStack() as locks:
         # A sealed stream takes no events; any other must not grow meanwhile.
-        for stream in sorted((found.streams or frozenset()).intersection(unsealed)):
+        for stream in sorted(unsealed.intersection(found.streams or ())):
             locks.enter_context(stream_lock(log.path, stream))
         return erasing.erase(log, found, record)

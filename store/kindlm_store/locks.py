@@ -68,6 +68,7 @@ def stream_lock(
 
 
 def _acquired(path: Path, stream: str, until: float) -> int:
+    """Return the open lock file; give up after `_TRIES`, but not before `until` (monotonic)."""
     file = _lock_file(path, stream)
     for attempt in count():
         if attempt >= _TRIES and time.monotonic() >= until:

@@ -287,7 +287,8 @@ class Merge:
             hashes = {event.version: event.raw_hash for event in here}
             rows = []
             for event in piece:
-                self._at = at = at + 1
+                at += 1
+                self._at = at
                 if not (event.is_in_form and event.version == at and is_timestamp(event.at)):
                     raise ValueError(f"event {at:,} is not in the stored form")
                 head = event.hash_after(head, seal=bool(sealed) and at == version)

@@ -92,8 +92,10 @@ class RecordedEvent(NamedTuple):
 
 _ID_BYTES = 16
 
-_FORM = (int, bytes, str, int, str, int, str, str, str, bytes)
-_FORMS = {_FORM, (*_FORM[:7], type(None), *_FORM[8:])}
+_FORMS = {
+    (int, bytes, str, int, str, int, str, str, str, bytes),
+    (int, bytes, str, int, str, int, str, type(None), str, bytes),
+}
 """The types of the values of an event; the subject may be None."""
 
 SELECT = """

@@ -205,8 +205,10 @@ class RunDiff:
         )
 
     def _is_whole(self, view: RunView) -> bool:
-        suites = self.options.suites
-        return all(map(view.is_whole, (name for _, name in suites))) if suites else view.is_whole()
+        """Return whether a run has all results of the compared suites."""
+        if self.options.suites is None:
+            return view.is_whole()
+        return all(view.is_whole(name) for _, name in self.options.suites)
 
     @cached_property
     def _added(self) -> tuple[dict[QualifiedName, AddedRepeats], ...]:
