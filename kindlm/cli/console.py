@@ -50,6 +50,7 @@ _SOURCE_WIDTH = 160
 _DETAIL_WIDTH = 2_000
 
 _STATUS_COLORS = {"passed": 32, "failed": 31, "errored": 35, "running": 36}
+_OTHER_COLOR = 33
 
 _VERBOSE: ContextVar[bool] = ContextVar("verbose", default=False)
 
@@ -213,12 +214,12 @@ def show(problems: Iterable[KindlmError | Diagnostic]) -> None:
 
     out = _redrawn or make_console()
     redact = redactor()
-    found = [
-        (each, False, None)
-        if isinstance(each, KindlmError)
-        else (each.error, each.severity == "warning", each.source_line)
-        for each in problems
-    ]
+    found: list[tuple[KindlmError, bool, str | None]] = []
+    for each in problems:
+        if isinstance(each, KindlmError):
+            found.append((each, False, None))
+        else:
+            found.append((each.error, each.severity == "warning", each.source_line))
     last = {error.code: error for error, is_warning, _ in found if not is_warning}
     for error, is_warning, line in found:
         is_usage = error.code is ErrorCode.CONFIG_VALIDATION_ERROR and not error.where
@@ -268,7 +269,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     if "STATUS" in header and wants_color(sys.stdout):
         at = header.index("STATUS")
         for cells in padded[1:]:
-            color = _STATUS_COLORS.get(cells[at].rstrip(), 33)
+            color = _STATUS_COLORS.get(cells[at].rstrip(), _OTHER_COLOR)
             cells[at] = f"\x1b[{color}m{cells[at]}\x1b[0m"
     return "".join("  ".join(cells).rstrip() + "\n" for cells in padded)
 

@@ -87,7 +87,7 @@ def journal_event(payload: Payload, known: str | None) -> NewEvent:
 def record_review(
     log: EventLog, view: RunView, number: str, passed: bool, text: str | None, by: str
 ) -> Result[ExecutionView]:
-    """Record a verdict on an execution, and return this."""
+    """Record a verdict on an execution, and return the execution."""
     execution = view.execution(number)
     if execution is None:
         return Err(no_execution(number, view))

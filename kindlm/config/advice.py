@@ -138,11 +138,15 @@ def _vain_gates(config: KindlmConfig) -> Iterator[tuple[Path, str]]:
         for _, expect in expect_sections((), test)
         for _, found in expect.expectations(lambda _: None)
     }
-    why = {name: why for name, (kinds, why) in _COUNTED.items() if checked.isdisjoint(kinds)}
-    why |= {"pass_rate_min": "it allows all tests to fail"} if gates.pass_rate_min == 0 else {}
-    why |= {"judge_avg_min": "no score is below 0"} if gates.judge_avg_min == 0 else {}
-    why |= {"drift_score_max": "no drift exceeds 1"} if gates.drift_score_max == 1 else {}
-    why |= {"latency_max_ms": beyond(timeout)} if (gates.latency_max_ms or 0) >= timeout else {}
+    why = {name: reason for name, (kinds, reason) in _COUNTED.items() if checked.isdisjoint(kinds)}
+    is_late = gates.latency_max_ms is not None and gates.latency_max_ms >= timeout
+    limits = {
+        "pass_rate_min": (gates.pass_rate_min == 0, "it allows all tests to fail"),
+        "judge_avg_min": (gates.judge_avg_min == 0, "no score is below 0"),
+        "drift_score_max": (gates.drift_score_max == 1, "no drift exceeds 1"),
+        "latency_max_ms": (is_late, beyond(timeout)),
+    }
+    why |= {name: reason for name, (is_vain, reason) in limits.items() if is_vain}
     for name in sorted(why.keys() & gates.model_fields_set):
         yield ("gates", GatesConfig.model_fields[name].alias or name), why[name]
 

@@ -224,9 +224,9 @@ def _check_values(
 
 
 def _check_results(path: Path, tool: Raw, file: str, schema: Any, reporter: Reporter) -> None:
-    results: dict[Path, Any] = (
-        {("defaultResponse",): tool["defaultResponse"]} if "defaultResponse" in tool else {}
-    )
+    results: dict[Path, Any] = {}
+    if "defaultResponse" in tool:
+        results["defaultResponse",] = tool["defaultResponse"]
     for at, answer in items(tool, "responses"):
         for place, reply in (((), answer), *items(answer, "sequence")):
             if "then" in reply and "fault" not in reply:

@@ -361,7 +361,11 @@ def kind_of(value: Any) -> str:
             return f"the number {cut(repr(value), _MAX_VALUE)}"
         case str():
             return f"the text {_shown(value)}"
-    return "a list" if isinstance(value, list) else "a mapping" if value is not None else "empty"
+        case list():
+            return "a list"
+        case None:
+            return "empty"
+    return "a mapping"
 
 
 def _shown(value: Any) -> str:

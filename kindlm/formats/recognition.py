@@ -98,11 +98,13 @@ def _is_nearly_scenario(text: str, keys: set[str]) -> bool:
 
 def _is_nearly_case(keys: set[str]) -> bool:
     top = {key.casefold() for key in keys}
-    found = top & _CASE_KEYS
     if top & _ELSEWHERE:
         return False
+    found = top & _CASE_KEYS
+    if "name" in top:
+        return bool(found)
     # Data sets of other programs have `input` and `expected`, too.
-    return bool(found) if "name" in top else "thresholds" in found and len(found) > 1
+    return "thresholds" in found and len(found) > 1
 
 
 def _keys(text: str, suffix: str) -> set[str]:

@@ -161,6 +161,7 @@ class ImportedSuite:
         self.imported += not reason
         wanted = one_line(test["name"], 100) or "test"
         name = unused(wanted, self._written, "{} #{}")
+        # The name stands first, and replaces that of the test.
         written = {"name": name} | comments | test | {"name": name}
         self._written[name] = written | ({"skip": True} if reason else {}) | {"expect": expect}
 

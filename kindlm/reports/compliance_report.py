@@ -70,11 +70,11 @@ def _content(
     if wrong := [*events, *facts["changed_tables"]]:
         changes = "".join(f"- {plain(sentence, len(sentence))}\n" for sentence in wrong)
         way_out = "Restore it from a backup" if events else "Run `kindlm history rebuild`"
-        what = "history that {} was read from was changed: it is not evidence."
-        warning = f"**NOT AS RECORDED.** The {what.format('this document')}"
+        changed = "was changed: it is not evidence."
+        warning = f"**NOT AS RECORDED.** The history that this document was read from {changed}"
         text = f"{warning} {way_out}. Then make the document again.\n\n{changes}\n{text}"
         problem = broken(
-            f"The {what.format('the compliance report')}",
+            f"The history that the compliance report was read from {changed}",
             f"{way_out}. See what was changed: kindlm history verify",
         )
     return _BLANKS.sub("\n\n", text).strip(), problem

@@ -68,7 +68,7 @@ class ShownMessage(NamedTuple):
 
 
 def tools_offered(definitions: Any, mask: Mask) -> list[dict[str, Any]]:
-    """Return the tool definitions of an execution, masked; a note is the name of erased ones."""
+    """Return the tool definitions of an execution, masked; a note on erased ones is a name."""
     if isinstance(definitions, str):
         return [{"name": definitions}]
     listed = definitions if isinstance(definitions, list) else ()

@@ -193,9 +193,10 @@ def _carry_out(
 ) -> None:
     """Run the shards that are left, and show why a shard did not finish."""
     if options.warnings:
-        what = f"{len(shards.left):,} of {count(shards.count, 'shard')} left"
-        workers = count(min(fleet.capacity, len(shards.left)), "worker")
-        note(f"Group {shards.group}: {what}{f', on {workers}' if shards.left else ''}.")
+        left = f"{len(shards.left):,} of {count(shards.count, 'shard')} left"
+        if shards.left:
+            left += f", on {count(min(fleet.capacity, len(shards.left)), 'worker')}"
+        note(f"Group {shards.group}: {left}.")
     if not shards.left:
         return
     secret = suite_secrets(request.environ, request.suites)

@@ -182,7 +182,8 @@ def _markdown(value: object) -> object:
 def _code(value: object) -> Markup:
     text = _text(value)
     # In a table, a bar would end the cell even in code.
-    return Markup((plain if "|" in text else code)(text, len(text)))  # noqa: S704
+    escape = plain if "|" in text else code
+    return Markup(escape(text, len(text)))  # noqa: S704
 
 
 def _when(at: str) -> Markup:

@@ -59,7 +59,9 @@ def _parts(diff: RunDiff) -> Iterator[str]:
         yield f"\n| average over tests | before → after |\n|---|---|\n{figures}"
     for config in diff.configs:
         changes, rest = parts.config_texts(config, _CONFIG)
-        lines = [*(f"{path}: {text}" for path, text in changes), *([rest] if rest else ())]
+        lines = [f"{path}: {text}" for path, text in changes]
+        if rest:
+            lines.append(rest)
         yield _folded(f"Configuration of {html_code(config.suite)}", "\n".join(lines))
     tests = [test for test in parts.changed_tests(diff) if not phrases.LOOKS[test.kind].listed]
     for test in tests[:_DETAILED]:

@@ -140,8 +140,8 @@ def _sentence(judge: Agreement) -> str:
             " its criteria and rubrics leave open."
         )
     return (
-        f"Undecided whether kappa is at least {SUBSTANTIAL:.2f}. Review more executions, both such"
-        " that passed and such that failed."
+        f"Undecided whether kappa is at least {SUBSTANTIAL:.2f}. Review more executions, some"
+        " that passed and some that failed."
     )
 
 

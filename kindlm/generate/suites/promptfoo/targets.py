@@ -88,6 +88,7 @@ class Targets:
 
     def sections(self) -> dict[str | Comment, Any]:
         """Return the sections `models` and `agents`."""
+        # A model with an id, a provider and a name alone is written as its id.
         models = [
             each["id"] if len(each) == 3 and each["id"] == _name_of(each) else each
             for each in self.models.values()

@@ -157,6 +157,7 @@ def rows_of(file: str, text: str) -> Iterator[Part]:
     Raises:
         LeftOutError: the file is not CSV.
     """
+    # Cells beyond the header become a setting, which is reported as unknown.
     reader = csv.DictReader(io.StringIO(text, newline=""), restkey="__cells without a header")
     try:
         for row in reader:
