@@ -1,7 +1,7 @@
 """Reads the rows of `varsFrom`: CSV or JSON Lines. The columns of a row are variables of a test.
 
-CSV follows RFC 4180, with a header line. In JSON Lines, a value that is not a string becomes its
-JSON text, and null counts as absent.
+Every error has its line. CSV follows RFC 4180, with a header line. In JSON Lines, a value that is
+not a string becomes its JSON text, and null counts as absent.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kindlm.config.interpolation import DEFERRED_PREFIXES
@@ -38,47 +38,60 @@ class Row:
     values: Mapping[str, str]
 
 
-class _FaultError(Exception):
-    """An error in a row or the header, with a hint."""
+class RowError(Exception):
+    """An error in a row or the header, with a hint; `source` is the text of its line."""
 
     def __init__(self, line: int, message: str, hint: str) -> None:
         super().__init__(message)
-        self.line, self.hint = line, hint
+        self.line, self.hint, self.source = line, hint, ""
 
 
-def read_rows(name: str, text: str) -> Result[tuple[Row, ...]]:
-    """Return the rows of a file, or its first error; the suffix of its name says the format."""
+@dataclass(frozen=True, slots=True)
+class RowFile:
+    """The rows of a file, as far as they can be read; usable if there are no errors."""
+
+    rows: tuple[Row, ...]
+    errors: tuple[RowError, ...] = ()
+
+
+def read_rows(name: str, text: str) -> Result[RowFile]:
+    """Read the rows of a file; the suffix of its name says the format."""
     suffix = name.rpartition(".")[2].lower()
     reader = {"csv": _csv_rows, "jsonl": _json_rows, "ndjson": _json_rows}.get(suffix)
     if reader is None:
         return Err(misuse(f'"{name}" is neither CSV nor JSON Lines', "Name it .csv or .jsonl"))
+    rows: dict[str, Row] = {}
+    errors: list[RowError] = []
     try:
-        return Ok(tuple(_named(reader(text))))
-    except _FaultError as fault:
-        return Err(misuse(f"{name}, line {fault.line}: {fault}", fault.hint))
+        for line, values in reader(text, errors):
+            if len(rows) == MAX_ROWS:
+                message = f"The file holds more than {MAX_ROWS:,} rows"
+                errors.append(RowError(line, message, "Split the suite"))
+                break
+            row_id = values.get(ID, str(len(rows) + 1))
+            if not row_id.strip():
+                hint = f"Give it one, or remove the column {ID}"
+                errors.append(RowError(line, f"The {ID} of the row is empty", hint))
+            elif row_id in rows:
+                message = f'The row "{row_id}" occurs twice: first on line {rows[row_id].line}'
+                errors.append(RowError(line, message, f"Add to each row an {ID}"))
+            else:
+                rows[row_id] = Row(line, row_id, values)
+    except RowError as error:  # nothing can be read after it
+        errors.append(error)
+    if not rows and not errors:
+        errors.append(RowError(1, "The file holds no rows", "Add one, or remove `varsFrom`"))
+    lines = text.split("\n") if errors else []
+    for wrong in errors:
+        wrong.source = "".join(lines[wrong.line - 1 : wrong.line]).rstrip("\r")
+    return Ok(RowFile(tuple(rows.values()), tuple(errors)))
 
 
-def _named(read: Iterable[tuple[int, dict[str, str]]]) -> Iterator[Row]:
-    lines: dict[str, int] = {}
-    for line, values in read:
-        if len(lines) == MAX_ROWS:
-            raise _FaultError(
-                line, f"The file holds more than {MAX_ROWS:,} rows", "Split the suite"
-            )
-        row = Row(line, values.get(ID, str(len(lines) + 1)), values)
-        if not row.id.strip():
-            hint = f"Give it one, or remove the column {ID}"
-            raise _FaultError(line, f"The {ID} of the row is empty", hint)
-        if row.id in lines:
-            message = f'The row "{row.id}" occurs twice: first on line {lines[row.id]}'
-            raise _FaultError(line, message, f"Add to each row an {ID}")
-        lines[row.id] = line
-        yield row
-    if not lines:
-        raise _FaultError(1, "The file holds no rows", "Add one, or remove `varsFrom`")
+_Read = Iterator[tuple[int, dict[str, str]]]
+"""Lines of rows, with their values."""
 
 
-def _csv_rows(text: str) -> Iterator[tuple[int, dict[str, str]]]:
+def _csv_rows(text: str, errors: list[RowError]) -> _Read:
     # The size of the file is bounded already.
     csv.field_size_limit(max(csv.field_size_limit(), len(text)))
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
@@ -96,55 +109,60 @@ def _csv_rows(text: str) -> Iterator[tuple[int, dict[str, str]]]:
                 values, names = count(len(cells), "value"), count(len(columns), "name")
                 hint = "Quote values that contain commas, and write every comma"
                 message = f"The row has {values}, the header has {names}"
-                raise _FaultError(line, message, hint)
+                errors.append(RowError(line, message, hint))
             line = reader.line_num + 1
     except csv.Error as fault:
         hint = "Quote values that contain quotes or line breaks, and double the inner quotes"
-        raise _FaultError(line, f"This is not CSV: {fault}", hint) from None
+        raise RowError(line, f"This is not CSV: {fault}", hint) from None
 
 
 def _check_header(columns: Sequence[str]) -> None:
     for separator, called in _OTHER_SEPARATORS.items():
         if len(columns) == 1 and separator in columns[0]:
             message = f"The columns are separated by {called}"
-            raise _FaultError(1, message, "Save the file with commas between them")
+            raise RowError(1, message, "Save the file with commas between them")
     for name in columns:
         _check_name(name, 1)
     if (twice := _first_repeated(columns)) is not None:
-        raise _FaultError(1, f'The column "{twice}" occurs twice', "Rename one of them")
+        raise RowError(1, f'The column "{twice}" occurs twice', "Rename one of them")
 
 
 def _check_name(name: str, line: int) -> None:
     if not _NAME.fullmatch(name):
         hint = "Names have letters, digits, _ and dots; the first line names the columns"
-        raise _FaultError(line, f'"{name}" cannot be the name of a variable', hint)
+        raise RowError(line, f'"{name}" cannot be the name of a variable', hint)
     if name.startswith(DEFERRED_PREFIXES):
         message = f'A variable cannot be called "{name}": that prefix is reserved'
-        raise _FaultError(line, message, "Give it another name")
+        raise RowError(line, message, "Give it another name")
 
 
-def _json_rows(text: str) -> Iterator[tuple[int, dict[str, str]]]:
-    hint = 'Each line is one object, such as {"id": "a", "message": "Hi"}'
+def _json_rows(text: str, errors: list[RowError]) -> _Read:
     # Not splitlines(): strings may hold other line separators of Unicode.
     for line, written in enumerate(text.split("\n"), start=1):
-        if not written.strip():
-            continue
-        try:
-            row = parse_json(written, _pairs)
-        except ValueError as error:
-            raise _FaultError(line, f"The row is not JSON: {error}", hint) from None
-        if not isinstance(row, dict):
-            raise _FaultError(line, "The row is not an object", hint)
-        values: dict[str, str] = {}
-        for name, item in row.items():
-            _check_name(name, line)
-            if item is not None:
-                value = item if isinstance(item, str) else json.dumps(item, ensure_ascii=False)
-                if _NO_CHARACTER.search(value):
-                    message = f'"{name}" contains an invalid character'
-                    raise _FaultError(line, message, "Remove it")
-                values[name] = value
-        yield line, values
+        if written.strip():
+            try:
+                yield line, _json_row(line, written)
+            except RowError as error:
+                errors.append(error)
+
+
+def _json_row(line: int, written: str) -> dict[str, str]:
+    hint = 'Each line is one object, such as {"id": "a", "message": "Hi"}'
+    try:
+        row = parse_json(written, _pairs)
+    except ValueError as error:
+        raise RowError(line, f"The row is not JSON: {error}", hint) from None
+    if not isinstance(row, dict):
+        raise RowError(line, "The row is not an object", hint)
+    values: dict[str, str] = {}
+    for name, item in row.items():
+        _check_name(name, line)
+        if item is not None:
+            value = item if isinstance(item, str) else json.dumps(item, ensure_ascii=False)
+            if _NO_CHARACTER.search(value):
+                raise RowError(line, f'"{name}" contains an invalid character', "Remove it")
+            values[name] = value
+    return values
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

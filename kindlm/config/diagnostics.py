@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import PurePath
 from typing import Any, Literal
 
 from pydantic_core import PydanticCustomError
 
 from kindlm.dataclass import dataclass
 from kindlm.document import Document, Path, Position, dotted
-from kindlm.errors import ErrorCode, KindlmError, SourceLocation
+from kindlm.errors import ErrorCode, KindlmError, SourceLocation, misuse
 from kindlm.secrecy import hide_in_urls, is_secret_option
 from kindlm.spelling import KINDLM_YAML, Spelling
 
@@ -94,6 +96,23 @@ class Reporter:
         error = KindlmError(code, self._hidden(message), hint, where, about, trace)
         shown = None if line is None else self._hidden(line)[:MAX_SHOWN]
         self.diagnostics.append(Diagnostic(error, severity, self.place(path), shown))
+
+    def error_in_file(
+        self,
+        path: Path,
+        file: str,
+        line: int,
+        message: str,
+        hint: str,
+        *,
+        reason: str,
+        source: str | None = None,
+    ) -> None:
+        """Report an error on a line of another file, to which the value at a path refers."""
+        where = SourceLocation(os.path.normpath(PurePath(self._file).parent / file), line, 1)
+        error = misuse(message, hint, where, reason)
+        shown = None if source is None else source[:MAX_SHOWN]
+        self.diagnostics.append(Diagnostic(error, "error", self.place(path), shown))
 
     @contextmanager
     def refused(self, path: Path, reason: str) -> Iterator[None]:

@@ -13,7 +13,7 @@ from pathlib import PureWindowsPath
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from kindlm.config.data_rows import Row, read_rows
+from kindlm.config.data_rows import RowFile, read_rows
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.expect import sections_of
 from kindlm.config.interpolation import MARK
@@ -60,7 +60,7 @@ class ReferencedFiles:
         self.schema = cache(self._schema)
         """Returns a valid JSON Schema by the name of its file."""
         self.rows = cache(self._rows)
-        """Returns the rows of a CSV or JSON Lines file."""
+        """Returns the rows of a CSV or JSON Lines file, with their errors."""
 
     @property
     def asked(self) -> tuple[FilePath, ...]:
@@ -111,7 +111,7 @@ class ReferencedFiles:
         guard.enter()  # code of the user must not end the run
         return import_file(self._folder / file)
 
-    def _rows(self, name: str) -> Result[tuple[Row, ...]]:
+    def _rows(self, name: str) -> Result[RowFile]:
         # The bytes are not kept: they may be many.
         data = self._load(name, MAX_ROW_BYTES)
         text = data if isinstance(data, Err) else _decode(name, data.value)

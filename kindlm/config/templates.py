@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from kindlm.checks.guardrails import CANARY
-from kindlm.config.data_rows import MAX_ROWS
+from kindlm.config.data_rows import MAX_ROWS, RowFile
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.files import FILE_KEYS, ReferencedFiles, report_file
 from kindlm.config.interpolation import DEFERRED_PREFIXES, is_deferred, names_in
@@ -130,6 +130,9 @@ def _as_written(name: str) -> str:
     return f"{{{{{name}}}}}"
 
 
+MAX_SHOWN_ROWS = 20
+"""The most rows of a file whose errors are reported."""
+
 MAX_SHOWN_NAMES = 20
 """The most variables without a value that a message lists."""
 
@@ -149,7 +152,13 @@ def check_rows(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
             continue
         found = files.rows(name)
         report_file((*path, "varsFrom"), name, found, reporter)
-        rows = () if isinstance(found, Err) else found.value
+        if isinstance(found, Err):
+            continue
+        for error in found.value.errors[:MAX_SHOWN_ROWS]:
+            where = (*path, "varsFrom"), name, error.line
+            text = str(error), error.hint
+            reporter.error_in_file(*where, *text, reason="rows", source=error.source)
+        rows = found.value.rows
         if total <= MAX_ROWS < total + len(rows):
             message = f"The tests of this file have more than {MAX_ROWS:,} rows together"
             reporter.error((*path, "varsFrom"), message, "Split the suite", reason="limit")
@@ -174,10 +183,11 @@ def check_variables(
             reporter.error(at, message, hint, reason="reserved_name", at_key=True)
     asked = [name for name in needed if name not in variables and not is_deferred(name)]
     file = test.get("varsFrom")
-    found = files.rows(file) if asked and isinstance(file, str) and file else Ok(())
-    if isinstance(found, Err):
+    found = files.rows(file) if asked and isinstance(file, str) and file else Ok(RowFile(()))
+    if isinstance(found, Err) or (found.value.errors and not found.value.rows):
         return  # The file is reported; its columns are unknown.
-    columns = {name for row in found.value for name in row.values}
+    rows = found.value.rows
+    columns = {name for row in rows for name in row.values}
     if missing := [name for name in asked if name not in columns]:
         # If the test has no `vars`, the text that needs them is shown.
         asks = ("prompt", "conversation", "command")
@@ -190,14 +200,14 @@ def check_variables(
         reporter.error((*path, place), message, hint, reason=reason, at_key=True, missing=missing)
     # Rows that lack a variable which other rows have.
     asked = [name for name in asked if name in columns]
-    gaps = [(row, name) for row in found.value for name in asked if name not in row.values]
-    if gaps:
-        row, name = gaps[0]
-        message = f'{file}, line {row.line}: The row "{row.id}" of the test "{test.get("name")}"'
-        message += f" has no value for {_as_written(name)}"
-        message += f"; {len(gaps):,} values are missing" if len(gaps) > 1 else ""
+    gaps = [(row, name) for row in rows for name in asked if name not in row.values]
+    for row, name in gaps[:MAX_SHOWN_ROWS]:
+        message = f'The row "{row.id}" of the test "{test.get("name")}" has no value for '
+        message += _as_written(name)
+        message += f"; {len(gaps):,} values are missing" if len(gaps) > MAX_SHOWN_ROWS else ""
         hint = "Add it to the row, or to the `vars` of the test for all rows"
-        reporter.error((*path, "varsFrom"), message, hint, reason="missing_variables")
+        where = (*path, "varsFrom"), str(file), row.line
+        reporter.error_in_file(*where, message, hint, reason="missing_variables")
 
 
 _NEARLY = re.compile(r"\{\{[ \t]*[\w.-]{1,60}[ \t]*\}\}|\$\{(?:env|serve)\.[\w.]+\}")
@@ -217,7 +227,7 @@ def warn_of_placeholders(
     for index, test in enumerate(config.tests):
         raw_test = raw["tests"][index]
         rows = None if test.vars_from is None else files.rows(test.vars_from)
-        columns = (row.values for row in rows.value) if isinstance(rows, Ok) else ()
+        columns = (row.values for row in rows.value.rows) if isinstance(rows, Ok) else ()
         known = set(test.vars).union(*columns)
         for at, expect in expectations(raw_test):
             for place, text in texts(expect, ("tests", index, *at)):

@@ -269,7 +269,7 @@ def _skipped(loaded: LoadedSuite, root: Path) -> SkippedSuite:
     errors = [found.error for found in loaded.diagnostics if found.severity == "error"]
     error = errors[0]
     if error.where is not None and Path(error.where.file).absolute() != loaded.path.absolute():
-        # The line may be in another file, such as one from which a pack borrows.
+        # The line may be in another file, such as that of `varsFrom`.
         error = replace(error, message=f"{error.where}: {error.message}", where=None)
     missing = dict.fromkeys(name for each in errors for name in each.details.get("missing", ()))
     if error.details.get("reason") == "missing_environment" and len(missing) > 1:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from kindlm.config import data_rows as rows_module
 from kindlm.config.data_rows import read_rows
-from kindlm.errors import Ok, checked
+from kindlm.errors import checked
 
 
 @pytest.fixture
@@ -43,10 +43,13 @@ def cases(loaded: Any) -> list[tuple[str, str]]:
     return [(case.name, case.prompt.user) for case in loaded.suite.cases]
 
 
-def messages(loaded: Any) -> list[str]:
+def problems(loaded: Any) -> list[tuple[str, int, str]]:
     assert loaded.suite is None
     assert {item.path for item in loaded.diagnostics} <= {"tests[0].varsFrom", "tests[0].prompt"}
-    return [item.error.message for item in loaded.diagnostics]
+    return [
+        (Path(item.error.where.file).name, item.error.where.line, item.error.message)
+        for item in loaded.diagnostics
+    ]
 
 
 @pytest.mark.parametrize(
@@ -103,22 +106,38 @@ def test_a_test_becomes_one_for_each_row(
 def test_what_is_wrong_with_a_row_is_reported_with_its_line(
     load_rows: Any, name: str, content: str, line: int, message: str
 ) -> None:
-    where = "" if name == "r.txt" else f"{name}, line {line}: "
-    assert messages(load_rows(name, content)) == [where + message]
+    found = problems(load_rows(name, content))
+    if name == "r.txt":
+        assert [message] == [said for _, _, said in found]
+    else:
+        assert found == [(name, line, message)]
+
+
+def test_all_faulty_rows_are_reported_with_their_text(load_rows: Any) -> None:
+    loaded = load_rows("r.csv", "id,message\na\nb,2\nc,3,4\n")
+    assert [line for _, line, _ in problems(loaded)] == [2, 4]
+    assert [item.source_line for item in loaded.diagnostics] == ["a", "c,3,4"]
+    loaded = load_rows("r.jsonl", '{"a b": 1}\n{"id": "b", "message": 2}\n[]\n{"id": ""}\n')
+    assert [line for _, line, _ in problems(loaded)] == [1, 3, 4]
+
+
+def test_the_telling_ends_at_some_point(load_rows: Any) -> None:
+    assert len(problems(load_rows("r.csv", "id,message\n" + "x\n" * 500))) == 20
 
 
 def test_a_row_without_a_variable_is_named(load_rows: Any) -> None:
     loaded = load_rows("r.jsonl", '{"message": "Hi"}\n{"id": "b"}\n{"message": null}\n')
-    [message] = messages(loaded)
-    assert message == (
-        'r.jsonl, line 2: The row "b" of the test "greets" has no value for {{message}}'
-        "; 2 values are missing"
-    )
+    assert problems(loaded) == [
+        ("r.jsonl", 2, 'The row "b" of the test "greets" has no value for {{message}}'),
+        ("r.jsonl", 3, 'The row "3" of the test "greets" has no value for {{message}}'),
+    ]
 
 
 def test_a_variable_that_no_row_has_is_reported_once(load_rows: Any) -> None:
     loaded = load_rows("r.csv", "text\nHi\nHo\n")
-    assert messages(loaded) == ['The test "greets" has no value for {{message}}']
+    [(file, _, message)] = problems(loaded)
+    assert file == "kindlm.yaml"
+    assert message == 'The test "greets" has no value for {{message}}'
     assert loaded.diagnostics[0].error.details["missing"] == ["message"]
 
 
@@ -160,8 +179,8 @@ def test_a_value_may_be_as_long_as_the_file(load_rows: Any) -> None:
 
 def test_too_many_rows_are_refused(load_rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows_module, "MAX_ROWS", 3)
-    [message] = messages(load_rows("r.csv", "message\n" + "a\n" * 5))
-    assert message == "r.csv, line 5: The file holds more than 3 rows"
+    [(_, line, message)] = problems(load_rows("r.csv", "message\n" + "a\n" * 5))
+    assert (line, message) == (5, "The file holds more than 3 rows")
 
 
 @given(
@@ -174,7 +193,8 @@ def test_what_the_csv_module_writes_is_read_back(cells: list[list[str]]) -> None
     text = io.StringIO(newline="")
     csv.writer(text).writerows([["a", "b"], *cells])
     found = checked(read_rows("r.csv", text.getvalue()))
-    assert [[row.values["a"], row.values["b"]] for row in found] == cells
+    assert found.errors == ()
+    assert [[row.values["a"], row.values["b"]] for row in found.rows] == cells
 
 
 JSON_TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\ufdd0"))
@@ -183,19 +203,21 @@ JSON_TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters=
 @given(st.lists(st.dictionaries(st.sampled_from(["a", "b.c", "ü"]), JSON_TEXT), min_size=1))
 def test_json_lines_are_read_back(rows: list[dict[str, str]]) -> None:
     text = "\n".join(json.dumps(row) for row in rows)
-    assert [row.values for row in checked(read_rows("r.jsonl", text))] == rows
+    found = checked(read_rows("r.jsonl", text))
+    assert found.errors == ()
+    assert [row.values for row in found.rows] == rows
 
 
 @given(
     st.sampled_from(["r.csv", "r.jsonl"]), st.text(st.sampled_from(list('a,"\n\r{}[]:\\ 1\x00')))
 )
-def test_any_text_gives_rows_or_an_error(name: str, text: str) -> None:
-    found = read_rows(name, text)
-    if isinstance(found, Ok):
-        assert found.value
-    else:
-        assert found.error.message
-        assert found.error.hint
+def test_any_text_gives_rows_or_errors(name: str, text: str) -> None:
+    found = checked(read_rows(name, text))
+    assert found.rows or found.errors
+    for error in found.errors:
+        assert 1 <= error.line <= text.count("\n") + text.count("\r") + 2
+        assert str(error)
+        assert error.hint
 
 
 def test_a_column_is_no_placeholder_in_a_check(load_rows: Any) -> None:

@@ -36,10 +36,12 @@ def test_what_a_python_agent_prints_does_not_run_into_the_report(workspace):
     assert "NOISE" in done.stderr
 
 
-def test_a_problem_in_a_file_of_rows_is_reported_with_its_line_there(workspace):
+def test_a_problem_in_a_file_of_rows_is_reported_as_one_of_that_file(workspace):
     test = workspace.test("broken", varsFrom="orders.csv")
     workspace.suite("http://127.0.0.1:9", tests=[test])
     (workspace.root / "orders.csv").write_text("id,order\na,1\nb\n")
     (error,) = workspace.report()["errors"]
-    assert error["message"].startswith("orders.csv, line 3: ")
-    assert "orders.csv, line 3" in workspace.run("show", "latest").stdout
+    assert error["message"].startswith("orders.csv:3:1: ")
+    shown = workspace.run("show", "latest").stdout
+    assert "orders.csv:3:1" in shown
+    assert "kindlm.yaml:3" not in shown
