@@ -46,6 +46,9 @@ _LINE_END = re.compile(r"\r\n|\n")
 _MARKER = re.compile(r"""\{\s*["']kindlm\b|\bkindlm\\*["']\s*:""", re.IGNORECASE)
 """A report, valid or not: escaped, after other words, or written like a Python dict."""
 
+_BEGINNING = '{"kindl'
+"""The last line may be a part of this: a report that was cut off within its key."""
+
 _KEY = "kindlm"
 _KEYS = {"tool_call": ("name", "arguments", "response", "id"), "output_json": ("value", "data")}
 _MAX_WARNINGS = 5
@@ -76,6 +79,9 @@ def printed_reply(raw: str, latency_ms: float = 0.0) -> AgentReply:
                 call_id, numbered = f"cmd_tc_{numbered}", numbered + 1
             call = ToolCall.parse(call_id, report["name"], report.get("arguments"))
             uses.append(ToolUse(call, report.get("response"), AGENT_RULE))
+    begun = "".join(line.split())
+    if len(begun) > 1 and _BEGINNING.startswith(begun):
+        problems.append(f"line {number} of the output was taken as text: {_problem(None)}")
     text = "\n".join(lines).strip("\r\n")
     reports_tools = bool(uses) or value is not ABSENT
     if problems:

@@ -88,6 +88,7 @@ def test_text_beside_a_json_answer_is_reported(run, success):
         (r'"{\"kindlm\": \"tool_call\", \"name\": \"refund\"}"', "one complete"),
         ('{"log": {"kindlm": "tool_call", "name": "refund"}}', "one complete"),
         ('{"KindLM": "tool_call", "name": "refund"}', "one complete"),
+        ('{ "kin', "one complete"),
         ('{"kindlm": "output_json", "value": 1, "x": 2}', "has the keys"),
         ('{"kindlm": "tool_call", "name": "refund"', "one complete"),
         ('{"kindlm": "output_json", "value": NaN}', "one complete"),
