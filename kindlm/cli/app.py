@@ -273,6 +273,13 @@ def _invoke(arguments: Sequence[str]) -> int:
     except FileNotFoundError:
         show([misuse("The current folder does not exist any more.", "Go to another folder.")])
         return 1
+    for argument in arguments:
+        # Python decodes bytes that are not UTF-8 to lone surrogates, which cannot be stored.
+        if any("\ud800" <= char <= "\udfff" for char in argument):
+            written = os.fsencode(argument).decode("utf-8", "backslashreplace")
+            what = f"The argument '{written}' is not UTF-8."
+            show([misuse(what, "Write it in UTF-8, and rename a file whose name is not.")])
+            return USAGE
     arguments = normalise(arguments)
     try:
         code = load_command("").main(args=arguments, prog_name="kindlm", standalone_mode=False)

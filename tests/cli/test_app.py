@@ -117,6 +117,19 @@ def test_help_names_every_report(kindlm: Any, command: str) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "arguments", [("runs", "--suite", "a\udcff"), ("diff", "a\udcff"), ("import", "\udcff.db")]
+)
+def test_an_argument_that_is_no_utf8_is_a_mistake_of_use(
+    kindlm: Any, here: Path, arguments: tuple[str, ...]
+) -> None:
+    outcome = kindlm(*arguments)
+    assert outcome.code == 1
+    assert "is not UTF-8" in outcome.err
+    assert r"\xff" in outcome.err
+    assert not list(here.iterdir())
+
+
 @pytest.mark.parametrize("arguments", [["runs"], ["bogus"], ["test"]])
 def test_a_folder_that_was_removed_is_a_mistake_of_use(
     arguments: list[str], kindlm: Any, here: Path, monkeypatch: pytest.MonkeyPatch
