@@ -331,6 +331,18 @@ def test_a_template_sees_nothing_of_the_environment(monkeypatch: pytest.MonkeyPa
     assert "OPENAI_API_KEY" not in environ_of_templates()
 
 
+def test_a_template_says_the_same_each_time() -> None:
+    facts = {**FACTS, "run": {f"key {number}": number for number in range(20)}}
+    first, second = (render_apart("{{ run.keys() - [] }}", facts) for _ in range(2))
+    assert first == second
+
+
+@pytest.mark.parametrize("expression", ["run.items", "joiner()", "run.keys() | random", "lipsum()"])
+def test_what_is_another_each_time_is_refused(expression: str) -> None:
+    with pytest.raises((TypeError, TemplateError)):
+        render(f"{{{{ {expression} }}}}", FACTS)
+
+
 @pytest.mark.parametrize(
     "expression",
     [

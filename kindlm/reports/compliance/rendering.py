@@ -19,7 +19,7 @@ import re
 import resource
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -115,8 +115,8 @@ _EXACT = re.compile(r"sha256:[0-9a-f]{64}|[0-9TZ:. +-]+", re.ASCII)
 _BREAKS = re.compile(r"\s*\n\s*")
 _NO_WIDTH = "\u200b"
 
-_REFUSED = ("tojson", "urlize", "xmlattr")
-"""Filters whose result counts as safe but is only so in HTML."""
+_REFUSED = ("tojson", "urlize", "xmlattr", "random")
+"""Filters whose result counts as safe but is only so in HTML, or differs each time."""
 
 
 def render(source: str, facts: Mapping[str, Any]) -> str:
@@ -144,6 +144,7 @@ def render(source: str, facts: Mapping[str, Any]) -> str:
     environment.filters.update(escaping, code=_code, when=_when)
     for name in _REFUSED:
         del environment.filters[name]
+    del environment.globals["lipsum"]  # random words
     text = environment.from_string(source).render(_fact({**facts, "articles": articles}))
     # `visible` would write out the zero-width spaces that keep mentions from becoming links.
     return _NO_WIDTH.join(map(visible, text.split(_NO_WIDTH)))
@@ -193,6 +194,9 @@ def _when(at: str) -> Markup:
 
 
 def _text(value: object) -> str:
+    if value is not None and not isinstance(value, int | float | Collection):
+        # Python shows functions with their address in memory, which differs each time.
+        raise TypeError(f"a value of type {type(value).__name__} cannot be shown")
     return visible("" if value is None else str(value))
 
 
@@ -249,7 +253,9 @@ def render_apart(
 def environ_of_templates() -> dict[str, str]:
     """Return the environment of the rendering process."""
     kept = {name: os.environ[name] for name in _NEEDED if name in os.environ}
-    return {**kept, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUTF8": "1"}
+    # The fixed seed keeps the order of sets.
+    fixed = {"PYTHONHASHSEED": "0", "PYTHONUTF8": "1"}
+    return {**kept, **fixed, "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
 def main() -> None:
