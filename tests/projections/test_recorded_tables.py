@@ -105,5 +105,5 @@ def test_changed_tables_and_views_have_a_new_version(projection: Projection) -> 
     text = "\n".join([projection.create, *views])
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
     assert _KNOWN[projection.name] == (projection.version, digest), (
-        "raise the version, if it is not"
+        "raise the version, and put it and this digest into _KNOWN"
     )
