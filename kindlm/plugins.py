@@ -222,8 +222,11 @@ class Provider(Section):
     needs_base_url: ClassVar[bool] = False
     """Whether `baseUrl` is required."""
     takes_key: ClassVar[bool] = True
+    """Whether it has a use for `apiKeyEnv`."""
     takes_seed: ClassVar[bool] = True
+    """Whether it sends the seed of a model."""
     takes_prefill: ClassVar[bool] = False
+    """Whether its models go on from a prefill."""
     embeds: ClassVar[bool] = False
     """Whether `embedder` returns an embedder."""
     wants_echo: ClassVar[bool] = False

@@ -130,6 +130,7 @@ class Key(NamedTuple):
     """The key of a section in `expect`, and its entry in the reference.
 
     Attributes:
+        name: as users write it, in camelCase.
         description: by default the docstring of the section.
         many: whether the value is a list of sections.
         order: the place in the reference.
@@ -170,6 +171,11 @@ class ExpectSection(Section):
 
     key: ClassVar[Key]
     """Its key in `expect`; a part of another section has none."""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        if "key" in vars(cls) and not cls.key.name.isalnum():
+            raise TypeError(f"The key {cls.key.name!r} of {cls.__name__} must be in camelCase")
 
     def checks(self, schema: Callable[[str], Any]) -> Iterator[Made]:
         """Yield the checks. `schema` returns the JSON Schema of a file, or a `file.py:name`."""
@@ -254,8 +260,12 @@ class CheckSection(ExpectSection, Check):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
-        if "key" in vars(cls) and not hasattr(cls, "kind"):
-            cls.kind = to_snake(cls.key.name)
+        super().__pydantic_init_subclass__()
+        if "key" in vars(cls):
+            if not hasattr(cls, "demands"):
+                raise TypeError(f"{cls.__name__} must say what it `demands`")
+            if not hasattr(cls, "kind"):
+                cls.kind = to_snake(cls.key.name)
 
     @property
     def label(self) -> str:

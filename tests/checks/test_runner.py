@@ -28,7 +28,7 @@ from kindlm.checks.base import (
     sections,
 )
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.outcome import CheckResult, Evidence, Outcome
+from kindlm.outcome import CheckResult, Demands, Evidence, Outcome
 from kindlm.ports import CheckContext, ModelReply, Question
 from kindlm.transcript import Step, ToolCall, ToolUse, Transcript, Turn
 from kindlm_store import REDACTED
@@ -315,10 +315,12 @@ def test_what_a_check_that_asks_computes_aside_runs_in_the_thread_of_checks() ->
 def test_a_section_without_a_kind_has_its_key_as_kind() -> None:
     class WordCount(CheckSection):
         key = Key("wordCount")
+        demands = Demands.TASK
 
     class Named(CheckSection):
         key = Key("wordCount")
         kind = "words"
+        demands = Demands.TASK
 
     assert (WordCount.kinds(), WordCount().label) == (("word_count",), "word_count")
     assert Named.kinds() == ("words",)
