@@ -8,17 +8,23 @@ So a suite with a syntax error is recognised, and its error reported. The format
 - a scenario: YAML with `turns` that contain `says`;
 - scenarios: Python that imports kindlm.
 
-A text with only a part of these keys, or in upper case, counts, too, so that its errors are
-reported. It is a case if it has a key of cases and a `name`, or `thresholds` and another such key.
+A text with slips in these keys counts, too, so that its errors are reported. A slip is a misspelt
+key, or one in upper case. It is a case if it has
+
+- a `name` and a key of cases, or slips of two such keys, or a slip of one and a query;
+- or three keys of cases, or slips of them.
+
 It is a scenario if it has no key that only cases have, and `turns` with a `name`, or two of
-`turns`, `persona`, `assertions` and `says`.
+`turns`, `persona`, `assertions` and `says`, one of which may be a slip.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Literal
+
+from kindlm.suggestions import suggest
 
 FrontEnd = Literal["kindlm", "evalview", "scenario"]
 
@@ -73,7 +79,7 @@ def recognised(text: str, suffix: str, *, named: bool = False) -> FrontEnd | Non
         return "scenario"
     if named and not is_toml and "tests" in keys:
         return "kindlm"
-    return "evalview" if _is_nearly_case(keys) else None
+    return "evalview" if _is_nearly_case(keys, has_query=has_query) else None
 
 
 def looks_like_tests(text: str, suffix: str) -> bool:
@@ -92,19 +98,27 @@ def _is_nearly_scenario(text: str, keys: set[str]) -> bool:
     top = {key.casefold() for key in keys}
     if top & (_ELSEWHERE | _OF_CASES_ALONE):
         return False
-    says = "says" in map(str.casefold, _ANYWHERE.findall(text))
-    return len(top & _SCENARIO_KEYS) + says > 1 or {"turns", "name"} <= top
+    meant = _meant(top, _SCENARIO_KEYS)
+    everywhere = {key.casefold() for key in _ANYWHERE.findall(text)}
+    meant |= _meant(everywhere, {"says"})
+    right = meant & (top | ({"says"} & everywhere))
+    return {"turns", "name"} <= top or (bool(right) and len(meant) > 1)
 
 
-def _is_nearly_case(keys: set[str]) -> bool:
+def _is_nearly_case(keys: set[str], *, has_query: bool) -> bool:
     top = {key.casefold() for key in keys}
     if top & _ELSEWHERE:
         return False
-    found = top & _CASE_KEYS
+    meant = _meant(top, _CASE_KEYS)
     if "name" in top:
-        return bool(found)
+        return bool(top & _CASE_KEYS) or len(meant) > (0 if has_query else 1)
     # Data sets of other programs have `input` and `expected`, too.
-    return "thresholds" in found and len(found) > 1
+    return len(meant) > 2
+
+
+def _meant(keys: Iterable[str], known: Collection[str]) -> set[str]:
+    """Return the known keys that the keys are, or are slips of."""
+    return {meant for key in keys if (meant := suggest(key, sorted(known))) is not None}
 
 
 def _keys(text: str, suffix: str) -> set[str]:

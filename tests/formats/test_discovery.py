@@ -224,9 +224,14 @@ def test_cases_of_evalview_are_known_by_their_keys(tmp_path: Path, name: str, te
     [
         ("a.yaml", CASE.replace("input", "inputs")),
         ("a.yaml", "name: a\ninput: x\n"),
+        ("a.yaml", "name: a\ninputs: {query: x}\n"),
         ("a.yaml", "name: a\nturns: [{query: x}]\n"),
+        ("a.yaml", "name: a\nimput: x\nexpectd: {}\n"),
+        ("a.yaml", CASE.replace("name", "nane").replace("input", "imput")),
         ("a.yaml", CASE.title()),
+        ("a.yaml", '{"name": "a", "inputs": {"query": "x"}}'),
         ("a.toml", "Name = 'a'\n[Input]\nQuery = 'x'\n[Expected]\n[Thresholds]\n"),
+        ("a.toml", "name = 'a'\n[inputs]\nquery = 'x'\n"),
     ],
 )
 def test_what_is_nearly_a_case_is_one_so_that_its_error_is_reported(
@@ -304,8 +309,11 @@ def test_scenarios_are_known_by_their_turns_or_their_import(
     [
         "name: x\nturn:\n- says: hi\nassertions: [{contains: hi}]\n",
         "name: x\nturns:\n- say: hi\nassertions: [{contains: hi}]\n",
+        "turn:\n- says: hi\n",
         "name: x\nturns: []\n",
         "- name: x\n  turns:\n  - user: hi\n",
+        "name: x\npersona: {role: user}\nasertions: [{contains: hi}]\n",
+        '{"name": "x", "turn": [{"says": "hi"}]}',
     ],
 )
 def test_what_is_nearly_a_scenario_is_one_so_that_its_error_is_reported(
