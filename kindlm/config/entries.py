@@ -91,7 +91,7 @@ def _report_unknown(
         ENDED.get(str(name), hint),
         reason=f"unknown_{what}",
         code=ErrorCode.PROVIDER_NOT_FOUND,
-        at_key=bool(instead),
+        at_key=bool(instead),  # an entry without a type names the provider by its key
         value=name,
     )
 

@@ -155,9 +155,10 @@ def check_rows(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
         if isinstance(found, Err):
             continue
         for error in found.value.errors[:MAX_SHOWN_ROWS]:
-            where = (*path, "varsFrom"), name, error.line
-            text = str(error), error.hint
-            reporter.error_in_file(*where, *text, reason="rows", source=error.source)
+            place, message = (*path, "varsFrom"), str(error)
+            reporter.error_in_file(
+                place, name, error.line, message, error.hint, reason="rows", source=error.source
+            )
         rows = found.value.rows
         if total <= MAX_ROWS < total + len(rows):
             message = f"The tests of this file have more than {MAX_ROWS:,} rows together"

@@ -149,7 +149,8 @@ class _Misfits:
 
     def _unknown_key(self, path: Path, place: Path) -> None:
         model, reporter, name = self.model, self.reporter, str(path[-1])
-        known, where, more = [*_known_keys(model, place[:-1])], reporter.place(path[:-1]), ""
+        where = reporter.place(path[:-1])
+        known = [*_known_keys(model, place[:-1])]
         missing = [str(each[-1]) for each in self.missing if each[:-1] == place[:-1]]
         if len(place) == 1:
             known, missing = [*self._written(known), *self.also_known], self._written(missing)
@@ -157,7 +158,7 @@ class _Misfits:
             message = f"`{name}` in {where} means the same as another key here"
             reporter.error(path, message, "Remove one of them", at_key=True)
             return
-        elsewhere = None
+        elsewhere, more = None, ""
         # In the formats of other programs, a key is more often misspelt than misplaced.
         if model is KindlmConfig or self.at[:1] in (("agents",), ("providers",)):
             elsewhere = place_of(KindlmConfig, path)

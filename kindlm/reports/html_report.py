@@ -73,15 +73,7 @@ def report_page(view: RunView, options: ReportOptions) -> tuple[Document, Links]
     rows = max(_CELLS // max(targets, 1), 1)
     overview = run_document(view, rows=rows, repeats=_REPEATS, changes=_changes(view, options))
     size = len(render_part(overview, Links()).encode())
-    written, anchors, wrong = dict[str, Markup](), set[str](), 0
-    for execution in _in_order(view):
-        is_wrong = execution.status in _WRONG
-        piece = _rendered(view, execution, anchors, opened=is_wrong and wrong < _MOST_OPENED)
-        size += len(piece.encode())
-        if size > _MOST_BYTES:
-            break
-        written[execution.id] = piece
-        wrong += is_wrong
+    written, wrong = _executions(view, size)
     tests = [test.counts for test in view.tests()]
     document = replace(
         overview,
@@ -118,6 +110,25 @@ def _changes(view: RunView, options: ReportOptions) -> dict[str, Any] | None:
         "more": max(len(tests) - _MOST_CHANGES, 0),
         "command": changes.command,
     }
+
+
+def _executions(view: RunView, size: int) -> tuple[dict[str, Markup], int]:
+    """Return the executions that fit into the file, by id, and how many of them did not pass.
+
+    `size` is that of the file without them, in bytes.
+    """
+    written: dict[str, Markup] = {}
+    anchors = set[str]()
+    wrong = 0
+    for execution in _in_order(view):
+        is_wrong = execution.status in _WRONG
+        piece = _rendered(view, execution, anchors, opened=is_wrong and wrong < _MOST_OPENED)
+        size += len(piece.encode())
+        if size > _MOST_BYTES:
+            break
+        written[execution.id] = piece
+        wrong += is_wrong
+    return written, wrong
 
 
 def _in_order(view: RunView) -> Iterator[ExecutionView]:

@@ -102,7 +102,8 @@ def compiled_suite(
     if len(faults) == len(scenarios) > 0:
         unusable = _unusable(file, path, len(scenarios), list(errors.values()))
         return replace(unusable, diagnostics=(*loaded.diagnostics, *unusable.diagnostics))
-    text, eval_table = _config_text(scenarios, cases, loaded.config, data), loaded.config.eval
+    text = _config_text(scenarios, cases, loaded.config, data)
+    eval_table = loaded.config.eval
     providers, models = language_model(loaded.config.llm)
     suite = Suite(
         name=path,

@@ -97,7 +97,7 @@ def test_what_an_agent_spends_is_not_known() -> None:
     ("target", "checks", "tokens"),
     [
         ("shop", (), "  unknown"),
-        ("shop", ({"criteria": "x", "minScore": 1},), ", or more"),
+        ("shop", ({"criteria": "x", "minScore": 1},), "as far as is known"),
         ("gpt", (), "about 10 in, at most 10 out"),
     ],
 )

@@ -89,7 +89,7 @@ def _write_totals(total: Estimate, page: Page) -> None:
     judges = f", {count(total.judge_calls, 'call')} to judges" if total.judge_calls else ""
     tokens = f"about {total.input_tokens:,} in, at most {total.output_tokens:,} out"
     if total.unknown:
-        tokens = f"{tokens}, or more" if total.input_tokens else "unknown"
+        tokens = f"{tokens}, as far as is known" if total.input_tokens else "unknown"
     page.blank()
     page.fields(
         [
@@ -105,7 +105,9 @@ def _write_totals(total: Estimate, page: Page) -> None:
     )
     if total.unknown:
         names = ", ".join(one_line(name) for name in sorted(total.unknown))
-        page.line(f"The cost of these is not known: {names}. Add the prices of models to `prices`.")
+        page.line(
+            f"The cost of these is not known: {names}. For a model, add its price to `prices`."
+        )
 
 
 def _cost(estimate: Estimate) -> str:

@@ -154,7 +154,9 @@ def _divide(
 
     The caller holds the lock of the group, so that no other process changes it meanwhile.
     """
-    number, started, earlier = shard_count(plan, workers), dict[int, Run](), tuple[str, ...]()
+    number = shard_count(plan, workers)
+    started: dict[int, Run] = {}
+    earlier: tuple[str, ...] = ()
     with closing(open_tables(request.database)) as db:
         durations, needed = read_durations(db, request.suites), runs_needed(db, plan)
         known = shards_of(db, name)

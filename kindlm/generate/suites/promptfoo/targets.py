@@ -101,8 +101,8 @@ class Targets:
             if options.get(key) is not None:
                 raise LeftOutError(f"`{key}`", "Write a suite for it")
         if name.partition(":")[0] in ("http", "https"):
-            section, wanted, tools = self.agents, "agent", list[dict[str, Any]]()
-            entry = self._agent(name, options)
+            entry, tools = self._agent(name, options), list[dict[str, Any]]()
+            section, wanted = self.agents, "agent"
         else:
             entry, tools = self._model(name, options)
             section, wanted = self.models, _name_of(entry)
@@ -142,8 +142,9 @@ class Targets:
             given = tool.get("function", tool)
             given = given if isinstance(given, dict) else {}
             schema = given.get("parameters", given.get("input_schema")) or {}
-            made = {"name": given.get("name"), "description": given.get("description")}
-            made = {key: each for key, each in (made | {"parameters": schema}).items() if each}
+            parts = {key: given.get(key) for key in ("name", "description")}
+            parts["parameters"] = schema
+            made = {key: each for key, each in parts.items() if each}
             with suppress(ValidationError):
                 ToolConfig.model_validate(made)
                 if tool.get("type") in (None, "function", "custom") and not schema_fault(schema):

@@ -165,11 +165,13 @@ def rows_of(file: str, text: str) -> Iterator[Part]:
             for key, value in row.items():
                 name = key.strip()
                 if not name.startswith("__"):
-                    test["vars"] |= {} if value is None else {name: value}
+                    if value is not None:
+                        test["vars"][name] = value
                 elif value and name.startswith("__metadata:"):
                     test["metadata"][name.removeprefix("__metadata:")] = value
-                elif value and name.startswith("__expected"):
-                    test["assert"] += [_expected(value.strip())] if value.strip() else []
+                elif name.startswith("__expected"):
+                    if value and value.strip():
+                        test["assert"].append(_expected(value.strip()))
                 elif value:
                     test[name.removeprefix("__")] = value
             yield Part(test, file, partial(_same, reader.line_num))
