@@ -85,6 +85,7 @@ def test_each_article_has_its_gates_and_what_is_not_shown(recorded: Any) -> None
     assert found == [article.number for article in ARTICLES] == [9, 10, 11, 12, 13, 14, 15, 72]
     for article in ARTICLES:
         part = section(document, f"Article {article.number}: {article.title}")
+        assert f"*{article.annex}.* {article.shown}\n" in part
         assert f"Not shown here: {article.not_shown}" in part
     assert "- FAIL passRateMin" in section(document, "Article 9: Risk management system")
     data = section(document, "Article 10: Data and data governance")

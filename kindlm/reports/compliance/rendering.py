@@ -128,7 +128,7 @@ def render(source: str, facts: Mapping[str, Any]) -> str:
     articles = [
         {
             **article._asdict(),
-            "gates": [gate for gate in facts["gates"] if gate["name"] in article.gates],
+            "gates": [_fact(gate) for gate in facts["gates"] if gate["name"] in article.gates],
         }
         for article in ARTICLES
     ]
@@ -145,7 +145,7 @@ def render(source: str, facts: Mapping[str, Any]) -> str:
     for name in _REFUSED:
         del environment.filters[name]
     del environment.globals["lipsum"]  # random words
-    text = environment.from_string(source).render(_fact({**facts, "articles": articles}))
+    text = environment.from_string(source).render({**_fact(facts), "articles": articles})
     # `visible` would write out the zero-width spaces that keep mentions from becoming links.
     return _NO_WIDTH.join(map(visible, text.split(_NO_WIDTH)))
 
