@@ -122,6 +122,7 @@ def test_a_real_drop_is_confirmed(
     assert done.stderr.count("If these tests dropped by 30 points, more repeats of AFTER") == 1
     assert "order-A1 · gpt  10/10 before, 2/3 after" in done.stdout
     assert "regression confirmed" in done.stdout
+    assert "1 suspected test: 1 confirmed." in done.stdout
     assert f"Next  kindlm diff {before} {after}" in done.stdout
     assert "Round 1: 1 of 1 suspected test still open" in done.stderr
     ((run, source, ended, planned),) = settled_runs(workspace)

@@ -74,7 +74,8 @@ def write_settled(settled: Settled, out: TextIO, options: ReportOptions) -> None
         if explained := _explained(found):
             page.line((explained, "dim"), indent=4)
     page.blank()
-    numbers = Counter(_verdict(found).partition(",")[0] for found in settled.suspects)
+    verdicts = (_verdict(found).removeprefix("regression ") for found in settled.suspects)
+    numbers = Counter(verdict.partition(",")[0] for verdict in verdicts)
     parts = ", ".join(f"{number:,} {verdict}" for verdict, number in numbers.items())
     suspected = count(len(settled.suspects), "suspected test")
     page.line((f"{suspected}: {parts}.", "bold red" if settled.confirmed else "bold"))
