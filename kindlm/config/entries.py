@@ -59,7 +59,7 @@ def read_provider(path: Path, written: Raw, reporter: Reporter) -> tuple[Raw, Pr
     if kind is None and not in_package:
         place, instead = (*path, "type"), ""
         if type_ is None:
-            place, instead = path, "; for a compatible API add `type: openai` and `baseUrl`"
+            place, instead = path, "For a compatible API, add `type: openai` and `baseUrl`"
         _report_unknown(Provider, place, wire, provider_types(), reporter, instead)
         return {key: rest[key] for key in rest if key != "type"}, None
     options = _options(Provider, kind, str(wire), path, written, common, reporter)
@@ -84,7 +84,9 @@ def _report_unknown(
     """Report a provider or an adapter that neither kindlm nor a package has."""
     what = "provider" if base is Provider else "adapter"
     known = list(dict.fromkeys((*own_kinds, *installed(base.group))))
-    hint = hint_for(str(name), known, f"Known {what}s", provided(base.group, own_kinds)) + instead
+    hint = hint_for(str(name), known, f"Known {what}s", provided(base.group, own_kinds))
+    if instead:
+        hint += f"{' ' if hint.endswith('?') else '. '}{instead}"
     reporter.error(
         place,
         f'Unknown {what} "{name}"',

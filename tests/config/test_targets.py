@@ -159,6 +159,11 @@ ENDED = "GitHub Models ended on 30 July 2026: choose another provider"
         ("model: github/gpt-4o", 'Unknown provider "github"', ENDED),
         ("providers: {github: {}}", 'Unknown provider "github"', ENDED),
         (
+            "providers: {opnai: {}}",
+            'Unknown provider "opnai"',
+            'Did you mean "openai"? For a compatible API, add ',
+        ),
+        (
             "providers: {azure: {resource: 'evil.example:443'}}",
             "providers.azure.resource cannot be a part of an address",
             "Write the name alone, without https://",

@@ -59,8 +59,8 @@ def _check_adapter(adapter: str, path: Path, reporter: Reporter) -> bool:
     name = adapter.strip().lower()
     if name in _SERVED:
         return True
-    message, hint = f'Unknown adapter "{adapter}"', hint_for(name, _SERVED, "Known adapters")
-    hint += "; put another agent behind one of them, such as http"
+    message, more = f'Unknown adapter "{adapter}"', "Put another agent behind one, such as http"
+    hint = hint_for(name, _SERVED, "Known adapters", more)
     code = ErrorCode.PROVIDER_NOT_FOUND
     reporter.error(path, message, hint, reason="unknown_adapter", code=code, value=adapter)
     return False

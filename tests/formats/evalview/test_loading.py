@@ -489,6 +489,24 @@ def test_the_configuration_may_have_them_too(load: Load, case_text: str) -> None
 
 
 TURNS = "turns: [{query: hi}, {query: "
+
+
+@pytest.mark.parametrize(
+    ("adapter", "begins", "ends"),
+    [
+        ("htpp", 'Did you mean "http"?', 'Did you mean "http"?'),
+        ("goose", "Known adapters: ", "Put another agent behind one, such as http"),
+    ],
+)
+def test_an_unknown_adapter_gets_the_nearest_or_all(
+    load: Any, case_text: str, adapter: str, begins: str, ends: str
+) -> None:
+    loaded = load(case_text.replace("endpoint:", f"adapter: {adapter}\nendpoint:"))
+    (error,) = [each.error for each in loaded.diagnostics if each.severity == "error"]
+    assert error.hint.startswith(begins)
+    assert error.hint.endswith(ends)
+
+
 STREAMING = "adapter_config: {streaming: "
 
 
