@@ -142,20 +142,22 @@ def require_pdf() -> Result[None]:
 def pdf_of(markdown: str, made: str) -> Result[bytes]:
     """Return the PDF of a document; the same document gives the same bytes on the same system.
 
-    Characters that the font lacks become the replacement character, or `?` with a Latin font.
-    `made` is its date: UTC, ISO 8601.
+    Characters that the font lacks become the replacement character, or `?` with a Latin font. If
+    a row of a table does not fit on a page, all rows become text. `made` is its date: UTC, ISO
+    8601.
     """
-    try:
-        return Ok(_laid_out(markdown, made))
-    # Exceptions of fpdf are undocumented, and a report must not make a run fail.
-    except Exception as error:  # noqa: BLE001
-        message = f"The compliance report could not be made a PDF: {error}."
-        return Err(
-            broken(message, "Take it as Markdown: kindlm report --format compliance -o FILE")
-        )
+    failed: Exception | None = None
+    for tables in (True, False):
+        try:
+            return Ok(_laid_out(markdown, made, tables=tables))
+        # Exceptions of fpdf are undocumented, and a report must not make a run fail.
+        except Exception as error:  # noqa: BLE001
+            failed = error
+    message = f"The compliance report could not be made a PDF: {failed}."
+    return Err(broken(message, "Take it as Markdown: kindlm report --format compliance -o FILE"))
 
 
-def _laid_out(markdown: str, made: str) -> bytes:
+def _laid_out(markdown: str, made: str, *, tables: bool) -> bytes:
     from fpdf import FPDF, FontFace, TextStyle
 
     # These keep mentions in Markdown from becoming links.
@@ -185,15 +187,15 @@ def _laid_out(markdown: str, made: str) -> bytes:
         "h3": FontFace(color=0, size_pt=10),
         "p": TextStyle(b_margin=_BELOW_TEXT_MM),
     }
-    pdf.write_html(_html(markdown), tag_styles=styles)
+    pdf.write_html(_html(markdown, tables=tables), tag_styles=styles)
     return bytes(pdf.output())
 
 
-def _html(markdown: str) -> str:
+def _html(markdown: str, *, tables: bool = True) -> str:
     from markdown_it import MarkdownIt
 
-    parser = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
-    document = str(parser.render(markdown))
+    parser = MarkdownIt("commonmark", {"html": False}).disable("image")
+    document = str((parser.enable("table") if tables else parser).render(markdown))
     # fpdf supports no markup in cells, and without padding puts rows on the line above them.
     padded = document.replace("<table>", f'<table cellpadding="{_PADDING_MM}">')
 
