@@ -120,6 +120,8 @@ _LAST = frozenset(
         *("RUN_FINISHED", "RUN_ERROR"),
     }
 )
+"""The types of the last events of these formats."""
+
 _OWN_ENDS = frozenset(
     {
         *("done", "end", "finish", "finished", "complete", "completed", "stop", "close"),

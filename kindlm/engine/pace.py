@@ -223,10 +223,11 @@ class Pace:
         self._cool_down(asked_s)
         self.is_closed = asked_s > MAX_RETRY_AFTER_S
         self._refusals += not overloaded
-        is_new = turn.number > self._epoch
-        again = is_new and self._is_congested
+        is_new = turn.number > self._epoch  # it started after the last congestion was known
+        again = is_new and self._is_congested  # and no call was answered since then
         is_notable = self.is_closed or (is_new and self._limit == math.inf)
-        cycle, at_limit = self._lose(turn), self._climbed >= 1
+        at_limit = self._climbed >= 1
+        cycle = self._lose(turn)
         if is_new:
             self._window = max(1.0, self._window * BACKOFF_FACTOR)
             self._epoch = self._sent
@@ -238,12 +239,7 @@ class Pace:
         shows_limit = (at_limit or self._refusals >= ENOUGH_REFUSALS) and not overloaded
         if again or (shows_limit and self._is_congested and not self._is_measured):
             if again or not asked_s:
-                cooldown_s = min(LONGEST_COOLDOWN_S, FIRST_COOLDOWN_S * 2.0**self._backoffs)
-                rest_of_minute = cycle.began + MINUTE_S - self._clock.monotonic()
-                if self._backoffs >= SHORT_COOLDOWNS and rest_of_minute > 0 and not asked_s:
-                    cooldown_s = max(FIRST_COOLDOWN_S, rest_of_minute)
-                self._cool_down(cooldown_s)
-                self._backoffs += 1
+                self._back_off(cycle, asked_s)
                 self._probing = again or self._limit == math.inf
             if not overloaded:
                 self._measure(turn, cycle)
@@ -251,6 +247,18 @@ class Pace:
         if is_notable or self.cooldown_s > before_s + LONGEST_COOLDOWN_S:
             self._notify("refused", self.cooldown_s)
         self._finish(turn)
+
+    def _back_off(self, cycle: _Cycle, asked_s: float) -> None:
+        """Cool down for 1, 2, 4 seconds, then until the minute has passed, then up to a minute.
+
+        If the provider asked for a time itself, kindlm does not wait for the minute.
+        """
+        cooldown_s = min(LONGEST_COOLDOWN_S, FIRST_COOLDOWN_S * 2.0**self._backoffs)
+        rest_of_minute = cycle.began + MINUTE_S - self._clock.monotonic()
+        if self._backoffs >= SHORT_COOLDOWNS and rest_of_minute > 0 and not asked_s:
+            cooldown_s = max(FIRST_COOLDOWN_S, rest_of_minute)
+        self._cool_down(cooldown_s)
+        self._backoffs += 1
 
     def ended(self, turn: Turn) -> None:
         """Record a call that failed for another reason, or was cancelled."""

@@ -344,7 +344,7 @@ def find_texts(
                 if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
                     raise
                 continue  # no valid expression
-            following = matches[limit - 1][0] if len(matches) > limit else None
+            following = matches[limit - 1]["id"] if len(matches) > limit else None
             wanted = re.compile(rf"\b({'|'.join(_WORD.findall(text))})", re.IGNORECASE)
             found = (_finding(db, match, wanted) for match in matches[:limit])
             return Findings(tuple(filter(None, found)), following)
