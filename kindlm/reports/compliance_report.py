@@ -187,8 +187,14 @@ def _laid_out(markdown: str, made: str, *, tables: bool) -> bytes:
         "h3": FontFace(color=0, size_pt=10),
         "p": TextStyle(b_margin=_BELOW_TEXT_MM),
     }
-    pdf.write_html(_html(markdown, tables=tables), tag_styles=styles)
-    return bytes(pdf.output())
+    try:
+        pdf.write_html(_html(markdown, tables=tables), tag_styles=styles)
+        return bytes(pdf.output())
+    finally:
+        # After an error, nothing else closes the font files.
+        for opened in pdf.fonts.values():
+            if close := getattr(opened, "close", None):
+                close()
 
 
 def _html(markdown: str, *, tables: bool = True) -> str:
