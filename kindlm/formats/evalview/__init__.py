@@ -90,8 +90,13 @@ def _load_config(file: FilePath, around: Surroundings) -> LoadedConfig:
     reporter = Reporter(str(file), document)
     if (filled := _filled(document.value, ("headers",), around, reporter)) is not None:
         check_unique(items(filled, "serve"), "name", "service", reporter)
-        services = [str(item.get("name")) for _, item in items(filled, "serve")]
-        _check_ports(filled, services, reporter)
+        started: list[str] = []
+        for path, item in items(filled, "serve"):
+            # Programs start in order: a later one has no port yet.
+            started.append(str(item.get("name")))
+            _check_ports(item, ("command", "ready", "env"), started, reporter, path)
+        _check_ports(filled, _WITH_PORTS, started, reporter)
+        _check_ports(section(filled, "judge"), ("base_url",), started, reporter, ("judge",))
         config = fit(ProjectConfig, filled, reporter, tolerant=not around.strict)
     if config is not None:
         check_project(config, reporter)
@@ -196,7 +201,8 @@ def _load_file(path: FilePath, config: ProjectConfig, around: Surroundings) -> _
         reporter = Reporter(str(path), document)
         filled = _filled(document.value, ("adapter_config", "headers"), around, reporter)
         if filled is not None:
-            _check_ports(filled, [item.name for item in config.serve or ()], reporter)
+            started = [item.name for item in config.serve or ()]
+            _check_ports(filled, _WITH_PORTS, started, reporter)
             case = fit(CaseConfig, filled, reporter, tolerant=not around.strict)
             if filled.get("input") is None and filled.get("turns") is None:
                 reporter.missing_key(("input",))
@@ -306,7 +312,15 @@ def _form(path: Path) -> str | None:
             return None
 
 
-def _check_ports(raw: Raw, services: list[str], reporter: Reporter) -> None:
-    for key in ("endpoint", "headers", "adapter_config"):
-        for place, text in texts(raw.get(key), (key,)):
-            check_deferred(place, text, services, reporter, only_deferred=False)
+_WITH_PORTS = ("endpoint", "headers", "adapter_config")
+"""The keys of cases and configurations that may have ports of programs."""
+
+
+def _check_ports(
+    raw: Raw, keys: Sequence[str], started: list[str], reporter: Reporter, path: Path = ()
+) -> None:
+    """Report placeholders under these keys that never get a value; `path` is that of `raw`."""
+    is_program = path[:1] == ("serve",)
+    for key in keys:
+        for place, text in texts(raw.get(key), (*path, key)):
+            check_deferred(place, text, started, reporter, only_deferred=is_program)

@@ -107,6 +107,15 @@ def test_a_case_may_reach_another_program(load: Load, case: str) -> None:
     ("before", "after", "line", "path", "message"),
     [
         ("serve.agent.port}}/ask", "serve.agnt.port}}/ask", 1, "endpoint", "not started yet"),
+        ("agent.py", "{{serve.later.port}}", 4, "serve[0].command", "not started yet"),
+        ("/ready", "/{{ready}}", 5, "serve[0].ready", "has no value in"),
+        (
+            "serve:",
+            'judge: {model: m, base_url: "http://{{serve.nope.port}}"}\nserve:',
+            2,
+            "judge.base_url",
+            "not started yet",
+        ),
         ("timeoutMs", "timeout_ms", 6, "serve[0].timeout_ms", "Unknown key"),
         ("- name: agent", "- name: my agent", 3, "serve[0].name", "may hold letters"),
         (
