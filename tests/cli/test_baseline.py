@@ -480,6 +480,7 @@ def test_compare_of_a_run_that_was_stopped_the_rest_is_not_run(
 
     assert outcome.code == 1
     assert "INCOMPLETE: run run2 was interrupted" in outcome.err
+    assert "The comparison fails." in outcome.err
     assert "kindlm test --resume run2" in outcome.err
     assert "INCOMPLETE" in outcome.out
     report = json.loads(baseline("compare", "run2", "--format", "json").out)

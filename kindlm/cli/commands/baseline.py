@@ -6,6 +6,7 @@ import io
 import json
 import sqlite3
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,8 @@ from kindlm_store import EventLog
 
 if TYPE_CHECKING:
     from kindlm.cli.foreign_import import ForeignFile
+    from kindlm.history.diff.run_diff import DiffOptions
+    from kindlm.reports.report_registry import ReportOptions
 
 baseline_app = typer.Typer(rich_markup_mode=None)
 
@@ -163,8 +166,7 @@ def compare_command(
 
     Exits with 1 if a regression is confirmed or a test was removed.
     """
-    from kindlm.cli.commands.diff import write_diff
-    from kindlm.history.diff.run_diff import DiffOptions, compare_runs
+    from kindlm.history.diff.run_diff import DiffOptions
     from kindlm.recording.project import regression_threshold
     from kindlm.reports.diff.phrases import completing_command, lacking_text
 
@@ -172,47 +174,26 @@ def compare_command(
     shown = report_options(db)
     compared: list[dict[str, Any]] = []
     with open_history(db) as reader:
-        side = or_fail(finished_side(reader, run, suite))
-        view = RunView(reader, side)
+        view = RunView(reader, or_fail(finished_side(reader, run, suite)))
         whole = view.is_whole(suite)
         if not whole:
-            warn(f"INCOMPLETE: {lacking_text(view)}.", f"Next: {completing_command(view)}")
+            why = f"INCOMPLETE: {lacking_text(view)}. The comparison fails."
+            warn(why, f"Next: {completing_command(view)}")
         broken = [row.name for row in view.suites if row.error_code is not None]
         unloaded = [name for name in broken if suite in (None, name)]
         for name in unloaded:
             warn(f"{name}: the suite could not be loaded in run {view.id}.")
         by_runs, without = _baselines_of(view, suite, label)
-        checks = BaselineChecks(reader)
+        is_whole_run = suite is None and not without and len(by_runs) == 1
         fails = not whole or bool(unloaded)
-        for runs, baselines in by_runs.items():
-            first, names = baselines[0], [each.suite for each in baselines]
+        for baselines in by_runs.values():
             suites = frozenset((each.project, each.suite) for each in baselines)
-            problems = [checks.corruption(runs, *key) for key in sorted(suites)]
-            errors = [problem for problem in problems if problem is not None]
-            show(errors)
-            about: dict[str, Any] = {
-                "suites": names,
-                "baseline": {"run": first.run, "group": first.group_id, "runs": runs},
-                "errors": [{"code": each.code.name, "message": each.message} for each in errors],
-                "diff": None,
-            }
-            compared.append(about)
-            if errors:
-                fails = True
-                continue
-            is_whole_run = suite is None and not without and len(by_runs) == 1
             options = DiffOptions(
                 regression_threshold=threshold, suites=None if is_whole_run else suites
             )
-            note(f"{', '.join(names)}: baseline {first.what}")
-            diff = compare_runs(reader, first.side(reader), side, options)
-            fails |= diff.fails
-            if form == "terminal":
-                write_diff(diff, form, sys.stdout, shown)
-            else:
-                text = io.StringIO()
-                write_diff(diff, form, text, shown)
-                about["diff"] = json.loads(text.getvalue())
+            about, failed = _compare_with(baselines, view, options, form, shown)
+            compared.append(about)
+            fails |= failed
     if form == "json":
         document = {"run": view.id, "fails": fails, "complete": whole}
         sys.stdout.write(json_document(**document, comparisons=compared, unloadedSuites=unloaded))
@@ -313,6 +294,44 @@ def _baselines_of(
     for name in without:
         note(f"{name}: no baseline.")
     return found, without
+
+
+def _compare_with(
+    baselines: Sequence[Baseline],
+    view: RunView,
+    options: DiffOptions,
+    form: ListFormat,
+    shown: ReportOptions,
+) -> tuple[dict[str, Any], bool]:
+    """Compare a run with the baselines of some suites, which are the same run or group.
+
+    Return the comparison for JSON, and whether it fails. A changed baseline is not compared.
+    """
+    from kindlm.cli.commands.diff import write_diff
+    from kindlm.history.diff.run_diff import compare_runs
+
+    first, names = baselines[0], [each.suite for each in baselines]
+    keys = sorted((each.project, each.suite) for each in baselines)
+    checks = BaselineChecks(view.db)
+    errors = [error for key in keys if (error := checks.corruption(first.runs, *key))]
+    show(errors)
+    about: dict[str, Any] = {
+        "suites": names,
+        "baseline": {"run": first.run, "group": first.group_id, "runs": first.runs},
+        "errors": [{"code": each.code.name, "message": each.message} for each in errors],
+        "diff": None,
+    }
+    if errors:
+        return about, True
+    note(f"{', '.join(names)}: baseline {first.what}")
+    diff = compare_runs(view.db, first.side(view.db), view.group or view.id, options)
+    if form == "terminal":
+        write_diff(diff, form, sys.stdout, shown)
+    else:
+        text = io.StringIO()
+        write_diff(diff, form, text, shown)
+        about["diff"] = json.loads(text.getvalue())
+    return about, diff.fails
 
 
 def _warn_of_gaps(db: sqlite3.Connection, view: RunView, names: set[str]) -> None:
