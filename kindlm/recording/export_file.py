@@ -159,7 +159,9 @@ def read_export(file: BinaryIO) -> Iterator[Export]:
         raise LineError(1, "does not say that this file holds events of an export")
     if (found := first.get("version")) != VERSION:
         raise LineError(1, f"has version {found!r} of the format, this kindlm knows {VERSION}")
-    begins, following, ends = dict[str, Begin](), dict[str, int](), dict[str, int]()
+    begins: dict[str, Begin] = {}
+    following: dict[str, int] = {}  # the version of the next event of each stream
+    ends: dict[str, int] = {}  # the version of its last event
     with closing(scratch_log()) as log:
         log.execute("BEGIN")
         try:

@@ -151,7 +151,8 @@ class Estimate:
         self.input_tokens += tokens
         self.output_tokens += answer
         self.cost_usd += usd or 0.0
-        self.unknown |= frozenset() if usd is not None else {target.model}
+        if usd is None:
+            self.unknown |= {target.model}
 
 
 def estimate_execution(suite: Suite, case: Case, target: str, prices: PriceTable) -> Estimate:
