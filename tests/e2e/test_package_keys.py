@@ -250,7 +250,7 @@ def test_a_misspelt_type_is_recognised(workspace: Workspace, suite: Any) -> None
         (
             {"provider": "parrot: { style: x }"},
             'Unknown provider "parrot"',
-            "echo-http, keyed, local; ",
+            "echo-http, keyed, local. ",
         ),
         (
             {"agent": "adapter: clerk, style: x"},
