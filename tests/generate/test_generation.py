@@ -195,6 +195,7 @@ def test_the_system_prompt_is_read(project: Project) -> None:
     ("options", "said"),
     [
         (("--categories", "hapy"), 'Did you mean "happy"?'),
+        (("--system-prompt", "latin.txt"), "latin.txt is not UTF-8"),
         (("--system-prompt", "none.txt"), "No such file or directory: none.txt"),
         (("--provider", "openai"), "--model"),
         (("--output", ""), "names no folder"),
@@ -207,6 +208,7 @@ def test_the_system_prompt_is_read(project: Project) -> None:
 def test_what_cannot_be_meant_is_reported_before_anything_is_called(
     project: Project, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], said: str
 ) -> None:
+    (project.root / "latin.txt").write_bytes("You sell crème.".encode("latin-1"))
     assert generate(*options) == 1
     assert said in capsys.readouterr().err
     assert project.agent.requests == project.agent.questions == []

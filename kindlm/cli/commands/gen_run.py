@@ -112,7 +112,10 @@ def _order(options: GenOptions, project: Project, loaded: LoadedConfiguration) -
     agent = _agent(options, project, loaded)
     prompt = None
     if (file := options.system_prompt) is not None:
-        text = file.read_text("utf-8", errors="replace")
+        try:
+            text = file.read_text("utf-8")
+        except UnicodeDecodeError:
+            refuse(f"The system prompt {file} is not UTF-8.", "Save the file in UTF-8.")
         if len(text) > _LONGEST_PROMPT:
             warn(f"Only the first {_LONGEST_PROMPT:,} characters of {file} are read.")
         prompt = spoken(text, _LONGEST_PROMPT)
