@@ -15,16 +15,17 @@ import typer
 from kindlm.cli.console import fail, note, refuse, warn
 from kindlm.cli.erased_copies import remove_copies
 from kindlm.cli.history import named_run
+from kindlm.cli.history_errors import disk_full
 from kindlm.cli.journal import author, open_journal
 from kindlm.cli.options import DATABASE, flag, option, parse_erased_before
-from kindlm.errors import DOCS, KindlmError, broken
+from kindlm.errors import DOCS, ErrorCode, KindlmError, broken
 from kindlm.events.execution_events import RAW_BODY
 from kindlm.history.baselines import list_baselines
 from kindlm.history.runs import held_lock
 from kindlm.patterns import PatternError, matcher
 from kindlm.recording.purging import erase, runs_before, streams_to_purge, with_news
 from kindlm.wording import count, listed
-from kindlm_store import LockHeldError
+from kindlm_store import CorruptDatabaseError, LockHeldError, OpenError
 from kindlm_store.erasing import Erasable, Erased, find_erasable
 
 _NAMED = 3
@@ -98,6 +99,16 @@ def purge_command(
             )
         except LockHeldError as error:
             fail([_going_on(str(error))])
+        except OpenError as error:
+            is_full = disk_full(error.path, error.__cause__) is not None
+            if is_full or isinstance(error, CorruptDatabaseError):
+                raise
+            refuse(
+                f"The history {error.reason}.",
+                "Check the disk, and purge again: until then, the file may still hold texts that"
+                " were erased.",
+                code=ErrorCode.UNKNOWN_ERROR,
+            )
         _report(found, erased)
 
 
