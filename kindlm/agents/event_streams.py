@@ -14,6 +14,7 @@ from typing import Any
 
 from kindlm.agents.drafts import Draft, Frame, ParsedAnswer, assemble
 from kindlm.agents.event_framing import StreamFormat, frames_of
+from kindlm.agents.protocols.a2a import read_call_answer
 from kindlm.agents.protocols.ag_ui import RunDraft
 from kindlm.agents.protocols.ai_sdk import UiDraft
 from kindlm.agents.reply_parts import (
@@ -280,6 +281,8 @@ def read_stream(
         UnreadableReply: it broke off, is in an unsupported format, or has no answer.
     """
     frames, end = frames_of(text, is_sse=is_sse)
+    if not is_sse and len(frames) == 1 and StreamFormat.A2A in end.formats:
+        return read_call_answer(frames[0].value)  # a whole answer, and no stream
     if (unread := next((it for it in _UNREAD_FORMATS if it in end.formats), None)) is not None:
         hint = "Let the agent send its whole answer as JSON"
         raise unreadable(f"streams of {unread} are not read", hint)

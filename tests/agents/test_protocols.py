@@ -473,6 +473,9 @@ def test_of_a2a_the_whole_answer_is_asked_for_and_no_stream_is_read(talk, http, 
     assert server.received[0].headers["a2a-version"] == "1.0"
     assert success(result).text == "Refunded."
 
+    (result,), _ = talk(http(rpc({"task": TASK})), adapter="streaming")
+    assert success(result).text == "Refunded."
+
     stream = http(sse([rpc({"statusUpdate": {"status": {"state": "working"}}})]), kind=STREAM)
     (result,), _ = talk(stream, protocol="a2a")
     assert "streams of A2A are not read" in failure(result).message
