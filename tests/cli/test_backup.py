@@ -37,8 +37,7 @@ def test_it_holds_everything_also_what_is_in_the_wal(
     assert recorded.path.with_name(recorded.path.name + "-wal").stat().st_size
     copy = here / "safe" / "copy.db"
     missing = kindlm("backup", copy, "--db", recorded.path)
-    assert missing.code == 1
-    assert "cannot be written: No such file or directory" in missing.err
+    assert (missing.code, f"mkdir -p {copy.parent}" in missing.err.replace("\n  ", "")) == (1, True)
     assert not copy.parent.exists()
     copy.parent.mkdir()
     for folder in (copy.parent, ".", "/"):
@@ -104,7 +103,7 @@ def test_a_place_that_cannot_be_written(kindlm: Any, recorded: Any, here: Path) 
     (here / "file").touch()
     outcome = kindlm("backup", here / "file" / "copy.db", "--db", recorded.path)
     assert outcome.code == 1
-    assert "cannot be written: Not a directory" in outcome.err
+    assert "There is no folder" in outcome.err
     unwritable = kindlm("backup", "/proc/copy.db", "--db", recorded.path)
     assert unwritable.code == 1
     assert "cannot be written" in unwritable.err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
+import shlex
 import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
@@ -34,6 +35,11 @@ def backup_command(
         refuse(f"{file} is a folder.", "Name a new file in it.")
     if any(each.exists() for each in files_of(file)):
         fail([_is_there(file)])
+    if not file.parent.is_dir():
+        refuse(
+            f"There is no folder {file.parent}.",
+            f"Create it: mkdir -p {shlex.quote(str(file.parent))}",
+        )
     # Renamed once it is complete and checked.
     part = file.with_name(f".{file.name}.{secrets.token_hex(4)}{UNFINISHED_BACKUP}")
     locked = None
@@ -63,7 +69,7 @@ def backup_command(
             fail([_unlike(str(error), source)])
         refuse(
             f"The backup {file} cannot be written: {getattr(error, 'strerror', None) or error}.",
-            "Free disk space, or name a file in another folder.",
+            "Free disk space, or name a file in another place.",
             code=ErrorCode.UNKNOWN_ERROR,
         )
     finally:
