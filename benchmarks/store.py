@@ -34,6 +34,9 @@ from kindlm_store.verification import verify_file
 EVENTS = 7
 """The number of events of a task."""
 
+WINDOW = 200
+"""After this number of tasks, producers await the ticket of the window before, as runs do."""
+
 PAYLOAD = "The order 4711 was shipped on Tuesday and arrives within three working days. " * 10
 
 
@@ -122,10 +125,14 @@ def append_rate(tasks: int, together: int, *, text: bool = False) -> float:
 
 
 async def _produce(log: EventLog, tasks: int, together: int, *, text: bool) -> None:
+    before = log.flush()
     for number in range(tasks):
         events = task(number, text=text)
         for first in range(0, EVENTS, together):
-            log.submit(Append("s/1", events[first : first + together]))
+            ticket = log.submit(Append("s/1", events[first : first + together]))
+        if number % WINDOW == 0:
+            await before
+            before = ticket
     await log.flush()
 
 
@@ -223,6 +230,10 @@ def kindlm_rates(executions: int) -> tuple[float, float]:
 
 
 async def _submit(log: EventLog, stream: str, events: list[NewEvent]) -> None:
-    for event in events:
-        log.submit(Append(stream, (event,)))
+    before = log.flush()
+    for number, event in enumerate(events):
+        ticket = log.submit(Append(stream, (event,)))
+        if number % (WINDOW * EVENTS) == 0:
+            await before
+            before = ticket
     await log.flush()
