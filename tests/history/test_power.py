@@ -136,3 +136,9 @@ def test_it_speaks_of_the_repeats_that_most_tests_have() -> None:
 def test_nothing_compared_shows_nothing() -> None:
     assert comparison_power([]) is None
     assert comparison_power([(Counts(0, 0), 3)]) is None
+
+
+def test_tests_with_very_many_repeats_do_not_count() -> None:
+    usual = (Counts(3, 3), 3)
+    assert comparison_power([usual, (Counts(2_000, 2_000), 2_000)]) == comparison_power([usual])
+    assert comparison_power([(Counts(2_000, 2_000), 2_000)]) is None

@@ -221,6 +221,15 @@ def test_the_p_value_is_never_above_fishers(before: Counts, after: Counts) -> No
     assert _drop(before, after) <= fisher_drop(before, after) + 1e-9
 
 
+@pytest.mark.parametrize("n", [600, 2_000])
+def test_with_very_many_repeats_the_p_value_is_fishers(n: int) -> None:
+    before, after = Counts(n - 20, n), Counts(n - 45, n)
+    assert _drop(before, after) == fisher_drop(before, after)
+    assert confirmed_drops([Looks(before, (after,))], 0.025) == [True]
+    looked_again = Looks(before, (after, Counts(n - 45, n + 1)), more=3)
+    assert pass_rate_drop(looked_again) == pytest.approx(4 * looked_again.smallest_p)
+
+
 @pytest.mark.parametrize("level", [0.01, 0.05])
 @pytest.mark.parametrize(("n_before", "n_after"), [(3, 3), (3, 10), (7, 4)])
 def test_a_drop_is_seen_by_chance_no_more_often_than_it_says(

@@ -13,7 +13,7 @@ from kindlm.dataclass import dataclass, replace
 from kindlm.history.diff.evidence import RATES_LEVEL, SETTLED_LEVEL, compared_rates
 from kindlm.history.diff.evidence_values import Key, TestPair
 from kindlm.history.statistics import pass_rates
-from kindlm.history.statistics.pass_rates import Design, Kinds
+from kindlm.history.statistics.pass_rates import MOST_REPEATS, Design, Kinds
 from kindlm.history.statistics.tables import OFTEN, Counts, pooled
 
 _STEPS = 20
@@ -43,9 +43,12 @@ class ComparisonPower:
 def comparison_power(tests: Iterable[tuple[Counts, int]]) -> ComparisonPower | None:
     """Return the power of a comparison, given the counts of tests before and their repeats after.
 
-    It is that for tests with the most common numbers of repeats; None without tests.
+    It is that for tests with the most common numbers of repeats; None without tests. Tests with
+    more repeats than `MOST_REPEATS` do not count.
     """
-    compared = Counter((before, n) for before, n in tests if before.n and n)
+    compared = Counter(
+        (before, n) for before, n in tests if before.n and n and before.n + n <= MOST_REPEATS
+    )
     if not compared:
         return None
     designs, enough = Counter[tuple[int, int]](), Counter[tuple[Counts, int]]()

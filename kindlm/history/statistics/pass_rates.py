@@ -41,6 +41,9 @@ _DROP = 0.3
 
 _CLEARING_ODDS = 10.0
 
+MOST_REPEATS = 1_000
+"""Repeats of both sides up to which chances are computed: they come from powers of 1/2 and 2."""
+
 
 class Design(NamedTuple):
     """The repeats of BEFORE and AFTER, and how many may be added to AFTER, or to `both` sides."""
@@ -151,10 +154,15 @@ def _expected(p: float, design: Design, pooled: Counts) -> float:
 
 @lru_cache(maxsize=65536)
 def _chance(p: float, design: Design, rate: float) -> float:
-    """Return the probability, at a pass rate, that Fisher's p is at most `p` at any look."""
+    """Return the probability, at a pass rate, that Fisher's p is at most `p` at any look.
+
+    With very many repeats, it is the upper bound p for each look.
+    """
+    n = design.before + design.after + (2 if design.both else 1) * design.more
+    if n > MOST_REPEATS:
+        return min(1.0, p * (1 + design.more // (BLOCK if design.both else 1)))
     up, down = 2 * rate, 2 * (1 - rate)  # `_crossings` has a rate of 1/2
     shares = enumerate(_crossings(p, design))
-    n = design.before + design.after + (2 if design.both else 1) * design.more
     return sum(share * up**passed * down ** (n - passed) for passed, share in shares if share)
 
 
