@@ -106,3 +106,20 @@ def test_tools_of_agents_below_are_seen(server):
     (reply,) = Talk(_agent(name="front", tools=[], sub_agents=[_agent()])).say("Where is A1?")
     assert [use.call.name for use in reply.tool_uses] == ["transfer_to_agent", "lookup_order"]
     assert (reply.text, reply.unseen) == ("A1 is shipped.", None)
+
+
+def test_cached_tokens_are_known_as_cached():
+    from google.adk.events import Event
+    from google.genai import types
+
+    async def event(_text):
+        usage = types.GenerateContentResponseUsageMetadata(
+            prompt_token_count=100, cached_content_token_count=80, candidates_token_count=7
+        )
+        content = types.Content(role="model", parts=[types.Part(text="Shipped.")])
+        return Event(author="desk", content=content, usage_metadata=usage)
+
+    (reply,) = Talk(event).say("Where is A1?")
+    assert (reply.usage.input_tokens, reply.usage.output_tokens) == (100, 7)
+    assert reply.usage.extras is not None
+    assert reply.usage.extras.cache_read == 80

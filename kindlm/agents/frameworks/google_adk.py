@@ -17,6 +17,7 @@ from kindlm.agents.http_request import last_user_text
 from kindlm.agents.reply_parts import compact_json
 from kindlm.agents.reply_reading import FailedReply
 from kindlm.plugins import AgentReply, AgentRequest, Framework, ToolUse, Usage
+from kindlm.wires import extras_from
 
 _PACKAGE = "google.adk"
 _USER = "kindlm"
@@ -118,6 +119,6 @@ def _text(events: Sequence[Any]) -> str:
 
 
 def _usage(counts: Any) -> Usage:
-    """Return the tokens of an answer; thoughts count as output."""
+    """Return the tokens of an answer; thoughts count as output, cached tokens also as input."""
     written = (counts.candidates_token_count or 0) + (counts.thoughts_token_count or 0)
-    return Usage(counts.prompt_token_count, written)
+    return Usage(counts.prompt_token_count, written, extras_from(counts.cached_content_token_count))
