@@ -136,7 +136,7 @@ class RecordedModels:
     ) -> str:
         message = (
             f"Run {self.source.rpartition('-')[0]} never {verb} this request from the agent to "
-            f"its model (call {self._requests}, {path}): {why}."
+            f"its model (call {self._requests}, {path}): {why.rstrip('.')}."
         )
         self.missed = self.missed or KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, hint)
         return message

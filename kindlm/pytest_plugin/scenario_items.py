@@ -250,10 +250,14 @@ class ScenarioItems:
         test = self._tests.get(item)
         if test is None or report.when != "setup" or report.passed:
             return report
-        if report.skipped:
+        raised = call.excinfo
+        assert raised is not None, "pytest reports nothing else of a setup that did not pass"
+        is_failure = isinstance(raised.value, _FAILURES)
+        # An `xfail` mark turns a failure into a skip, and its `run=False` raises its own exception.
+        if isinstance(raised.value, pytest.xfail.Exception) or (report.skipped and not is_failure):
             self._run(item, lambda case: replace(case, skip=True))
-        elif call.excinfo is not None and isinstance(call.excinfo.value, _FAILURES):
-            why = call.excinfo.exconly(tryshort=True)
+        elif is_failure:
+            why = raised.exconly(tryshort=True)
             error = KindlmError(
                 ErrorCode.ASSERTION_EVAL_ERROR,
                 f"A fixture failed before the scenario began: {why}",

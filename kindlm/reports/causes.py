@@ -197,8 +197,8 @@ def _alike(message: str) -> str:
 def _errored(view: RunView, execution: ExecutionView) -> Cause:
     message, tries = execution.error or "", 0
     for call in view.calls(execution):
-        # The failed calls in a row at the end of the attempt.
-        if call.attempt == execution.attempt:
+        # The failed calls in a row at the end of the attempt, without those that an agent made.
+        if call.attempt == execution.attempt and call.purpose != "agent":
             tries = tries + 1 if call.status == "failed" else 0
     code = f"{execution.error_code} ({execution.error_number})"
     rows = [("error", code + (f", after {tries} tries" if tries > 1 else ""))]

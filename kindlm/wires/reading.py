@@ -90,7 +90,7 @@ def read_request(wire: Wire, body: Mapping[str, Any]) -> WireRequest:
             for message in messages
             if message.tool_call_id is not None
         },
-        offers_tools=bool(objects(body.get("tools"))),
+        offers_tools=bool(objects(body.get("tools")) or objects(body.get("functions"))),
         continues=text_or_none(body.get("previous_response_id")),
     )
 

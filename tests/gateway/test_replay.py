@@ -92,7 +92,7 @@ def test_a_request_elsewhere_or_one_whose_answer_is_gone_is_a_miss() -> None:
 
 
 def test_a_request_that_failed_then_is_a_miss_unless_it_was_answered_later() -> None:
-    failed = replace(_call(1, _asked("Hi"), None), failure="The provider answered 500: Boom")
+    failed = replace(_call(1, _asked("Hi"), None), failure="The provider answered 500: Boom.")
     missed = _models(failed, failed).answer(CHAT, _asked("Hi"))
     assert isinstance(missed, str)
     assert missed == (

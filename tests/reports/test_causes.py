@@ -27,6 +27,16 @@ def causes(history: Any, make: Any) -> Any:
     return found
 
 
+@pytest.mark.parametrize(("tries", "told"), [(1, ""), (2, ", after 2 tries")])
+def test_tries_are_those_of_the_agent_not_of_the_models_that_it_calls(
+    causes: Any, make: Any, tries: int, told: str
+) -> None:
+    refused = ("PROVIDER_RATE_LIMIT", 202, "Too many requests.", None)
+    failures = (make.provider_failed(),) * tries
+    (cause,) = causes({"failures": failures, "models_failed": 2, "output": None, "error": refused})
+    assert dict(cause.rows)["error"] == f"PROVIDER_RATE_LIMIT (202){told}"
+
+
 def wrong_amount(make: Any, amount: float, **arguments: Any) -> Any:
     return make.failed(
         "tool_called",

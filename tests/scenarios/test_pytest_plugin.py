@@ -444,6 +444,14 @@ async def test_elsewhere(t: Trial, elsewhere) -> None: ...
 @scenario("fixture fails")
 async def test_broken(t: Trial, broken) -> None: ...
 
+@scenario("fixture fails, as it should")
+@pytest.mark.xfail
+async def test_known(t: Trial, broken) -> None: ...
+
+@scenario("not run")
+@pytest.mark.xfail(run=False)
+async def test_never_run(t: Trial, broken) -> None: ...
+
 @scenario("fixture refuses")
 async def test_refused(t: Trial, refused) -> None: ...
 
@@ -453,17 +461,19 @@ async def test_says(t: Trial) -> None:
 """,
     )
     done = run_inside(project.root, "--kindlm")
-    assert outcomes(done) == {"failed": 1, "skipped": 4, "errors": 2}, done.stdout
+    assert outcomes(done) == {"failed": 1, "skipped": 4, "xfailed": 2, "errors": 2}, done.stdout
     assert project.statuses() == {
         "TestOfUnittest::test_it": "skipped",
         "TestOfUnittest::test_none": "skipped",
         "test_marked": "skipped",
         "test_elsewhere": "skipped",
         "test_broken": "errored",
+        "test_known": "errored",
+        "test_never_run": "skipped",
         "test_refused": "errored",
         "test_says": "failed",
     }
-    assert runs(project) == [("finished", None, 7, 0)]
+    assert runs(project) == [("finished", None, 9, 0)]
     assert "not good enough" in done.stdout
 
 

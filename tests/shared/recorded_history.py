@@ -157,12 +157,14 @@ class RunWriter:
         tool_turn: int = 1,
         answers_as: str | None = None,
         models_usd: tuple[float, ...] = (),
+        models_failed: int = 0,
     ) -> str:
         """Record one attempt of an execution; return its id.
 
         `earlier` are the answers of the turns before the last one, `tools` called in `tool_turn`.
         A tool without a result was called by an agent that does not report it. The target says that
         it is the model `answers_as`. Calls of models that it made itself cost `models_usd`.
+        In each of its `failures`, `models_failed` of its own calls of models failed, too.
 
         One that was `retried` is followed by another attempt, of the same `number`.
         """
@@ -188,10 +190,11 @@ class RunWriter:
             subject,
         )
         call = 0
-        for failure in failures:
-            call += 1
-            self._request(subject, call, target, attempt=call)
-            self._add(replace(failure, call=call), subject)
+        for number_of_try, failure in enumerate(failures, start=1):
+            for purpose in ("test", *["agent"] * models_failed):
+                call += 1
+                self._request(subject, call, target, attempt=number_of_try, purpose=purpose)
+                self._add(replace(failure, call=call), subject)
         talk = [
             (turn, answer, tools if turn == tool_turn else ())
             for turn, answer in enumerate((*earlier, None), start=1)

@@ -686,6 +686,10 @@ def test_a_request_has_messages_results_and_tools(wire: Wire) -> None:
     assert request.continues == REQUESTS[wire].get("previous_response_id")
 
 
+def test_a_request_in_the_older_form_offers_functions() -> None:
+    assert read_request("chat", {"functions": [{"name": "refund"}]}).offers_tools
+
+
 def test_a_request_of_openai_responses_may_be_a_text() -> None:
     assert read_request("responses", {"model": "m", "input": "Refund 7"}).messages == (HELLO,)
 
