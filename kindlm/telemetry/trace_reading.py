@@ -218,7 +218,7 @@ def _asked(
     chats: Sequence[Group], reported: Mapping[str, tuple[list[AskedCall], bool]]
 ) -> tuple[list[_Slot], list[Span]]:
     """Return the calls that models asked for, and the spans that do not report them."""
-    slots, silent, ids = list[_Slot](), list[Span](), set[tuple[str, str]]()
+    slots, silent = list[_Slot](), list[Span]()
     for group in chats:
         calls, is_all = list[AskedCall](), False
         for span in reversed(group):
@@ -227,11 +227,16 @@ def _asked(
         if not is_all or (not calls and any(map(dialects.ended_for_tools, group))):
             silent.append(group[-1])
         for call in calls:
-            # Some models number their calls anew in each answer.
-            if not call.id or (call.id, call.name) not in ids:
-                ids.add((call.id, call.name))
+            # A span may repeat calls of an earlier answer; some models number theirs anew in each.
+            if not any(_repeats(call, slot.call) for slot in slots):
                 slots.append(_Slot(call))
     return slots, silent
+
+
+def _repeats(call: AskedCall, known: AskedCall) -> bool:
+    if not call.id or (call.id, call.name) != (known.id, known.name):
+        return False
+    return call.arguments == known.arguments or None in (call.arguments, known.arguments)
 
 
 def _others(known: Sequence[AskedCall], reported: Sequence[AskedCall]) -> list[AskedCall]:
