@@ -3,8 +3,8 @@
 In a run, this process is a worker that serves one conversation at a time (`python_processes`).
 docs/how-to/python-agents.md has the objects that `endpoint`, `package.module:name`, may name, what
 they get, and how kindlm reads what they return or yield. A sync agent runs in its own thread, an
-async one in the event loop. An agent that is a context manager, plain or async, is entered before
-the first message and left at the end.
+async one in the event loop. An agent that a function or class makes for a conversation is entered
+before the first message and left at the end, if it is a context manager, plain or async.
 """
 
 from __future__ import annotations

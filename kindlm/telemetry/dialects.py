@@ -387,7 +387,7 @@ def messages_in(value: Any, depth: int = 0) -> list[Said]:
     if depth > _DEPTH or not isinstance(value, list | dict):
         return []
     if isinstance(value, list):
-        if len(value) == 2 and all(isinstance(each, str) for each in value):
+        if len(value) == 2 and value[0] in _PAIRED and isinstance(value[1], str):
             return [_said({"role": value[0], "content": value[1]})]  # a form of LangChain
         return [said for each in value for said in messages_in(each, depth + 1)]
     if not _OF_MESSAGE.isdisjoint(value) or _is_bare_call(value):
@@ -409,6 +409,7 @@ _ROLES = {
     "tool": "tool",
     "function": "tool",
 }
+_PAIRED = (*_ROLES, "user", "assistant")
 _TEXTS = frozenset({"text", "input_text", "output_text"})
 _CALL_TYPES = frozenset({"tool_call", "tool-call", "tool_use", "function_call"})
 _RESULT_TYPES = frozenset(

@@ -135,6 +135,8 @@ def test_each_dialect_tells_the_conversation(attributes: dict[str, Any]) -> None
             ["Hi"],
         ),
         (json.dumps({"inputs": {"input": "Hi"}}), ["Hi"]),
+        (json.dumps({"messages": [["human", "Hi"]]}), ["Hi"]),
+        (json.dumps(["Hi", "And there?"]), ["Hi", "And there?"]),
     ],
 )
 def test_without_messages_of_models_the_input_of_the_agent_counts(
