@@ -199,7 +199,7 @@ def no_execution(name: str, view: RunView) -> KindlmError:
     by_id = "" if view.group is None else f"Name it by its id, such as {view.runs[0]}-1. "
     return not_there(
         f"The {what} {view.id} has no execution {name!r}.",
-        f"{by_id}List its executions: kindlm report {view.id} --format json",
+        f"{by_id}List its executions: kindlm report {shlex.quote(view.id)} --format json",
     )
 
 

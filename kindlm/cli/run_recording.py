@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
@@ -117,7 +118,8 @@ class Requested:
             if view.group is not None and not view.group.complete:
                 from kindlm.reports.facts import higher_limit
 
-                look = replace(look, first=f"kindlm test --resume {group}{higher_limit(reason)}")
+                resume = f"kindlm test --resume {shlex.quote(group)}{higher_limit(reason)}"
+                look = replace(look, first=resume)
             return self._report(view, look, reason)
 
     def _report(self, view: RunView, look: ReportOptions, reason: str | None) -> int:

@@ -12,6 +12,7 @@ shards are. A single shard counts as a run, but is never the run before a whole 
 from __future__ import annotations
 
 import re
+import shlex
 import sqlite3
 from collections.abc import Callable, Iterator
 from functools import cached_property
@@ -67,8 +68,6 @@ def no_revision(_: str) -> None:
 
 def find_run(db: sqlite3.Connection, wanted: str, revision: Revision = no_revision) -> Result[str]:
     """Return the id of the run that a user names; a group is an error."""
-    if wanted == "latest" and (newest := next(runs(db, RunFilter(limit=1)), None)):
-        return Ok(newest.id)
     found = find_run_or_group(db, wanted, revision)
     return found if isinstance(found, Err) else one_run(found.value)
 
@@ -77,7 +76,8 @@ def one_run(side: Side) -> Result[str]:
     """Return the id of a run; a group is an error."""
     if isinstance(side, str):
         return Ok(side)
-    hint = f"Name one of them: kindlm runs. The whole group: kindlm show {side.name}"
+    whole = shlex.join(("kindlm", "show", side.name))
+    hint = f"Name one of them: kindlm runs. The whole group: {whole}"
     return _error(f"The group {side.name!r} has several runs, but one run is needed.", hint)
 
 

@@ -255,14 +255,15 @@ def test_shards_of_different_plans_are_not_put_together(
 
 
 def test_an_execution_of_a_group_is_shown_by_its_id(kindlm: Any, history: Any, shard: Any) -> None:
-    shard("aaaa2222", "1/2")
-    shard("bbbb2222", "2/2")
-    shown = kindlm("show", "nightly", "bbbb2222-1", "--db", history.path)
+    shard("aaaa2222", "1/2", group="nightly 1")
+    shard("bbbb2222", "2/2", group="nightly 1")
+    shown = kindlm("show", "nightly 1", "bbbb2222-1", "--db", history.path)
     assert shown.code == 0
     assert "t1" in shown.out
-    by_number = kindlm("show", "nightly", "1", "--db", history.path)
+    by_number = kindlm("show", "nightly 1", "1", "--db", history.path)
     assert by_number.code == 1
     assert "aaaa2222-1" in by_number.err
+    assert "kindlm report 'nightly 1' --format json" in by_number.err
 
 
 @pytest.mark.parametrize(
@@ -304,15 +305,28 @@ def test_a_label_that_several_shards_have_means_their_group(
     assert part == kindlm("show", "monday1", "--db", history.path)
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("label", "nightly 1", "good"),
+        ("label", "latest", "good"),
+        ("review", "latest", "1", "pass"),
+        ("export", "-o", "run.jsonl"),
+        ("purge", "--run", "latest", "--yes"),
+        ("rescore",),
+        ("replay", "latest"),
+    ],
+)
 def test_a_command_that_takes_one_run_refuses_a_group(
-    kindlm: Any, history: Any, shard: Any
+    kindlm: Any, history: Any, shard: Any, command: tuple[str, ...]
 ) -> None:
-    shard("aaaa2222", "1/2")
-    shard("bbbb2222", "2/2")
-    done = kindlm("label", "nightly", "good", "--db", history.path)
+    shard("aaaa2222", "1/2", group="nightly 1")
+    shard("bbbb2222", "2/2", group="nightly 1")
+    done = kindlm(*command, "--db", history.path)
     assert done.code == 1
-    assert "one run is needed" in done.err
+    assert "The group 'nightly 1' has several runs, but one run is needed" in done.err
     assert "kindlm runs" in done.err
+    assert "kindlm show 'nightly 1'" in done.err
 
 
 def test_a_group_of_several_projects_is_refused(kindlm: Any, history: Any, shard: Any) -> None:
@@ -348,6 +362,22 @@ def test_groups_are_compared_as_runs_are(kindlm: Any, history: Any, shard: Any) 
     shown = kindlm("diff", "monday", "tuesday", "--db", history.path).out
     assert "kindlm show tuesday2 1" in shown
     assert kindlm("diff", "monday", "monday", "--db", history.path).code == 0
+
+
+def test_a_group_without_a_test_may_be_the_next_baseline(
+    kindlm: Any, history: Any, make: Any
+) -> None:
+    for group, names in (("monday 1", ("t0", "t1", "t2")), ("tuesday 1", ("t0", "t1"))):
+        for index in (0, 1):
+            writer = history.run(f"{group[:3]}{index}", shard=f"{index + 1}/2", group=group)
+            chosen = names[index::2]
+            writer.suite(tests=[make.planned(name, selected=name in chosen) for name in names])
+            for name in chosen:
+                writer.execution(name, assertions=(make.passed(),))
+            writer.finish()
+    done = kindlm("diff", "monday 1", "tuesday 1", "--db", history.path)
+    assert done.code == 1
+    assert "Next  kindlm baseline set 'tuesday 1'" in done.out
 
 
 def test_a_comparison_says_which_shard_is_missing(kindlm: Any, history: Any, shard: Any) -> None:

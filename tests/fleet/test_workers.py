@@ -274,12 +274,12 @@ def test_a_group_that_has_spent_its_money_says_that_it_needs_more(
 ) -> None:
     prices = {"gpt-4o": {"input": 1, "output": 1}}
     write_orders(workspace, server, [order(f"k{n}", judged=False) for n in range(5)], prices=prices)
-    stopped = workspace.run("test", "--workers=1", "--run-group=g8", "--max-cost=1e-9")
+    stopped = workspace.run("test", "--workers=1", "--run-group=g 8", "--max-cost=1e-9")
     assert stopped.returncode == 1
-    assert "Next: kindlm test --resume g8 --max-cost MORE" in stopped.stdout
-    shown = workspace.run("show", "g8")
+    assert "Next: kindlm test --resume 'g 8' --max-cost MORE" in stopped.stdout
+    shown = workspace.run("show", "g 8")
     assert "is not here" in shown.stdout
-    assert "if they ran elsewhere, else kindlm test --resume g8" in shown.stdout
+    assert "if they ran elsewhere, else kindlm test --resume 'g 8'" in shown.stdout
 
 
 @pytest.mark.parametrize(

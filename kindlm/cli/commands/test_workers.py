@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
+import shlex
 import sqlite3
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -258,7 +259,7 @@ def _carry_out(
         workers = f" --workers {options.workers}" if options.workers else ""
         once_corrected = (
             "Finished executions are kept. Correct that code, then: "
-            f"kindlm test --resume {shards.group} --force-resume{workers}"
+            f"kindlm test --resume {shlex.quote(shards.group)} --force-resume{workers}"
         )
         show(
             broken(

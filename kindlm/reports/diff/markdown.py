@@ -34,7 +34,7 @@ def write_diff(diff: RunDiff, out: TextIO, options: ReportOptions) -> None:
     exit_code, step = phrases.fail_on_text(diff), phrases.next_step(diff)
     end = f"\n{exit_code}\n" if exit_code else ""
     end += f"\nNext: {code(step.command)} ({step.why})\n"
-    left_out = f"\n… and more: {code(f'kindlm diff {diff.before.id} {diff.after.id}')}\n"
+    left_out = f"\n… and more: {code(phrases.diff_command(diff))}\n"
     out.writelines(comment_of(_parts(diff), left_out, end))
 
 

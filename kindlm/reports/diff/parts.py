@@ -5,7 +5,6 @@ Reports of a run use some of them to show what changed since the previous run.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -20,6 +19,7 @@ from kindlm.matching import ABSENT
 from kindlm.reports.diff.phrases import (
     FORMS,
     LOOKS,
+    diff_command,
     headline_of,
     status_text,
 )
@@ -65,7 +65,7 @@ class Changes(NamedTuple):
     @property
     def command(self) -> str:
         """The command that shows the whole comparison."""
-        return shlex.join(("kindlm", "diff", self.diff.before.id, self.diff.after.id))
+        return diff_command(self.diff)
 
 
 def changes_since_before(view: RunView, options: ReportOptions) -> Changes | None:

@@ -77,14 +77,18 @@ def headline_of(diff: RunDiff) -> Headline:
 
 def next_step(diff: RunDiff) -> NextStep:
     """Return the most helpful next command."""
-    sides = f"{shlex.quote(one_line(diff.before.id))} {shlex.quote(one_line(diff.after.id))}"
-    share = NextStep(f"kindlm diff {sides} --format html -o diff.html", "to share it")
+    share = NextStep(f"{diff_command(diff)} --format html -o diff.html", "to share it")
     return needed_step(diff) or share
+
+
+def diff_command(diff: RunDiff) -> str:
+    """Return the command that makes the comparison."""
+    return shlex.join(("kindlm", "diff", one_line(diff.before.id), one_line(diff.after.id)))
 
 
 def needed_step(diff: RunDiff) -> NextStep | None:
     """Return the most helpful next command; None if nothing is left but to share the comparison."""
-    before, after = diff.before.id, diff.after.id
+    set_baseline = f"kindlm baseline set {shlex.quote(one_line(diff.after.id))}"
     if diff.unloaded:
         return NextStep(show_run(diff.after), "a suite could not be loaded")
     if diff.verdict is Verdict.INCOMPLETE:
@@ -92,19 +96,19 @@ def needed_step(diff: RunDiff) -> NextStep | None:
     if not diff.compared:
         return NextStep("kindlm runs", "choose two runs of the same suite")
     kinds = diff.kinds
-    # `baseline set` and `settle` take runs, not groups of shards.
-    single = diff.before.group is None and diff.after.group is None
     if worse := kinds.get(Kind.REGRESSED):
         return NextStep(_show(diff, worse[0]), "what it does now, with all evidence")
-    if single and kinds.get(Kind.REMOVED):
-        return NextStep(f"kindlm baseline set {after}", "if they were removed on purpose")
-    if single and kinds.get(Kind.SUSPECTED):
-        return NextStep(f"kindlm settle {before} {after}", "repeat them until it is decided")
+    if kinds.get(Kind.REMOVED):
+        return NextStep(set_baseline, "if they were removed on purpose")
+    # `settle` takes runs, not groups of shards.
+    if kinds.get(Kind.SUSPECTED) and diff.before.group is None and diff.after.group is None:
+        settle = f"kindlm settle {diff.before.id} {diff.after.id}"
+        return NextStep(settle, "repeat them until it is decided")
     for kind in (Kind.NEW_FAILING, Kind.OTHER_BEHAVIOUR, Kind.OTHER_CHECKS):
         if other := kinds.get(kind):
             return NextStep(_show(diff, other[0]), "what it does now, with all evidence")
-    if single and diff.verdict is Verdict.IMPROVED and diff.after.passed:
-        return NextStep(f"kindlm baseline set {after}", "compare with this run from now on")
+    if diff.verdict is Verdict.IMPROVED and diff.after.passed:
+        return NextStep(set_baseline, "compare with this run from now on")
     return None
 
 
