@@ -137,7 +137,10 @@ def suspects(
     found = []
     for key, test in evidence.items():
         rate, standing = known[key].rate, settled.get(key)
-        if rate is None or not (standing or test.change is Change.REGRESSED):
+        # What fell by other expectations alone is certain.
+        if rate is None or test.strength is Strength.EXPECTATIONS:
+            continue
+        if not (standing or test.change is Change.REGRESSED):
             continue
         if (test.change, test.strength) == (Change.REGRESSED, Strength.CONFIRMED):
             standing = Settlement.CONFIRMED

@@ -86,6 +86,7 @@ def test_only_tests_that_fell_are_suspected() -> None:
         "broke": pair((10, 10), (0, 10)),
         "judged": pair((5, 5), (5, 5), kind=((0.9,) * 5, (0.8, 0.8, 0.9, 0.7, 0.9))),
         "few": pair((1, 1), (0, 3)),
+        "checked otherwise": replace(pair((5, 5), (0, 5)), same_conversations=True),
     }
     assert standing(pairs) == {
         "fell": Settlement.UNDECIDED,
