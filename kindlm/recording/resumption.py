@@ -16,8 +16,9 @@ from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, Ok, Result, misuse, not_there
 from kindlm.events import load_event
 from kindlm.events.run import PlannedTest, RunOptions, RunStarted, SuiteSkipped, SuiteStarted
+from kindlm.history.groups import read_group
 from kindlm.history.run_names import find_run
-from kindlm.history.runs import held_lock, options_of, runner_of
+from kindlm.history.runs import RunFilter, held_lock, options_of, runner_of, runs
 from kindlm.plan import Earlier, Places, QualifiedName, make_plan
 from kindlm.providers.provider_registry import check_settings
 from kindlm.recording.project import commit_of
@@ -104,7 +105,13 @@ def find_unfinished(
             message = "There is nothing to resume: no recorded run is unfinished."
             if wal := unreadable_wal(Path(db.execute("PRAGMA database_list").fetchone()[2])):
                 message += f" The latest records may be lost: {wal} cannot be read."
-            return Err(not_there(message, "Run the tests: kindlm test"))
+            newest = next(runs(db, RunFilter(completed=True, limit=1)), None)
+            group = newest and read_group(db, newest)
+            hint = "Run the tests: kindlm test"
+            if group and not group.complete:
+                hint = f"Run the missing shards of group {group.name}: kindlm test --resume "
+                hint += f"{group.name}; or merge them: kindlm history merge DB"
+            return Err(not_there(message, hint))
         options = options_of(db, *unfinished)
 
         def key(run: str) -> tuple[bool, bool, bool]:
