@@ -170,8 +170,8 @@ _MEASURES = {
 
 def evaluate_gate(gate: Gate, figures: Figures) -> GateResult:
     """Judge the figures of a suite by a gate."""
-    attribute, message = _MEASURES[gate.name]
-    actual: float | None = attrgetter(attribute)(figures)
+    attribute, message = _MEASURES.get(gate.name, (None, ""))
+    actual: float | None = attrgetter(attribute)(figures) if attribute else None
     passed = actual is not None and _keeps_to(gate, actual)
     warning = False
     # Unknown costs matter unless the known ones exceed the limit already.
@@ -189,6 +189,9 @@ def evaluate_gate(gate: Gate, figures: Figures) -> GateResult:
         if unpriced:
             message = f"the price of {count(unpriced, 'call')} is not known; add it to `prices`,"
             message += " or to `model` of EvalView"
+        elif attribute is None:
+            excused = False
+            message = "this version of kindlm does not know the gate"
         elif gate.name == "driftScoreMax" and figures.drift_skipped:
             excused = True
             message += " (no baseline yet; run: kindlm baseline set)"

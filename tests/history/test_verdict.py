@@ -107,6 +107,14 @@ def test_a_gate_without_a_value(name: str) -> None:
     assert judged(written, Figures(RAN, narrowed=True)) == (True, None, True)
 
 
+@pytest.mark.parametrize("written", [True, False])
+def test_a_gate_of_a_newer_version_never_passes(written: bool) -> None:
+    for figures in (Figures(RAN), Figures(RAN, narrowed=True)):
+        result = evaluate_gate(Gate("turnsMax", 3, written), figures)
+        assert (result.passed, result.actual, result.warning) == (False, None, False)
+        assert result.message == "this version of kindlm does not know the gate"
+
+
 def test_a_missing_baseline_excuses_the_drift_gate_alone() -> None:
     no_baseline = Figures(RAN, drift_skipped=2)
 
