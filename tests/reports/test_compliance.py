@@ -14,6 +14,7 @@ import pytest
 from jinja2 import TemplateError
 from pages import HOSTILE
 
+from kindlm.config.schema import GatesConfig
 from kindlm.errors import Ok
 from kindlm.events.codec import new_event
 from kindlm.events.run import BaselineSet, ReviewRecorded
@@ -34,6 +35,11 @@ def config(**compliance: Any) -> str:
     template = compliance.pop("text", None)
     document: dict[str, Any] = {"config": {"compliance": {"metadata": METADATA, **compliance}}}
     return json.dumps({**document, **({"reportTemplate": template} if template else {})})
+
+
+def test_each_gate_of_an_article_is_one_that_a_suite_can_have() -> None:
+    known = {field.alias for field in GatesConfig.model_fields.values()}
+    assert {gate for article in ARTICLES for gate in article.gates} <= known
 
 
 @pytest.fixture
