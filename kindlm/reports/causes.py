@@ -200,7 +200,7 @@ def _errored(view: RunView, execution: ExecutionView) -> Cause:
         # The failed calls in a row at the end of the attempt, without those that an agent made.
         if call.attempt == execution.attempt and call.purpose != "agent":
             tries = tries + 1 if call.status == "failed" else 0
-    code = f"{execution.error_code} ({execution.error_number})"
+    code = f"{one_line(execution.error_code or '')} ({execution.error_number})"
     rows = [("error", code + (f", after {tries} tries" if tries > 1 else ""))]
     own = own_frame(execution.trace)
     if own is not None and own.split()[0] not in message:

@@ -113,7 +113,7 @@ def _gates(view: RunView) -> Iterator[str]:
         so_far = gate.passed and view.missing_of(suite)
         sign = "⚠️" if gate.warning else "⏳" if so_far else SIGNS[gate.passed]
         value = f"{plain(comparison(gate))}{' so far' if so_far else ''}"
-        yield f"| {sign} | {cell(suite.full_name)} | {gate.name} | {value} |\n"
+        yield f"| {sign} | {cell(suite.full_name)} | {plain(gate.name)} | {value} |\n"
     if len(gates) > _GATES:
         yield f"| | … and {len(gates) - _GATES:,} more | | |\n"
     yield "\n</details>\n"

@@ -17,7 +17,7 @@ from kindlm.reports.attacks import attacks_of
 from kindlm.reports.figures import comparison, duration
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.terminal.page import BETWEEN, Page, mark
-from kindlm.reports.untrusted import bounded, one_line, visible
+from kindlm.reports.untrusted import bounded, one_line
 from kindlm.wording import count
 
 _MOST_COMPARED_TESTS = 100
@@ -78,9 +78,9 @@ def _write_suite(view: RunView, suite: SuiteView, page: Page, options: ReportOpt
         code = f"{suite.error_code} ({suite.error_number})"
         page.line(mark(Status.ERRORED), " ", (where, "bold"), f"  {code}", hang=2)
         if suite.path not in options.not_loaded:
-            page.line(visible(bounded(suite.error or "", 2_000, lines=20)), indent=4)
+            page.line(bounded(suite.error or "", 2_000, lines=20), indent=4)
             if suite.hint:
-                page.line(visible(bounded(suite.hint, 500, lines=5)), indent=4)
+                page.line(bounded(suite.hint, 500, lines=5), indent=4)
         if suite.skipped_tests:
             page.line(f"{count(suite.skipped_tests, 'test')} skipped.", indent=4)
         return
@@ -147,7 +147,7 @@ def _repeats(test: TestView) -> str:
 def _write_notes(view: RunView, page: Page) -> None:
     """Write notes on the run, and why checks were skipped."""
     for note in facts.notes_of(view):
-        page.line(visible(bounded(note, 500, lines=5)), indent=2, hang=2)
+        page.line(bounded(note, 500, lines=5), indent=2, hang=2)
     for kind, message, number in view.skipped_assertions():
         skipped = count(number, f"{one_line(kind)} check")
         page.line(f"{skipped} skipped: {one_line(message or '[erased]')}", indent=2, hang=2)
@@ -202,14 +202,14 @@ def _write_next(view: RunView, page: Page, options: ReportOptions) -> None:
         if changed is not None:
             page.line(changed, hang=2)
         compare = page.typed(f"kindlm diff {shlex.quote(earlier.id)} {view.id}")
-        page.unbroken(("Compare: ", "dim"), visible(compare))
+        page.unbroken(("Compare: ", "dim"), compare)
     following = facts.next_command(view, options)
     counts = view.summary.executions
     is_own = view.info.mode == "live" and view.runner is None
     if view.status == "failed" and is_own and (counts.failed or counts.errored):
         # Each cause names the command that shows it.
         following = facts.rerun_failed(view, options)
-    page.unbroken(("Next: ", "dim"), visible(options.first or page.typed(following)))
+    page.unbroken(("Next: ", "dim"), options.first or page.typed(following))
 
 
 def _changed(view: RunView, earlier: RunView, options: ReportOptions) -> str | None:

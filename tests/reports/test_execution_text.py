@@ -177,10 +177,13 @@ def test_content_cannot_control_the_terminal(history: Any, make: Any) -> None:
         assertions=(
             make.failed(
                 label=hostile,
+                code=hostile,
                 reasoning=hostile,
                 evidence=[{"source": "output", "start": 0, "end": 3, "name": hostile}],
             ),
         ),
+        failures=(make.provider_failed(hostile),),
+        error=(hostile, 999, hostile, hostile),
         warnings=(hostile,),
     )
     text = rendered(run.finish(), "1", verbose=True)

@@ -274,19 +274,18 @@ def test_content_cannot_control_the_terminal(
     history: Any, make: Any, write: Any, verbose: bool
 ) -> None:
     run = history.run(label=HOSTILE)
-    run.suite(HOSTILE, tests=[make.planned(HOSTILE, HOSTILE)], path=HOSTILE)
-    run.skipped_suite(HOSTILE, message=HOSTILE)
+    gates = {HOSTILE: 1.0}
+    run.suite(HOSTILE, tests=[make.planned(HOSTILE, HOSTILE)], path=HOSTILE, gates=gates)
+    run.skipped_suite(HOSTILE, code=HOSTILE, message=HOSTILE)
+    values = ("label", "code", "message", "expected", "actual", "reasoning")
     run.execution(
         HOSTILE,
         HOSTILE,
         output=HOSTILE,
         tools=((HOSTILE, {HOSTILE: HOSTILE}, HOSTILE),),
-        assertions=(
-            make.failed(
-                label=HOSTILE, message=HOSTILE, expected=HOSTILE, actual=HOSTILE, reasoning=HOSTILE
-            ),
-        ),
-        error=("UNKNOWN_ERROR", 999, HOSTILE, HOSTILE),
+        assertions=(make.failed(**dict.fromkeys(values, HOSTILE)),),
+        failures=(make.provider_failed(HOSTILE, message=HOSTILE),),
+        error=(HOSTILE, 999, HOSTILE, HOSTILE),
         warnings=(HOSTILE,),
     )
     view = run.finish()

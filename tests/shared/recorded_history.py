@@ -108,7 +108,12 @@ class RunWriter:
         return ordinal
 
     def skipped_suite(
-        self, name: str = "broken", *, message: str = "Unknown key `tset`.", tests: int = 0
+        self,
+        name: str = "broken",
+        *,
+        code: str = "CONFIG_VALIDATION_ERROR",
+        message: str = "Unknown key `tset`.",
+        tests: int = 0,
     ) -> None:
         """Record a suite that could not be loaded."""
         ordinal, self._suites = self._suites, self._suites + 1
@@ -118,7 +123,7 @@ class RunWriter:
                 ordinal=ordinal,
                 path=f"{name}.yaml",
                 tests=tests,
-                error_code="CONFIG_VALIDATION_ERROR",
+                error_code=code,
                 error_number=102,
                 message=message,
             )

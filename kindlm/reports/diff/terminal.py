@@ -13,7 +13,7 @@ from kindlm.reports.diff import parts, phrases
 from kindlm.reports.facts import run_text
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.terminal.page import Page, Part
-from kindlm.reports.untrusted import bounded, one_line, visible
+from kindlm.reports.untrusted import bounded, one_line
 from kindlm.wording import count
 
 _DETAILED = 20
@@ -67,7 +67,7 @@ def write_diff(diff: RunDiff, out: TextIO, options: ReportOptions) -> None:
         page.line(exit_code, indent=2)
     step = phrases.next_step(diff)
     page.blank()
-    page.unbroken(("Next  ", "dim"), visible(page.typed(step.command)), (f"   {step.why}", "dim"))
+    page.unbroken(("Next  ", "dim"), page.typed(step.command), (f"   {step.why}", "dim"))
 
 
 def _write_line(diff: RunDiff, test: TestDiff, look: phrases.Look, page: Page) -> None:
@@ -104,13 +104,13 @@ def _write_details(test: TestDiff, details: TestDetails, page: Page) -> None:
     _write_checks(details, page)
     for name, error in zip(("error before", "error"), details.errors, strict=True):
         if error:
-            text = visible(bounded(error, _TEXT, lines=10))
+            text = bounded(error, _TEXT, lines=10)
             page.line((f"{name}  ", "dim"), (text, "magenta"), indent=6, hang=2)
     for place, words in details.words.items():
         name = f"answer of turn {place}" if isinstance(place, int) else place
         shown: list[Part] = []
         for edit, text in parts.excerpt(words, _TEXT):
-            shown.append((visible(text) if page.color else parts.marked(edit, text), _STYLES[edit]))
+            shown.append((text if page.color else parts.marked(edit, text), _STYLES[edit]))
         page.line((f"{name}  ", "dim"), *shown, indent=6, hang=2)
         if words.left_out:
             page.line(f"{words.left_out:,} more characters were not compared", indent=8)
@@ -152,6 +152,6 @@ def _write_checks(details: TestDetails, page: Page) -> None:
             hang=2,
         )
         if check.message and worse:
-            page.line((visible(bounded(check.message, 400, lines=4)), "dim"), indent=10)
+            page.line((bounded(check.message, 400, lines=4), "dim"), indent=10)
     if len(checks) > _CHECKS:
         page.line(f"… and {len(checks) - _CHECKS} more", indent=8)

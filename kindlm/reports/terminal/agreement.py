@@ -15,7 +15,7 @@ from kindlm.outcome import Status
 from kindlm.reports.figures import interval_text, percent, score
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.terminal.page import Page, mark
-from kindlm.reports.untrusted import bounded, json_document, one_line, visible
+from kindlm.reports.untrusted import bounded, json_document, one_line
 from kindlm.spelling import fields_of
 from kindlm.wording import count
 
@@ -161,7 +161,7 @@ def _write_list(title: str, executions: tuple[ReviewedExecution, ...], page: Pag
             hang=2,
         )
         for review in reviewed.reviews:
-            note = f": {visible(bounded(review.note, _NOTE, lines=5))}" if review.note else ""
+            note = f": {bounded(review.note, _NOTE, lines=5)}" if review.note else ""
             verdict = "pass" if review.passed else "fail"
             page.line(f"{one_line(review.by)}  {verdict}{note}", indent=4, hang=2)
         page.unbroken(f"kindlm show {execution.run} {execution.number}", indent=4)

@@ -33,7 +33,7 @@ from kindlm.reports.facts import (
 from kindlm.reports.figures import duration, money
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.terminal.page import Page, Part, mark
-from kindlm.reports.untrusted import bounded, one_line, visible
+from kindlm.reports.untrusted import bounded, one_line
 
 _TEXT = 20_000
 _VALUE = 2_000
@@ -87,7 +87,7 @@ def render_execution(
         facts = (f"  {one_line(review.by)}, {when}", "dim")
         page.line(mark(status), " pass" if review.passed else " fail", facts, indent=2, hang=2)
         if review.note is not None:
-            page.line(visible(bounded(review.note, _VALUE)), indent=4)
+            page.line(bounded(review.note, _VALUE), indent=4)
 
 
 def write_head(db: sqlite3.Connection, execution: ExecutionView, page: Page) -> None:
@@ -110,7 +110,7 @@ def write_head(db: sqlite3.Connection, execution: ExecutionView, page: Page) -> 
         facts.append(f"conversation of {execution.source}")
     page.line((" · ".join(facts), "dim"), indent=2)
     for warning in execution.warnings:
-        page.line(("Warning: ", "yellow"), visible(bounded(warning, 500)), indent=2, hang=2)
+        page.line(("Warning: ", "yellow"), bounded(warning, 500), indent=2, hang=2)
 
 
 def _write_tools(tools: Sequence[dict[str, Any]], page: Page) -> None:
@@ -150,7 +150,7 @@ def _write_call(call: Called, who: str, page: Page, indent: int = 2) -> None:
                 result = json_shown(used.response, _VALUE)
                 page.line(("result     ", "cyan"), result, rule, indent=4, hang=2)
             for problem in used.problems:
-                shown = visible(bounded(problem, _VALUE))
+                shown = bounded(problem, _VALUE)
                 page.line(("problem    ", "yellow"), shown, indent=4, hang=2)
         for made in call.made:
             _write_call(made, "model", page, indent=4)
@@ -168,7 +168,7 @@ def _write_call(call: Called, who: str, page: Page, indent: int = 2) -> None:
 def write_body(view: CallView, page: Page, indent: int) -> None:
     """Write the answer to a call as it was received, if it was recorded."""
     if view.raw is not None:
-        body = f"body  {visible(bounded(view.raw, _RAW))}"
+        body = f"body  {bounded(view.raw, _RAW)}"
         page.line((body, "dim"), indent=indent, hang=2)
 
 
@@ -192,7 +192,7 @@ def write_outcome(view: CallView, who: str, page: Page, indent: int) -> None:
         status = f", HTTP {view.http_status}" if view.http_status else ""
         wait = view.retry_in_ms
         then = "." if wait is None else f". Tried again after {duration(wait)}."
-        why = visible(bounded(view.error or "", _VALUE, lines=20)).rstrip(".")
+        why = bounded(view.error or "", _VALUE, lines=20).rstrip(".")
         failed = (f"{view.error_code}{status}", "magenta")
         page.line(failed, f": {why}{then}", indent=indent + 2, hang=2)
 
@@ -206,11 +206,11 @@ def _write_span(depth: int, span: SpanView, page: Page) -> None:
     name = f"{'  ' * min(depth, _DEEPEST)}{kind}{one_line(span.name or '')}"
     page.line(("span       ", "cyan"), name, (f"  {', '.join(facts)}", "dim"), indent=4, hang=2)
     if span.failed:
-        error = visible(bounded(span.message or "failed", _VALUE, lines=20))
+        error = bounded(span.message or "failed", _VALUE, lines=20)
         page.line((error, "magenta"), indent=6, hang=2)
     for text in (span.input, span.output) if page.verbose else ():
         if text is not None:
-            page.line((visible(bounded(text, _VALUE)), "dim"), indent=6, hang=2)
+            page.line((bounded(text, _VALUE), "dim"), indent=6, hang=2)
 
 
 def _write_message(role: str, text: str | None, page: Page) -> None:
@@ -220,20 +220,20 @@ def _write_message(role: str, text: str | None, page: Page) -> None:
 
 
 def _write_text(text: str, page: Page) -> None:
-    page.line(visible(bounded(text, _TEXT)).rstrip("\n"), indent=4)
+    page.line(bounded(text, _TEXT).rstrip("\n"), indent=4)
 
 
 def _write_error(execution: ExecutionView, of: str, page: Page) -> None:
     if execution.error_code is None:
         return
     page.heading(f"Error{of}")
-    message = visible(bounded(execution.error or "", _VALUE, lines=40))
+    message = bounded(execution.error or "", _VALUE, lines=40)
     code = (f"{execution.error_code} ({execution.error_number})", "magenta")
     page.line(code, f": {message}", indent=2, hang=2)
     if execution.hint:
-        page.line(visible(bounded(execution.hint, _VALUE, lines=10)), indent=4)
+        page.line(bounded(execution.hint, _VALUE, lines=10), indent=4)
     if page.verbose and execution.trace:
-        page.line((visible(bounded(execution.trace, _TEXT)), "dim"), indent=4)
+        page.line((bounded(execution.trace, _TEXT), "dim"), indent=4)
 
 
 def _write_assertion(assertion: AssertionView, attempt: AttemptView, page: Page) -> None:
@@ -251,7 +251,7 @@ def _write_assertion(assertion: AssertionView, attempt: AttemptView, page: Page)
         hang=2,
     )
     if assertion.message:
-        page.line(visible(bounded(assertion.message, _VALUE, lines=20)), indent=4)
+        page.line(bounded(assertion.message, _VALUE, lines=20), indent=4)
     page.fields(assertion_fields(assertion), indent=4)
     for found in excerpts_of(assertion, attempt):
         name = f"{one_line(found.name)}: " if found.name else ""
@@ -263,4 +263,4 @@ def _write_assertion(assertion: AssertionView, attempt: AttemptView, page: Page)
     if more > 0:
         page.line(f"… and {more} more places", indent=4)
     if page.verbose and assertion.trace:
-        page.line((visible(bounded(assertion.trace, _TEXT)), "dim"), indent=4)
+        page.line((bounded(assertion.trace, _TEXT), "dim"), indent=4)

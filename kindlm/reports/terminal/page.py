@@ -1,6 +1,6 @@
 """Writes lines to a terminal: indented, wrapped to its width, with or without colour.
 
-Content is never read as markup of `rich`.
+Content is never read as markup of `rich`, and unreadable characters in it are written out.
 """
 
 from __future__ import annotations
@@ -40,6 +40,17 @@ def mark(outcome: str) -> tuple[str, str]:
     return _MARKS[outcome]
 
 
+def _joined(*parts: Part) -> Text:
+    """Return the parts as one text that is safe to print."""
+    text = Text()
+    for part in parts:
+        if isinstance(part, tuple):
+            text.append(visible(part[0]), part[1])
+        else:
+            text.append(part if isinstance(part, Text) else visible(part))
+    return text
+
+
 class Page:
     """Writes lines to a stream. `has_blocks` says whether an empty line separated any of them.
 
@@ -66,7 +77,7 @@ class Page:
         """Return a command with `--db` if the user named the history."""
         if self._database is None:
             return command
-        return f"{command} --db {shlex.quote(visible(self._database))}"
+        return f"{command} --db {shlex.quote(self._database)}"
 
     def blank(self) -> None:
         """Write an empty line, unless it would be the first."""
@@ -81,7 +92,7 @@ class Page:
 
     def line(self, *parts: Part, indent: int = 0, hang: int = 0) -> None:
         """Write text, wrapped at the width; further lines are indented by `hang` more."""
-        text = Text.assemble(*parts)
+        text = _joined(*parts)
         text.expand_tabs(4)
         margin = indent
         if indent + text.cell_len <= self.width and "\n" not in text.plain:
@@ -95,14 +106,14 @@ class Page:
 
     def unbroken(self, *parts: Part, indent: int = 0) -> None:
         """Write a line without wrapping, so that a path or a command in it can be copied."""
-        self._put(Text.assemble(*parts), indent)
+        self._put(_joined(*parts), indent)
 
     def ends(self, parts: Sequence[Part], end: str) -> None:
         """Write text with `end` at the right margin, or on the next line if it does not fit."""
-        text = Text.assemble(*parts)
+        text = _joined(*parts)
         room = self.width - text.cell_len - cell_len(end)
         if room >= _GAP:
-            self._put(Text.assemble(text, " " * room, (end.rstrip(), "dim")), 0)
+            self._put(_joined(text, " " * room, (end.rstrip(), "dim")), 0)
         else:
             self.line(*parts, hang=2)
             self.line((end.rstrip(), "dim"), indent=max(self.width - cell_len(end), 2))
@@ -112,8 +123,8 @@ class Page:
 
         After a fact with a comma at its end, a space replaces the sign between facts.
         """
-        line = Text.assemble(head, facts[0])
-        for fact in facts[1:]:
+        line = _joined(head, facts[0])
+        for fact in map(visible, facts[1:]):
             gap = " " if line.plain.endswith(",") else BETWEEN
             if line.cell_len + cell_len(gap + fact) > self.width:
                 self.line(line, hang=2)
@@ -124,12 +135,12 @@ class Page:
 
     def row(self, name: str, text: str, indent: int = 0, width: int = 10, end: str = "") -> bool:
         """Write a name and a text beside it; return whether `end` fitted at the right margin."""
-        label, body = Text(name.ljust(width), "dim"), Text(text)
+        label, body = _joined((name.ljust(width), "dim")), _joined(text)
         body.expand_tabs(4)
         room = self.width - indent - width
         gap = room - body.cell_len - cell_len(end)
         if end and gap >= _GAP and "\n" not in text:
-            self._put(Text.assemble(label, body, " " * gap, (end, "dim")), indent)
+            self._put(_joined(label, body, " " * gap, (end, "dim")), indent)
             return True
         for paragraph in body.split("\n", allow_blank=True):
             for wrapped in paragraph.wrap(self._console, max(room, _NARROWEST // 2)):

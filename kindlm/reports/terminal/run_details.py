@@ -16,7 +16,7 @@ from kindlm.reports.facts import assertion_name, show_command, show_run, went_wr
 from kindlm.reports.figures import duration, repeat_texts
 from kindlm.reports.terminal.execution_text import write_body, write_head, write_outcome
 from kindlm.reports.terminal.page import Page, mark
-from kindlm.reports.untrusted import bounded, one_line, visible
+from kindlm.reports.untrusted import bounded, one_line
 from kindlm.wording import count
 
 _MOST_BLOCKS = 20
@@ -84,7 +84,7 @@ def _write_block(causes: Sequence[Cause], page: Page) -> None:
         if place:
             page.row("at", place, 4)
         if page.verbose and cause.trace:
-            page.line((visible(bounded(cause.trace, 20_000)), "dim"), indent=4)
+            page.line((bounded(cause.trace, 20_000), "dim"), indent=4)
     if first.where is not None:
         page.row("tests", first.where, 4)
     look = page.typed(show_command(first.executions[0]))
