@@ -36,9 +36,15 @@ _MILLION = 1_000_000
 
 
 def prices_of(suite: Suite) -> PriceTable:
-    """Return the prices of a suite. Presets have the prices of their type under any name."""
-    presets = (each for each in suite.providers.values() if each.options is not None)
-    sellers = {each.name: each.type for each in presets if each.options.usual_base_url is not None}
+    """Return the prices of a suite.
+
+    Presets, and others at their usual address, have the prices of their type under any name.
+    """
+    sellers = {
+        each.name: each.type
+        for each in suite.providers.values()
+        if each.base_url is None or getattr(each.options, "usual_base_url", None) is not None
+    }
     return PriceTable(suite.prices, sellers)
 
 
@@ -70,6 +76,7 @@ class PriceTable:
         Gateways and deployments answer with their own names of models, so `requested` is tried,
         too. A user's price of 0 costs 0 for any number of tokens, even an unknown one.
         """
+        provider = None if provider is None else self._sellers.get(provider, provider)
         price = None
         if self._prices:
             price = None if model is None else self._users(model)
@@ -91,9 +98,8 @@ class PriceTable:
                 # The price depends on the region, which only the requested name has.
                 provider, model, requested = "aws", _REVISION.sub("", named), None
             names = (model, requested if provider is not None else None)
-            seller = None if provider is None else self._sellers.get(provider, provider)
             costs = (
-                _listed_cost(seller, name, usage)
+                _listed_cost(provider, name, usage)
                 for name in dict.fromkeys(names)
                 if name is not None
             )

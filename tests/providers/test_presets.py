@@ -374,6 +374,23 @@ def test_listed_prices_are_those_of_the_preset_under_any_name(name, model):
     assert cost.usd
 
 
+@pytest.mark.parametrize(
+    ("kind", "model"),
+    [
+        ("anthropic-bedrock", "eu.anthropic.claude-sonnet-4-5-20250929-v1:0"),
+        ("anthropic-vertex", "claude-sonnet-4-5@20250929"),
+        ("pydantic-ai", "google:gemini-2.5-flash"),
+    ],
+)
+def test_listed_prices_are_those_of_the_usual_address_under_any_name(kind, model):
+    ours, elsewhere = ProviderSettings("ours", kind), ProviderSettings("elsewhere", kind, None, "x")
+    prices = prices_of(make_suite(providers={"ours": ours, "elsewhere": elsewhere}))
+    cost = prices.cost("ours", model, Usage(1_000_000, 0), requested=model)
+    assert cost == prices.cost(kind, model, Usage(1_000_000, 0), requested=model)
+    assert cost.usd
+    assert prices.cost("elsewhere", model, Usage(1_000_000, 0)).usd is None
+
+
 SIGNATURE = {"extra_content": {"google": {"thought_signature": "CrICAdHtim8"}}}
 CALL = {"id": "call-1", "type": "function", "function": {"name": "lookup", "arguments": "{}"}}
 WITHOUT_ID = {name: CALL[name] for name in ("type", "function")}
