@@ -14,6 +14,9 @@ MAX_WORKERS = 256
 MAX_SHARDS = 9_999
 """The most shards of a run."""
 
+MAX_LISTED_RUNS = 10_000
+"""The most runs that a history server lists at once; any group of shards fits in."""
+
 MAX_COUNTED = 10**9
 """The most tokens, and dollars, that an answer may report; more is refused as wrong. The sum of an
 execution then fits into an export."""

@@ -37,7 +37,7 @@ _SLOWEST = 10_000
 
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 60.0
-_MOST_OF_AN_ANSWER = 8_000_000
+_MOST_OF_AN_ANSWER = 32_000_000
 _MOST_OF_A_RUN = 4_000_000_000
 
 _CODES = {
@@ -152,13 +152,13 @@ class HistoryClient:
         stop = None if control.stop is None else self._safe(control.stop)
         return Ok(replace(answered.value, control=replace(control, stop=stop)))
 
-    def runs(
-        self, project: str | None = None, branch: str | None = None, limit: int = 1
-    ) -> Result[list[ListedRun]]:
-        """Return the newest runs; nothing that the server says about them is checked."""
-        query = {"project": project, "branch": branch, "limit": limit}
+    def runs(self, limit: int = 1, **query: str | None) -> Result[list[ListedRun]]:
+        """Return the newest runs of a `project`, `branch` or `group`; their ids begin with `run`.
+
+        Nothing that the server says about them is checked.
+        """
         given = {name: value for name, value in query.items() if value is not None}
-        return self._ask(_RUNS, "runs", params=given)
+        return self._ask(_RUNS, "runs", params={**given, "limit": limit})
 
     def claim(self, shard: int) -> Result[dict[str, Any]]:
         """Become the worker of a shard: later requests send its lease.

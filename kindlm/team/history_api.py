@@ -27,6 +27,7 @@ from typing import Any, Protocol
 from datasette.utils import MultiParams  # type: ignore[import-untyped]
 from datasette.utils.asgi import Request  # type: ignore[import-untyped]
 
+from kindlm.bounds import MAX_LISTED_RUNS
 from kindlm.browse.datasette_server import Message, Receive, Send
 from kindlm.dataclass import dataclass, replace
 from kindlm.history.runs import streams_of
@@ -55,7 +56,6 @@ _IN_MEMORY = 256 * 1024
 _FLAGS = {None: None, 0: False, 1: True}
 
 _READERS = 4
-_MOST_RUNS = 1_000
 
 _HEADS = """
 SELECT name, version, head FROM streams WHERE name IN (SELECT value FROM json_each(:names))
@@ -68,6 +68,8 @@ SELECT id AS run, project, git_branch AS branch, git_commit AS "commit", started
           FROM (SELECT name FROM suites WHERE run = r.id ORDER BY ordinal)) AS suites
   FROM runs r
  WHERE (:project IS NULL OR project = :project) AND (:branch IS NULL OR git_branch = :branch)
+   AND (:group IS NULL OR group_id = :group)
+   AND (:run IS NULL OR substr(id, 1, length(:run)) = :run)
    AND (:only IS NULL OR project = :only)
    AND NOT EXISTS (SELECT 1 FROM suites WHERE run = r.id AND project <> :only)
  ORDER BY started_at DESC, id LIMIT :limit
@@ -183,14 +185,11 @@ class HistoryApi:
 
     def _runs(self, query: MultiParams, grant: Grant) -> list[dict[str, Any]]:
         limit = query.get("limit") or "1"
-        if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= _MOST_RUNS):
-            raise ApiError(422, f"limit is a number from 1 to {_MOST_RUNS:,}.")
-        wanted = {
-            "project": query.get("project"),
-            "branch": query.get("branch"),
-            "only": grant.project,
-            "limit": int(limit),
-        }
+        is_short = limit.isascii() and limit.isdigit() and len(limit) < 10
+        if not (is_short and 1 <= int(limit) <= MAX_LISTED_RUNS):
+            raise ApiError(422, f"limit is a number from 1 to {MAX_LISTED_RUNS:,}.")
+        named = {name: query.get(name) for name in ("project", "branch", "group", "run")}
+        wanted = {**named, "only": grant.project, "limit": int(limit)}
         with closing(self.log.reader()) as db:
             return [
                 {

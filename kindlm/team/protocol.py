@@ -4,8 +4,8 @@
   the server does not have are left out.
 - `POST /v1/events` takes a file of `kindlm history export`, gzip or not, and answers with a
   `PushAnswer`.
-- `GET /v1/runs?project=P&branch=B&limit=N`: `[{"run", "project", "branch", "commit", "started_at",
-  "ended", "passed", "group"}]`, the newest first.
+- `GET /v1/runs?project=P&branch=B&group=G&run=R&limit=N`: `[{"run", "project", "branch", "commit",
+  "started_at", "ended", "passed", "group"}]`, the newest first. `run` is the beginning of an id.
 - `GET /v1/runs/ID`: the file of `kindlm history export ID`, byte for byte.
 
 An error is an `ApiError`, as the KindLM error specification defines it for APIs.

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from tempfile import TemporaryFile
 
+from kindlm.bounds import MAX_LISTED_RUNS
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events.codec import new_event
 from kindlm.events.run import StreamsPulled
@@ -23,7 +24,7 @@ _HINTS = {
 }
 
 _MOST = 500
-"""The number of the branch's newest runs to consider; each shard of a group counts."""
+"""The number of the branch's newest runs to consider first; each shard of a group counts."""
 
 
 def pull_run(
@@ -68,10 +69,14 @@ def pull_newest(
 
     `path` is the file of the history that `db` reads. `after` may be a group as one run.
     """
-    listed = client.runs(after.project, branch, _MOST)
-    if isinstance(listed, Err):
-        return listed
-    chosen = _newest(listed.value, after)
+    chosen = list[str]()
+    for most in (_MOST, MAX_LISTED_RUNS):
+        listed = client.runs(most, project=after.project, branch=branch)
+        if isinstance(listed, Err):
+            return listed
+        chosen = _newest(listed.value, after)
+        if chosen or len(listed.value) < most:
+            break
     here = {run.id for run in runs(db, RunFilter(ids=chosen, completed=True))}
     pulled = [run for run in chosen if run not in here]
     for run in pulled:

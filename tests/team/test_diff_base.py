@@ -86,6 +86,15 @@ def test_a_group_is_pulled_whole(team: History, capsys: Any) -> None:
     assert compared(capsys)[:2] == ("nightly", "mine")
 
 
+def test_a_group_of_more_shards_than_are_listed_at_first_is_pulled(
+    team: History, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kindlm.team.pulling._MOST", 1)
+    for shard in ("1/2", "2/2"):
+        record(team, f"m{shard[0]}", {shard: "+"}, "main", shard=shard, group="nightly")
+    assert compared(capsys)[:2] == ("nightly", "mine")
+
+
 def test_a_server_without_such_a_run_is_no_problem_of_the_server(
     team: History, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,6 +117,21 @@ def test_the_history_here_does_where_the_server_is_away(
     before, after, err = compared(capsys, "mine")
     assert (before, after) == ("m0here", "mine")
     assert "The newest run in the history here is compared." in err
+
+
+def test_an_older_group_or_run_is_found_among_many_newer_ones(
+    team: History, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kindlm.cli.commands.pull.MAX_LISTED_RUNS", 2)
+    for shard in ("1/2", "2/2"):
+        record(team, f"m{shard[0]}", {shard: "+"}, "main", shard=shard, group="nightly")
+    for newer in ("n1", "n2"):
+        record(team, newer, PASSES, "main")
+    assert run(["pull", "--group", "nightly"]) == 0
+    err = capsys.readouterr().err
+    assert [line.partition(":")[0] for line in err.splitlines()[:2]] == ["m2", "m1"]
+    assert run(["pull", "m"]) == 1
+    assert "matches several runs of the server: m2, m1." in capsys.readouterr().err
 
 
 def test_a_run_is_pulled_by_the_beginning_of_its_id(team: History, capsys: Any) -> None:

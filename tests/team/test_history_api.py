@@ -87,6 +87,7 @@ def test_what_cannot_be_answered_is_refused_in_json(served: Served) -> None:
             ("GET", f"/v1/heads?{many}", (422, "validation_error")),
             ("GET", "/v1/runs?limit=0", (422, "validation_error")),
             ("GET", "/v1/runs?limit=x", (422, "validation_error")),
+            ("GET", "/v1/runs?limit=0000000019999999", (422, "validation_error")),
         ):
             answer = client.request(method, path)
             assert refusal(answer) == expected

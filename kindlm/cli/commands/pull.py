@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from kindlm.bounds import MAX_LISTED_RUNS
 from kindlm.cli.console import fail, note, or_fail, refuse, show
 from kindlm.cli.history import db_option, merged_besides, project_here
 from kindlm.cli.options import DATABASE, INSECURE, SERVER, argument, option
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
 
 _SHOWN = 3
 
-_LISTED = 1_000
-"""The number of newest runs that a server lists at once."""
-
 
 def pull_command(
     runs: list[str] | None = argument(
@@ -30,7 +28,9 @@ def pull_command(
     ),
     branch: str | None = option("--branch NAME", "The newest runs of a git branch instead."),
     group: str | None = option("--group ID", "All shards of a group instead."),
-    limit: int = option("--limit N", "How many runs of the branch.", default=1, min=1, max=_LISTED),
+    limit: int = option(
+        "--limit N", "How many runs of the branch.", default=1, min=1, max=MAX_LISTED_RUNS
+    ),
     of_project: str | None = option("--project NAME", "Only runs of this project."),
     url: str | None = SERVER,
     insecure: bool = INSECURE,
@@ -50,9 +50,10 @@ def pull_command(
     failed: list[KindlmError] = []
     pulled: list[str] = []
     with history_server(url, now.url if now else None, project.root, insecure=insecure) as client:
+        most = limit if branch else MAX_LISTED_RUNS
         wanted = runs or [
             row.run
-            for row in or_fail(client.runs(of_project, branch, limit if branch else _LISTED))
+            for row in or_fail(client.runs(most, project=of_project, branch=branch, group=group))
             if group in (None, row.group)
         ]
         if not wanted:
@@ -83,7 +84,7 @@ def _pulled(
     answer = pull_run(client, database, named)
     if isinstance(answer, Ok) or answer.error.details.get("status") != 404:
         return named, answer
-    listed = client.runs(of_project, limit=_LISTED)
+    listed = client.runs(MAX_LISTED_RUNS, project=of_project, run=named)
     if isinstance(listed, Err):
         return named, listed
     starting = [row.run for row in listed.value if named and row.run.startswith(named)]
