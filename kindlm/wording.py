@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -64,6 +64,20 @@ def differences(then: Any, now: Any, path: str = "") -> Iterator[str]:
             yield f"{_at(path)}: {shown(old_text)} → {shown(new_text)}"
     elif then is _NOTHING or now is _NOTHING or _canonical(then) != _canonical(now):
         yield f"{_at(path)}: {_value(then)} → {_value(now)}"
+
+
+_COUNTED = 20
+_LISTED = 3
+
+
+def nearest_differences(recorded: Iterable[Any], now: Any) -> str | None:
+    """Return how a JSON value differs from the nearest recorded one; None if there is none.
+
+    The nearest one has the fewest differences, of which the text lists the first.
+    """
+    found = (list(islice(differences(then, now), _COUNTED)) for then in recorded)
+    nearest = min(found, key=len, default=None)
+    return None if nearest is None else listed(nearest, _LISTED)
 
 
 def _at(path: str) -> str:

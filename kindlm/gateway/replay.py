@@ -18,7 +18,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
-from itertools import islice
 from typing import Any
 
 from kindlm.dataclass import dataclass, replace
@@ -28,12 +27,8 @@ from kindlm.ports import AnsweredThen, RecordedModelCall
 from kindlm.strict_json import read_arguments
 from kindlm.transcript import Cost, PaidBefore, Usage
 from kindlm.wires.reading import read_answer
-from kindlm.wording import count, differences, listed
+from kindlm.wording import count, nearest_differences
 from kindlm_store.new_event import scrub
-
-_MAX_LISTED = 3
-_MAX_COUNTED = 20
-"""How many differences from a recorded request are counted, to find the closest request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,18 +137,10 @@ class RecordedModels:
         return message
 
     def _nearest(self, path: str, form: Any) -> str:
-        """Return how a request differs from the closest recorded request."""
-        of_path = [each for each in self._questions if each.call.path == path]
-        if not of_path:
-            return "no request was recorded there"
-        length = _length(path, form)
-
-        def distance(question: _Question) -> tuple[bool, int, bool, list[str]]:
-            found = list(islice(differences(question.form, form), _MAX_COUNTED))
-            is_repeated = self._asked[question.fingerprint] > 0
-            return _length(path, question.form) != length, len(found), is_repeated, found
-
-        return listed(min(map(distance, of_path))[-1], _MAX_LISTED)
+        """Return how a request differs from the nearest recorded one, if possible as long."""
+        of_path = [each.form for each in self._questions if each.call.path == path]
+        as_long = [each for each in of_path if _length(path, each) == _length(path, form)]
+        return nearest_differences(as_long or of_path, form) or "no request was recorded there"
 
     def _differs_in_times_alone(self, path: str, body: Any) -> bool:
         masked = normal_form(body, self._given, masks_times=True)

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from itertools import islice, zip_longest
+from dataclasses import asdict
+from itertools import zip_longest
 from typing import Any, Self
 
 from kindlm.dataclass import replace
 from kindlm.errors import Err, Ok, Result
-from kindlm.events.execution_events import AgentReplied, CallFailed, ProviderRequested
+from kindlm.events.execution_events import AgentReplied, CallFailed
 from kindlm.history.recorded_answers import (
     FoundAnswers,
     RecordedCall,
@@ -39,16 +40,12 @@ from kindlm.ports import (
 from kindlm.stored_form import bounded
 from kindlm.suite import RecordedAnswer
 from kindlm.transcript import Message, Role
-from kindlm.wording import count, differences, listed
+from kindlm.wording import count, differences, nearest_differences
 
 # References to the environment, whose values are not recorded.
 _DEFERRED = re.compile("\ufdd0\\{\\{[\\w.]+\\}\\}")
 
 _NUMBERS = ("temperature", "max_tokens", "top_p", "seed")
-_MOST_LISTED = 3
-_MOST_COUNTED = 20
-"""How many differences from a recorded request are counted, to find the closest request."""
-_NEAREST = 50
 _ASKED = {Purpose.TEST: "request", Purpose.SIMULATE: "question to a simulated user"}
 
 
@@ -64,50 +61,47 @@ def is_as_recorded(message: Message, then: str) -> bool:
     return re.fullmatch(f"{first}{middle}.*{rest[-1]}", then, re.DOTALL) is not None
 
 
-def request_differences(
-    asked: Asked, then: ProviderRequested, tools_then: Sequence[dict[str, Any]]
-) -> Iterator[str]:
-    """Yield how a request differs from a recorded one, of which `then` has all messages."""
-    now = asked.request
-    pairs = zip_longest(now.messages, then.messages[: len(now.messages)])
-    return differences(
-        {
-            **{name: then.parameters.get(name) for name in _NUMBERS},
-            "provider": then.provider,
-            "model": then.model,
-            "tools": {
-                tool["name"]: _tool(tool["description"], tool["parameters"]) for tool in tools_then
-            },
-            "messages": [_form_of(message) for message in then.messages],
+def as_asked(recorded: Sequence[Message], now: Sequence[Message]) -> list[Message]:
+    """Return recorded messages, with the values of the environment that they have now."""
+    pairs = zip_longest(recorded, now[: len(recorded)])
+    return [
+        replace(then, text=message.text) if message and is_as_recorded(message, then.text) else then
+        for then, message in pairs
+    ]
+
+
+def form_of(
+    provider: str,
+    model: str,
+    parameters: Mapping[str, Any],
+    tools: Iterable[Mapping[str, Any]],
+    messages: Iterable[Message],
+) -> dict[str, Any]:
+    """Return the parts of a request to a model that are compared, as a JSON value."""
+    return {
+        "provider": provider,
+        "model": model,
+        **{name: parameters.get(name) for name in _NUMBERS},
+        "tools": {
+            tool["name"]: {**tool, "parameters": tool["parameters"] or NO_PARAMETERS}
+            for tool in tools
         },
-        {
-            **{name: getattr(now.params, name) for name in _NUMBERS},
-            "provider": asked.provider,
-            "model": now.model,
-            "tools": {tool.name: _tool(tool.description, tool.parameters) for tool in now.tools},
-            "messages": [_form_of(message, before) for message, before in pairs],
-        },
-    )
+        "messages": list(map(_form_of_message, messages)),
+    }
 
 
-def _tool(description: str | None, parameters: Mapping[str, Any] | None) -> dict[str, Any]:
-    parameters = NO_PARAMETERS if parameters is None else parameters
-    return {"description": description, "parameters": parameters}
-
-
-def _form_of(message: Message, then: Message | None = None) -> dict[str, Any]:
-    """Return a message as a JSON value; its text is the recorded one if it differs in values."""
-    same = then is not None and is_as_recorded(message, then.text)
-    text = then.text if then is not None and same else message.text
-    form: dict[str, Any] = {"prefill" if message.prefill else message.role: text}
-    if message.tool_calls:
-        form["tool_calls"] = [
+def _form_of_message(message: Message) -> dict[str, Any]:
+    form = {
+        "role": message.role,
+        "content": message.text,
+        "prefill": message.prefill,
+        "tool_call_id": message.tool_call_id and bounded(message.tool_call_id),
+        "tool_calls": [
             [bounded(call.id), bounded(call.name), call.malformed or call.arguments]
             for call in message.tool_calls
-        ]
-    if message.tool_call_id:
-        form["tool_call_id"] = bounded(message.tool_call_id)
-    return form
+        ],
+    }
+    return {name: value for name, value in form.items() if value}
 
 
 class ReplayedAnswers(FoundAnswers):
@@ -165,11 +159,10 @@ class ReplayedAnswers(FoundAnswers):
         what = _ASKED.get(asked.purpose, "question to a judge")
         if like_it:
             why = "it was asked fewer times"
-        elif (nearest := self._differences(asked)) is None:
+        elif (differs := self._differences(asked)) is None:
             why = "no similar request was recorded for this test"
         else:
-            why = listed(nearest, _MOST_LISTED)
-            why = why or "its stop sequences, its response schema or the order of tools differ"
+            why = differs or "its stop sequences, its response schema or the order of tools differ"
         judge = "" if asked.purpose is Purpose.TEST else "; ask the judge: --judge live"
         return not_found(
             f"Run {self._run} never recorded this {what}: {why}.",
@@ -193,21 +186,24 @@ class ReplayedAnswers(FoundAnswers):
         """Return a sort key: the own repeat comes first, then the nearest ones."""
         return abs(call.repeat - self._execution.repeat), call.repeat, call.call
 
-    def _differences(self, asked: Asked) -> list[str] | None:
-        """Return how a request differs from the closest recorded one; None if there is none."""
+    def _differences(self, asked: Asked) -> str | None:
+        """Return how a request differs from the nearest one of the nearest repeat, if any."""
         wanted = self._execution.test, asked.purpose
         recorded = self._calls.items()
-        calls = [each for (*of, _), found in recorded if (*of,) == wanted for each in found]
-        found: list[list[str]] = []
-        for call in sorted(calls, key=self._distance)[:_NEAREST]:
+        found = [each for (*of, _), calls in recorded if (*of,) == wanted for each in calls]
+        found.sort(key=self._distance)
+        request, forms = asked.request, list[dict[str, Any]]()
+        for call in (each for each in found if each.repeat == found[0].repeat):
             attempt = self._attempt(call.execution, call.attempt)
             with suppress(PurgedError):
                 then = attempt.request(call.call)
                 # A judge has no tools.
                 tools = [] if then.after is None else attempt.tools()
-                differs = request_differences(asked, then, tools)
-                found.append(list(islice(differs, _MOST_COUNTED)))
-        return min(found, key=len, default=None)
+                messages = as_asked(then.messages, request.messages)
+                forms.append(form_of(then.provider, then.model, then.parameters, tools, messages))
+        tools, parameters = list(map(asdict, request.tools)), asdict(request.params)
+        now = form_of(asked.provider, request.model, parameters, tools, request.messages)
+        return nearest_differences(forms, now)
 
 
 def as_repeat(then: int, now: int) -> str:

@@ -108,10 +108,10 @@ def test_expectations_may_change_but_another_test_never_lends_its_answers(
 
 
 CHANGED_REQUESTS: list[tuple[dict[str, Any], str]] = [
-    ({"prompts": {"ask": {"user": "Tell me of <{{order}}>."}}}, 'messages[0].user: "Where is'),
+    ({"prompts": {"ask": {"user": "Tell me of <{{order}}>."}}}, 'messages[0].content: "Where is'),
     (
         {"prompts": {"ask": {"system": "Be kind", "user": "Where is order <{{order}}>?"}}},
-        'messages[0].system: nothing → "Be kind"',
+        'messages[0].role: "user" → "system"; messages[0].content: ',
     ),
     (
         {
@@ -181,7 +181,7 @@ def test_another_answer_of_a_tool_leads_to_a_request_that_was_never_recorded(
         report = replayed(workspace)
         assert len(server.requests) == since
     message = error_of(report, "delivered")
-    assert "messages[2].tool: " in message
+    assert "messages[2].content: " in message
     assert "lost" in message
     assert "delivered" in message
     assert "no similar request was recorded for this test" in error_of(report, "new")

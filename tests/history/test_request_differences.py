@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 
 from kindlm.events.execution_events import ProviderRequested
-from kindlm.history.replayed_answers import is_as_recorded, request_differences
-from kindlm.ports import Asked, ModelRequest, Purpose, ToolDefinition
-from kindlm.suite import ModelParams
+from kindlm.history.replayed_answers import as_asked, form_of, is_as_recorded
+from kindlm.ports import ToolDefinition
 from kindlm.transcript import Message, Role, ToolCall
+from kindlm.wording import differences
 
 HELLO = Message(Role.USER, "Hello")
 CALL = Message(Role.ASSISTANT, "", tool_calls=(ToolCall("c1", "find", {"id": 1}),))
@@ -19,7 +20,7 @@ PREFILL = Message(Role.ASSISTANT, "{", prefill=True)
 
 
 def tool_of(name: str, description: str = "") -> ToolDefinition:
-    return ToolDefinition(name, description, {})
+    return ToolDefinition(name, description, {"x": 1})
 
 
 def recorded(*messages: Message) -> ProviderRequested:
@@ -42,18 +43,26 @@ def told(
     tools_then: list[dict[str, Any]] | None = None,
 ) -> list[str]:
     """Return how a request with these messages differs from one that was recorded."""
-    request = ModelRequest("m", messages, ModelParams(0.0, 9), 1.0, tools)
+    parameters, recorded_tools = {"temperature": 0.0, "max_tokens": 9}, tools_then or []
+    now = form_of(provider, "m", parameters, map(asdict, tools), messages)
+    messages_then = as_asked(then.messages, messages)
     return list(
-        request_differences(Asked(Purpose.TEST, provider, "", request), then, tools_then or [])
+        differences(
+            form_of(then.provider, then.model, then.parameters, recorded_tools, messages_then), now
+        )
     )
 
 
 @pytest.mark.parametrize(
     ("now", "then", "difference"),
     [
-        ((), (HELLO,), 'messages[0]: {"user": "Hello"} → nothing'),
-        ((HELLO, BYE), (HELLO,), 'messages[1]: nothing → {"assistant": "Bye"}'),
-        ((PREFILL,), (), 'messages[0]: nothing → {"prefill": "{"}'),
+        ((), (HELLO,), 'messages[0]: {"role": "user", "content": "Hello"} → nothing'),
+        ((HELLO, BYE), (HELLO,), 'messages[1]: nothing → {"role": "assistant", "content": "Bye"}'),
+        (
+            (PREFILL,),
+            (),
+            'messages[0]: nothing → {"role": "assistant", "content": "{", "prefill": true}',
+        ),
         (
             (CALL,),
             (Message(Role.ASSISTANT, "", tool_calls=(ToolCall("c1", "find", {"id": 2}),)),),
@@ -76,8 +85,7 @@ def test_another_role_and_another_provider_are_named() -> None:
     said = Message(Role.ASSISTANT, "{")
     assert told(recorded(PREFILL), said, provider="q") == [
         'provider: "p" → "q"',
-        'messages[0].prefill: "{" → nothing',
-        'messages[0].assistant: nothing → "{"',
+        "messages[0].prefill: true → nothing",
     ]
 
 
@@ -117,9 +125,9 @@ def test_a_tool_that_takes_any_arguments_is_as_recorded() -> None:
 def test_tools_that_differ_are_named() -> None:
     names = ("same", "other")
     now = tuple(tool_of(name, "Finds it." if name == "other" else "") for name in names)
-    then = [{"name": name, "description": "", "parameters": {}} for name in ("gone", *names)]
+    then = [{"name": name, "description": "", "parameters": {"x": 1}} for name in ("gone", *names)]
     assert told(recorded(), tools=(tool_of("new"), *now), tools_then=then) == [
-        'tools.gone: {"description": "", "parameters": {}} → nothing',
+        'tools.gone: {"name": "gone", "description": "", "parameters": {"x": 1}} → nothing',
         'tools.other.description: "" → "Finds it."',
-        'tools.new: nothing → {"description": "", "parameters": {}}',
+        'tools.new: nothing → {"name": "new", "description": "", "parameters": {"x": 1}}',
     ]
