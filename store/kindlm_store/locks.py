@@ -89,11 +89,13 @@ def _acquired(path: Path, stream: str, until: float) -> int:
 
 
 def is_held(path: str | os.PathLike[str], stream: str) -> bool:
-    """Return whether any process holds the lock of the stream now."""
+    """Return whether any process holds the lock of the stream now, or another user may hold it."""
     try:
         descriptor = os.open(_lock_file(path, stream), os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
+    except PermissionError:
+        return True
     try:
         return not _try(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     finally:

@@ -108,3 +108,12 @@ def test_only_one_of_many_holds_a_lock_at_a_time(path: Path) -> None:
 def test_names_of_streams_cannot_leave_the_folder(path: Path) -> None:
     with stream_lock(path, "../../etc/passwd"), stream_lock(path, "x" * 1_000):
         assert {file.name for file in path.parent.iterdir()} == {"log.db.locks"}
+
+
+def test_a_lock_of_another_user_may_be_held(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> int:
+        raise PermissionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refuse)
+        assert is_held(path, "run/1")
