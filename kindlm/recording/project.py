@@ -255,7 +255,8 @@ def git_state(folder: Path) -> GitState | None:
         return GitState(commit=commit, branch=branch, dirty=commit != named)
     if not (head := _git(folder, "rev-parse", "HEAD")):
         return None
-    is_dirty = bool(_git(folder, "status", "--porcelain", "--untracked-files=no"))
+    # A folder whose status is not known, as after a timeout, is not clean.
+    is_dirty = _git(folder, "status", "--porcelain", "--untracked-files=no") != ""
     return GitState(commit=head, branch=branch_of(folder), dirty=is_dirty)
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -90,3 +93,23 @@ def test_variables_of_a_file_are_decoded_as_those_of_the_environment(
 ) -> None:
     (tmp_path / ".env").write_bytes(written)
     assert run_environment([tmp_path], {}) == {"KEY": value}
+
+
+def test_a_commit_whose_state_git_does_not_say_is_not_clean(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git = ("git", "-C", str(tmp_path), "-c", "user.name=me", "-c", "user.email=me@example.com")
+    for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "first"]):
+        subprocess.run([*git, *words], check=True)
+    clean = git_state(tmp_path)
+    fails = tmp_path / "bin" / "git"
+    fails.parent.mkdir()
+    fails.write_text(f'#!/bin/sh\n[ "$3" != status ] && exec {shutil.which("git")} "$@"\n')
+    fails.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{fails.parent}:{os.environ['PATH']}")
+
+    unknown = git_state(tmp_path)
+
+    assert clean is not None
+    assert not clean.dirty
+    assert unknown == replace(clean, dirty=True)
