@@ -32,7 +32,7 @@ from kindlm.history.baselines import RecordedBaselines
 from kindlm.history.run_view import RunView
 from kindlm.plan import PlannedSuite
 from kindlm.recording.history_file import new_journal
-from kindlm.recording.project import ci_service, git_state
+from kindlm.recording.project import ci_service, git_state, project_name
 from kindlm.recording.request import RunRequest
 from kindlm_store import Append, EventLog, HeadOf, stream_lock
 
@@ -60,7 +60,7 @@ def session_started(
             with suppress(PackageNotFoundError):
                 versions[package] = version(package)
         yield RunStarted(
-            project=plan.suites[0].suite.project if plan.suites else request.root.name,
+            project=plan.suites[0].suite.project if plan.suites else project_name(request.root),
             mode=request.mode,
             source_run=source.run if source else None,
             # `kindlm settle` plans its repeats round by round.

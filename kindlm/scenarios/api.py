@@ -34,7 +34,7 @@ class ScenarioSpec:
         """Refuse invalid arguments."""
         if not self.name.strip():
             raise ValueError('A scenario needs a name: @scenario("refund of a late order")')
-        if self.repeats not in range(1, MAX_REPEAT + 1):
+        if type(self.repeats) is not int or not 1 <= self.repeats <= MAX_REPEAT:
             wanted = f"a whole number from 1 to {MAX_REPEAT}"
             raise ValueError(f"repeats must be {wanted}, but is {self.repeats}")
         if not 0 <= self.pass_rate <= 1:

@@ -21,6 +21,7 @@ BAD = [
     ('@scenario("x")\nclass TestIt: ...\n', 2, "applies to functions"),
     ('@scenario("x")\n@scenario("y")\ndef test_x(t): ...\n', 2, "two @scenario above test_x"),
     ('@scenario("x", repeats=0)\ndef test_x(t): ...\n', 2, "repeats must be"),
+    ('@scenario("x", repeats=2.0)\ndef test_x(t): ...\n', 2, "repeats must be"),
     ('@scenario("x")\ndef test_x(t): yield\n', 2, "Remove `yield` from test_x"),
     ('@scenario("x")\nasync def test_x(t): yield\n', 2, "Remove `yield` from test_x"),
     (f"{LOST}raise Lost", 4, "Lost: <exception str() failed>"),
@@ -224,3 +225,8 @@ def test_an_agent_that_is_described_wrongly_is_reported_at_the_scenario(
     shown = capsys.readouterr()
     assert "test_it.py:2" in shown.out + shown.err
     assert "agent of @scenario" in shown.out + shown.err
+
+
+def test_a_run_without_a_test_that_loads_belongs_to_the_project(project: Project) -> None:
+    assert project.test(tests="\nraise SystemExit(3)\n") == 1
+    assert project.rows("SELECT project FROM runs") == [("shop",)]
