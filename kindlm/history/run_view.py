@@ -108,11 +108,15 @@ class RunView:
         """Whether every planned execution has ended."""
         return self.missing == 0
 
-    def is_whole(self, suite: str | None = None) -> bool:
-        """Whether no result of the run, or of one suite, is missing; for a group, always of all."""
+    def is_whole(self, suite: str | None = None, project: str | None = None) -> bool:
+        """Whether no result of the run, or of one suite, is missing; for a group, always of all.
+
+        Without a project, the suites of that name in all projects count.
+        """
         if suite is None or self.group is not None:
             return self.info.ended == "finished" and self.complete
-        return not any(self.missing_of(each) for each in self.suites if each.name == suite)
+        named = (each for each in self.suites if each.name == suite)
+        return not any(self.missing_of(each) for each in named if project in (None, each.project))
 
     @property
     def passed(self) -> bool:

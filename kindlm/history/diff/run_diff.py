@@ -208,7 +208,7 @@ class RunDiff:
         """Return whether a run has all results of the compared suites."""
         if self.options.suites is None:
             return view.is_whole()
-        return all(view.is_whole(name) for _, name in self.options.suites)
+        return all(view.is_whole(name, project) for project, name in self.options.suites)
 
     @cached_property
     def _added(self) -> tuple[dict[QualifiedName, AddedRepeats], ...]:

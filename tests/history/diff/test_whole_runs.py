@@ -114,3 +114,16 @@ def test_a_test_may_be_defined_in_a_file_that_could_not_be_loaded(
     writer.execution("a", assertions=(Make.passed(),))
     writer.finish()
     assert [test.change for test in compared(history).tests] == [Change.UNCHANGED, change]
+
+
+def test_a_suite_is_whole_if_one_of_its_name_in_another_project_is_not(history: History) -> None:
+    for run in ("before", "after"):
+        writer = history.run(run, planned=2)
+        for project in ("shop", "desk"):
+            suite = writer.suite(project=project, tests=[Make.planned("a")])
+            if project == "shop":
+                writer.execution("a", suite=suite, assertions=(Make.passed(),))
+        writer.interrupt()
+    for project in ("shop", "desk"):
+        diff = compared(history, suites=frozenset([(project, "support")]))
+        assert diff.lacks_results == (project == "desk")
