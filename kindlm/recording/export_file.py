@@ -244,9 +244,11 @@ def _add_event(log: sqlite3.Connection, event: Mapping[str, Any], number: int) -
 
 
 def _add_text(log: sqlite3.Connection, text: Mapping[str, Any], number: int) -> None:
-    """Add a text, as withheld if it has no body."""
+    """Add a text; without a body, it is withheld unless an earlier line has the body."""
     salt = bytes.fromhex(text["salt"]) if "salt" in text else WITHHELD
     log.execute(
-        "INSERT OR REPLACE INTO contents (rowid, ref, salt, body) VALUES (?, ?, ?, ?)",
+        "INSERT INTO contents (rowid, ref, salt, body) VALUES (?, ?, ?, ?) ON CONFLICT (ref)"
+        " DO UPDATE SET rowid = excluded.rowid, salt = excluded.salt, body = excluded.body"
+        " WHERE excluded.body NOTNULL",
         (number, text["ref"], salt, text.get("body")),
     )

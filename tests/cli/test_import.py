@@ -391,3 +391,15 @@ def test_what_is_written_is_read_back(tmp_path: Path, data: Sequence[dict[str, A
 def test_no_bytes_at_all_are_anything_but_an_export_or_refused(content: bytes) -> None:
     with pytest.raises(LineError), read_export(BytesIO(content)):
         pass
+
+
+def test_a_text_is_not_withheld_by_another_line_without_its_body(tmp_path: Path) -> None:
+    file = BytesIO()
+    with EventLog.open(tmp_path / "any.db") as log, closing(log.reader()) as db:
+        log.append(RUN, [NewEvent("t", {"a": Text("said")})])
+        write_export(file, "k3f9x2ab", [RUN], db)
+    header, text, event = file.getvalue().splitlines(keepends=True)
+    bare = json.dumps({"text": {"ref": json.loads(text)["text"]["ref"]}}).encode() + b"\n"
+    for lines in ((text, bare), (bare, text)):
+        with read_export(BytesIO(b"".join((header, *lines, event)))) as export:
+            assert export.log.execute("SELECT body FROM contents").fetchall() == [("said",)]
