@@ -77,7 +77,7 @@ class _Checking:
         """Return the error of a thread that still runs and has this trial."""
         for thread, top in sys._current_frames().items():  # noqa: SLF001
             for frame, _ in traceback.walk_stack(top) if thread != threading.get_ident() else ():
-                if any(value is self for value in frame.f_locals.values()):
+                if any(value is self for value in [*frame.f_locals.values()]):
                     return _lost(frame, "in a thread", "Join the thread: its checks would be lost.")
         return None
 
@@ -351,7 +351,7 @@ class Trial(_Checking):
             frame = getattr(task.get_coro(), "cr_frame", None)
             if frame is None or task.cancelling():
                 continue
-            if any(value is self for value in frame.f_locals.values()):
+            if any(value is self for value in [*frame.f_locals.values()]):
                 task.cancel()
                 return _lost(frame, "as a task", "Await the task: its checks would be lost.")
         return None

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from typing import Any
 
 import pytest
 
 from kindlm.scenarios.function_thread import FunctionThread, TrialOver
+from kindlm.scenarios.trial import SyncTrial
 
 
 def test_what_was_asked_for_before_the_end_is_not_done_after_it() -> None:
@@ -43,3 +45,19 @@ def test_what_was_asked_for_before_the_end_is_not_done_after_it() -> None:
 
     asyncio.run(trial())
     assert done == []
+
+
+def test_a_thread_may_make_variables_while_it_is_searched_for_a_trial() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    own = {"begun": begun, "go_on": go_on}
+    thread = threading.Thread(target=exec, args=("begun.set()\ngo_on.wait()", own))
+    thread.start()
+    assert begun.wait(10)
+    trial = SyncTrial.__new__(SyncTrial)
+    sys.setprofile(lambda *_: own.update({f"v{len(own)}": begun}))
+    try:
+        assert trial._lost_thread() is None
+    finally:
+        sys.setprofile(None)
+        go_on.set()
+        thread.join()
