@@ -44,6 +44,10 @@ class Mcp(ProgramOptions):
     def wants_endpoint(self) -> bool:
         return self.command is None
 
+    @property
+    def starts_program(self) -> bool:  # type: ignore[override]
+        return self.command is not None
+
     def sends_system_text(self) -> bool:
         return False
 

@@ -247,10 +247,9 @@ def _warn_of_requests(config: KindlmConfig, reporter: Reporter, environ: Mapping
 def _warn_of_addresses(config: KindlmConfig, reporter: Reporter) -> None:
     """Report agents that do not get the address of the gateway or of the receiver of spans."""
     for index, agent in enumerate(config.agents):
-        if agent.adapter == "python":
-            continue
+        is_started = agent.options is None or agent.options.starts_program
+        is_started = is_started or "{{serve." in (agent.endpoint or "")
         for key, what in (("gateway", "the gateway"), ("telemetry", "the receiver of spans")):
-            is_started = not agent.endpoint or "{{serve." in agent.endpoint
             if getattr(agent, key) and not is_started:
                 message = f'The agent "{agent.id}" is not started by kindlm, so it does not get the'
                 message += f" address of {what}"

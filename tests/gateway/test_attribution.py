@@ -7,10 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import aiohttp
 import httpx
+import pytest
 from call_desk import Desk
 from gateway_agents import CHAT_TOOL
 from raw_peer import http_answer, open_peer
 
+from kindlm.agents.mcp_agent import Mcp
 from kindlm.plugins import Adapter
 from kindlm.suite import AgentTarget
 from kindlm.trace_context import trace_id
@@ -137,13 +139,17 @@ def test_a_call_before_any_message_of_an_agent_here_is_of_none(behind):
     asyncio.run(run())
 
 
-def test_an_adapter_of_a_package_that_starts_programs_gets_an_address_for_each(behind):
-    class Launched(Adapter):
-        starts_program = True
+class Launched(Adapter):
+    """An adapter of a package."""
 
+    starts_program = True
+
+
+@pytest.mark.parametrize("options", [Launched(), Mcp(command="shop")])
+def test_an_adapter_that_starts_programs_gets_an_address_for_each(behind, options):
     async def run():
         async with behind("http://127.0.0.1:1") as bench:
-            target = AgentTarget("own", "launched", "", options=Launched(), gateway=True)
+            target = AgentTarget("own", "launched", "", options=options, gateway=True)
             observed = bench.gateway.observe(target, Desk("2.1"))
             assert observed.environ["OPENAI_BASE_URL"].endswith("/x/2.1/openai/v1")
 
