@@ -112,8 +112,6 @@ class Appender:
             For each submission, why it was refused; None if it was written.
 
         Raises:
-            sqlite3.IntegrityError: An event id is recorded already. Roll back, and write the
-                submissions one by one.
             sqlite3.Error: The file cannot be written.
         """
         version = self._connection.execute("PRAGMA data_version").fetchone()[0]

@@ -119,7 +119,7 @@ class EventLog:
         """Append events to one stream and wait until they are durable.
 
         Raises:
-            ConflictError: The stream is not at the expected version, or an event id is recorded.
+            ConflictError: The stream is not at the expected version.
             SealedError: The stream is sealed.
             WriteFailedError: The file cannot be written.
         """

@@ -115,7 +115,6 @@ class NewEvent:
         data: A JSON object, which may contain `Text` and `HeadOf` anywhere.
         schema: Version of the form of the data, from 1.
         subject: The part of the stream that the event is about; None for the whole stream.
-        id: Unique across machines; None for a new one.
         at: UTC, ISO 8601, microseconds; None for now.
 
     Raises:
@@ -137,12 +136,9 @@ class NewEvent:
         data: Mapping[str, Any],
         schema: int = 1,
         subject: str | None = None,
-        id: UUID | None = None,  # noqa: A002
         at: str | None = None,
     ) -> None:
         self.raw_id, self.at = stamp()
-        if id is not None:
-            self.raw_id = id.bytes
         if at is not None:
             if not is_timestamp(at):
                 raise ValueError(f"{at!r} is not a time in UTC, ISO 8601, with microseconds")
@@ -195,7 +191,9 @@ class NewEvent:
 
     def with_data(self, data: Mapping[str, Any]) -> NewEvent:
         """Return the same event with other data."""
-        return NewEvent(self.type, data, self.schema, self.subject, self.id, self.at)
+        event = NewEvent(self.type, data, self.schema, self.subject, self.at)
+        event.raw_id = self.raw_id
+        return event
 
 
 @dataclass(frozen=True, slots=True)

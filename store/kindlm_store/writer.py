@@ -23,7 +23,7 @@ from kindlm_store.new_event import Append
 from kindlm_store.projecting import Projector
 from kindlm_store.reading import Head
 from kindlm_store.schema_check import SchemaGuard
-from kindlm_store.store_errors import ConflictError, StoreClosedError, WriteFailedError
+from kindlm_store.store_errors import StoreClosedError, WriteFailedError
 
 
 class Ticket(Future[Any]):
@@ -189,29 +189,12 @@ class Writer:
 
     def _commit(self, group: Sequence[_Work]) -> None:
         """Write submissions in one transaction, and settle their tickets."""
-        outcomes: list[ConflictError | None]
-        try:
-            with immediate(self._connection):
-                # Another program may have created a trigger.
-                self._guard.check(self._connection)
-                outcomes = self._appender.write([work.submission for work in group])
-                self._projector.fold()
-        except sqlite3.IntegrityError as error:
-            self._appender.forget()
-            # A submission repeats an event id: only that submission is refused.
-            if len(group) > 1:
-                for work in group:
-                    self._commit([work])
-                return
-            streams = ", ".join(dict.fromkeys(append.stream for append in group[0].submission))
-            conflict = ConflictError(f"{streams}: an event with this id is recorded already")
-            conflict.__cause__ = error
-            outcomes = [conflict]
-        except BaseException:
-            self._appender.forget()
-            raise
-        else:
-            self.heads |= self._appender.ends
+        with immediate(self._connection):
+            # Another program may have created a trigger.
+            self._guard.check(self._connection)
+            outcomes = self._appender.write([work.submission for work in group])
+            self._projector.fold()
+        self.heads |= self._appender.ends
         for work, refused in zip(group, outcomes, strict=True):
             if refused is None:
                 work.ticket.set_result(None)

@@ -327,7 +327,9 @@ def test_an_event_is_never_in_two_streams(other: Path, path: Path) -> None:
     with opened(other) as theirs:
         event = next(theirs.read(stream="run/open"))
     with opened(path) as log:
-        log.append("run/elsewhere", [NewEvent("said", {"text": Text("x")}, id=event.id)])
+        same = NewEvent("said", {"text": Text("x")})
+        same.raw_id = event.raw_id
+        log.append("run/elsewhere", [same])
         refused = take(log, other).refused
         assert [r.stream for r in refused] == ["run/open"]
         assert "once" in refused[0].reason
