@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import Any, Literal
-from urllib.parse import quote
 
 from kindlm.dataclass import dataclass, replace
 from kindlm.strict_json import json_or_text
@@ -19,13 +17,12 @@ from kindlm.testing.node import Node, ScriptError
 from kindlm.testing.openai_wire import Chat, embeddings
 from kindlm.testing.player import play
 from kindlm.testing.responses_wire import Responses
-from kindlm.testing.script import CallOut, Encoding, Fault, FaultRule, OddText, Reply, Script
+from kindlm.testing.script import Fault, FaultRule, Reply, Script
 from kindlm.testing.scripted_talk import (
     DRIFT_QUESTION,
     JUDGE_QUESTIONS,
     Asks,
     Refusal,
-    TalkRequest,
     WireFormat,
 )
 
@@ -64,13 +61,6 @@ class LoggedRequest:
 
 EMBEDDINGS_PATH = "/v1/embeddings"
 _NOT_JSON = "We could not parse the JSON body of your request."
-_ODD_TEXTS: dict[OddText, str] = {
-    "control": "".join(map(chr, range(1, 32))) + "\x7f\x85 control characters",
-    "surrogate": "lone surrogates \ud800 and \udfff",
-    "nul": "a NUL \x00 inside",
-    "ansi": "\x1b[2J\x1b[31mred\x1b[0m \x1b]0;title\x07 terminal escapes",
-    "huge": "word " * 200_000,
-}
 
 
 class _FaultPlan:
@@ -225,10 +215,8 @@ class _Exchange:
         fault = fault or reply.fault
         answer = None if fault is None else self._fault_answer(fault)
         if answer is None:
-            faulty = fault and _faulty_reply(fault, conversation, self._key or "")
-            if faulty is not None:  # without limits and stop texts
-                conversation = replace(conversation, max_tokens=None, stop=(), prefill="")
-            parts = wire.write(conversation, faulty or reply)
+            is_empty = fault is not None and fault.kind == "empty" and fault.value
+            parts = wire.write(conversation, Reply() if is_empty else reply)
             answer = _delivered(self._ok(parts, stream=conversation.stream), fault)
         self.log.fault = None if fault is None else str(fault)
         return replace(answer, delay_s=reply.delay_ms / 1000) if reply.delay_ms else answer
@@ -240,9 +228,6 @@ class _Exchange:
                 wait_s = fault.retry_after_s
                 wait = [("retry-after", f"{wait_s:g}")] if wait_s is not None else ()
                 return self._error(self._wire.status_refusal(status, self._model), *wait)
-            case "echoKey", "error" | "header" | "url":
-                message, headers = _key_echo(fault, self._key or "")
-                return self._error(Refusal(400, "invalid_request_error", message), *headers)
             case "cut", "before" | "headers" as cut:
                 return replace(self._ok((b"{}",)), cut=cut)
             case "malformed", True:
@@ -258,41 +243,6 @@ class _Exchange:
     def _error(self, refusal: Refusal, *extra: tuple[str, str]) -> HttpAnswer:
         error = _json(refusal.status, self._wire.error_body(refusal, self._id))
         return replace(error, headers=(*self._wire.headers(self._id), *extra))
-
-
-def _encoded_key(key: str, encoding: Encoding) -> str:
-    """Return a key in an encoding in which a server might repeat it."""
-    if encoding == "base64":
-        return base64.b64encode(key.encode()).decode("ascii")
-    return "".join(f"%{byte:02X}" for byte in key.encode()) if encoding == "percent" else key
-
-
-def _faulty_reply(fault: Fault, conversation: TalkRequest, key: str) -> Reply | None:
-    """Return the reply of a fault that replaces the reply of the script, else None."""
-    tool = conversation.offered[0] if conversation.offered else "lookup_order"
-    shown = _encoded_key(key, fault.encoding)
-    match fault.kind, fault.value:
-        case "empty", True:
-            return Reply()
-        case "text", odd:
-            return Reply(text=_ODD_TEXTS[odd])
-        case "toolCalls", many:
-            return Reply(calls=tuple(CallOut(tool, {"number": n}) for n in range(many)))
-        case "echoKey", "text":
-            return Reply(text=f"My key is {shown}, since you ask.")
-        case "echoKey", "toolArgument":
-            return Reply(calls=(CallOut(tool, {"order_id": shown}),))
-    return None
-
-
-def _key_echo(fault: Fault, key: str) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """Return an error message and headers that repeat the key."""
-    shown = _encoded_key(key, fault.encoding)
-    if fault.value == "url":
-        url = f"http://127.0.0.1/help?key={quote(shown, safe='%')}"
-        return f"See {url} for this request.", (("link", f"<{url}>; rel=help"),)
-    headers = (("x-debug-authorization", shown),) if fault.value == "header" else ()
-    return f"The request with the key {shown} could not be served.", headers
 
 
 def _delivered(answer: HttpAnswer, fault: Fault | None) -> HttpAnswer:

@@ -24,10 +24,6 @@ from kindlm.testing.http1 import Cut
 from kindlm.testing.node import Node, ScriptError, load_yaml
 from kindlm.testing.scripted_talk import Asks, Usage
 
-EchoPlace = Literal["error", "header", "url", "text", "toolArgument"]
-Encoding = Literal["plain", "base64", "percent"]
-OddText = Literal["control", "surrogate", "nul", "ansi", "huge"]
-
 MAX_EXTENDS = 8
 MAX_MATCHED_CHARACTERS = 100_000
 MATCH_TIMEOUT_S = 0.5
@@ -166,9 +162,6 @@ _FAULTS: dict[str, tuple[Callable[[Node], Any], str]] = {
     "malformed": (Node.flag, "malformed"),
     "empty": (Node.flag, "empty"),
     "stallMs": (Node.number, "stall"),
-    "echoKey": (_one_of(EchoPlace), "echo key in {}"),
-    "text": (_one_of(OddText), "{} text"),
-    "toolCalls": (partial(Node.integer, minimum=1, maximum=10_000), "tool calls"),
 }
 """The kinds of faults, see README.md: the reader of the value of each, and its text in the log."""
 
@@ -180,7 +173,6 @@ class Fault:
     kind: str
     value: Any
     retry_after_s: float | None = _entry("retryAfter", partial(Node.number, maximum=1e300))
-    encoding: Encoding = _entry("encoding", _one_of(Encoding), "plain")
 
     def __str__(self) -> str:
         return _FAULTS[self.kind][1].format(self.value)

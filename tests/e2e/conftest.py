@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from checked_server import LoopbackServer
+from altering_server import AlteringServer
 from workspace import KEY, Workspace, new_workspace
 
 ECHO_AGENT = {
@@ -27,8 +27,8 @@ def workspace(tmp_path: Path) -> Workspace:
 
 
 @pytest.fixture
-def server() -> Iterator[LoopbackServer]:
-    with LoopbackServer(ECHO_AGENT) as server:
+def server() -> Iterator[AlteringServer]:
+    with AlteringServer(ECHO_AGENT) as server:
         yield server
 
 

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from altering_server import AlteringServer, wrong
 from checked_server import LoopbackServer
-from orders import asked, order, serve_orders, write_orders
+from orders import SCRIPT, asked, order, serve_orders, write_orders
 from workspace import Workspace
 
 TOOL = {"name": "lookup_order", "defaultResponse": {"status": "delivered"}}
@@ -143,12 +144,13 @@ def test_values_of_the_environment_are_not_known_to_be_the_same(
     assert len(server.requests) == 2
 
 
-def test_each_repeat_has_an_answer_of_its_own(workspace: Workspace, server: LoopbackServer) -> None:
-    server.use_faults([{"text": "ansi", "next": 1}])
-    write_orders(workspace, server, [order("k0", judged=False)])
-    live = workspace.report("--runs", "2")
+def test_each_repeat_has_an_answer_of_its_own(workspace: Workspace) -> None:
+    with AlteringServer(SCRIPT) as server:
+        server.alter(wrong("<k0>", 2))
+        write_orders(workspace, server, [order("k0", judged=False)])
+        live = workspace.report("--runs", "2")
+        cached = workspace.report("--cache", "--runs", "3")
     assert len({each["output"] for each in executions(live, "k0")}) == 2
-    cached = workspace.report("--cache", "--runs", "3")
     assert taken(cached) == (2, 3)
     said = [each["output"] for each in executions(cached, "k0")]
     assert said[:2] == [each["output"] for each in executions(live, "k0")]

@@ -642,7 +642,7 @@ def test_what_looks_at_a_secret_that_was_taken_out_is_not_decided(
         workspace.test("in time", tools=[], expect={"latency": {"maxMs": 60_000}}),
     ]
     workspace.suite(server.url, tests=tests)
-    server.use_faults([{"echoKey": "text", "next": 2}])
+    server.use_script({"rules": [{"reply": {"text": f"My key is {KEY}, since you ask."}}]})
     assert statuses(workspace.report()) == {"leaks": "failed", "in time": "passed"}
     done = workspace.run(command, "--reporter", "json")
     report = json.loads(done.stdout)

@@ -11,7 +11,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import quote
 
 import pytest
+from altering_server import Alter
 from checked_server import LoopbackServer
+
+from kindlm.dataclass import replace
+from kindlm.testing.http1 import HttpAnswer, HttpRequest
 
 
 def traces(key: str) -> set[bytes]:
@@ -30,21 +34,45 @@ def assert_clean(workspace, key, *outputs: str) -> None:
     assert not found
 
 
-PLACES = ("error", "header", "toolArgument", "url", "text")
+PLACES = ("error", "header", "url", "reply")
+ENCODED = {
+    "plain": lambda key: key,
+    "base64": lambda key: base64.b64encode(key.encode()).decode(),
+    "percent": lambda key: "".join(f"%{byte:02X}" for byte in key.encode()),
+}
 
 
-@pytest.mark.parametrize("encoding", ["plain", "base64", "percent"])
+def repeating(shown: str) -> Alter:
+    """Repeat a key in errors, or in tool calls and texts, as the test that asks is named."""
+
+    def alter(request: HttpRequest, answer: HttpAnswer) -> HttpAnswer:
+        place = next(place for place in PLACES if f"order of {place}?".encode() in request.body)
+        if place == "reply":
+            return replace(answer, body=answer.body.replace(b"A1", shown.encode()))
+        url = f"http://127.0.0.1/help?key={quote(shown, safe='%')}"
+        messages = {
+            "error": f"The request with the key {shown} failed.",
+            "header": "The request failed.",
+            "url": f"See {url} for this request.",
+        }
+        headers = {"header": ("x-debug-authorization", shown), "url": ("link", f"<{url}>")}
+        return HttpAnswer(
+            400,
+            json.dumps({"error": {"message": messages[place], "type": "invalid"}}).encode(),
+            (*answer.headers, *([headers[place]] if place in headers else [])),
+        )
+
+    return alter
+
+
+@pytest.mark.parametrize("encoding", ENCODED)
 def test_a_key_that_the_provider_repeats_is_not_recorded(workspace, server, key, encoding):
     tests = [workspace.test(place, vars={"order": f"of {place}"}) for place in PLACES]
     workspace.suite(server.url, defaults={"retries": 1}, tests=tests)
     # The reader keeps the WAL from being folded into the file, so that both are searched.
     workspace.run("test", "-t", "error", OPENAI_API_KEY="an-innocent-key-for-the-first-run")
-    server.use_faults(
-        [
-            {"echoKey": place, "encoding": encoding, "contains": f"order of {place}?", "next": 2}
-            for place in PLACES
-        ]
-    )
+    asked = len(server.requests)
+    server.alter(repeating(ENCODED[encoding](key)))
     with closing(sqlite3.connect(workspace.database)) as reader:
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM events").fetchone()
@@ -52,8 +80,8 @@ def test_a_key_that_the_provider_repeats_is_not_recorded(workspace, server, key,
             "test", "--verbose", "--reporter", "terminal", "--reporter", "json=out.json",
             "--reporter", "junit=out.xml", DEBUG="kindlm*",
         )  # fmt: skip
-        played = {request.fault for request in server.requests}
-        assert played >= {f"echo key in {place}" for place in PLACES}
+        requests = str([request.body for request in server.requests[asked:]])
+        assert all(f"order of {place}?" in requests for place in PLACES)
         assert_clean(workspace, key, done.stdout, done.stderr)
     for number in range(1, len(PLACES) + 1):
         shown = workspace.run("show", "latest", str(number), "--verbose")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from checked_server import LoopbackServer
+from altering_server import AlteringServer, wrong
 from small_disk import mounted
 from workspace import new_workspace, until
 
@@ -19,20 +19,15 @@ AGENT = {"rules": [{"name": "answer", "when": {}, "reply": {"text": "It was deli
 
 
 @pytest.fixture(scope="module")
-def one_server() -> Iterator[LoopbackServer]:
-    with LoopbackServer(AGENT) as server:
+def one_server() -> Iterator[AlteringServer]:
+    with AlteringServer(AGENT) as server:
         yield server
 
 
 @pytest.fixture
-def server(one_server: LoopbackServer) -> LoopbackServer:
+def server(one_server: AlteringServer) -> AlteringServer:
     one_server.use_faults([])
     return one_server
-
-
-def wrong(order: str, every: int) -> list[dict[str, Any]]:
-    """Make every k-th answer about an order a wrong one."""
-    return [{"contains": f"order {order}?", "every": every, "text": "ansi"}]
 
 
 def asks(order: str, **changes: Any) -> dict[str, Any]:
@@ -61,20 +56,20 @@ class Suspicion(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory, one_server: LoopbackServer) -> Suspicion:
+def recorded(tmp_path_factory: pytest.TempPathFactory, one_server: AlteringServer) -> Suspicion:
     workspace = new_workspace(tmp_path_factory.mktemp("suspicion"))
     workspace.suite(one_server.url, tests=[asks("A1"), asks("B2")])
     one_server.use_faults([])
     before = record(workspace, "--runs", "10")
-    one_server.use_faults(wrong("A1", 2))
+    one_server.alter(wrong("A1", 2))
     return Suspicion(before, record(workspace, "--runs", "3"), workspace.root)
 
 
 @pytest.fixture
-def suspicion(workspace: Any, server: LoopbackServer, recorded: Suspicion) -> Suspicion:
+def suspicion(workspace: Any, server: AlteringServer, recorded: Suspicion) -> Suspicion:
     """The two runs in the workspace, and the agent as it was in the later one."""
     shutil.copytree(recorded.root, workspace.root, dirs_exist_ok=True)
-    server.use_faults(wrong("A1", 2))
+    server.alter(wrong("A1", 2))
     return recorded
 
 
@@ -96,12 +91,12 @@ def repeats(workspace: Any) -> list[int]:
 
 
 def test_a_limit_that_cannot_be_kept_is_no_end_of_the_settling(
-    workspace: Any, server: LoopbackServer
+    workspace: Any, server: AlteringServer
 ) -> None:
     models = [{"id": "gpt", "provider": "openai", "model": "brand-new-1"}]
     workspace.suite(server.url, tests=[asks("A1")], models=models)
     record(workspace, "--runs", "10")
-    server.use_faults(wrong("A1", 2))
+    server.alter(wrong("A1", 2))
     record(workspace, "--runs", "3")
     done = workspace.run("settle", "--max-cost", "1", "-j", "1")
     assert done.returncode == 1
@@ -110,7 +105,7 @@ def test_a_limit_that_cannot_be_kept_is_no_end_of_the_settling(
 
 
 def test_a_real_drop_is_confirmed(
-    workspace: Any, server: LoopbackServer, suspicion: Suspicion
+    workspace: Any, server: AlteringServer, suspicion: Suspicion
 ) -> None:
     before, after, _ = suspicion
     assert workspace.run("diff").returncode == 0
@@ -150,9 +145,9 @@ def test_a_real_drop_is_confirmed(
     assert len(server.requests) == asked + planned
 
 
-def test_the_same_flaky_agent_is_cleared(workspace: Any, server: LoopbackServer) -> None:
+def test_the_same_flaky_agent_is_cleared(workspace: Any, server: AlteringServer) -> None:
     workspace.suite(server.url, tests=[asks("A1"), asks("B2")])
-    server.use_faults(wrong("A1", 4))
+    server.alter(wrong("A1", 4))
     before = record(workspace, "--runs", "10")
     after = record(workspace, "--runs", "3")
     assert "SUSPECTED" in workspace.run("diff").stdout
@@ -168,7 +163,7 @@ def test_the_same_flaky_agent_is_cleared(workspace: Any, server: LoopbackServer)
 
 
 def test_a_budget_ends_it_and_the_next_one_goes_on(
-    workspace: Any, server: LoopbackServer, suspicion: Suspicion
+    workspace: Any, server: AlteringServer, suspicion: Suspicion
 ) -> None:
     before, after, _ = suspicion
     asked = len(server.requests)
@@ -203,7 +198,7 @@ def test_a_budget_ends_it_and_the_next_one_goes_on(
 
 
 def test_a_history_that_cannot_be_written_is_named(
-    workspace: Any, server: LoopbackServer, suspicion: Suspicion
+    workspace: Any, server: AlteringServer, suspicion: Suspicion
 ) -> None:
     asked = len(server.requests)
     with mounted(workspace.root / "disk", "16m") as folder:
@@ -217,7 +212,7 @@ def test_a_history_that_cannot_be_written_is_named(
 
 
 @pytest.mark.usefixtures("suspicion")
-def test_what_was_done_until_ctrl_c_counts(workspace: Any, server: LoopbackServer) -> None:
+def test_what_was_done_until_ctrl_c_counts(workspace: Any, server: AlteringServer) -> None:
     asked = len(server.requests)
     server.use_faults([{"latencyMs": 1_000}])
     process = workspace.start("settle", "-j", "1")
@@ -239,7 +234,7 @@ def test_what_was_done_until_ctrl_c_counts(workspace: Any, server: LoopbackServe
 
 
 def test_only_what_after_ran_is_repeated(
-    workspace: Any, server: LoopbackServer, suspicion: Suspicion
+    workspace: Any, server: AlteringServer, suspicion: Suspicion
 ) -> None:
     before, after, _ = suspicion
     asked = len(server.requests)
@@ -274,7 +269,7 @@ def test_only_what_after_ran_is_repeated(
 
 @pytest.mark.usefixtures("suspicion")
 def test_a_target_out_of_reach_is_not_asked_for_long(
-    workspace: Any, server: LoopbackServer
+    workspace: Any, server: AlteringServer
 ) -> None:
     asked = len(server.requests)
     server.use_faults([{"status": 400}])
@@ -286,10 +281,10 @@ def test_a_target_out_of_reach_is_not_asked_for_long(
     assert "SUSPECTED" in workspace.run("diff").stdout
 
 
-def test_too_few_repeats_before_are_never_enough(workspace: Any, server: LoopbackServer) -> None:
+def test_too_few_repeats_before_are_never_enough(workspace: Any, server: AlteringServer) -> None:
     workspace.suite(server.url, tests=[asks("A1"), asks("B2")])
     before = record(workspace)
-    server.use_faults(wrong("A1", 1))
+    server.alter(wrong("A1", 1))
     record(workspace, "--runs", "3")
     asked = len(server.requests)
     done = workspace.run("settle")

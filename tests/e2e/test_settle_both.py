@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import loaded_kindlm
 import pytest
-from checked_server import LoopbackServer
+from altering_server import AlteringServer, wrong
 from workspace import new_workspace, until
 
 from kindlm.cli.commands import settle_rounds
@@ -27,12 +27,8 @@ class Situation(NamedTuple):
     after: str
     root: Path
     old: Path
-    old_server: LoopbackServer
-    new_server: LoopbackServer
-
-
-def wrong(every: int) -> list[dict[str, Any]]:
-    return [{"contains": "order A1?", "every": every, "text": "ansi"}]
+    old_server: AlteringServer
+    new_server: AlteringServer
 
 
 def asks(order: str) -> dict[str, Any]:
@@ -54,14 +50,14 @@ def record(workspace: Any, *arguments: str) -> str:
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Situation]:
     """BEFORE has one repeat: repeats of AFTER alone would never decide."""
     workspace = new_workspace(tmp_path_factory.mktemp("new"))
-    with LoopbackServer(AGENT) as old_server, LoopbackServer(AGENT) as new_server:
+    with AlteringServer(AGENT) as old_server, AlteringServer(AGENT) as new_server:
         tests = [asks("A1"), asks("B2")]
         config = workspace.suite(old_server.url, tests=tests)
         before = record(workspace)
         old = tmp_path_factory.mktemp("old")
         shutil.copy(config, old)
         workspace.suite(new_server.url, tests=tests)
-        new_server.use_faults(wrong(2))
+        new_server.alter(wrong("A1", 2))
         after = record(workspace, "--runs", "2")
         yield Situation(before, after, workspace.root, old, old_server, new_server)
 
@@ -71,7 +67,7 @@ def situation(workspace: Any, recorded: Situation) -> Situation:
     """The two runs in the workspace, and the agents as they were."""
     shutil.copytree(recorded.root, workspace.root, dirs_exist_ok=True)
     recorded.old_server.use_faults([])
-    recorded.new_server.use_faults(wrong(2))
+    recorded.new_server.alter(wrong("A1", 2))
     return recorded
 
 
@@ -161,7 +157,7 @@ def test_a_checkout_need_not_be_named_as_the_project(
     shutil.copy(config, elsewhere)
     situation.new_server.use_faults([])
     before = record(workspace, "--runs", "2")
-    situation.new_server.use_faults(wrong(2))
+    situation.new_server.alter(wrong("A1", 2))
     after = record(workspace, "--runs", "2")
     done = workspace.run("settle", before, after, "--both", str(elsewhere), "--max-runs", "4")
     assert done.returncode == 0, done.stderr

@@ -10,6 +10,7 @@ from checked_server import TypedLoopbackServer
 
 from kindlm.errors import Err, ErrorCode, Ok
 from kindlm.ports import ResponseSchema, ToolDefinition
+from kindlm.suite import ModelParams
 from kindlm.transcript import FinishReason, Message, Role
 
 TOOLS = (
@@ -21,6 +22,11 @@ SCHEMA = {
     "properties": {"mood": {"type": "string"}},
     "required": ["mood"],
     "additionalProperties": False,
+}
+ODD_TEXTS = {
+    "control": "".join(map(chr, range(1, 32))) + "\x7f\x85 control characters",
+    "surrogate": "lone surrogates \ud800 and \udfff",
+    "huge": "word " * 200_000,
 }
 SCRIPT = {
     "models": ["gpt-4o", "claude", {"name": "thinker", "reasoning": True}],
@@ -37,6 +43,10 @@ SCRIPT = {
                 ],
             },
         },
+        *(
+            {"when": {"user": f"Say {name}"}, "reply": {"text": text}}
+            for name, text in ODD_TEXTS.items()
+        ),
         {"reply": {"text": "Done."}},
     ],
 }
@@ -150,15 +160,13 @@ def test_faults_have_their_codes(api, server, make_request, fault, code):
     assert result.error.code is code
 
 
-@pytest.mark.parametrize("text", ["control", "surrogate", "huge"])
+@pytest.mark.parametrize("text", ODD_TEXTS)
 def test_odd_texts_arrive(api, server, make_request, text):
-    server.use_faults([{"text": text}])
-    try:
-        (result,) = ask(api, server, make_request(USER, model=model_of(api)))
-    finally:
-        server.use_faults([])
+    params = ModelParams(max_tokens=1_000_000)
+    asks = Message(Role.USER, f"Say {text}")
+    (result,) = ask(api, server, make_request(asks, model=model_of(api), params=params))
     assert isinstance(result, Ok), result
-    assert result.value.text
     said = Message(Role.ASSISTANT, result.value.text)
-    (again,) = ask(api, server, make_request(USER, said, USER, model=model_of(api)))
+    assert len(said.text) == len(ODD_TEXTS[text])
+    (again,) = ask(api, server, make_request(asks, said, USER, model=model_of(api)))
     assert isinstance(again, Ok), again

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import socket
-from urllib.parse import quote
 
 import httpx
 import pytest
@@ -84,31 +82,6 @@ def test_an_empty_answer_has_no_text_and_no_calls(asked):
     app = asked(ECHO, [{"empty": True}])
     assert app.message().get("tool_calls", app.message()["content"]) is None
     assert json.loads(app.post(MESSAGES).body)["content"] == []
-
-
-@pytest.mark.parametrize("path", [CHAT, MESSAGES])
-@pytest.mark.parametrize("place", ["error", "header", "url", "text", "toolArgument"])
-def test_the_key_is_repeated_where_reported(asked, key, place, path):
-    for encoding, shown in (
-        ("plain", key),
-        ("base64", base64.b64encode(key.encode()).decode()),
-        ("percent", "".join(f"%{byte:02X}" for byte in key.encode())),
-    ):
-        answer = asked(ECHO, [{"echoKey": place, "encoding": encoding}]).post(path)
-        seen = answer.body.decode() + repr(answer.headers)
-        assert (quote(shown, safe="%") if place == "url" else shown) in seen
-        assert (answer.status == 200) == (place in ("text", "toolArgument"))
-
-
-def test_odd_texts_arrive_as_they_are(asked):
-    for kind, holds in (("control", "\x07"), ("surrogate", "\ud800"), ("huge", "word " * 200_000)):
-        assert holds in asked(ECHO, [{"text": kind}]).message(max_tokens=5)["content"]
-
-
-def test_parallel_calls_have_ids_of_their_own(asked):
-    app = asked(ECHO, [{"toolCalls": 50}])
-    assert len({call["id"] for call in app.message()["tool_calls"]}) == 50
-    assert len({block["id"] for block in json.loads(app.post(MESSAGES).body)["content"]}) == 50
 
 
 def test_a_rule_can_break_its_own_reply(asked):
