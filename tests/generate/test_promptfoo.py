@@ -275,6 +275,30 @@ def test_prompts_providers_and_tests_make_the_same_runs(tmp_path: Path) -> None:
     assert {case.repeat for case in suite.cases} == {2}
 
 
+@pytest.mark.parametrize(
+    ("cell", "checks", "left_out"),
+    [
+        ("answer: 42", ["answer: 42"], ""),
+        ("grade", ["grade"], ""),
+        ("icontains: a: b", ["a: b"], ""),
+        ("grade: kind", ["kind"], ""),
+        ("word-count: 3", [], "the assertion `word-count`"),
+        ("eval: true", [], "the assertion `javascript`"),
+        ("not-python:x", [], "the assertion `not-python`"),
+        ("file://check.py", [], "the file check.py"),
+    ],
+)
+def test_a_cell_is_a_text_unless_it_begins_with_a_type_of_assertion(
+    tmp_path: Path, cell: str, checks: list[str], left_out: str
+) -> None:
+    (tmp_path / "rows.csv").write_text(f"q,__expected\na,{cell}\n")
+    imported = read({**with_tests(), "tests": "file://rows.csv"}, tmp_path)
+    (case,) = loaded(imported, tmp_path).cases
+    assert [each.label for each in case.expectations] == checks
+    assert left_out in notes(imported, "left out")
+    assert case.skip is bool(left_out)
+
+
 def test_what_runs_on_some_targets_only_is_left_out(tmp_path: Path) -> None:
     checks = {"assert": [{"type": "is-json"}]}
     providers: list[Any] = [

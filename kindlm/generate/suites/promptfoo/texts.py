@@ -183,11 +183,24 @@ def _same(line: int, _: object) -> int:
     return line
 
 
+_TYPES = """
+answer-relevance bleu classifier contains contains-all contains-any contains-html contains-json
+contains-sql contains-xml context-faithfulness context-recall context-relevance
+conversation-relevance cost equals factuality finish-reason g-eval gleu guardrails icontains
+icontains-all icontains-any is-html is-json is-refusal is-sql is-valid-function-call
+is-valid-openai-function-call is-valid-openai-tools-call is-xml javascript latency levenshtein
+llm-rubric meteor model-graded-closedqa model-graded-factuality moderation perplexity
+perplexity-score pi python regex rouge-n ruby search-rubric similar similar:cosine similar:dot
+similar:euclidean skill-used starts-with tool-call-f1 trace-error-spans trace-span-count
+trace-span-duration trajectory:goal-success trajectory:step-count trajectory:tool-args-match
+trajectory:tool-sequence trajectory:tool-used webhook word-count
+"""
+"""The types that a cell may name; a cell that begins with another word is a text."""
+
 _EXPECTED = re.compile(
-    r"(?P<type>(?:not-)?(?:trajectory:|similar:)?[a-z][a-z0-9-]*)"
+    rf"(?P<type>(?:not-)?(?:{'|'.join(_TYPES.split())}))"
     r"(?:\((?P<threshold>\d+(?:\.\d+)?)\))?(?::(?P<value>[\s\S]*))?"
 )
-_WITHOUT_VALUE = re.compile("(?:not-)?(?:is|contains)-")
 _OTHER_NAMES = {"fn": "javascript", "eval": "javascript", "grade": "llm-rubric"}
 _THRESHOLDS = {"similar": 0.8, "answer-relevance": 0.75, "context-faithfulness": 0.75}
 """The default thresholds in cells of CSV files."""
@@ -195,12 +208,15 @@ _THRESHOLDS = {"similar": 0.8, "answer-relevance": 0.75, "context-faithfulness":
 
 def _expected(text: str) -> dict[str, Any]:
     """Return the assertion in a cell: `type(threshold):value`, `is-json`, or a text to equal."""
+    name, colon, value = text.partition(":")
+    if colon:
+        text = f"{_OTHER_NAMES.get(name, name)}:{value}"
     found = _EXPECTED.fullmatch(text)
-    if found is None or (text == found["type"] and not _WITHOUT_VALUE.match(text)):
+    if found is None:
         return {"type": "equals", "value": text}
     kind, threshold, value = found.groups()
     assertion = {
-        "type": _OTHER_NAMES.get(kind, kind),
+        "type": kind,
         "threshold": float(threshold) if threshold else _THRESHOLDS.get(kind),
         "value": value and value.strip(),
     }
