@@ -236,7 +236,7 @@ def _uses_pytest_codes(arguments: Sequence[str]) -> bool:
 
     It reads `--exit-codes` from the arguments, since wrong usage leaves no parsed options.
     """
-    if given := re.findall(r"(?<!\S)--exit-codes[ =](\S*)", " ".join(arguments)):
+    if given := re.findall("(?<![^\0])--exit-codes[\0=]([^\0]*)", "\0".join(arguments)):
         return bool(given[-1] == "pytest")
     from kindlm.recording.project import exit_codes
 

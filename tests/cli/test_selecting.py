@@ -141,6 +141,7 @@ def test_a_run_whose_names_mean_other_tests_by_now_does_not_go_on(kindlm: Any, h
         (("-k", "nothing"), 5),
         (("--lf",), 4),
         (("--no-such-option",), 4),
+        (("-k", "nothing", "--label", "not --exit-codes kindlm"), 5),
     ],
 )
 def test_exit_codes_are_0_and_1_unless_those_of_pytest_are_wanted(
