@@ -39,6 +39,7 @@ _HEADER = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)
 _TIMEOUT_S = 30.0
 _RETRIED = frozenset({429, 502, 503, 504})
 _TRIES = 5
+_FIRST_WAIT_S = 1.0
 _LONGEST_WAIT_S = 60.0
 
 _CHECK = "Check the address, and that the receiver is running."
@@ -138,30 +139,35 @@ async def send(
 async def _post(
     client: httpx.AsyncClient, request: httpx.Request, to: Receiver, sent: Sent
 ) -> tuple[int, str]:
-    """Send a request, and retry it; return the number of rejected spans, and why."""
+    """Send a request, up to `_TRIES` times; return the number of rejected spans, and why."""
     tries = 0
     while True:
+        asked_s = hint = None
+        is_temporary = True
         try:
             async with asyncio.timeout(_TIMEOUT_S):
                 response = await client.send(request)
         except TimeoutError:
-            _fail(to, sent, f"it did not answer within {_TIMEOUT_S:.0f} s")
+            why = f"it did not answer within {_TIMEOUT_S:.0f} s"
         except UNREACHABLE as error:
-            _fail(to, sent, to.safe(unreachable_reason(error)), _CHECK)
-        tries += 1
-        status, kind = response.status_code, response.headers.get("content-type", "")
-        if 200 <= status < 300:
-            if "html" in kind:  # a web site that has a page at any address
-                _fail(to, sent, "it answered with a web page", _ADDRESS)
-            return rejected_of(kind, response.content)
-        if 300 <= status < 400:
-            _fail(to, sent, f"it redirects ({status})", "Name the address that it leads to.")
-        if status not in _RETRIED or tries == _TRIES:
+            why, hint = to.safe(unreachable_reason(error)), _CHECK
+        else:
+            status, kind = response.status_code, response.headers.get("content-type", "")
+            if 200 <= status < 300:
+                if "html" in kind:  # a web site that has a page at any address
+                    _fail(to, sent, "it answered with a web page", _ADDRESS)
+                return rejected_of(kind, response.content)
+            if 300 <= status < 400:
+                _fail(to, sent, f"it redirects ({status})", "Name the address that it leads to.")
             reason = to.safe(response.content.decode("utf-8", "replace"))
-            what = f"it answered {status}{f': {reason}' if reason else ''}"
-            _fail(to, sent, what, _HINTS.get(status))
-        wait_s = retry_after(response.headers, datetime.now(UTC))
-        wait_s = 2.0 ** (tries - 1) if wait_s is None else wait_s
+            why = f"it answered {status}{f': {reason}' if reason else ''}"
+            hint = _HINTS.get(status)
+            is_temporary = status in _RETRIED
+            asked_s = retry_after(response.headers, datetime.now(UTC))
+        tries += 1
+        if not is_temporary or tries == _TRIES:
+            _fail(to, sent, why, hint)
+        wait_s = _FIRST_WAIT_S * 2 ** (tries - 1) if asked_s is None else asked_s
         await asyncio.sleep(min(wait_s, _LONGEST_WAIT_S))
 
 

@@ -15,6 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -390,6 +391,22 @@ def test_a_busy_receiver_is_asked_again(
     assert len(collector.requests) == 3
 
 
+def test_a_receiver_that_is_away_is_asked_again(
+    kindlm: Any, recorded: History, collector: Collector, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(otlp_sending, "_FIRST_WAIT_S", 0.0)
+    really_send, errors = httpx.AsyncClient.send, [httpx.ConnectError("away"), TimeoutError()]
+
+    async def send(*given: Any, **more: Any) -> httpx.Response:
+        if errors:
+            raise errors.pop()
+        return await really_send(*given, **more)
+
+    monkeypatch.setattr(httpx.AsyncClient, "send", send)
+    assert kindlm(*OTLP, "--to", collector.url, "--db", recorded.path).code == 0
+    assert len(collector.requests) == 1
+
+
 PARTIAL = ExportTraceServiceResponse()
 PARTIAL.partial_success.rejected_spans = 2
 PARTIAL.partial_success.error_message = "two are too old"
@@ -438,8 +455,9 @@ def test_what_is_not_taken_is_an_error_without_our_headers(
     ],
 )
 def test_options_that_do_not_fit(
-    kindlm: Any, recorded: History, options: tuple[str, ...], told: str
+    kindlm: Any, recorded: History, monkeypatch: Any, options: tuple[str, ...], told: str
 ) -> None:
+    monkeypatch.setattr(otlp_sending, "_FIRST_WAIT_S", 0.0)
     outcome = kindlm("export", RUN, *options, "--db", recorded.path)
     assert outcome.code == 1
     assert told in outcome.err
