@@ -12,11 +12,12 @@ from kindlm.cli.console import fail, note, or_fail, refuse, show
 from kindlm.cli.options import TestOptions
 from kindlm.cli.reporters import STDOUT, Reporter, distinct, open_output, open_report, spare
 from kindlm.errors import Err, ErrorCode, KindlmError, SourceLocation, broken
-from kindlm.history.rows import SuiteView
 from kindlm.history.run_view import RunView
 from kindlm.recording.request import RunRequest
 from kindlm.reports.compliance_report import (
-    documents_of,
+    Document,
+    content_of,
+    hashed,
     pdf_of,
     require_pdf,
     write_report,
@@ -59,14 +60,15 @@ def write_wanted(
     errors: list[KindlmError] = []
     folders = {suite.path: suite.document_folder for suite in request.suites}
     written: set[str] = set()
-    for suite in wanted:
+    contents = [content_of(view, suite, look) for suite in wanted]
+    for suite, content in zip(wanted, contents, strict=True):
         folder = folders.get(suite.path) or _USUAL_FOLDER
         if (outside := _leads_out(request.root, suite.path, folder)) is not None:
             errors.append(outside)
             continue
         name = _NOT_IN_NAMES.sub("-", suite.name).strip("-.")[:_LONGEST_NAME] or "suite"
         stem = request.root / Path(suite.path).parent / folder / f"{view.id}-{name}"
-        document = documents_of(view, [suite], look)
+        document = hashed([content])
         try:
             file = _unused(stem, written)
             with open_report(file) as out:
@@ -79,7 +81,7 @@ def write_wanted(
         elif options.warnings:
             note(f"Compliance report: {shown_path(file)}")
     if options.pdf is not None:
-        problem = write_pdf(view, options.pdf, look, wanted)
+        problem = write_pdf(view, options.pdf, hashed(contents))
         # The Markdown of a document has the same problem.
         errors += [] if problem is None or problem in errors else [problem]
     show(errors)
@@ -106,12 +108,9 @@ def _leads_out(root: Path, suite: str, folder: str) -> KindlmError | None:
     )
 
 
-def write_pdf(
-    view: RunView, file: Path, options: ReportOptions, suites: Iterable[SuiteView]
-) -> KindlmError | None:
-    """Write the documents of suites as one PDF; return why that could not be done."""
-    documents = documents_of(view, suites, options)
-    pdf = pdf_of(documents.text, view.info.finished_at or view.info.started_at)
+def write_pdf(view: RunView, file: Path, document: Document) -> KindlmError | None:
+    """Write a document of a run as PDF; return why that could not be done, or its problem."""
+    pdf = pdf_of(document.text, view.info.finished_at or view.info.started_at)
     if isinstance(pdf, Err):
         return pdf.error
     try:
@@ -119,7 +118,7 @@ def write_pdf(
             out.write(pdf.value)
     except OSError as error:
         return _not_written(file, error, view.id, "--pdf")
-    return documents.problem
+    return document.problem
 
 
 def _unused(stem: Path, written: set[str]) -> Path:

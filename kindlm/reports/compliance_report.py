@@ -31,32 +31,30 @@ _BLANKS = re.compile(r"\n{3,}")
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """Documents of suites. `problem` is that a template failed or recorded data were changed."""
+    """A document. `problem` is that a template failed or recorded data were changed."""
 
     text: str
     problem: KindlmError | None = None
 
 
-def documents_of(view: RunView, suites: Iterable[SuiteView], options: ReportOptions) -> Document:
+def hashed(contents: Iterable[Document]) -> Document:
     """Return the documents of suites as one, with the first problem.
 
     It is Markdown, a separator, and the SHA-256 of all above it.
     """
-    contents = [_content(view, suite, options) for suite in suites]
-    text = "".join(f"{content}\n\n" for content, _ in contents)
+    contents = list(contents)
+    text = "".join(f"{content.text}\n\n" for content in contents)
     digest = hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
     end = (
         f"{SEPARATOR}\nSHA-256 of all above the line: `{digest}`\n\n"
         "Made from the history alone: the same history gives the same document.\n"
     )
-    problems = (problem for _, problem in contents if problem is not None)
+    problems = (content.problem for content in contents if content.problem is not None)
     return Document(text + end, next(problems, None))
 
 
-def _content(
-    view: RunView, suite: SuiteView, options: ReportOptions
-) -> tuple[str, KindlmError | None]:
-    """Return the document of a suite, and why it is not what was requested.
+def content_of(view: RunView, suite: SuiteView, options: ReportOptions) -> Document:
+    """Return the document of a suite without the hash.
 
     If recorded data were changed, it begins with a warning, whatever its template.
     """
@@ -77,7 +75,7 @@ def _content(
             f"The history that the compliance report was read from {changed}",
             f"{way_out}. See what was changed: kindlm history verify",
         )
-    return _BLANKS.sub("\n\n", text).strip(), problem
+    return Document(_BLANKS.sub("\n\n", text).strip(), problem)
 
 
 def _rendered(
@@ -103,9 +101,9 @@ def _rendered(
 
 def write_report(view: RunView, out: TextIO, options: ReportOptions) -> KindlmError | None:
     """Write the documents of all suites; return the first problem."""
-    documents = documents_of(view, view.suites, options)
-    out.write(documents.text)
-    return documents.problem
+    document = hashed(content_of(view, suite, options) for suite in view.suites)
+    out.write(document.text)
+    return document.problem
 
 
 _FONTS = (

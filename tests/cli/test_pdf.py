@@ -10,6 +10,10 @@ import pytest
 from checked_server import LoopbackServer
 from workspace import new_workspace
 
+from kindlm.history.rows import SuiteView
+from kindlm.history.run_view import RunView
+from kindlm.reports import compliance_report
+
 AGENT: dict[str, Any] = {"rules": [{"name": "answer", "when": {}, "reply": {"text": "Hello."}}]}
 
 
@@ -33,3 +37,22 @@ def test_a_missing_extra_is_reported_first(
     assert "pip install 'kindlm[pdf]'" in refused.err
     assert not (here / "new.md").exists()
     assert (here / "old.pdf").read_text() == "as it was"
+
+
+def test_a_document_that_is_written_twice_is_made_once(
+    kindlm: Any, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-this-test-9f8e7d")
+    read, suites = compliance_report.read_facts, list[str]()
+
+    def counted(view: RunView, suite: SuiteView, threshold: float) -> Any:
+        suites.append(suite.name)
+        return read(view, suite, threshold)
+
+    monkeypatch.setattr(compliance_report, "read_facts", counted)
+    with LoopbackServer(AGENT) as server:
+        new_workspace(here).suite(server.url, tests=[{"name": "greets", "prompt": "ask"}])
+        kindlm("test", "--compliance", "--pdf", "new.pdf")
+    assert len(suites) == 1
+    assert len(list((here / "compliance-reports").iterdir())) == 1
+    assert (here / "new.pdf").exists()

@@ -16,7 +16,7 @@ from kindlm.events.run import BaselineSet
 from kindlm.history.groups import Group
 from kindlm.history.run_names import find_run_or_group
 from kindlm.history.run_view import RunView
-from kindlm.reports.compliance_report import documents_of
+from kindlm.reports.compliance_report import content_of
 from kindlm.reports.report_registry import ReportOptions, find_report
 
 TESTS = "abcdefghijkl"
@@ -25,7 +25,7 @@ ADDRESS = "ann@example.org"
 
 def documents(view: RunView) -> dict[str, str]:
     options = ReportOptions()
-    return {each.name: documents_of(view, [each], options).text for each in view.suites}
+    return {each.name: content_of(view, each, options).text for each in view.suites}
 
 
 def written(view: RunView) -> str:

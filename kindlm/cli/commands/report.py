@@ -33,11 +33,13 @@ def report_command(
         or_fail(spare(reporters, project.database, suites))
         if pdf is not None:
             from kindlm.cli.compliance import check_pdf, write_pdf
+            from kindlm.reports.compliance_report import content_of, hashed
 
             check_pdf(pdf, reporters, project.database, suites)
         errors = write_reports(reporters, view, options)
         if pdf is not None:
-            errors += [error] if (error := write_pdf(view, pdf, options, view.suites)) else []
+            document = hashed(content_of(view, suite, options) for suite in view.suites)
+            errors += [error] if (error := write_pdf(view, pdf, document)) else []
         if errors:
             fail(errors)
         if code := exit_code(view):
