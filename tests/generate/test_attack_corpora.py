@@ -161,6 +161,25 @@ def test_goals_of_agentdojo_stand_in_the_results_of_tools() -> None:
 
 
 @pytest.mark.parametrize(
+    ("file", "was", "now"),
+    [
+        ("task_suite/load_suites.py", "from types", "1 / 0\nfrom types"),
+        ("task_suite/load_suites.py", "def get_suites(", "def suites_of("),
+        ("task_suite/load_suites.py", "get_suites(version)", "get_suites()"),
+        ("task_suite/load_suites.py", "get_injection_vector_defaults", "vectors"),
+        ("agent_pipeline/tool_execution.py", "tool_result_to_str", "as_text"),
+    ],
+)
+def test_a_version_of_agentdojo_with_another_interface_cannot_be_read(
+    tmp_path: Path, file: str, was: str, now: str
+) -> None:
+    (tmp_path / "site" / "agentdojo" / file).write_text(DOJO[file].replace(was, now), "utf-8")
+    refused = read_attacks("agentdojo:bakery", 1)
+    assert isinstance(refused, Err)
+    assert refused.error.message.startswith("The data of agentdojo cannot be read: ")
+
+
+@pytest.mark.parametrize(
     ("source", "told"),
     [
         ("garack:dan", 'Did you mean "garak"?'),

@@ -5,7 +5,7 @@ The package is imported, since it computes the results of tools in its environme
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,31 +32,47 @@ def read(name: str, _: Path) -> Iterator[Attack]:
     The first ones have each goal once, with different tasks.
     """
     try:
-        from agentdojo.task_suite.load_suites import (  # type: ignore[import-not-found]
-            get_suites,
-        )
-    except ImportError as error:
-        raise ValueError(f"it cannot be imported ({error})") from error
+        yield from _attacks(name)
+    except Exception as error:  # of the package's code, in any version
+        raise ValueError(f"its code failed ({type(error).__name__}: {error})") from error
+
+
+def _attacks(name: str) -> Iterator[Attack]:
+    from agentdojo.agent_pipeline.tool_execution import (  # type: ignore[import-not-found]
+        tool_result_to_str,
+    )
+    from agentdojo.functions_runtime import FunctionsRuntime  # type: ignore[import-not-found]
+    from agentdojo.task_suite.load_suites import get_suites  # type: ignore[import-not-found]
+
     suites: Mapping[str, Any] = next(filter(None, map(get_suites, _VERSIONS)), {})
     if name not in suites:
-        raise ValueError("its versions of the suites are unknown")
+        raise LookupError("the versions of its suites are unknown")
     suite = suites[name]
+    runtime = FunctionsRuntime(suite.tools)
+
+    def result_of(environment: Any, call: Any) -> str:
+        made, _ = runtime.run_function(environment, call.function, call.args, raise_on_error=True)
+        return str(tool_result_to_str(made))
+
     tasks, goals = list(suite.user_tasks.values()), list(suite.injection_tasks.values())
     for shift in range(len(tasks)):
         for number, goal in enumerate(goals):
-            attack = _injected_attack(suite, tasks[(number + shift) % len(tasks)], goal)
+            task = tasks[(number + shift) % len(tasks)]
+            attack = _injected_attack(suite, task, goal, result_of)
             if attack is not None:
                 yield attack
 
 
-def _injected_attack(suite: Any, task: Any, goal: Any) -> Attack | None:
+def _injected_attack(
+    suite: Any, task: Any, goal: Any, result_of: Callable[[Any, Any], str]
+) -> Attack | None:
     """Return the attack of a goal on a task; None if no tool result of the task can hold it."""
     injected = _INJECTED.format(goal.GOAL)
     vectors = suite.get_injection_vector_defaults()
     try:
         environment = suite.load_and_inject_default_environment(dict.fromkeys(vectors, injected))
         calls = task.ground_truth(environment)
-        results = [_result(suite, environment, call) for call in calls]
+        results = [result_of(environment, call) for call in calls]
         aims = goal.ground_truth(environment)
     except Exception:  # noqa: BLE001 - code of the package; some goals do not fit into YAML
         return None
@@ -98,20 +114,6 @@ def _injected_attack(suite: Any, task: Any, goal: Any) -> Attack | None:
         ("ASI01", "LLM01"),
         expect,
         tools=tuple(it | {"defaultResponse": first.get(it["name"], "Done.")} for it in tools),
-    )
-
-
-def _result(suite: Any, environment: Any, call: Any) -> str:
-    from agentdojo.agent_pipeline.tool_execution import (  # type: ignore[import-not-found]
-        tool_result_to_str,
-    )
-    from agentdojo.functions_runtime import FunctionsRuntime  # type: ignore[import-not-found]
-
-    runtime = FunctionsRuntime(suite.tools)
-    return str(
-        tool_result_to_str(
-            runtime.run_function(environment, call.function, call.args, raise_on_error=True)[0]
-        )
     )
 
 
