@@ -30,7 +30,7 @@ from kindlm_store import REDACTED
 # rescored execution has its conversation in another run. A replayed run repeats only last attempts,
 # and failures of last tries.
 _CALLS = """
-SELECT s.project, s.name, e.test, e.target, c.purpose, c.fingerprint, e.repeat,
+SELECT s.project, s.name, e.test, e.target, e.repeat, c.purpose, c.fingerprint,
        row_number() OVER (PARTITION BY s.id, c.execution, c.attempt, c.purpose, c.fingerprint
                           ORDER BY c.call) - 1,
        c.execution, c.attempt, c.call, s.id
@@ -59,10 +59,13 @@ _IN_ORDER = " ORDER BY run.key, e.number, c.attempt DESC, c.call"
 class RecordedCall(NamedTuple):
     """A call to a model that ended; `number` counts equal requests in an attempt, from 0.
 
-    `repeat` is that of the execution that asked.
+    `test` and `repeat` are those of the execution that asked.
     """
 
+    test: QualifiedName
     repeat: int
+    purpose: str
+    fingerprint: str
     number: int
     execution: str
     attempt: int
@@ -70,11 +73,8 @@ class RecordedCall(NamedTuple):
     suite_id: str
 
 
-Request = tuple[QualifiedName, str, str]
-"""The test that asked, the purpose, and the fingerprint."""
-
-RecordedCalls = Mapping[Request, Sequence[RecordedCall]]
-"""Calls by request; those of the first run and of last attempts come first."""
+RecordedCalls = Mapping[tuple[str, str], Sequence[RecordedCall]]
+"""Calls by purpose and fingerprint; those of the first run and of last attempts come first."""
 
 
 def read_calls(
@@ -86,10 +86,10 @@ def read_calls(
     if execution is not None:
         wanted |= execution.test._asdict() | {"repeat": execution.repeat}
         query = _CALLS + _OF_EXECUTION
-    found: dict[Request, list[RecordedCall]] = {}
+    found: dict[tuple[str, str], list[RecordedCall]] = {}
     for row in db.execute(query + _IN_ORDER, wanted):
-        request = (QualifiedName(*row[:4]), *row[4:6])
-        found.setdefault(request, []).append(RecordedCall(*row[6:]))
+        call = RecordedCall(QualifiedName(*row[:4]), *row[4:])
+        found.setdefault((call.purpose, call.fingerprint), []).append(call)
     return found
 
 
@@ -103,7 +103,7 @@ class FoundAnswers(RecordedAnswers):
         self._db = db
         self._calls = calls
         self._execution = execution
-        self._asked: Counter[Request] = Counter()
+        self._asked: Counter[tuple[str, str]] = Counter()
         self._given_again: set[Provenance | None] = set()
         self._attempt = cache(partial(RecordedAttempt, db))
         self._config = cache(partial(_config_of, db))
@@ -122,7 +122,7 @@ class FoundAnswers(RecordedAnswers):
 
     def _equal_requests(self, asked: Asked) -> tuple[int, Sequence[RecordedCall]]:
         """Return how often this request was made before, and all recorded calls for it."""
-        request = (self._execution.test, str(asked.purpose), asked.fingerprint)
+        request = (str(asked.purpose), asked.fingerprint)
         self._asked[request] += 1
         return self._asked[request] - 1, self._calls.get(request, ())
 

@@ -40,7 +40,7 @@ from kindlm.ports import (
 from kindlm.stored_form import bounded
 from kindlm.suite import RecordedAnswer
 from kindlm.transcript import Message, Role
-from kindlm.wording import count, differences, nearest_differences
+from kindlm.wording import count, differences, nearest_differences, shown
 
 # References to the environment, whose values are not recorded.
 _DEFERRED = re.compile("\ufdd0\\{\\{[\\w.]+\\}\\}")
@@ -107,9 +107,9 @@ def _form_of_message(message: Message) -> dict[str, Any]:
 class ReplayedAnswers(FoundAnswers):
     """Gives the recorded answers of a run, without any calls.
 
-    A repeat gets its own answers, else those of the nearest repeat of the test. Judges are asked
-    what the record does not answer if the replay `asks_judges`. `models` finds the answers for the
-    models of an agent that runs again.
+    A repeat gets its own answers, else those of another repeat of the test, else those of another
+    test. Judges are asked what the record does not answer if the replay `asks_judges`. `models`
+    finds the answers for the models of an agent that runs again.
     """
 
     def __init__(
@@ -177,20 +177,24 @@ class ReplayedAnswers(FoundAnswers):
         if isinstance(given, Err):
             hint = f"It failed the same way in run {self._run}. Run the test: kindlm test"
             return Err(replace(given.error, hint=hint))
-        if asked.purpose is not Purpose.TEST or call.repeat == self._execution.repeat:
+        test, repeat = call.test, self._execution.repeat
+        is_own = test == self._execution.test
+        if asked.purpose is not Purpose.TEST or (is_own and call.repeat == repeat):
             return given
-        warning = as_repeat(call.repeat, self._execution.repeat)
+        warning = f"This is the answer of the test {shown(test.name)} on {shown(test.target)}."
+        warning = as_repeat(call.repeat, repeat) if is_own else warning
         return Ok(replace(given.value, warnings=(*given.value.warnings, warning)))
 
-    def _distance(self, call: RecordedCall) -> tuple[int, int, int]:
-        """Return a sort key: the own repeat comes first, then the nearest ones."""
-        return abs(call.repeat - self._execution.repeat), call.repeat, call.call
+    def _distance(self, call: RecordedCall) -> tuple[Any, ...]:
+        """Return a sort key: the own repeat, then others of the test, then other tests."""
+        own, apart = self._execution.test, abs(call.repeat - self._execution.repeat)
+        return call.test != own, apart, call.test, call.repeat, call.call
 
     def _differences(self, asked: Asked) -> str | None:
         """Return how a request differs from the nearest one of the nearest repeat, if any."""
+        known = (each for calls in self._calls.values() for each in calls)
         wanted = self._execution.test, asked.purpose
-        recorded = self._calls.items()
-        found = [each for (*of, _), calls in recorded if (*of,) == wanted for each in calls]
+        found = [each for each in known if (each.test, each.purpose) == wanted]
         found.sort(key=self._distance)
         request, forms = asked.request, list[dict[str, Any]]()
         for call in (each for each in found if each.repeat == found[0].repeat):
