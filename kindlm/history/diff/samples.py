@@ -346,14 +346,16 @@ def independent_samples(
 
     If common conversations are judged differently, all samples are compared, as the same
     conversations. Otherwise, the conversations that only AFTER has are compared with BEFORE.
+    A side may hold a conversation more often, in a replay of more repeats; its first sample counts.
     """
+    before, after = _each_once(before), _each_once(after)
     held_before = {sample.conversation for sample in before.samples}
     both = held_before & {sample.conversation for sample in after.samples}
     if not both:
         return before, after, False
     old = [each for each in before.samples if each.conversation in both]
     new = [each for each in after.samples if each.conversation in both]
-    if _first_judgements(old) != _first_judgements(new):
+    if _judgements(old) != _judgements(new):
         return before, after, True
     own = [each for each in after.samples if each.conversation not in both]
     if own:
@@ -361,8 +363,14 @@ def independent_samples(
     return replace(before, samples=old), replace(after, samples=new), True
 
 
-def _first_judgements(samples: Sequence[Sample]) -> dict[str, Any]:
-    return {each.conversation: (each.status, each.failures, each.scores) for each in samples[::-1]}
+def _each_once(side: PlannedSamples) -> PlannedSamples:
+    first = {each.conversation: each for each in side.samples[::-1]}
+    once = len(first) == len(side.samples)
+    return side if once else replace(side, samples=list(first.values())[::-1])
+
+
+def _judgements(samples: Sequence[Sample]) -> dict[str, Any]:
+    return {each.conversation: (each.status, each.failures, each.scores) for each in samples}
 
 
 def turns_of(calls: Iterable[tuple[int, int]]) -> dict[int, int]:

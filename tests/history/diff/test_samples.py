@@ -59,6 +59,8 @@ def told(samples: Sequence[Sample]) -> str:
         pytest.param("+a -b", "+a", "+a", "+a", True, id="some are left out"),
         pytest.param("+a +b", "-a +b +c", "+a +b", "-a +b +c", True, id="one judged otherwise"),
         pytest.param("", "+a", "", "+a", False, id="nothing before"),
+        pytest.param("+a -b", "+a -b -b", "+a -b", "+a -b", True, id="one is there twice"),
+        pytest.param("+a", "-b -b +b", "+a", "-b", False, id="a new one is there thrice"),
     ],
 )
 def test_a_conversation_is_a_sample_once(
