@@ -91,7 +91,7 @@ def with_recorded_answers(
             if run is None:
                 message = f"{what} in the test {test} cannot be read: no run {tool.cassette!r} has"
                 message += f" executed tests of the suite {suite.name!r}"
-                hint = "Record a run first, or name one that is there: kindlm runs"
+                hint = "Record a run without the cassette first, or name another one: kindlm runs"
                 code = ErrorCode.CONFIG_FILE_REF_ERROR
                 return Err(KindlmError(code, message, hint, where=case.where))
             names = {"run": run, "project": suite.project, "suite": suite.name, "test": case.name}

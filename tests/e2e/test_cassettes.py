@@ -41,6 +41,7 @@ def test_a_cassette_of_no_run_skips_the_suite_and_says_what_to_do(workspace, ser
     done = workspace.run("test")
     assert done.returncode == 1
     assert "never" in done.stdout
+    assert "Record a run without the cassette first" in done.stdout
     assert "kindlm runs" in done.stdout
     assert len(server.requests) == 0
 
