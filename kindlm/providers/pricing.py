@@ -84,6 +84,8 @@ class PriceTable:
                 price = self._users(requested)
         if price is not None and price.input_usd == price.output_usd == 0:
             return Cost(0.0, CostSource.COMPUTED)
+        if price is None and provider == "scripted":
+            reported_usd = 0.0
         if price is None and reported_usd is not None:
             return Cost(reported_usd, CostSource.REPORTED)
         if usage.total is None:
@@ -240,8 +242,6 @@ class _Rates(NamedTuple):
 @cache
 def _listed(provider: str | None, model: str) -> ModelInfo | None:
     """Return a model in the table; None if it has none. The search is slow, so it is cached."""
-    if provider == "scripted":
-        return None  # the table would load slowly for nothing
     from genai_prices import Usage as Tokens
     from genai_prices import calc_price
 

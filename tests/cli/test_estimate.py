@@ -11,7 +11,7 @@ from evaluated import demand
 
 from kindlm.cli.app import normalise
 from kindlm.cli.commands.test_dry_run import Estimate, _write_totals, estimate_execution
-from kindlm.providers.pricing import PriceTable
+from kindlm.providers.pricing import prices_of
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.terminal.page import Page
 from kindlm.suite import (
@@ -45,7 +45,7 @@ def estimate(case: Case, target: str = "gpt", **changes: Any) -> Estimate:
         "prices": PRICES,
     }
     suite = Suite(**{**values, **changes})
-    return estimate_execution(suite, case, target, PriceTable(suite.prices))
+    return estimate_execution(suite, case, target, prices_of(suite))
 
 
 def case(user: str = "x" * 40, **changes: Any) -> Case:

@@ -184,6 +184,18 @@ def test_fail_fast_leaves_a_run_that_can_be_finished(
     assert len(server.requests) == 5
 
 
+def test_a_limit_needs_no_price_of_what_does_not_run(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    models = [{"id": name, "provider": "openai", "model": name} for name in ("gpt-4o", "new-1")]
+    tests = [order("k0", judged=False, models=["gpt-4o"])]
+    tests.append(order("k1", judged=False, models=["new-1"], skip=True))
+    write_orders(workspace, server, tests, models=models, gates={"costMaxUsd": 1})
+    done = workspace.run("test")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "cost limit" not in done.stderr
+
+
 @pytest.mark.parametrize("limit", ["gate", "flag"])
 def test_a_limit_that_cannot_be_kept_is_reported_before_anything_is_spent(
     workspace: Workspace, server: LoopbackServer, limit: str

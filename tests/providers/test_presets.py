@@ -391,6 +391,12 @@ def test_listed_prices_are_those_of_the_usual_address_under_any_name(kind, model
     assert prices.cost("elsewhere", model, Usage(1_000_000, 0)).usd is None
 
 
+def test_a_scripted_model_costs_nothing_under_any_name():
+    prices = prices_of(make_suite(providers={"ours": ProviderSettings("ours", "scripted")}))
+    assert prices.cost("ours", "fixed-1", Usage(0, 0)).usd == 0
+    assert prices.cost("ours", "gpt-4o", Usage()).usd == 0
+
+
 SIGNATURE = {"extra_content": {"google": {"thought_signature": "CrICAdHtim8"}}}
 CALL = {"id": "call-1", "type": "function", "function": {"name": "lookup", "arguments": "{}"}}
 WITHOUT_ID = {name: CALL[name] for name in ("type", "function")}

@@ -142,12 +142,11 @@ class Estimate:
         self.unknown |= other.unknown
 
     def add_call(
-        self, suite: Suite, target: ModelTarget, characters: int, answer: int, prices: PriceTable
+        self, target: ModelTarget, characters: int, answer: int, prices: PriceTable
     ) -> None:
         """Add the tokens and the cost of a call; `answer` is its longest answer in tokens."""
         tokens = -(-characters // _CHARACTERS_PER_TOKEN)
-        free = 0.0 if suite.providers[target.provider].type == "scripted" else None
-        usd = prices.cost(target.provider, target.model, Usage(tokens, answer), free).usd
+        usd = prices.cost(target.provider, target.model, Usage(tokens, answer)).usd
         self.input_tokens += tokens
         self.output_tokens += answer
         self.cost_usd += usd or 0.0
@@ -169,7 +168,7 @@ def estimate_execution(suite: Suite, case: Case, target: str, prices: PriceTable
             said += len(json.dumps({"name": tool.name, **offered}))
         for user in users:  # the conversation so far is sent each time
             said += len(user)
-            total.add_call(suite, model, said, answer, prices)
+            total.add_call(model, said, answer, prices)
             said += answer * _CHARACTERS_PER_TOKEN
     elif prices.cost("", target, Usage()).usd is None:
         # An agent or a program has no known cost, unless `prices` says that it is free.
@@ -184,6 +183,6 @@ def estimate_execution(suite: Suite, case: Case, target: str, prices: PriceTable
             asked = len(check.asked[0]) + len(check.rubric or "")
             judging = Estimate(judge_calls=1)
             characters = transcript + asked + _JUDGE_INSTRUCTIONS
-            judging.add_call(suite, judge, characters, _JUDGE_ANSWER, prices)
+            judging.add_call(judge, characters, _JUDGE_ANSWER, prices)
             total.add(judging, check.passes)
     return total
