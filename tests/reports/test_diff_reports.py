@@ -48,7 +48,7 @@ def hostile(history: History) -> RunDiff:
     def execution(word: str, *, passes: bool) -> dict[str, Any]:
         text = f"{HOSTILE}{word}"
         check = Make.passed("contains", HOSTILE)
-        failed = Make.failed("contains", HOSTILE, message=text)
+        failed = Make.failed("contains", HOSTILE, code=HOSTILE, message=text)
         return {
             "system": text,
             "output": text,

@@ -121,8 +121,9 @@ def test_a_large_run_stays_below_two_megabytes_and_counts_what_it_leaves_out(
 
 
 def test_what_agents_wrote_is_text(history: Any, make: Any) -> None:
-    writer = history.run("cccc4444", label=HOSTILE)
-    writer.suite(HOSTILE, tests=[make.planned(HOSTILE, HOSTILE)], path=HOSTILE)
+    writer = history.run("cccc4444", label=HOSTILE, versions={"kindlm": HOSTILE})
+    writer.suite(HOSTILE, tests=[make.planned(HOSTILE, HOSTILE)], path=HOSTILE, gates={HOSTILE: 1})
+    writer.skipped_suite(code=HOSTILE)
     writer.execution(
         HOSTILE,
         HOSTILE,
@@ -130,8 +131,9 @@ def test_what_agents_wrote_is_text(history: Any, make: Any) -> None:
         user=HOSTILE * 100,
         output=HOSTILE,
         tools=((HOSTILE, {HOSTILE: HOSTILE}, HOSTILE),),
-        error=("PROVIDER_TIMEOUT", 201, HOSTILE, HOSTILE),
-        assertions=(make.failed(label=HOSTILE, message=HOSTILE, reasoning=HOSTILE),),
+        error=(HOSTILE, 201, HOSTILE, HOSTILE),
+        failures=(make.provider_failed(HOSTILE),),
+        assertions=(make.failed(label=HOSTILE, code=HOSTILE, message=HOSTILE, reasoning=HOSTILE),),
     )
     page = written(writer.finish())
     assert "alert(1)" in page

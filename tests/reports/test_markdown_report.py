@@ -127,7 +127,10 @@ def test_nothing_that_was_written_is_taken_for_markup(history: History, write: A
     run("before", Make.passed("contains", HOSTILE))
     run("after", Make.failed("contains", HOSTILE, message=HOSTILE, actual=HOSTILE))
     history.label("after", "x")
-    text = write(history.view("after"), "markdown")
+    hostile = history.run("gates")
+    hostile.suite(tests=[Make.planned()], gates={HOSTILE: 1.0})
+    hostile.execution(error=(HOSTILE, 1, HOSTILE, None))
+    text = write(history.view("after"), "markdown") + write(hostile.finish(), "markdown")
 
     assert tags_of(text) <= {
         "", "h3", "h4", "p", "code", "ul", "li", "table", "thead", "tbody", "tr", "th", "td",
