@@ -127,13 +127,6 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
         "llm.request.functions.",
     ),
     "input": ("input.value", "traceloop.entity.input", "ai.prompt"),
-    "session": (
-        "gen_ai.conversation.id",
-        "session.id",
-        "langfuse.session.id",
-        "ai.telemetry.metadata.sessionId",
-        "traceloop.association.properties.session_id",
-    ),
 }
 """The attributes that may hold a fact, the best ones first.
 

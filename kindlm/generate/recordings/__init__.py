@@ -1,8 +1,7 @@
 """Reads recorded conversations from traces: OTLP files, and exports of observability tools.
 
 OTLP files are JSON, JSON Lines or protobuf. Each trace is a recording; in a run that kindlm
-exported, each execution is one. A trace that continues the messages of an earlier trace with the
-same session id belongs to the same conversation. All content is untrusted.
+exported, each execution is one. All content is untrusted.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from kindlm.dataclass import dataclass, replace
+from kindlm.dataclass import dataclass
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.generate.recordings.exported_spans import spans_in_export
 from kindlm.outcome import Status
@@ -121,37 +120,12 @@ def _document(text: str) -> list[Any]:
 
 
 def _recordings_of(found: Iterable[Span]) -> Iterator[Recording]:
-    """Yield a recording for each conversation in some spans, in the order of their starts."""
+    """Yield the recordings in some spans, in the order of their starts."""
     traces: dict[str, list[Span]] = {}
     for span in found:
         traces.setdefault(span.trace, []).append(span)
-    whole: list[Recording] = []
-    last_of: dict[Any, int] = {}
     for spans in sorted(traces.values(), key=lambda each: min(span.start_ns for span in each)):
-        for session, read in map(_read_trace, _executions(spans)):
-            at = last_of.get(session) if session else None
-            if at is not None and (joined := _continued(whole[at], read)) is not None:
-                whole[at] = joined
-                continue
-            last_of[session] = len(whole)
-            whole.append(read)
-    yield from whole
-
-
-def _continued(first: Recording, later: Recording) -> Recording | None:
-    """Return both as one conversation; None if the later one does not continue the first."""
-    before, after = first.transcript, later.transcript
-    known = [turn.user for turn in before.turns]
-    messages = [turn.user for turn in after.turns]
-    if not known or messages[: len(known)] != known or messages == known:
-        return None
-    return replace(
-        first,
-        transcript=replace(before, turns=(*before.turns, *after.turns[len(known) :])),
-        tools=first.tools or later.tools,
-        failed=first.failed or later.failed,
-        missing=first.missing or later.missing,
-    )
+        yield from map(_read_trace, _executions(spans))
 
 
 def _executions(spans: Sequence[Span]) -> Iterator[Sequence[Span]]:
@@ -175,8 +149,7 @@ def _executions(spans: Sequence[Span]) -> Iterator[Sequence[Span]]:
     yield from groups.values()
 
 
-def _read_trace(spans: Sequence[Span]) -> tuple[str | int | None, Recording]:
-    """Return the session id of a trace, None if it has none, and the recording."""
+def _read_trace(spans: Sequence[Span]) -> Recording:
     ordered = in_order(spans[:_MAX_SPANS])
     head, talk = _main_talk(ordered)
     reading = read_trace(ordered)
@@ -195,13 +168,12 @@ def _read_trace(spans: Sequence[Span]) -> tuple[str | int | None, Recording]:
         missing = _no_message(ordered, head)
     elif not all(each.is_whole for each in users):
         missing = "A message of the user holds more than text, such as an image or a file."
-    session = next(filter(None, (dialects.fact(span, "session") for span in ordered)), None)
     # Reports and exports show names, so no name repeats a message.
     tools = ", ".join(dict.fromkeys(use.call.name for use in reading.tool_uses))
     name = ordered[0].attributes.get("kindlm.test")
     if not isinstance(name, str):
         name = f"trace {head.trace[:8]}{tools and ': '}{tools}"
-    recording = Recording(
+    return Recording(
         name=name,
         transcript=Transcript(
             system="\n\n".join(each.text for each in talk if each.role == "system") or None,
@@ -213,7 +185,6 @@ def _read_trace(spans: Sequence[Span]) -> tuple[str | int | None, Recording]:
         failed=any(span.is_error for span in ordered if span.parent not in ids),
         missing=missing,
     )
-    return session if isinstance(session, str | int) else None, recording
 
 
 def _no_message(ordered: Sequence[Span], head: Span) -> str:

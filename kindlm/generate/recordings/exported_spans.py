@@ -67,9 +67,8 @@ def _langfuse_spans(trace: _Object | None, observations: list[_Object]) -> Itera
     if trace is not None:
         key, begun = trace.get("id"), trace.get("timestamp")
         root = f"trace {key}"
-        session = {"session.id": _get(trace, "sessionId")}
         ids, given = (key, root, ""), trace.get("input")
-        yield _span(Kind.AGENT, ids, trace.get("name") or key, (begun, begun), given, None, session)
+        yield _span(Kind.AGENT, ids, trace.get("name") or key, (begun, begun), given, None, {})
     for each in observations:
         yield _span(
             _LANGFUSE.get(each["type"], Kind.AGENT),
@@ -78,10 +77,7 @@ def _langfuse_spans(trace: _Object | None, observations: list[_Object]) -> Itera
             (_get(each, "startTime"), _get(each, "endTime")),
             each.get("input"),
             each.get("output"),
-            {
-                "session.id": _get(each, "sessionId"),
-                "gen_ai.request.model": each.get("model") or _get(each, "providedModelName"),
-            },
+            {"gen_ai.request.model": each.get("model") or _get(each, "providedModelName")},
             each.get("level") == "ERROR" and (_get(each, "statusMessage") or "failed"),
         )
 
@@ -118,7 +114,6 @@ def _langsmith_span(run: _Object) -> Span:
     extra, given, said = object_or_empty(run.get("extra")), run.get("inputs"), run.get("outputs")
     metadata = object_or_empty(extra.get("metadata"))
     parameters = object_or_empty(extra.get("invocation_params"))
-    threads = (metadata.get(key) for key in ("thread_id", "session_id", "conversation_id"))
     kind = _LANGSMITH.get(run["run_type"], Kind.AGENT)
     if kind is Kind.CHAT:
         given = {"tools": parameters.get("tools"), **object_or_empty(given)}
@@ -138,7 +133,6 @@ def _langsmith_span(run: _Object) -> Span:
         given,
         said,
         {
-            "session.id": next(filter(None, threads), None),
             "gen_ai.provider.name": metadata.get("ls_provider"),
             "gen_ai.request.model": metadata.get("ls_model_name") or model,
             "gen_ai.tool.call.id": extra.get("tool_call_id"),
