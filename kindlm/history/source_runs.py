@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from kindlm.dataclass import dataclass
 from kindlm.errors import Err, Ok, Result, not_there
 from kindlm.history.recorded_attempts import body_of
-from kindlm.history.runs import Run, RunFilter, options_of, runs, sources_of
+from kindlm.history.runs import Run, RunFilter, options_of, runs
 from kindlm.plan import QualifiedName
 from kindlm.transcript import Role
 
@@ -62,12 +62,10 @@ class SourceSuite:
 class SourceRun:
     """A run that another run can be derived from.
 
-    `is_whole` is false for repeats that `kindlm settle` added to another run. `compat` is the
-    program by whose rules its cases were judged, None for kindlm.
+    `compat` is the program by whose rules its cases were judged, None for kindlm.
     """
 
     info: Run
-    is_whole: bool
     suites: tuple[SourceSuite, ...]
     tests: Mapping[QualifiedName, SourceTest]
     compat: str | None
@@ -82,8 +80,9 @@ def read_source(db: sqlite3.Connection, run: str, suite: str | None = None) -> R
         return Err(not_there(message, "Choose a test run: kindlm runs"))
     if info.state == "running":
         return Err(not_there(f"Run {run} is still running.", "Wait until it has ended."))
-    # Added repeats continue the numbers of the run that they add to, also in derived runs.
-    is_whole = "settled" not in sources_of(db, run).values()
+    if info.mode == "settled":
+        message = f"Run {run} only adds repeats to run {info.source_run}."
+        return Err(not_there(message, f"Choose run {info.source_run}."))
     wanted = {"run": run, "suite": suite}
     tests = db.execute(_TESTS, wanted).fetchall()
     if not any(test["has_run"] for test in tests):
@@ -98,16 +97,15 @@ def read_source(db: sqlite3.Connection, run: str, suite: str | None = None) -> R
     return Ok(
         SourceRun(
             info=info,
-            is_whole=is_whole,
             suites=tuple(suites),
-            tests={QualifiedName(*row[:4]): _test(db, row, is_whole) for row in tests},
+            tests={QualifiedName(*row[:4]): _test(db, row) for row in tests},
             compat=options.get("compat"),
             paths=tuple(options.get("paths") or ()),
         )
     )
 
 
-def _test(db: sqlite3.Connection, row: sqlite3.Row, is_whole: bool) -> SourceTest:
+def _test(db: sqlite3.Connection, row: sqlite3.Row) -> SourceTest:
     ended = tuple(sorted(json.loads(row["ended"])))
     planned = tuple(range(1, 2 if row["skip"] else row["planned"] + 1)) if row["selected"] else ()
     texts = {
@@ -115,4 +113,4 @@ def _test(db: sqlite3.Connection, row: sqlite3.Row, is_whole: bool) -> SourceTes
         for each in json.loads(row["messages"] or "[]")
     }
     first = {role: text for role, text in texts.items() if text is not None}
-    return SourceTest(bool(row["selected"]), ended, planned if is_whole else ended, first)
+    return SourceTest(bool(row["selected"]), ended, planned, first)

@@ -113,7 +113,7 @@ def _rescoring(
     }
     repeats = dict[QualifiedName, Sequence[int]]()
     for test, (now, case) in defined.items():
-        planned: Sequence[int] = (1,) if source.is_whole else ()  # of a new test
+        planned: Sequence[int] = (1,)  # of a new test
         if (known := recorded.get(test)) is not None:
             planned = known.planned[:1] if case.skip else known.planned
         if planned and (now.path, case.name) not in loaded.unnamed:
