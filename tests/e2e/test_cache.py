@@ -330,15 +330,12 @@ def test_the_same_conversations_are_no_new_evidence(
     write_orders(workspace, server, [order("k0", judged=False, repeat=8), order("k1")])
     workspace.report()
     write_orders(workspace, server, [order("k0", judged=False, repeat=8, says="gone"), order("k1")])
-    cached = workspace.report("--cache")
+    workspace.report("--cache")
     done = workspace.run("diff", "--format", "json")
     diff = json.loads(done.stdout)
     assert done.returncode == 1
     (changed,) = (test for test in diff["tests"] if test["name"] == "k0")
     assert (changed["change"], changed["strength"]) == ("regressed", "other expectations")
-    shown = workspace.run("diff").stdout
-    note = f"9 of 9 executions of {cached['run']['id']} were answered from the history"
-    assert note in " ".join(shown.split())
     told = workspace.run("baseline", "set").stderr
     assert "10 of its 10 calls were answered from the history" in " ".join(told.split())
 

@@ -80,7 +80,6 @@ def side_of(test: PlannedSamples) -> Side:
         usual=stands.id if stands else None,
         alike=alike,
         models=tuple(sorted(models)),
-        elsewhere=sum(sample.conversation != sample.id for sample in samples),
         broken_limits=() if limited is None else limited.broken,
     )
 

@@ -84,8 +84,7 @@ class Side:
     `scores` are by source, such as a criterion of a judge. `means` are `judge` and `score` (0 to
     1), `drift`, `latency` (ms), `tokens` and `cost` (USD), as far as measured. `usual` is the id of
     the execution that represents the test, `alike` the number of repeats that behave like it.
-    `elsewhere` counts the repeats with conversations of earlier runs. `broken_limits` are the
-    limits of its weighted scores that it breaks, in words.
+    `broken_limits` are the limits of its weighted scores that it breaks, in words.
     """
 
     counts: Counts = Counts(0, 0)
@@ -96,7 +95,6 @@ class Side:
     usual: str | None = None
     alike: int = 0
     models: tuple[str, ...] = ()
-    elsewhere: int = 0
     broken_limits: tuple[str, ...] = ()
 
     @property

@@ -124,18 +124,6 @@ def notes_of(diff: RunDiff) -> Iterator[str]:
         yield "Both sides are the same run."
     if diff.attempts is not None:
         yield attempts_text(diff.attempts)
-    # Answers of live runs that came from the history.
-    sides = [(diff.before, [test.before for test in diff.tests])]
-    if diff.after.id != diff.before.id:
-        sides.append((diff.after, [test.after for test in diff.tests]))
-    for view, figures in sides:
-        tested = sum(side.counts.n for side in figures if side)
-        taken = sum(side.elsewhere for side in figures if side)
-        if taken and view.info.mode == "live":
-            yield (
-                f"{taken:,} of {count(tested, 'execution')} of {one_line(view.id)} were answered"
-                " from the history: the conversations are those of earlier runs."
-            )
     for suite in diff.unloaded:
         yield f"Suite {one_line(suite)} could not be loaded in {diff.after.id}: none of it ran."
     for suite in diff.left_out:
