@@ -36,7 +36,7 @@ from kindlm.recording.project import Project, project_name, regression_threshold
 from kindlm.recording.request import RunRequest, Settling
 from kindlm.recording.resumption import read_unfinished
 from kindlm.reports.diff.parts import check_name
-from kindlm.reports.diff.phrases import not_comparable_text
+from kindlm.reports.diff.phrases import lacking_text
 from kindlm.reports.terminal.settled_tests import Settled, write_planned, write_settled
 from kindlm.reports.untrusted import one_line
 from kindlm_store import LockHeldError, stream_lock
@@ -76,12 +76,12 @@ def settle_runs(options: SettleOptions) -> int:
             if check.key is not None
         }
         found = pair.suspects(db, options)
-        unseen = not_comparable_text(diff)
+        unseen = lacking_text(diff.before) if diff.lacked_results else None
         of_before = None
         if options.both is not None:
             of_before = RepeatsOfBefore(db, pair, options, project_name(project.root))
     if unseen is not None:
-        note(f"{unseen}.")
+        note(f"Not all tests can be settled: before, {unseen}.")
     if not found:
         named = f" named like {', '.join(options.tests)}" if options.tests else ""
         note(

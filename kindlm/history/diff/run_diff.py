@@ -18,7 +18,6 @@ from kindlm.history.diff.details import TestDetails, read_details
 from kindlm.history.diff.evidence import judge_pair
 from kindlm.history.diff.evidence_values import (
     BehaviourChange,
-    Change,
     FailOn,
     Kind,
     RunEvidence,
@@ -123,14 +122,9 @@ class RunDiff:
         return not self._is_whole(self.after)
 
     @cached_property
-    def not_comparable(self) -> int:
-        """The number of tests that ran in AFTER but not in an incomplete BEFORE."""
-        if self._is_whole(self.before):
-            return 0
-        return sum(
-            test.change is Change.NOT_RUN and test.after is not None and test.after.counts.n > 0
-            for test in self.tests
-        )
+    def lacked_results(self) -> bool:
+        """Whether results of BEFORE are missing."""
+        return not self._is_whole(self.before)
 
     @cached_property
     def verdict(self) -> Verdict:

@@ -69,8 +69,8 @@ def headline_of(diff: RunDiff) -> Headline:
     ):
         # Erased behaviour cannot be compared.
         word, good = "SAME RESULTS", None
-    if good and (diff.kinds.get(Kind.NEW_FAILING) or diff.not_comparable):
-        # Nothing got worse, but a new test fails or a test could not be compared.
+    if good and (diff.kinds.get(Kind.NEW_FAILING) or diff.lacked_results):
+        # Nothing got worse, but a new test fails or tests may not have been compared.
         good = None
     return Headline(word, tuple(_reasons(diff)), good)
 
@@ -312,8 +312,6 @@ def _reasons(diff: RunDiff) -> Iterator[str]:
     yield from _news(diff, (Kind.SUSPECTED, *_NEWS, Kind.IMPROVED))
     if same := sum(len(diff.kinds.get(kind, ())) for kind in (Kind.UNCHANGED, Kind.OTHER_WORDS)):
         yield f"{same:,} as before"
-    if text := not_comparable_text(diff):
-        yield text
 
 
 def _news(diff: RunDiff, kinds: Sequence[Kind]) -> Iterator[str]:
@@ -357,14 +355,6 @@ def lacking_text(view: RunView) -> str:
     missing = f"{view.missing:,} of {count(view.info.planned, 'execution')} missing"
     ended = f"{one_line(view.id)} {'is' if view.status == 'running' else 'was'} {view.status}"
     return f"run {ended}, {missing}" if view.missing else f"run {ended}"
-
-
-def not_comparable_text(diff: RunDiff) -> str | None:
-    """Return how many tests have no result because BEFORE is incomplete; None for none."""
-    if not diff.not_comparable:
-        return None
-    tests = count(diff.not_comparable, "test")
-    return f"{tests} could not be compared: before, {lacking_text(diff.before)}"
 
 
 def completing_command(view: RunView) -> str:

@@ -532,15 +532,14 @@ def test_what_got_worse_in_a_run_that_was_stopped_is_said_first(history: History
     assert "run after was interrupted" in headline_of(diff).reasons[1]
 
 
-def test_what_a_stopped_run_before_has_no_result_of_is_counted_and_does_not_fail(
-    history: History,
-) -> None:
+def test_a_stopped_run_before_is_named_and_does_not_fail(history: History) -> None:
     record_run(history, "before", {"a": "+++", "b": "", "c": ""}, finish=False).interrupt()
     record_run(history, "after", {"a": "+++", "b": "+++", "c": ""})
     diff = compared(history)
     headline = headline_of(diff)
     assert (diff.verdict, headline.good, diff.fails) == (Verdict.UNCHANGED, None, False)
-    assert "1 test could not be compared: before, run before was interr" in headline.reasons[-1]
+    (note,) = notes_of(diff)
+    assert note.startswith("Run before is interrupted: ")
 
 
 def test_texts_that_were_erased_are_neither_a_change_nor_none(history: History) -> None:
