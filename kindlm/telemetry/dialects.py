@@ -138,6 +138,7 @@ _EVENTS = {"said": "gen_ai.choice", "asked": "gen_ai.tool.message", "tools": ""}
 """Events of spans that hold messages, in older conventions."""
 
 _CAPTURE: Mapping[tuple[str, ...], str] = {
+    ("kindlm.",): "export the run with --contents",
     ("openinference.",): "unset OPENINFERENCE_HIDE_INPUTS and OPENINFERENCE_HIDE_OUTPUTS",
     (
         "traceloop.",

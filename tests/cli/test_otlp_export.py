@@ -28,6 +28,7 @@ from recorded_history import History, Make
 from examples import examples
 from kindlm.cli import otlp_sending
 from kindlm.cli.otlp_spans import trace_of_run
+from kindlm.errors import Ok
 from kindlm.events.execution_events import (
     AgentReplied,
     AgentSent,
@@ -36,6 +37,7 @@ from kindlm.events.execution_events import (
     ProviderRequested,
     ProviderResponded,
 )
+from kindlm.generate.recordings import read_recordings
 from kindlm.history.recorded_attempts import RecordedAttempt, transcript_of
 from kindlm.telemetry.spans import (
     CLIENT,
@@ -296,6 +298,15 @@ def test_a_real_run_reads_back_as_the_same_tool_calls(kindlm: Any, here: Path) -
             "response": {"state": "delivered", "at": [1.5, None]},
         }
     ]
+    recordings = read_recordings((here / "run.jsonl").read_bytes(), Path("run.jsonl"))
+    assert isinstance(recordings, Ok)
+    read = {each.name: each for each in recordings.value}
+    assert {name: len(each.transcript.tool_uses) for name, each in read.items()} == {
+        "asks": 3,
+        "looks up": 2,
+    }
+    assert [each.missing for each in read.values()] == [None, None]
+    assert [tool.name for tool in read["looks up"].tools] == ["look_up"]
 
 
 @dataclass

@@ -526,22 +526,32 @@ def test_an_execution_becomes_a_test_of_what_it_ran_on(
     assert run(["test", "suites/model.yaml", "elsewhere", "--quiet"]) == 0
 
 
-def test_a_run_that_kindlm_exported_is_not_read(
+def test_an_exported_run_that_gives_no_test_says_why_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    skipped = {"name": "skipped", "input": "Hi", "skip": True, "expect": {"output": {}}}
     suite = {
         "agent": {"id": "shop", "adapter": "python", "endpoint": "shop:agent"},
-        "tests": [{"name": "sends", "input": "Hi", "expect": {"output": {}}}],
+        "tests": [skipped, {**skipped, "name": "repeated", "skip": False, "repeat": 3}],
     }
     Path("kindlm.yaml").write_text(yaml.safe_dump(suite), "utf-8")
-    Path("shop.py").write_text("def agent(text):\n    return 'Sent.'\n", "utf-8")
+    answer = {"text": "Sent.", "tool_calls": [{"name": "lookup", "arguments": ARGUMENTS}]}
+    Path("shop.py").write_text(f"def agent(text):\n    return {answer}\n", "utf-8")
     run(["test", "--quiet"])
-    assert run(["export", "latest", "--format", "otlp", "-o", "run.json", "--contents"]) == 0
-    capsys.readouterr()
-    assert run(["gen", "--from-trace", "run.json", "--agent", "shop:agent"]) == 1
-    told = " ".join(capsys.readouterr().err.split())
-    assert "run.json is a run that kindlm exported. Run kindlm gen --from-run" in told
+
+    def left_out(*options: str) -> list[str]:
+        assert run(["export", "latest", "--format", "otlp", "-o", "run.json", *options]) == 0
+        capsys.readouterr()
+        run(["gen", "--from-trace", "run.json", "--agent", "shop:agent", "--force"])
+        told = capsys.readouterr().err.splitlines()
+        return [each for each in told if each.startswith("Left out: ")]
+
+    was_skipped = "Left out: skipped: The test was skipped."
+    hint = "To record messages, export the run with --contents."
+    without = f"Left out: repeated (3 times): The trace has no message of a user. {hint}"
+    assert left_out() == [was_skipped, without]
+    assert left_out("--contents") == [was_skipped]
 
 
 _SERVER = """

@@ -1,6 +1,7 @@
 """Reads recorded conversations from traces: OTLP files, and exports of observability tools.
 
-OTLP files are JSON, JSON Lines or protobuf. Each trace is a recording. All content is untrusted.
+OTLP files are JSON, JSON Lines or protobuf. Each trace is a recording; in a run that kindlm
+exported, each execution is one. All content is untrusted.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 from kindlm.dataclass import dataclass
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.generate.recordings.exported_spans import spans_in_export
+from kindlm.outcome import Status
 from kindlm.ports import ToolDefinition
 from kindlm.strict_json import parse_json, require_shallow
 from kindlm.telemetry import dialects
@@ -59,13 +61,6 @@ def read_recordings(data: bytes, file: Path) -> Result[list[Recording]]:
     except ValueError as error:
         hint = "kindlm reads these traces: otlp, langfuse, langsmith, phoenix."
         message = f"{file} cannot be read: {error}."
-        return Err(KindlmError(ErrorCode.CONFIG_PARSE_ERROR, message, hint))
-    if any("kindlm.run.id" in span.attributes for span in spans):
-        hint = (
-            "Run kindlm gen --from-run RUN EXECUTION. If the run is in another history, bring it "
-            "here by kindlm history export and import."
-        )
-        message = f"{file} is a run that kindlm exported."
         return Err(KindlmError(ErrorCode.CONFIG_PARSE_ERROR, message, hint))
     why = "The file does not contain its observations: export the trace by itself."
     without = [Recording(name, Transcript(), missing=why) for name in empty]
@@ -130,7 +125,28 @@ def _recordings_of(found: Iterable[Span]) -> Iterator[Recording]:
     for span in found:
         traces.setdefault(span.trace, []).append(span)
     for spans in sorted(traces.values(), key=lambda each: min(span.start_ns for span in each)):
-        yield _read_trace(spans)
+        yield from map(_read_trace, _executions(spans))
+
+
+def _executions(spans: Sequence[Span]) -> Iterator[Sequence[Span]]:
+    """Yield the spans of a trace; in a run that kindlm exported, those of each execution.
+
+    Retried attempts and calls to judges are left out.
+    """
+    groups: dict[str, list[Span]] = {
+        span.id: []
+        for span in spans
+        if "kindlm.test" in span.attributes and "kindlm.retried" not in span.attributes
+    }
+    if not groups:
+        yield spans
+    tops = {top: top for top in groups}
+    for span in in_order(spans):
+        top = tops.get(span.id) or tops.get(span.parent)
+        if top is not None and span.attributes.get("kindlm.purpose", "test") in ("test", "agent"):
+            tops[span.id] = top
+            groups[top].append(span)
+    yield from groups.values()
 
 
 def _read_trace(spans: Sequence[Span]) -> Recording:
@@ -149,14 +165,16 @@ def _read_trace(spans: Sequence[Span]) -> Recording:
     elif lost and not has_caller:
         missing = f"The span {min(lost)}, above others, is not in it. Export the whole trace."
     elif not users:
-        hint = dialects.capture_hint(head)
-        missing = f"The trace has no message of a user. To record messages, {hint}."
+        missing = _no_message(ordered, head)
     elif not all(each.is_whole for each in users):
         missing = "A message of the user holds more than text, such as an image or a file."
     # Reports and exports show names, so no name repeats a message.
     tools = ", ".join(dict.fromkeys(use.call.name for use in reading.tool_uses))
+    name = ordered[0].attributes.get("kindlm.test")
+    if not isinstance(name, str):
+        name = f"trace {head.trace[:8]}{tools and ': '}{tools}"
     return Recording(
-        name=f"trace {head.trace[:8]}{tools and ': '}{tools}",
+        name=name,
         transcript=Transcript(
             system="\n\n".join(each.text for each in talk if each.role == "system") or None,
             turns=_turns(ordered, talk, reading.tool_uses),
@@ -167,6 +185,17 @@ def _read_trace(spans: Sequence[Span]) -> Recording:
         failed=any(span.is_error for span in ordered if span.parent not in ids),
         missing=missing,
     )
+
+
+def _no_message(ordered: Sequence[Span], head: Span) -> str:
+    """Return why a trace has no message of a user, and what to do about it."""
+    top = ordered[0].attributes
+    if top.get("kindlm.status") == Status.SKIPPED:
+        return "The test was skipped."
+    if "kindlm.test" in top and len(ordered) == 1:
+        return "Nothing was sent to its target."
+    hint = dialects.capture_hint(head)
+    return f"The trace has no message of a user. To record messages, {hint}."
 
 
 def _main_talk(ordered: Sequence[Span]) -> tuple[Span, list[Said]]:
