@@ -13,7 +13,9 @@ from kindlm.history.runs import Run, RunFilter, options_of, runs
 from kindlm.plan import QualifiedName
 from kindlm.transcript import Role
 
-_WANTED = "s.run = :run AND s.error_code IS NULL AND (:suite IS NULL OR s.name = :suite)"
+_NAMED = "s.run = :run AND (:suite IS NULL OR s.name = :suite)"
+_WANTED = f"{_NAMED} AND s.error_code IS NULL"
+_UNLOADED = f"SELECT count(*) FROM suites s WHERE {_NAMED} AND s.error_code IS NOT NULL"  # noqa: S608
 
 _SUITES = f"""
 SELECT project, name, path,
@@ -62,7 +64,8 @@ class SourceSuite:
 class SourceRun:
     """A run that another run can be derived from.
 
-    `compat` is the program by whose rules its cases were judged, None for kindlm.
+    `compat` is the program by whose rules its cases were judged, None for kindlm. `unloaded` is the
+    number of suites that could not be loaded.
     """
 
     info: Run
@@ -70,6 +73,7 @@ class SourceRun:
     tests: Mapping[QualifiedName, SourceTest]
     compat: str | None
     paths: tuple[str, ...]
+    unloaded: int
 
 
 def read_source(db: sqlite3.Connection, run: str, suite: str | None = None) -> Result[SourceRun]:
@@ -101,6 +105,7 @@ def read_source(db: sqlite3.Connection, run: str, suite: str | None = None) -> R
             tests={QualifiedName(*row[:4]): _test(db, row) for row in tests},
             compat=options.get("compat"),
             paths=tuple(options.get("paths") or ()),
+            unloaded=db.execute(_UNLOADED, wanted).fetchone()[0],
         )
     )
 

@@ -448,6 +448,18 @@ def test_all_runs_are_rescored_each_as_a_run_of_its_own(
     assert workspace.run("rescore", "--all", "--since", "2099-01-01").returncode == 1
 
 
+def test_a_suite_that_could_not_be_loaded_then_is_named_as_left_out(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    write_orders(workspace, server, 1)
+    (workspace.root / "other.yaml").write_text("suite: other\ntests: []\n", encoding="utf-8")
+    assert workspace.run("test", "kindlm.yaml", "other.yaml").returncode == 1
+    done = workspace.run("rescore")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 suite that could not be loaded left out" in done.stderr
+    assert "left out" not in workspace.run("rescore", "--suite", "orders").stderr
+
+
 def test_a_limit_of_costs_is_one_for_all_runs(workspace: Workspace, server: LoopbackServer) -> None:
     write_orders(workspace, server, [order("k0", judged=False)])
     for _ in range(3):

@@ -140,6 +140,8 @@ def _rescoring(
         parts.append(f"{count(new, 'new test')} without a recording")
     if gone := len(then - defined.keys()):
         parts.append(f"{count(gone, 'removed test')} left out")
+    if source.unloaded:
+        parts.append(f"{count(source.unloaded, 'suite')} that could not be loaded left out")
     if reworded:
         parts.append(
             f"the prompt of {count(reworded, 'test')} has changed since: the recorded answers"
