@@ -169,7 +169,7 @@ def compare_behaviour(
     return BehaviourChange(
         tools=tools,
         arguments=other_arguments,
-        failures=_replaced(before, after, lambda sample: sample.failures),
+        failures=_other_failures(before, after, same_config),
         checks=_other_checks(before, after, same_config),
         output=_have_no_text_in_common((sample.output for sample in side) for side in sides),
         turns=tuple(
@@ -200,6 +200,20 @@ def _lost(side: Sequence[AbstractSet[Hashable]], other: Sequence[AbstractSet[Has
 def _have_no_text_in_common(texts: Iterable[Iterable[str | None]]) -> bool:
     old, new = (set(side) - {None} for side in texts)
     return bool(old) and bool(new) and old.isdisjoint(new)
+
+
+def _other_failures(before: Sequence[Sample], after: Sequence[Sample], same_config: bool) -> bool:
+    """Return whether other checks fail; with another configuration, of those both sides make."""
+    if same_config:
+        return _replaced(before, after, lambda sample: sample.failures)
+
+    def made(side: Sequence[Sample]) -> set[tuple[str, str]]:
+        return {check[:2] for sample in side for check in read_checks(sample.checks)}
+
+    both = {("error", ""), *(made(before) & made(after))}
+    return _replaced(
+        before, after, lambda sample: {each for each in sample.failures if each[:2] in both}
+    )
 
 
 def _other_checks(before: Sequence[Sample], after: Sequence[Sample], same_config: bool) -> bool:
