@@ -11,16 +11,23 @@ import asyncio
 import inspect
 import json
 import pkgutil
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from operator import attrgetter
 from traceback import walk_tb
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict, PydanticUserError, ValidationError, create_model
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    NonNegativeFloat,
+    PydanticUserError,
+    ValidationError,
+    create_model,
+)
 from pydantic.json_schema import GenerateJsonSchema
 
 from kindlm.bounds import MAX_COUNTED, MAX_TIMEOUT_S
@@ -29,7 +36,7 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, broken, misus
 from kindlm.guard import guard
 from kindlm.outcome import Demands
 from kindlm.plugins import Adapter, Check, Framework, Provider, Report
-from kindlm.ports import AgentReply, ModelReply
+from kindlm.ports import AgentReply, ModelReply, Quota
 from kindlm.section import Section, resolved
 from kindlm.values import NULL_IS_ABSENT
 from kindlm.wording import first_of
@@ -283,11 +290,43 @@ def wrong_with(value: Any, kind: Any) -> str | None:
         # Fields of type `Any` have to be JSON.
         json.dumps(value, default=_fields, allow_nan=False)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join([kind.__name__, *map(str, first["loc"][1:])])
-        return f"`{where}` is wrong: {first['msg']}, but it is {_shown(first['input'])}"
+        return _first_wrong(kind, error, skip=1)
     except (TypeError, ValueError, RecursionError) as error:
         return f"it is not valid JSON: {error}"
+    return None
+
+
+def _first_wrong(kind: type[Any], error: ValidationError, *, skip: int = 0) -> str:
+    first = error.errors(include_url=False)[0]
+    where = ".".join([kind.__name__, *map(str, first["loc"][skip:])])
+    return f"`{where}` is wrong: {first['msg']}, but it is {_shown(first['input'])}"
+
+
+class _Details(BaseModel, strict=True, allow_inf_nan=False, defer_build=True):
+    """The details of an error that the engine reads."""
+
+    status: int | None = None
+    retry_after: NonNegativeFloat | None = None
+    retryable: bool = False
+    resend: bool = False
+    body: str | None = None
+    quotas: Sequence[Quota] = ()
+
+
+class _Failure(BaseModel, strict=True, defer_build=True):
+    """The form of a `KindlmError` from a package."""
+
+    code: ErrorCode
+    message: str
+    hint: str | None
+    details: _Details
+
+
+def _wrong_failure(failure: KindlmError) -> str | None:
+    try:
+        _Failure.model_validate(failure, from_attributes=True)
+    except ValidationError as error:
+        return _first_wrong(KindlmError, error)
     return None
 
 
@@ -321,12 +360,13 @@ async def answered(
             return Err(unanswered(message, code=ErrorCode.PROVIDER_TIMEOUT, retryable=True))
         return Err(failed(plugin, "crashed", error))
     if isinstance(outcome, Err) and isinstance(outcome.error, KindlmError):
-        return outcome
-    wrong = "it is neither Ok nor Err" if not isinstance(outcome, Ok) else None
-    if wrong is None:
+        wrong = _wrong_failure(outcome.error)
+    elif isinstance(outcome, Ok):
         wrong = wrong_with(outcome.value, kind) or impossible(outcome.value)
+    else:
+        wrong = "it is neither Ok nor Err"
     if wrong is None:
-        return Ok(outcome.value)
+        return cast("Result[R]", outcome)
     message = f"{plugin} returned no valid answer: {wrong}"
     return Err(unanswered(message, hint=advice(plugin)))
 
