@@ -18,11 +18,12 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from operator import attrgetter
 from traceback import walk_tb
-from typing import Any, TypeVar, cast
+from typing import Annotated, Any, TypeVar, cast
 
 from pydantic import (
     BaseModel,
     ConfigDict,
+    Field,
     NonNegativeFloat,
     PydanticUserError,
     ValidationError,
@@ -302,6 +303,9 @@ def _first_wrong(kind: type[Any], error: ValidationError, *, skip: int = 0) -> s
     return f"`{where}` is wrong: {first['msg']}, but it is {_shown(first['input'])}"
 
 
+_Tokens = Annotated[int, Field(ge=0, le=MAX_COUNTED)] | None
+
+
 class _Details(BaseModel, strict=True, allow_inf_nan=False, defer_build=True):
     """The details of an error that the engine reads."""
 
@@ -311,6 +315,9 @@ class _Details(BaseModel, strict=True, allow_inf_nan=False, defer_build=True):
     resend: bool = False
     body: str | None = None
     quotas: Sequence[Quota] = ()
+    tokens: tuple[_Tokens, _Tokens] | None = None
+    cost_usd: Annotated[float, Field(ge=0, le=MAX_COUNTED)] | None = None
+    model: str | None = None
 
 
 class _Failure(BaseModel, strict=True, defer_build=True):
