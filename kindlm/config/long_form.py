@@ -26,7 +26,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable
 from functools import cache, reduce
-from itertools import chain
 from types import UnionType
 from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 
@@ -187,7 +186,9 @@ _PROTOCOLS = {
 """The ends of agents' URLs, each with the protocol of the agent."""
 
 _INPUT = "{{input}}"
-_NEARLY = re.compile(r"\{\{\s+input\s*\}\}|\{\{input\s+\}\}")
+_TAKES = re.compile(r"\{\{[ \t]*input[ \t]*\}\}")
+"""Also with spaces, which `check_templates` refuses: such a prompt is meant for an input, too."""
+
 _SYSTEM = frozenset({"system", "systemFile", "system_prompt_file"})
 
 
@@ -222,11 +223,7 @@ def _fill_in(
             _default(prompt, "user", _INPUT)
     # The prompts of inputs, which are added below, are none of those.
     named = {name: [*it.values()] for name, it in prompt_templates(root.value, files).items()}
-    takers: list[str] | None = [
-        name for name, held in named.items() if any(_INPUT in text for text in held)
-    ]
-    if any(map(_NEARLY.search, chain(*named.values()))):
-        takers = None
+    takers = [name for name, held in named.items() if any(map(_TAKES.search, held))]
     for number, test in root.entries("tests").items():
         _fill_in_test(root, test, number, takers if "input" in test.value else list(named))
 
@@ -332,12 +329,10 @@ def _add_keys(root: Node) -> None:
             _default(settings, "apiKeyEnv", kind.usual_key_variable)
 
 
-def _fill_in_test(root: Node, test: Node, number: int, names: list[str] | None) -> None:
+def _fill_in_test(root: Node, test: Node, number: int, names: list[str]) -> None:
     """Give a test the prompts with these names; with an empty list, a prompt of its input."""
     given = test.child("input")
     if not test.value.keys() & {"prompt", "prompts", "command", "call"}:
-        if names is None:
-            return  # The schema refuses the input: no prompt has a place for it.
         if names:
             test.put("prompts", Node.sequence(test, *map(test.leaf, names)))
         elif given is not None:

@@ -60,6 +60,11 @@ def check_templates(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> Non
         used += [text for _, text in _own_templates(path, test)]
         needed = dict.fromkeys(name for text in used for name in names_in(text))
         check_variables(path, test, list(needed), reporter, files)
+        inexact = (found[0] for text in used for found in _NEAR_INPUT.finditer(text))
+        if "input" in section(test, "vars") and (written := next(inexact, None)) is not None:
+            message = f"It is not sent: {written} in the prompt is not replaced"
+            hint, at = "Write {{input}} without spaces", (*path, "vars", "input")
+            reporter.error(at, message, hint, reason="near_placeholder", value=written)
 
 
 def all_templates(raw: Raw, files: ReferencedFiles) -> Iterator[tuple[Path, str]]:
@@ -213,6 +218,7 @@ def check_variables(
 
 _NEARLY = re.compile(r"\{\{[ \t]*[\w.-]{1,60}[ \t]*\}\}|\$\{(?:env|serve)\.[\w.]+\}")
 _EXACT = re.compile(r"\{\{[\w.]+\}\}")
+_NEAR_INPUT = re.compile(r"\{\{(?!input\}\})[ \t]*input[ \t]*\}\}")
 
 
 def warn_of_placeholders(

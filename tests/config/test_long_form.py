@@ -210,6 +210,19 @@ def test_an_input_goes_into_the_prompts_whose_files_have_it(load: Load, tmp_path
     assert (case.prompt.system, case.prompt.user) == ("Be kind.", "Q: Hi")
 
 
+def test_an_input_is_refused_if_its_place_in_the_prompt_has_spaces(load: Load) -> None:
+    loaded = load(
+        "model: openai/m\nprompts: {p: 'Q: {{ input }}'}\n"
+        f"tests: [{{name: a, input: Hi, {EXPECT}}}]"
+    )
+    found = [(each.severity, each.path, each.error.message) for each in loaded.diagnostics]
+    assert found == [
+        ("error", "tests[0].input", "It is not sent: {{ input }} in the prompt is not replaced"),
+        ("warning", "prompts.p", "{{ input }} is not replaced: it is not a placeholder"),
+    ]
+    assert loaded.suite is None
+
+
 def test_a_test_runs_with_each_prompt_and_row_on_each_target(load: Load, tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("id,input\nfirst,Hi\nsecond,Ho\n")
     loaded = load(
