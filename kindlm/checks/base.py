@@ -114,13 +114,17 @@ class Check:
 class AskingCheck(Check):
     """An asynchronous check, usually one that asks a judge. It computes in `context.aside`.
 
-    It may run although a secret was removed, since the judge sees the mark in its place.
+    If only a judge reads the text, it may run although a secret was removed: the judge sees the
+    mark in its place.
     """
 
     __slots__ = ()
 
-    reads_text = False
     asks_judge = True
+
+    @property
+    def reads_text(self) -> bool:  # type: ignore[override]
+        return not self.asks_judge
 
     async def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
         raise NotImplementedError

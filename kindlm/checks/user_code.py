@@ -141,7 +141,6 @@ class PythonFunction(CheckSection, AskingCheck):
     key = Key("python", "Functions of your own that check an execution.", many=True, order=90)
     demands = Demands.SAFETY
     main = labelled_by = "function"
-    reads_text = True
     asks_judge = False
 
     function: Text = Field(examples=["checks.py:polite"])

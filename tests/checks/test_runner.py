@@ -27,6 +27,10 @@ from kindlm.checks.base import (
     passed,
     sections,
 )
+from kindlm.checks.drift import Drift, SimilarTo
+from kindlm.checks.evalview.honesty import Hallucination, Uncertainty
+from kindlm.checks.evalview.weighted_score import WeightedScore
+from kindlm.checks.judge import Judge
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.outcome import CheckResult, Demands, Evidence, Outcome
 from kindlm.ports import CheckContext, ModelReply, Question
@@ -273,6 +277,30 @@ def test_what_a_record_has_in_place_of_a_secret_decides_nothing(
     assert run(check, talk).outcome is Outcome.PASSED
     is_undecided = run(check, talk.from_record()).outcome is Outcome.INCONCLUSIVE
     assert is_undecided == (reads_text and steps != (Step("Done."),))
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        WeightedScore(50),
+        WeightedScore(50, judged=True),
+        Uncertainty(),
+        Hallucination(0.9),
+        Drift(method="field-diff"),
+        SimilarTo(text="Done.", method="embedding"),
+    ],
+)
+def test_a_check_that_also_reads_without_a_judge_decides_nothing_without_the_secret(
+    check: Check,
+) -> None:
+    result = run(check, Transcript(turns=(Turn("q", IN_LAST_TEXT),)).from_record())
+    assert "[redacted] in place of a secret" in result.message
+
+
+@pytest.mark.parametrize("check", [Judge(criteria="kind"), Uncertainty(judged=True)])
+def test_a_judge_sees_the_mark_in_place_of_a_secret(check: Check) -> None:
+    result = run(check, Transcript(turns=(Turn("q", IN_LAST_TEXT),)).from_record())
+    assert "[redacted] in place of a secret" not in result.message
 
 
 class Finds(Check):

@@ -71,7 +71,6 @@ class EvalviewVerdict(AskingCheck):
     """
 
     kind = "evalview_verdict"
-    reads_text = True
     asks_judge = False
     demands = Demands.TASK
 

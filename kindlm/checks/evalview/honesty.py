@@ -106,6 +106,7 @@ class Hallucination(AskingCheck):
     """
 
     kind = "hallucination"
+    reads_text = True
     demands = Demands.SAFETY
     sarif = (Rule("hallucination", "hallucination", "Claims that nothing supports"),)
 

@@ -94,6 +94,7 @@ class WeightedScore(AskingCheck):
     """
 
     kind = "weighted_score"
+    reads_text = True
     demands = Demands.TASK
 
     min_score: float
