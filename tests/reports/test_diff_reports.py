@@ -101,6 +101,18 @@ def test_no_text_becomes_part_of_the_page(attack: str, request: pytest.FixtureRe
     assert "49028003" not in page
 
 
+@pytest.mark.parametrize(("form", "rest"), [("terminal", (281, 281)), ("html", (251, 251))])
+def test_calls_and_arguments_that_are_not_shown_are_counted(
+    history: History, form: DiffFormat, rest: tuple[int, int]
+) -> None:
+    names = [f"a{number}" for number in range(301)]
+    for run, value in (("before", 1), ("after", 2)):
+        tools = (("t", dict.fromkeys(names, value), {}), *[("t", {"n": value}, {})] * 300)
+        record_run(history, run, {"a": [{"assertions": (Make.passed(),), "tools": tools}] * 3})
+    text = html.unescape(written(compared(history), form))
+    assert [int(found) for found in re.findall("… and ([0-9]+) more", text)] == list(rest)
+
+
 def test_the_page_loads_nothing_and_runs_nothing(hostile: RunDiff) -> None:
     page = written(hostile, "html")
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)

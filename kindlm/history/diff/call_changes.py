@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from kindlm.dataclass import dataclass
@@ -11,9 +12,8 @@ from kindlm.matching import ABSENT, Bounds, equal, in_sequence, mismatches
 from kindlm.projections import GONE
 
 _MOST_COMPARED = 300
-"""The most calls of a sequence that are compared, since the work is quadratic."""
+"""The most calls of a sequence that are aligned, since the work is quadratic."""
 
-_MOST_ARGUMENTS = 100
 _ONCE = Bounds(1, 1)
 
 
@@ -65,7 +65,7 @@ class CallChange:
 
 
 def diff_calls(before: Sequence[Call], after: Sequence[Call]) -> tuple[CallChange, ...]:
-    """Compare the calls of two executions, of long sequences the first 300.
+    """Compare the calls of two executions; after the first 300, each with that at its position.
 
     The result is in the order of the newer execution, with removed calls at their old places.
     """
@@ -98,6 +98,14 @@ def diff_calls(before: Sequence[Call], after: Sequence[Call]) -> tuple[CallChang
             for place in range(y, min(now + 1, len(new)))
         ]
         x, y = was + 1, now + 1
+    for call, made in zip_longest(before[_MOST_COMPARED:], after[_MOST_COMPARED:]):
+        if call is not None and made is not None and _same_tool(call, made):
+            changes.append(_compared(call, made))
+            continue
+        if call is not None:
+            changes.append(CallChange(CallEdit.REMOVED, call, None))
+        if made is not None:
+            changes.append(CallChange(CallEdit.ADDED, None, made))
     return tuple(changes)
 
 
@@ -109,7 +117,7 @@ def compare_arguments(before: Any, after: Any) -> tuple[ChangedValue, ...]:
     changed = [ChangedValue(*found) for found in mismatches(before, after)]
     new = (found for found in mismatches(after, before) if found.actual is ABSENT)
     changed += [ChangedValue(found.path, ABSENT, found.expected) for found in new]
-    return tuple(changed[:_MOST_ARGUMENTS])
+    return tuple(changed)
 
 
 def _compared(call: Call, made: Call, *, is_moved: bool = False) -> CallChange:

@@ -128,6 +128,8 @@ def _write_calls(details: TestDetails, page: Page) -> None:
             for argument in change.arguments[:_CALLS]:
                 name = one_line(argument.path) or "arguments"
                 page.line((f"{name}  ", "dim"), parts.change_text(argument), indent=12, hang=2)
+            if len(change.arguments) > _CALLS:
+                page.line(f"… and {len(change.arguments) - _CALLS} more", indent=12)
         if len(details.calls) > _CALLS:
             page.line(f"… and {len(details.calls) - _CALLS} more", indent=8)
     if details.sequences:

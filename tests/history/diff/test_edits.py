@@ -162,6 +162,16 @@ def test_every_call_is_reported_exactly_once(
     assert [c.after.position for c in changes if c.after] == list(range(len(after)))
 
 
-def test_very_long_sequences_are_bounded() -> None:
-    changes = diff_calls(calls(*["a"] * 5_000), calls(*["b"] * 5_000))
-    assert len(changes) == 600
+def test_very_long_sequences_are_compared_to_their_end() -> None:
+    before, after = (calls(*"a" * 5_000, last) for last in "ab")
+    changed = [found for found in diff_calls(before, after) if found.edit is not CallEdit.SAME]
+    assert [(found.edit, found.made.position) for found in changed] == [
+        (CallEdit.REMOVED, 5_000),
+        (CallEdit.ADDED, 5_000),
+    ]
+    assert len(diff_calls(before, after[:400])) == 5_001
+
+
+def test_all_arguments_that_changed_are_reported() -> None:
+    names = [f"a{number}" for number in range(300)]
+    assert len(compare_arguments(dict.fromkeys(names, 1), dict.fromkeys(names, 2))) == 300
