@@ -26,13 +26,17 @@ _MOST_DEPTH = 12
 
 @dataclass(frozen=True, slots=True)
 class SuiteConfig:
-    """How the configuration of a suite changed; `left_out` counts changes beyond the first 500."""
+    """How the configuration of a suite changed; `left_out` counts changes beyond the first 500.
+
+    If a side's text is erased or redacted, `is_known` is false and only the hashes are compared.
+    """
 
     suite: str
     before: str
     after: str
     changes: tuple[ChangedValue, ...]
     left_out: int = 0
+    is_known: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +80,7 @@ def paired_files(before: Sequence[Suite], after: Sequence[Suite]) -> Iterator[tu
 
 
 def compare_configs(db: sqlite3.Connection, before: Suite, after: Suite) -> SuiteConfig | None:
-    """Compare the configurations of a file and its lists of MCP servers; None if they are the same.
-
-    If a text is erased or redacted, only the hashes are compared.
-    """
+    """Compare the configurations of a file and its MCP servers; None if they are the same."""
     old, new = (
         {listed.server: listed.tools for listed in read_servers(db, side.servers)}
         for side in (before, after)
@@ -88,15 +89,18 @@ def compare_configs(db: sqlite3.Connection, before: Suite, after: Suite) -> Suit
     for name in old:
         if name in new:
             found += _changes(f"mcp[{name}].tools", old[name], new[name], 0)
+    is_known = True
     if before.config_hash != after.config_hash:
         was, now = body_of(db, before.config_ref), body_of(db, after.config_ref)
         if was and now and REDACTED not in (was, now):
             found += _changes("", _document(was), _document(now), 0)
+        else:
+            is_known = False
     elif not found:
         return None
     hashes = before.config_hash or "", after.config_hash or ""
     left_out = max(len(found) - _MOST_CHANGES, 0)
-    return SuiteConfig(after.name, *hashes, tuple(found[:_MOST_CHANGES]), left_out)
+    return SuiteConfig(after.name, *hashes, tuple(found[:_MOST_CHANGES]), left_out, is_known)
 
 
 def parts_of_test(config: SuiteConfig | None, test: str) -> tuple[str, ...]:
@@ -131,8 +135,13 @@ _ROW = re.compile(r" \[[^\]]*\]$")
 def is_other_demand(
     config: SuiteConfig | None, before: Suite, after: Suite, test: str, check: CheckKey
 ) -> bool:
-    """Return whether a check with the same label demands something else, by the configuration."""
+    """Return whether a check with the same label demands something else, by the configuration.
+
+    If not all changes are known, each check may.
+    """
     if check.kind == "drift" and before.baseline_run != after.baseline_run:
+        return True
+    if config is not None and (config.left_out or not config.is_known):
         return True
     turn, section = _TURN.match(check.label), _WRITTEN_IN.get(check.kind)
     if config is None or (section is None and turn):

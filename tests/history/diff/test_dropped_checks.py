@@ -208,6 +208,26 @@ def test_a_demand_that_was_rewritten_is_another_check(
     assert changes == {"rewritten": Change.UNCHANGED, "same": Change.REGRESSED}
 
 
+@pytest.mark.parametrize(
+    ("change", "erased"), [({}, True), ({f"k{number}": 0 for number in range(501)}, False)]
+)
+def test_a_check_is_another_one_if_not_all_changes_are_known(
+    history: History, change: dict[str, int], *, erased: bool
+) -> None:
+    for run_name, make, more in (("before", Make.passed, {}), ("after", Make.failed, change)):
+        run = history.run(run_name)
+        config = json.dumps({"config": {"name": run_name, **more}, "files": {}})
+        run.suite(tests=[Make.planned("it", repeat=5)], config=config, config_hash=run_name)
+        for number in range(1, 6):
+            found = (Make.failed(label="never"), make("tool_called", "lookup"))
+            run.execution("it", repeat=number, assertions=found)
+        run.finish()
+    if erased:
+        history.erase("run/before")
+    (test,) = compared(history).tests
+    assert test.change is Change.UNCHANGED
+
+
 @pytest.mark.parametrize(("kind", "of"), [("schema", "{}"), ("python", "{}:is_good")])
 def test_a_check_by_a_file_that_was_rewritten_is_another_check(
     history: History, kind: str, of: str
