@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kindlm.projections import PROJECTIONS
 from kindlm.recording.project import run_environment
-from kindlm.recording.secrets import secret_values
+from kindlm.recording.secrets import own_words, secret_values
 from kindlm_store import EventLog, Redactor
 
 _ID_ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"
@@ -60,5 +60,7 @@ def open_log(database: Path, secret: set[str] | None = None) -> EventLog:
     By default, these are the secrets of the environment. Raises `OpenError`.
     """
     make_folder(database)
-    redact = Redactor(secret_values(os.environ, ()) if secret is None else secret)
-    return EventLog.open(database, projections=PROJECTIONS, redact=redact)
+    hidden = secret_values(os.environ, ()) if secret is None else secret
+    # The words take a while to collect, and most environments hold no secret.
+    keep = own_words() if hidden else ()
+    return EventLog.open(database, projections=PROJECTIONS, redact=Redactor(hidden), keep=keep)

@@ -24,7 +24,8 @@ from kindlm_store import Redactor
 
 
 @cache
-def _vocabulary() -> frozenset[str]:
+def own_words() -> frozenset[str]:
+    """Return the names and fixed values of kindlm's own events, which no secret may remove."""
     from kindlm.events import EVENTS
     from kindlm.events.codec import stored_fields
 
@@ -95,11 +96,7 @@ def secret_values(environ: Mapping[str, str], key_variables: Iterable[str]) -> s
         for text in (value, *_members(value)):
             lines = (line.strip() for line in text.replace("\\n", "\n").splitlines())
             values.update((text, *filter(_LINE_OF_A_KEY.fullmatch, lines)))
-    long_enough = {value for value in values if len(value) >= SHORTEST_SECRET}
-    # A variable such as CACHE_KEY=config_hash must not remove names from kindlm's own events.
-    # The vocabulary takes a while to collect, and most environments hold no secret.
-    words = _vocabulary() if long_enough else ()
-    return {value for value in long_enough if not any(value in word for word in words)}
+    return {value for value in values if len(value) >= SHORTEST_SECRET}
 
 
 def _members(text: str) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -43,12 +43,14 @@ class EventLog:
         connection: sqlite3.Connection,
         projector: Projector,
         redact: Callable[[str], str] | None,
+        keep: Collection[str],
         guard: SchemaGuard,
     ) -> None:
         self.path = path
         self._process = os.getpid()
         self._projector = projector
         self._redact = redact
+        self._keep = keep
         self._writer = Writer(connection, projector, guard)
         # The writer is a daemon thread: without this, its queue would be lost at exit.
         atexit.register(self.close)
@@ -60,6 +62,7 @@ class EventLog:
         *,
         projections: Sequence[Projection] = (),
         redact: Callable[[str], str] | None = None,
+        keep: Collection[str] = (),
         synchronous: Synchronous = "FULL",
         repair: bool = False,
     ) -> Self:
@@ -71,6 +74,8 @@ class EventLog:
                 events, are folded now.
             redact: Removes secrets from strings, as `Redactor` does. It is a pure function, and
                 finds them also in the JSON form of a payload and among other texts.
+            keep: Names and whole strings of payloads that stay, whatever `redact` does: a program's
+                own words. It does not apply to a `Text`.
             synchronous: SQLite's setting; FULL survives a power cut.
             repair: Whether to allow changed tables and views of projections, which `rebuild` makes
                 again.
@@ -89,7 +94,7 @@ class EventLog:
                     guard.check(connection)
                 projector = Projector(connection, projections)
                 projector.update(file)
-            log = cls(file, connection, projector, redact, guard)
+            log = cls(file, connection, projector, redact, keep, guard)
             unused.pop_all()
             return log
 
@@ -237,4 +242,4 @@ class EventLog:
             raise ValueError(f"no event to append to {append.stream}")
         if self._redact is None:
             return append
-        return replace(append, events=redacted(append.events, self._redact))
+        return replace(append, events=redacted(append.events, self._redact, self._keep))

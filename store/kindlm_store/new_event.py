@@ -14,7 +14,7 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import MAXYEAR, MINYEAR, datetime
 from functools import lru_cache
@@ -166,7 +166,7 @@ class NewEvent:
             is_fit = False
         if not is_fit:
             self.gaps, self.texts = _encoder.gaps, _encoder.texts = [], []
-            encoded = _encoder.encode(cleaned(data, scrub))
+            encoded = _encoder.encode(cleaned(data, scrub, ()))
         self.parts = encoded.split(f'"{_MARK}"')
 
     @property
@@ -213,8 +213,10 @@ class Append:
     seal: bool = False
 
 
-def redacted(events: Sequence[NewEvent], redact: Callable[[str], str]) -> Sequence[NewEvent]:
-    """Return events without the secrets that `redact` removes from a text.
+def redacted(
+    events: Sequence[NewEvent], redact: Callable[[str], str], keep: Collection[str] = ()
+) -> Sequence[NewEvent]:
+    """Return events without the secrets that `redact` removes from a text; `keep` as in `open`.
 
     `redact` gets all strings of all events joined. Only if it changes them, it gets those of each
     event, and then each string and `Text` by itself. Strings that may contain a secret in pieces,
@@ -236,9 +238,9 @@ def redacted(events: Sequence[NewEvent], redact: Callable[[str], str]) -> Sequen
     if not may_spell and list(map(redact, alone)) == alone:
         return events
     if len(events) > 1:
-        return [each for event in events for each in redacted([event], redact)]
+        return [each for event in events for each in redacted([event], redact, keep)]
     (event,) = events
-    return [event.with_data(cleaned(event.data, lambda text: scrub(redact(text))))]
+    return [event.with_data(cleaned(event.data, lambda text: scrub(redact(text)), keep))]
 
 
 def scrub(text: str) -> str:
@@ -290,11 +292,16 @@ _encoder = _Encoder()
 
 
 def cleaned(
-    value: object, clean: Callable[[str], str], path: str = "data", depth: int = MAX_DEPTH
+    value: object,
+    clean: Callable[[str], str],
+    keep: Collection[str],
+    path: str = "data",
+    depth: int = MAX_DEPTH,
 ) -> Any:
     """Return a copy of data, or of the part at a path, with `clean` applied to every string.
 
-    `depth` is the number of levels that the part may have.
+    Names and strings in `keep` stay, but no `Text` does. `depth` is the number of levels that the
+    part may have.
 
     Raises:
         ValueError: A part cannot be stored; the message contains its path.
@@ -304,7 +311,7 @@ def cleaned(
     elif depth == MAX_DEPTH and not isinstance(value, Mapping):
         reason = f"is a {type(value).__name__}, not a mapping"
     elif isinstance(value, str):
-        return clean(str.__str__(value))
+        return value if value in keep else clean(str.__str__(value))
     elif isinstance(value, int) and value.bit_length() > _MAX_BITS:
         reason = "is an integer of more than 4,000 digits"
     elif isinstance(value, float) and not math.isfinite(value):
@@ -315,16 +322,16 @@ def cleaned(
         return Text(clean(value.body))
     elif isinstance(value, list | tuple):
         items = enumerate(value)
-        return [cleaned(item, clean, f"{path}[{index}]", depth - 1) for index, item in items]
+        return [cleaned(item, clean, keep, f"{path}[{index}]", depth - 1) for index, item in items]
     elif isinstance(value, Mapping):
         result: dict[str, Any] = {}
         for name, member in value.items():
-            key = unused = _cleaned_name(name, clean, path)
+            key = unused = name if name in keep else _cleaned_name(name, clean, path)
             copies = 1
             while unused in result:  # cleaning made two names equal
                 copies += 1
                 unused = f"{key} ({copies})"
-            result[unused] = cleaned(member, clean, f"{path}.{name}", depth - 1)
+            result[unused] = cleaned(member, clean, keep, f"{path}.{name}", depth - 1)
         return result
     else:
         reason = f"is a {type(value).__name__}, which JSON cannot represent"

@@ -107,6 +107,20 @@ def test_other_variables_that_name_a_secret_are_known_too(workspace, server):
     assert_clean(workspace, secret, done.stdout, done.stderr)
 
 
+@pytest.mark.parametrize("secret", ["messages", "provider", "assistant", "inconclusive"])
+def test_a_secret_may_be_a_word_of_kindlms_own(workspace, server, secret):
+    workspace.suite(server.url, prompts={"ask": {"user": "{{env.DB_PASSWORD}} {{order}}"}})
+    done = workspace.run("test", DB_PASSWORD=secret)
+    assert done.returncode == 0, done.stdout + done.stderr
+    with closing(sqlite3.connect(workspace.database)) as db:
+        query = "SELECT count(*) FROM contents WHERE body LIKE '[redacted] %'"
+        assert db.execute(query).fetchone() == (1,)
+        query = "SELECT count(*) FROM contents WHERE body LIKE ?"
+        assert db.execute(query, (f"%{secret}%",)).fetchone() == (0,)
+    for command in (["show", "latest", "1"], ["history", "verify"], ["rescore", "latest"]):
+        assert workspace.run(*command, DB_PASSWORD=secret).returncode == 0
+
+
 @pytest.mark.parametrize(
     ("variable", "value"),
     [("DB_PASS", "{}"), ("DATABASE_URL", "postgres://me:{}@host/shop")],

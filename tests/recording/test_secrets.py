@@ -16,6 +16,7 @@ ESCAPED = PEM.replace("\r\n", "\\n")
     ("name", "value", "secrets"),
     [
         ("SHOP_KEY", "anything", {"anything"}),
+        ("SHOP_KEY", "messages", {"messages"}),
         ("DB_PASS", "pgPassw0rdXYZ", {"pgPassw0rdXYZ"}),
         ("MYSQL_PWD", "hunter2hunter2", {"hunter2hunter2"}),
         ("db_passwd", "correct-horse-battery-staple", {"correct-horse-battery-staple"}),

@@ -114,7 +114,7 @@ def _compute() -> None:
     for name in ("", *app.COMMANDS):
         app.load_command(name)
     published.long_schema()
-    secrets._vocabulary()
+    secrets.own_words()
     http_client._tls_context()
     with suppress(ImportError):
         import openai

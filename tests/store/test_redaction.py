@@ -580,6 +580,20 @@ def test_no_beginning_of_a_secret_is_stored_of_a_text_that_was_cut(
     assert behind == "behind it"
 
 
+def test_a_word_of_the_program_stays_as_a_name_and_a_whole_string_but_not_in_a_text(
+    tmp_path: Path,
+) -> None:
+    with EventLog.open(
+        tmp_path / "log.db", redact=Redactor(["messages"]), keep=["messages"]
+    ) as log:
+        data = {"messages": "messages", "of": ["messages sent"], "said": Text("messages")}
+        log.append("s", [NewEvent("sent", data)])
+        (stored,) = log.read()
+        assert log.text(stored.data["said"]["$ref"]) == "[redacted]"
+    assert stored.data["messages"] == "messages"
+    assert stored.data["of"] == ["[redacted] sent"]
+
+
 @examples(30)
 @given(
     secret=ascii_secrets.filter(lambda s: not s.isdecimal()),
