@@ -321,6 +321,14 @@ class Adapter(Section):
         """
         yield from ()
 
+    def advice(
+        self,
+        endpoint: str,  # noqa: ARG002
+        environ: Mapping[str, str],  # noqa: ARG002
+    ) -> Iterator[tuple[str, str, str]]:
+        """Yield warnings about an agent: a code, a message, and a hint."""
+        yield from ()
+
     def compiled(self) -> Self:
         """Return the options in the form in which they are used, before variables are resolved."""
         return self

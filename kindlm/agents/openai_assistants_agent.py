@@ -14,7 +14,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 from urllib.parse import quote, urlencode
 
@@ -69,22 +69,22 @@ class Assistants(Served):
     assistant_id: AssistantId = None
 
     def open(self, target: AgentTarget, environ: Mapping[str, str]) -> AssistantsAgent:
-        who, headers = Who(target.id), dict(target.headers)
-        base_url = target.endpoint or environ.get("OPENAI_BASE_URL") or _OPENAI_URL
-        if f"{base_url}/".startswith("https://api.openai.com/"):
-            message = "OpenAI ended the Assistants API on 2026-08-26"
-            hint = "Name another server that speaks it as `endpoint`, or in OPENAI_BASE_URL"
-            raise AgentFailure(who.misconfigured(message, hint))
-        if not target.endpoint and "authorization" not in map(str.lower, headers):
+        base_url, headers = self._address(target.endpoint, environ), dict(target.headers)
+        takes_key = not target.endpoint or _is_openai(target.endpoint)
+        if takes_key and "authorization" not in map(str.lower, headers):
             key = environ.get(_KEY, "").strip()
             if not key:
-                hint = f"Set {_KEY} in your environment or .env file"
+                who, hint = Who(target.id), f"Set {_KEY} in your environment or .env file"
                 code, message = ErrorCode.PROVIDER_AUTH_ERROR, f"{who.title}: {_KEY} is not set"
                 raise AgentFailure(who.failed(message, hint, code=code))
             headers["Authorization"] = f"Bearer {key}"
         server = http_target(replace(target, endpoint=base_url.rstrip("/"), headers=headers))
         server = replace(server, headers={"OpenAI-Beta": "assistants=v2", **server.headers})
         return AssistantsAgent(server, self, self.assistant_id or environ.get(_ASSISTANT))
+
+    @staticmethod
+    def _address(endpoint: str, environ: Mapping[str, str]) -> str:
+        return endpoint or environ.get("OPENAI_BASE_URL") or _OPENAI_URL
 
     def accepts(self) -> str:
         return "application/json"
@@ -93,6 +93,15 @@ class Assistants(Served):
         unsent = "of the context, an assistant gets nothing but `assistant_id`"
         has_more = set(request.context or {}) - {"assistant_id"}
         return (*super().not_sent(request), *((unsent,) if has_more else ()))
+
+    def advice(self, endpoint: str, environ: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+        """Warn that OpenAI itself no longer serves the API."""
+        if _is_openai(self._address(endpoint, environ)):
+            yield (
+                "ended_upstream",
+                "OpenAI ended the Assistants API on 2026-08-26",
+                "Name another server that speaks it as `endpoint`, or in OPENAI_BASE_URL",
+            )
 
 
 class AssistantsAgent(ServedAgent):
@@ -275,6 +284,10 @@ def _quoted_id(created: Json) -> str:
     if found is None:
         raise UnreadableReply("the created object has no `id`")
     return quote(found, safe="")
+
+
+def _is_openai(url: str) -> bool:
+    return f"{url}/".startswith("https://api.openai.com/")
 
 
 def _calls(step: Json) -> list[Json]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from kindlm.config.advice import credentials_in, warn
 from kindlm.config.compile import compile_suite
@@ -59,14 +60,16 @@ def load_suite(
     path: Path,
     *,
     root: Path | None = None,
+    environ: Mapping[str, str] = MappingProxyType({}),
     project: Callable[[], str] = lambda: "project",
     text: bytes | None = None,
     borrowed: Borrowed | None = None,
 ) -> LoadedSuite:
     """Load a kindlm.yaml. Errors of the user become diagnostics, not exceptions.
 
-    A suite's identity is its path relative to `root`. `project` returns the name of the project, if
-    the file has none. `text` is the content of a file that is not written yet.
+    A suite's identity is its path relative to `root`. Some warnings depend on `environ`. `project`
+    returns the name of the project, if the file has none. `text` is the content of a file that is
+    not written yet.
     """
     data = read_bytes(path) if text is None else Ok(text)
     if isinstance(data, Err):
@@ -97,7 +100,7 @@ def load_suite(
     if config is not None:
         failed = reporter.has_errors
         plugged.put_into(config)
-        warn(config, raw, reporter, files)
+        warn(config, raw, reporter, files, environ)
         reporter.sort_phase()
         if not failed:
             suite = compile_suite(config, identity, folder.resolve(), files, reporter)

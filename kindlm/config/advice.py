@@ -2,32 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kindlm.checks.base import CheckSection, ExpectSection
 from kindlm.checks.limits import beyond
 from kindlm.config.compile import targets_of
 from kindlm.config.diagnostics import Reporter
+from kindlm.config.entries import report_faulty
 from kindlm.config.expect import expect_sections, warn_of_texts
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.schema import GatesConfig, KindlmConfig
 from kindlm.config.templates import warn_of_commands, warn_of_placeholders
 from kindlm.config.test_schema import TestConfig
 from kindlm.document import Path, Raw, items, section
+from kindlm.packages import CRASHES, crashed, installed, is_own
+from kindlm.plugins import Adapter
 from kindlm.secrecy import header_secrets, program_secrets
 from kindlm.suggestions import hint_for
 
 
-def warn(config: KindlmConfig, raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
-    """Report all warnings; `raw` is the file that `config` was made of."""
+def warn(
+    config: KindlmConfig,
+    raw: Raw,
+    reporter: Reporter,
+    files: ReferencedFiles,
+    environ: Mapping[str, str],
+) -> None:
+    """Report all warnings.
+
+    `raw` is the file that `config` was made of. Adapters look for the addresses of agents in
+    `environ`, too.
+    """
     for path, agent in items(raw, "agents"):
         for key in ("headers", "env"):
             if credentials_in({"agents": [{key: agent.get(key)}]}):
                 message = "This is a credential in plain text: anyone with this file can use it"
                 hint = "Put it in an environment variable or in .env, and write {{env.NAME}}"
                 reporter.warning((*path, key), message, hint, reason="credential")
-    _warn_of_requests(config, reporter)
+    _warn_of_requests(config, reporter, environ)
     _warn_of_addresses(config, reporter)
     _warn_of_tests(config, reporter)
     for path, test in items(raw, "tests"):
@@ -194,8 +207,20 @@ def credentials_in(raw: Any) -> set[str]:
     return found
 
 
-def _warn_of_requests(config: KindlmConfig, reporter: Reporter) -> None:
-    """Report seeds and prefills that are not sent."""
+def _warn_of_requests(config: KindlmConfig, reporter: Reporter, environ: Mapping[str, str]) -> None:
+    """Report seeds and prefills that are not sent, and the advice of adapters."""
+    for index, agent in enumerate(config.agents):
+        if agent.options is None:
+            continue
+        path: Path = ("agents", index, "adapter")
+        try:
+            for reason, message, advised in agent.options.advice(agent.endpoint or "", environ):
+                reporter.warning(path, message, advised, reason=reason)
+        except CRASHES as error:
+            if is_own(agent.options):
+                raise
+            plugin = installed(Adapter.group)[str(agent.adapter)][0]
+            report_faulty(path, crashed(plugin, "cannot give advice", error), reporter)
     takes_prefill = set[str]()
     for index, model in enumerate(config.models):
         provider = config.providers.get(model.provider)

@@ -145,7 +145,7 @@ def read_agent(path: Path, written: Raw, reporter: Reporter) -> tuple[Raw, Adapt
         if is_own(kind):
             raise
         plugin = installed(Adapter.group)[str(adapter)][0]
-        _report_faulty(path, crashed(plugin, "cannot check its keys", error), reporter)
+        report_faulty(path, crashed(plugin, "cannot check its keys", error), reporter)
     return rest, options
 
 
@@ -214,7 +214,7 @@ def _fit_of_package(
     found = find(base, name)
     assert found is not None, "only names that packages have are looked up"
     if isinstance(found, Err):
-        _report_faulty(path, found.error, reporter)
+        report_faulty(path, found.error, reporter)
         return None
     for place, text in texts(written, path):
         is_named = is_secret_option(str(place[-1]))
@@ -228,11 +228,11 @@ def _fit_of_package(
         return fit(found.value, written, reporter, at=path, also_known=common)
     except CRASHES as error:
         plugin = installed(base.group)[name][0]
-        _report_faulty(path, crashed(plugin, "cannot read its options", error), reporter)
+        report_faulty(path, crashed(plugin, "cannot read its options", error), reporter)
         return None
 
 
-def _report_faulty(path: Path, error: KindlmError, reporter: Reporter) -> None:
+def report_faulty(path: Path, error: KindlmError, reporter: Reporter) -> None:
     """Report a fault of a package, if it has not been reported already."""
     message, hint, trace = error.message, error.hint, error.trace
     if all(message != each.error.message for each in reporter.diagnostics):
@@ -296,14 +296,14 @@ class Plugged:
         """Return the options of a check as JSON, with defaults; None after reporting an error."""
         plugin = installed(Check.group)[name][0]
         if name in kinds() and isinstance(find(Check, name), Ok):
-            _report_faulty(path, reserved_name(plugin), self._reporter)
+            report_faulty(path, reserved_name(plugin), self._reporter)
             return None
         options = _fit_of_package(Check, name, path, written, self._reporter)
         try:
             return None if options is None else options.model_dump(mode="json", by_alias=True)
         except CRASHES as error:
             fault = crashed(plugin, "cannot read its options", error)
-            _report_faulty(path, fault, self._reporter)
+            report_faulty(path, fault, self._reporter)
             return None
 
 

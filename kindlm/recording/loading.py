@@ -190,7 +190,7 @@ def _load(
 
             yield load_pack_suite(item.path, item.suite, scenarios)
         elif item.front_end == "kindlm":
-            yield load_suite(item.path, root=root, project=project)
+            yield load_suite(item.path, root=root, environ=environ, project=project)
         elif (named := folders.pop(item.path.parent.resolve(), None)) is not None:
             yield from load_folder(item.path.parent, named, cases)
 

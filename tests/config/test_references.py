@@ -265,6 +265,31 @@ def test_warnings_let_the_suite_run(
     assert found == [("warning", path, reason)]
 
 
+@pytest.mark.parametrize(
+    ("endpoint", "warned"),
+    [("", True), (", endpoint: https://api.openai.com/v1", True), (", endpoint: http://127.0.0.1:9", False)],
+)  # fmt: skip
+def test_the_end_of_the_assistants_api_is_warned_of(
+    load: Any, minimal: str, endpoint: str, warned: bool
+) -> None:
+    agents = f"agents: [{{id: old, adapter: openai-assistants{endpoint}}}]\ntests:"
+    text = minimal.replace("tests:", agents).replace(
+        "prompt: ask", "prompt: ask\n    models: [old]"
+    )
+    reasons = [d.error.details["reason"] for d in load(text).diagnostics]
+    assert ("ended_upstream" in reasons) == warned
+
+
+@pytest.mark.parametrize(("base_url", "warned"), [("http://h/v1", False), ("", True)])
+def test_an_assistant_is_where_the_environment_says(
+    load: Any, minimal: str, tmp_path: Path, base_url: str, warned: bool
+) -> None:
+    load(minimal.replace("tests:", "agents: [{id: a, adapter: openai-assistants}]\ntests:"))
+    loaded = load_suite(tmp_path / "kindlm.yaml", environ={"OPENAI_BASE_URL": base_url})
+    reasons = [each.error.details["reason"] for each in loaded.diagnostics]
+    assert ("ended_upstream" in reasons) == warned
+
+
 @pytest.mark.parametrize("adapter", ["http", "openai-assistants"])
 def test_an_endpoint_that_cannot_be_taken_apart_is_an_error_of_its_own(
     load: Any, minimal: str, adapter: str

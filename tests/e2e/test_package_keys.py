@@ -26,6 +26,7 @@ openai = acme:Local
 [kindlm.agents]
 bot = acme:Bot
 crashing = acme:Crashing
+advising = acme:Advising
 plain = acme:Plain
 """
 
@@ -107,6 +108,10 @@ class Bot(Adapter):
 class Plain(Adapter):
     def open(self, target, environ): raise NotImplementedError
 
+class Advising(Adapter):
+    def advice(self, endpoint, environ): raise RuntimeError("oops")
+    def open(self, target, environ): raise NotImplementedError
+
 class Crashing(Bot):
     @classmethod
     def check_endpoint(cls, endpoint): raise RuntimeError("oops")
@@ -155,6 +160,10 @@ def validated(workspace: Workspace) -> str:
         (
             "adapter: crashing, endpoint: x",
             'The agent adapter "crashing" of the package acme cannot check its keys: RuntimeError',
+        ),
+        (
+            "adapter: advising",
+            'The agent adapter "advising" of the package acme cannot give advice: RuntimeError',
         ),
     ],
 )
@@ -211,7 +220,7 @@ def test_the_schema_says_which_keys_are_required(workspace: Workspace, suite: An
         ({"id": "a", "adapter": "bot"}, False),
         ({"id": "a", "adapter": "bot", "endpoint": "bot:x"}, True),
         ({"id": "a", "adapter": "bot", "url": "bot:x"}, True),
-        ({"id": "a", "adapter": "plain"}, True),
+        ({"id": "a", "adapter": "advising"}, True),
     ):
         config = {**yaml.safe_load(file.read_text()), "agents": [agent]}
         assert Draft202012Validator(schema).is_valid(config) is is_valid, agent
@@ -246,7 +255,7 @@ def test_a_misspelt_type_is_recognised(workspace: Workspace, suite: Any) -> None
         (
             {"agent": "adapter: clerk, style: x"},
             'Unknown adapter "clerk"',
-            "bot, crashing",
+            "advising, bot, crashing",
         ),
         (
             {"check": "sentences: { max: 3 }"},

@@ -106,7 +106,7 @@ def load_pack_suite(file: Path, suite: str, around: Surroundings) -> LoadedSuite
     no agents. `{{system}}` in prompts of the pack stands for each system text of the project.
     """
     data = read_bytes(file)
-    load = partial(load_suite, file, project=lambda: around.project)
+    load = partial(load_suite, file, environ=around.environ, project=lambda: around.project)
     own = {} if isinstance(data, Err) else section(read_document(data.value).value)
     if own.keys() & {"model", "models", "agent", "agents"}:
         itself = Borrowed(suite, file, frozenset(), lambda _: None)
