@@ -169,7 +169,8 @@ def compare_behaviour(
     return BehaviourChange(
         tools=tools,
         arguments=other_arguments,
-        failures=_other_failures(before, after, same_config),
+        failures=_replaced(before, after, lambda sample: sample.failures),
+        outcomes=_other_outcomes(before, after, same_config),
         checks=_other_checks(before, after, same_config),
         output=_have_no_text_in_common((sample.output for sample in side) for side in sides),
         turns=tuple(
@@ -202,7 +203,7 @@ def _have_no_text_in_common(texts: Iterable[Iterable[str | None]]) -> bool:
     return bool(old) and bool(new) and old.isdisjoint(new)
 
 
-def _other_failures(before: Sequence[Sample], after: Sequence[Sample], same_config: bool) -> bool:
+def _other_outcomes(before: Sequence[Sample], after: Sequence[Sample], same_config: bool) -> bool:
     """Return whether other checks fail; with another configuration, of those both sides make."""
     if same_config:
         return _replaced(before, after, lambda sample: sample.failures)

@@ -266,13 +266,15 @@ class RunEvidence(Generic[Key]):
 class BehaviourChange:
     """How the behaviour of a test changed.
 
-    `failures`: other checks fail. `checks`: other checks are made. `turns`: turns before the last
-    with other answers. `erased`: texts are gone, so that not everything can be compared.
+    `failures`: other checks fail. `outcomes`: so do others of the checks that did not change.
+    `checks`: other checks are made. `turns`: turns before the last with other answers. `erased`:
+    texts are gone, so that not everything can be compared.
     """
 
     tools: bool = False
     arguments: bool = False
     failures: bool = False
+    outcomes: bool = False
     checks: bool = False
     output: bool = False
     erased: bool = False
@@ -280,8 +282,8 @@ class BehaviourChange:
 
     @property
     def any(self) -> bool:
-        """Whether tools, arguments or failures changed."""
-        return self.tools or self.arguments or self.failures
+        """Whether tools, arguments or outcomes changed."""
+        return self.tools or self.arguments or self.outcomes
 
 
 class Kind(StrEnum):
