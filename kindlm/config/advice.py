@@ -181,6 +181,7 @@ def _warn_of_unused(config: KindlmConfig, reporter: Reporter) -> None:
     # Which models a check of a package asks is unknown before it runs.
     if any(expect.added for test in config.tests for _, expect in expect_sections((), test)):
         targets |= {model.id for model in config.models if model.role == "judge"}
+        targets.add(config.defaults.judge_model or "")
     prompts = {name for test in config.tests for name in test.all_prompts}
     unused: list[tuple[Path, str]] = [
         (("prompts", name), f'No test uses the prompt "{name}"')

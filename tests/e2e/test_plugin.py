@@ -102,7 +102,12 @@ def test_all_four_kinds_work_from_an_installed_wheel(packages: Path, tmp_path: P
     assert (again.returncode, again.stdout) == (0, done.stdout)
 
 
-def test_a_judge_that_only_a_check_of_a_package_asks_is_in_use(run: Run) -> None:
+@pytest.mark.parametrize("removed", ["", ", role: judge", "defaults: { judgeModel: judge }"])
+def test_a_judge_that_only_a_check_of_a_package_asks_is_in_use(
+    run: Run, workspace: Workspace, removed: str
+) -> None:
+    suite = workspace.root / "kindlm.yaml"
+    suite.write_text(suite.read_text().replace(removed, ""))
     done = run("validate")
     assert "no problems" in done.stdout, done.stderr
 
