@@ -159,19 +159,6 @@ UploadNow = Callable[[str, str, str], Upload | None]
 """Returns the current settings of a suite by its path, project and name; None if it is gone."""
 
 
-def current_url(db: sqlite3.Connection, runs: Sequence[str], now: UploadNow) -> str | None:
-    """Return the first server that the files of recorded suites name now, None without one.
-
-    Recorded settings do not count. A run from elsewhere could name any server, and `KINDLM_TOKEN`
-    would be sent there.
-    """
-    for _, front_end, path, project, name in db.execute(_CONFIGS, (json.dumps([*runs]),)):
-        upload = now(path, project, name) if front_end == "kindlm" else None
-        if upload is not None and upload.url is not None:
-            return upload.url
-    return None
-
-
 def recorded_rule(
     db: sqlite3.Connection,
     runs: Sequence[str],

@@ -210,21 +210,21 @@ def test_content_of_a_suite_with_erased_settings_stays_though_others_send_theirs
     assert "heron" not in texts(served)
 
 
-def test_the_file_of_a_suite_names_the_server_not_what_a_run_recorded(
+def test_the_file_of_the_project_names_the_server_not_what_a_run_recorded(
     served: Served, token: str, kindlm: Command, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run from elsewhere could name any server, which would get the token."""
     monkeypatch.delenv("KINDLM_URL")
-    file = here / "shop" / "kindlm.yaml"
-    file.parent.mkdir()
+    file = here / "kindlm.yaml"
     file.write_text(SUITE % (f'upload: {{apiUrl: "{served.url}"}}', "hello"), "utf-8")
     assert kindlm("test", file).code == 0
-    file.rename(here / "gone.yaml")
+    (here / "shop").mkdir()
+    file.rename(here / "shop" / "kindlm.yaml")
     gone = kindlm("push", "latest")
     assert gone.code == 1
     assert "No history server is named." in gone.err
     assert not list(served.log.read())
-    (here / "gone.yaml").rename(file)
+    (here / "shop" / "kindlm.yaml").rename(file)
     assert kindlm("push", "latest").code == 0
     assert list(served.log.read())
 

@@ -40,7 +40,6 @@ def push_command(
     from kindlm.cli.history_server import REDACTS, configured_upload, history_server, upload_now
     from kindlm.history.run_names import find_run_or_group
     from kindlm.team.pushing import Push, Pushed
-    from kindlm.team.withholding import current_url
 
     told_at = time.monotonic()
 
@@ -52,7 +51,6 @@ def push_command(
 
     project = existing_history(db)
     now = configured_upload(project.root)
-    upload_of = cache(partial(upload_now, project.root))
     with open_history(db) as reader:
         wanted = None
         if runs:
@@ -60,15 +58,13 @@ def push_command(
             named = ([side] if isinstance(side, str) else side.runs for side in sides)
             wanted = [run for each in named for run in each]
         configured = now.url if now is not None else None
-        if configured is None and wanted:
-            configured = current_url(reader, wanted, upload_of)
         with history_server(url, configured, project.root, insecure=insecure) as client:
             push = Push(
                 client,
                 reader,
                 texts,
                 also=() if now is None else [now],
-                now=upload_of,
+                now=cache(partial(upload_now, project.root)),
                 on_sent=tell,
             )
             pushed = or_fail(push.runs(wanted, again=texts and wanted is not None))
