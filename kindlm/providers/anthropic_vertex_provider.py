@@ -7,10 +7,7 @@ https://cloud.google.com/vertex-ai/generative-ai/docs/partner-models/claude/use-
 
 from __future__ import annotations
 
-import asyncio
 import os
-import warnings
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -24,7 +21,6 @@ from kindlm.section import HostPart
 
 _WIRE = wire_of_version("vertex-2023-10-16")
 _HINT = "Run: gcloud auth application-default login, or set GOOGLE_APPLICATION_CREDENTIALS"
-_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _FILE = "GOOGLE_APPLICATION_CREDENTIALS"
 
 
@@ -62,36 +58,28 @@ class AnthropicVertex(Provider):
             return Err(KindlmError(ErrorCode.PROVIDER_AUTH_ERROR, message, hint))
         base_url = access.base_url or self.ambient_address(environ) or _address(location)
         endpoint = Endpoint(access.name, base_url, access.key_variable or _FILE, access.key or "")
+        file = environ.get(_FILE)
+        if access.key is None and file and file != os.environ.get(_FILE):
+            # google-auth would take other credentials, and another account would pay.
+            message = f"{_FILE} is only in .env, where google-auth does not read it"
+            return Err(endpoint.without_credentials(message, f"Export {_FILE} in your shell"))
         try:
             from google.auth.exceptions import GoogleAuthError
         except ImportError:
             if access.key is None:
                 return missing_package(access, "google-auth", "vertex")
-            signing, credentials = Signing((), _HINT), None
+            signing = Signing((), _HINT)
         else:
             # The SDK raises a RuntimeError if the credentials yield no token.
             signing = Signing((GoogleAuthError, RuntimeError), _HINT)
-            try:
-                credentials = None if access.key else _credentials(environ)
-            except GoogleAuthError as error:
-                return Err(endpoint.without_credentials(str(error), _HINT))
-
-        one_token = asyncio.Lock()
 
         def make(**settings: Any) -> Any:
             import anthropic
 
-            class AsyncAnthropicVertex(anthropic.AsyncAnthropicVertex):  # type: ignore[misc]
-                async def _ensure_access_token(self) -> str:
-                    async with one_token:  # concurrent calls fetch a single token
-                        token: str = await super()._ensure_access_token()
-                        return token
-
-            return AsyncAnthropicVertex(
+            return anthropic.AsyncAnthropicVertex(
                 region=location,
                 project_id=project,
                 access_token=access.key,
-                credentials=credentials,
                 base_url=base_url,
                 **settings,
             )
@@ -107,15 +95,3 @@ def _address(location: str) -> str:
             return f"https://aiplatform.{location}.rep.googleapis.com/v1"
         case _:
             return f"https://{location}-aiplatform.googleapis.com/v1"
-
-
-def _credentials(environ: Mapping[str, str]) -> Any:
-    """Return the credentials of a file that only `.env` names; None to let google-auth find any."""
-    file = environ.get(_FILE)
-    if not file or file == os.environ.get(_FILE):
-        return None
-    import google.auth
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # it warns of files of unknown origin
-        return google.auth.load_credentials_from_file(file, scopes=[_SCOPE])[0]

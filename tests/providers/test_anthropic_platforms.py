@@ -160,7 +160,6 @@ class Google(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["content-length"]))
         if self.path == "/token":
-            self.server.asked += 1  # type: ignore[attr-defined]
             status = self.server.status  # type: ignore[attr-defined]
             body = {"access_token": TOKEN, "expires_in": 3600, "error": "invalid_grant"}
         else:
@@ -210,36 +209,34 @@ def service_account(google, tmp_path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("status", [200, 400])
-def test_vertex_takes_one_token_for_the_credentials_that_a_file_of_env_names(
+def test_vertex_takes_a_token_for_the_credentials_that_the_environment_names(
     status, google, service_account, make_request, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("ANTHROPIC_CUSTOM_HEADERS", "X-Ambient: yes")
-    google.status, google.asked = status, 0
+    google.status = status
     file = tmp_path / "account.json"
     file.write_text(json.dumps(service_account))
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(file))
     environ = {
         "GOOGLE_APPLICATION_CREDENTIALS": str(file),
         "ANTHROPIC_VERTEX_BASE_URL": f"http://127.0.0.1:{google.server_port}/v1",
     }
     made = make("anthropic-vertex", None, environ, location="global", project="shop")
-    assert isinstance(made, Ok), made
-    request = make_request(model="claude-sonnet-4-5@20250929")
-
-    async def run():
-        results = await asyncio.gather(*(made.value.complete(request) for _ in range(3)))
-        await made.value.aclose()
-        return results
-
-    result, *others = asyncio.run(run())
-    assert {type(each) for each in others} == {type(result)}
+    result = asyncio.run(ask(made, make_request(model="claude-sonnet-4-5@20250929")))
     if status == 200:
         assert isinstance(result, Ok), result
         assert result.value.text == "You sent Bearer [redacted]"
-        assert google.asked == 1
         return
     assert refused(result).code is ErrorCode.PROVIDER_AUTH_ERROR
     assert refused(result).details["retryable"] is False
     assert "gcloud auth application-default login" in refused(result).hint
+
+
+def test_a_file_of_google_that_only_env_names_is_an_error_since_another_account_would_pay():
+    environ = {"GOOGLE_APPLICATION_CREDENTIALS": "/keys/shop.json"}
+    error = refused(make("anthropic-vertex", None, environ, location="global", project="shop"))
+    assert error.code is ErrorCode.PROVIDER_AUTH_ERROR
+    assert "GOOGLE_APPLICATION_CREDENTIALS is only in .env" in error.message
 
 
 def test_the_credentials_in_a_file_of_google_are_secrets(service_account, tmp_path):
