@@ -65,7 +65,7 @@ class OtlpObserver:
     """Implements `ports.Observer`; `url` is the address for exporters.
 
     `over` are the traces of conversations that have ended. The counters are for `notes`: spans and
-    calls in unknown traces, late spans, and refused requests by reason and by place.
+    calls in unknown traces, late spans, and refused requests, all and by reason.
     """
 
     run: str
@@ -76,8 +76,8 @@ class OtlpObserver:
     unknown_spans: int = 0
     unknown_calls: int = 0
     late_spans: int = 0
+    refused_requests: int = 0
     refusals: Counter[str] = field(default_factory=Counter)
-    refused_at: Counter[str] = field(default_factory=Counter)
 
     def observe(self, target: AgentTarget | Command, desk: CallDesk) -> Observation | None:
         """Return the observation of a conversation; None for an agent without `telemetry: otlp`."""
@@ -112,9 +112,9 @@ class OtlpObserver:
                 self.unknown_spans += 1
                 self.unknown_calls += dialects.kind_of(span) in _CALLS
 
-    def refused(self, why: str, place: str) -> None:
-        """Count an unreadable request; without a known place, any agent may have sent it."""
-        self.refused_at[place if place in self.by_place else ""] += 1
+    def refused(self, why: str) -> None:
+        """Count an unreadable request; any agent may have sent it."""
+        self.refused_requests += 1
         if len(self.refusals) < 20 or why in self.refusals:
             self.refusals[why] += 1
 
@@ -162,7 +162,7 @@ class TracedConversation:
     _is_cut: bool = False
     _is_ambiguous: bool = False
     _unknown_before: int = 0
-    _refused: int = 0
+    _refused_before: int = 0
 
     def __post_init__(self) -> None:
         self.trace = trace_id(self.observer.run, self.desk.subject)
@@ -186,7 +186,7 @@ class TracedConversation:
             watch_own_spans()
         if self.sent in self._past:
             self._unknown_before = self.observer.unknown_calls
-            self._refused = self._unreadable()
+            self._refused_before = self.observer.refused_requests
         self._earlier.add(self.sent)
         self.call, self.sent = call, secrets.token_hex(8)
         self._of_failed, self._unread = [*self._of_failed, *self._unread], []
@@ -241,7 +241,6 @@ class TracedConversation:
         """End the observation; see `ports.Observation`."""
         observer = self.observer
         del observer.by_trace[self.trace], observer.by_place[self.place]
-        del observer.refused_at[self.place]
         observer.over.add(self.trace)
         if self.sent not in self._past:
             return None  # the spans belong to a message that failed
@@ -322,10 +321,6 @@ class TracedConversation:
         self._past = self._earlier | {self.sent}
         return spans
 
-    def _unreadable(self) -> int:
-        """Return the number of unreadable requests that may belong to this conversation."""
-        return self.observer.refused_at[""] + self.observer.refused_at[self.place]
-
     def _meanwhile(self) -> str | None:
         """Return what arrived elsewhere since the message was sent, and may belong to it."""
         if unknown := self.observer.unknown_calls - self._unknown_before:
@@ -334,7 +329,7 @@ class TracedConversation:
                 "kindlm did not start: they may be of this execution. Pass the header traceparent "
                 "on to all that the agent does, also in threads and queues."
             )
-        if refused := self._unreadable() - self._refused:
+        if refused := self.observer.refused_requests - self._refused_before:
             return (
                 f"Meanwhile, {count(refused, 'request')} with spans could not be read, so spans of "
                 f"tool calls may be missing: {next(reversed(self.observer.refusals))}. {_FORMS}"

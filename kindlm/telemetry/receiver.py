@@ -47,7 +47,7 @@ async def receiving(observer: OtlpObserver) -> AsyncIterator[str]:
 
         def refuse(status: int, why: str) -> web.Response:
             why = _NOT_PRINTABLE.sub(" ", why)[:300]
-            observer.refused(why, place)
+            observer.refused(why)
             return web.Response(status=status, text=why)
 
         read = _READERS.get(request.content_type)
