@@ -52,33 +52,22 @@ def register(config: pytest.Config) -> None:
     """Register the hooks that run scenarios, and those that control workers."""
     guard.watch_exits(partial(_explain_exit, config))
     config.add_cleanup(lambda: guard.watch_exits(None))
-    config.add_cleanup(_hide_log_lines(config))
+    config.add_cleanup(_hide_log_lines())
     options = read_options(config)
     config.pluginmanager.register(ScenarioItems(options), "kindlm-scenarios")
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Controller(options), "kindlm-controller")
 
 
-_LOG_LEVELS = ("log_level", "log_cli_level", "log_file_level")
-"""The options and settings of pytest for the level of log lines."""
-
-
-def _hide_log_lines(config: pytest.Config) -> Callable[[], None]:
+def _hide_log_lines() -> Callable[[], None]:
     """Hide log lines of kindlm, which pytest would show with each failure; returns an undo.
 
-    `KINDLM_LOG` sets a level. Lines are not hidden if pytest has a log level, or if the logger
-    `kindlm` already has one.
+    They are shown from the level in `KINDLM_LOG` on.
     """
     logger = logging.getLogger("kindlm")
-    before = logger.level
-    level = logging.getLevelNamesMapping().get(os.environ.get("KINDLM_LOG", "").upper())
-    is_asked = config.pluginmanager.hasplugin("logging") and any(
-        config.getoption(name) or config.getini(name) for name in _LOG_LEVELS
-    )
-    if level is not None:
-        logger.setLevel(level)
-    elif before == logging.NOTSET and not is_asked:
-        logger.setLevel(logging.CRITICAL + 1)
+    before, levels = logger.level, logging.getLevelNamesMapping()
+    asked = os.environ.get("KINDLM_LOG", "").upper()
+    logger.setLevel(levels.get(asked, logging.CRITICAL + 1))
     return lambda: logger.setLevel(before)
 
 

@@ -144,8 +144,7 @@ def test_of_the_user():
     ("options", "environ", "is_shown"),
     [
         ((), {}, False),
-        (("--log-level=WARNING",), {}, True),
-        (("-o", "log_level=WARNING"), {}, True),
+        (("--log-level=WARNING",), {}, False),
         ((), {"KINDLM_LOG": "warning"}, True),
         ((), {"KINDLM_LOG": "error"}, False),
     ],
