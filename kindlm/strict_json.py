@@ -12,32 +12,9 @@ from typing import Any, NoReturn
 Pairs = Callable[[list[tuple[str, Any]]], Any]
 """Makes an object from its members, which may have equal names."""
 
-_WORDS = (
-    ("Expecting value", "a value is expected"),
-    ("Expecting ','", "a comma or the end is expected"),
-    ("Expecting ':'", "a colon is expected"),
-    ("Expecting property name", "a name in double quotes is expected"),
-    ("Illegal trailing comma", "nothing follows a comma"),
-    ("Unterminated string", "a string is not closed"),
-    ("Invalid control character", "a string has a line end or another control character in it"),
-    ("Invalid \\", "it has an invalid escape after a backslash"),
-    ("Extra data", "there is text after the value"),
-    ("Unexpected UTF-8 BOM", "it begins with a byte order mark"),
-)
-"""The beginnings of messages of Python's parser, and the messages here."""
-
 
 class KeyTwiceError(ValueError):
     """An object has a key twice; RFC 8259 does not define which value counts."""
-
-
-class NotJsonError(ValueError):
-    """A text is not JSON: `what` is wrong at the character `position`, from 0."""
-
-    def __init__(self, what: str, found: json.JSONDecodeError) -> None:
-        self.what = what
-        super().__init__(f"{what} (line {found.lineno}, column {found.colno})")
-        self.position = found.pos
 
 
 def parse_json(text: str, pairs: Pairs | None = None) -> Any:
@@ -50,7 +27,7 @@ def parse_json(text: str, pairs: Pairs | None = None) -> Any:
             raise json.JSONDecodeError("Unexpected UTF-8 BOM", text, 0)
         return _decoder(pairs).decode(text)
     except (RecursionError, ValueError) as error:
-        raise explained(error) from None
+        raise _explained(error) from None
 
 
 @lru_cache(maxsize=8)
@@ -75,16 +52,15 @@ def parse_json_at(text: str, start: int) -> Any:
     try:
         return _decoder(None).raw_decode(text, start)[0]
     except (RecursionError, ValueError) as error:
-        raise explained(error) from None
+        raise _explained(error) from None
 
 
-def explained(error: RecursionError | ValueError) -> ValueError:
-    """Return an error of Python's parser in the words of this module."""
+def _explained(error: RecursionError | ValueError) -> ValueError:
+    """Return the error to raise for one of Python's parser."""
     if isinstance(error, RecursionError):
         return ValueError("it is nested too deeply")
     if isinstance(error, json.JSONDecodeError):
-        words = (message for start, message in _WORDS if error.msg.startswith(start))
-        return NotJsonError(next(words, error.msg), error)
+        return ValueError(f"{error.msg} (line {error.lineno}, column {error.colno})")
     if "set_int_max_str_digits" in str(error):
         return ValueError(f"an integer has more than {sys.get_int_max_str_digits():,} digits")
     return error

@@ -94,7 +94,7 @@ def test_a_test_becomes_one_for_each_row(
         ("r.csv", "id,message\na,1\nb,2\na,3\n", 4, 'The row "a" occurs twice: first on line 2'),
         ("r.csv", "id,message\n ,1\n", 2, "The id of the row is empty"),
         ("r.jsonl", '{"message": "a"}\n[1]\n', 2, "The row is not an object"),
-        ("r.jsonl", '{"message": "a"', 1, "The row is not JSON: a comma or the end is expected (line 1, column 16)"),
+        ("r.jsonl", '{"message": "a"', 1, "The row is not JSON: Expecting ',' delimiter (line 1, column 16)"),
         ("r.jsonl", '{"message": NaN}', 1, "The row is not JSON: NaN is not a JSON number"),
         ("r.jsonl", '{"message": "a", "message": "b"}', 1, 'The row is not JSON: the key "message" occurs twice'),
         ("r.jsonl", '{"message": "\\ud800"}', 1, '"message" contains an invalid character'),

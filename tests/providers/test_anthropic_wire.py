@@ -117,7 +117,7 @@ def test_structured_output_is_a_tool_that_must_be_called(make_request):
     assert said.finish_reason is FinishReason.STOP
     second = block | {"id": "u", "input": {"score": 0}}
     said = decode({"content": [block, second], "stop_reason": "tool_use"}, request)
-    with pytest.raises(ValueError, match="text after the value"):
+    with pytest.raises(ValueError, match="Extra data"):
         object_in(said.text)
 
 
