@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
@@ -222,15 +222,7 @@ class Merge:
         """Erase the texts that are erased in the source, if an event of a merged stream says so."""
         with translated(self.source_path):
             gone = erased_by_log(self.source, self.erasures, self._accepted)
-        self._erase(gone)
-
-    def _erase(self, refs: Collection[str]) -> None:
-        query = (
-            "SELECT count(*) FROM contents"
-            " WHERE body IS NOT NULL AND ref IN (SELECT value FROM json_each(?))"
-        )
-        self._taken.erased += self._first_value(query, json.dumps([*refs]))
-        empty_rows(self.connection, refs)
+        self._taken.erased += len(empty_rows(self.connection, gone))
 
     def _streams(self) -> list[_Stream]:
         """Return the streams of the source; those that note heads of others come last."""
@@ -320,7 +312,8 @@ class Merge:
             noted = claim(event).items()
             self._claimed += [(event.stream, about, str(head)) for about, head in noted]
         if erasure := self.erasures.get(event.type):
-            self._erase(erasure(event).refs or ())
+            refs = erasure(event).refs or ()
+            self._taken.erased += len(empty_rows(self.connection, refs))
 
     def _take_texts(self, stream: str, refs: Sequence[str]) -> None:
         """Store missing texts, and fill withheld ones; erased texts stay erased."""
