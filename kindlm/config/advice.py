@@ -41,7 +41,6 @@ def warn(
                 hint = "Put it in an environment variable or in .env, and write {{env.NAME}}"
                 reporter.warning((*path, key), message, hint, reason="credential")
     _warn_of_requests(config, reporter, environ)
-    _warn_of_addresses(config, reporter)
     _warn_of_tests(config, reporter)
     for path, test in items(raw, "tests"):
         warn_of_texts(path, test, reporter)
@@ -243,16 +242,3 @@ def _warn_of_requests(config: KindlmConfig, reporter: Reporter, environ: Mapping
             message += " of Anthropic and Ollama go on from it"
             hint = "Name such models in the `models` of its tests, or remove it"
             reporter.warning(("prompts", name, "assistant"), message, hint, reason="not_sent")
-
-
-def _warn_of_addresses(config: KindlmConfig, reporter: Reporter) -> None:
-    """Report agents that do not get the address of the gateway or of the receiver of spans."""
-    for index, agent in enumerate(config.agents):
-        is_started = agent.options is None or agent.options.starts_program
-        is_started = is_started or "{{serve." in (agent.endpoint or "")
-        for key, what in (("gateway", "the gateway"), ("telemetry", "the receiver of spans")):
-            if getattr(agent, key) and not is_started:
-                message = f'The agent "{agent.id}" is not started by kindlm, so it does not get the'
-                message += f" address of {what}"
-                hint = "Start it with `serve`, and write {{serve.NAME.port}} into its `endpoint`"
-                reporter.warning(("agents", index, key), message, hint, reason=f"unreachable_{key}")

@@ -247,25 +247,3 @@ def test_a_variable_that_is_an_argument_is_fine(load: Any, minimal: str, command
 def test_a_variable_inside_a_program_is_reported_lists(load: Any, minimal: str) -> None:
     text = of_command(minimal, "X").replace('"X"', "[bash, -c, 'echo {{v}} {{w}}']")
     assert warnings(load(text)) == [("tests[0].command[2]", "run_as_program")]
-
-
-@pytest.mark.parametrize(
-    ("agent", "reasons"),
-    [
-        ("adapter: http, endpoint: 'http://localhost:1/'", ["unreachable"]),
-        ("adapter: http, endpoint: 'http://localhost:{{serve.shop.port}}/'", []),
-        ("adapter: subprocess, command: shop", []),
-        ("adapter: openai-assistants", ["unreachable"]),
-        ("adapter: python, endpoint: 'shop:answer'", []),
-    ],
-)
-@pytest.mark.parametrize("key", ["gateway: true", "telemetry: otlp"])
-def test_an_agent_that_no_address_of_kindlm_reaches_is_named(
-    load: Any, minimal: str, agent: str, reasons: list[str], key: str
-) -> None:
-    agents = f"serve: [{{name: shop, command: shop}}]\nagents: [{{id: shop, {agent}, {key}}}]"
-    text = minimal.replace("tests:", f"{agents}\ntests:").replace(
-        "prompt: ask", "prompt: ask\n    models: [shop, gpt]"
-    )
-    found = [reason for _, reason in warnings(load(text)) if reason.startswith("unreachable_")]
-    assert found == [f"{reason}_{key.partition(':')[0]}" for reason in reasons]
