@@ -66,7 +66,10 @@ def rate_limit_hint(wait_s: float | None) -> str:
             "Try again later: the wait that it asks for is longer than the"
             f" {MAX_RETRY_AFTER_S:.0f} s that kindlm waits by itself"
         )
-    return "Reduce concurrency with --concurrency 1, or raise defaults.retries"
+    return (
+        "Reduce concurrency with --concurrency 1, or raise defaults.retries of kindlm.yaml, or try"
+        " again later"
+    )
 
 
 def _number(value: str | None) -> float | None:

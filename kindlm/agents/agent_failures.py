@@ -105,8 +105,8 @@ class Who:
         """Return the error of an exchange that exceeded its time limit."""
         return self.failed(
             f"{self.title} did not answer within {timeout_s * 1000:.0f} ms",
-            "Raise `timeoutMs` of the agent or of the defaults (in EvalView cases "
-            "`adapter_config.timeout`), or check whether the agent is slow",
+            "Raise `timeoutMs` of the agent or of the defaults (`timeout_ms` in kindlm.toml, "
+            "`adapter_config.timeout` in EvalView cases), or check whether the agent is slow",
             code=ErrorCode.PROVIDER_TIMEOUT,
             retryable=retryable,
         )

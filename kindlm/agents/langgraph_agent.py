@@ -31,7 +31,9 @@ _PORT_OF_SERVER = 2024
 _ACCEPT = "text/event-stream, application/json;q=0.9, */*;q=0.8"
 _ASSISTANT = "assistant_id"
 _HISTORY = "conversation_history"
-_THREADS_HINT = "Check that LangGraph's own server is at the `endpoint`; else set `mode: standard`"
+_THREADS_HINT = (
+    "Check that LangGraph's own server is at the endpoint; else set its `mode` to standard"
+)
 
 
 Mode: TypeAlias = Literal["standard", "streaming", "cloud"]

@@ -128,7 +128,7 @@ def python_agent(target: AgentTarget, root: Path) -> PythonAgent:
         failure = who.failed(
             f"{who.title}: {target.endpoint} could not be imported: "
             f"{error_text(raised, who.quote)}{_at(raised, (folder,))}",
-            way_to_module(raised, folder) or f"Check its `endpoint`; it is imported from {folder}",
+            way_to_module(raised, folder) or f"Check its endpoint; it is imported from {folder}",
             code=ErrorCode.CONFIG_VALIDATION_ERROR,
             trace=user_trace(raised, _is_of_user),
         )

@@ -117,6 +117,7 @@ _OUTPUT_TOKENS = (
 )
 _MODELS = ("model", "model_id", "model_name")
 _NO_TEXT = "kindlm found no answer text in it"
+_SET_THE_PATH = "set `toolCallsPath` (`tool_calls_path` in kindlm.toml)"
 _BESIDE_CALLS = frozenset(
     {
         *("id", "object", "type", "role", "status", "created", "created_at", "timestamp"),
@@ -163,7 +164,7 @@ def agent_reply(
     warnings: Iterable[str] = (),
     reasons: Collection[str] = (),
     hidden: str | None = None,
-    hint: str = "set `toolCallsPath`",
+    hint: str = _SET_THE_PATH,
     **more: Any,
 ) -> AgentReply:
     """Return a reply, with warnings about its calls added to `warnings`.
@@ -223,12 +224,13 @@ def read_reply(value: Any, reading: Reading) -> AgentReply:
     may_lack_text = reading.may_lack_text or _has_calls_alone(value, reading)
     if text is None and not (may_lack_text and any(use != UNREAD for use in calls)):
         raise _no_text(value)
-    path, hint = reading.tool_calls_path, "set `toolCallsPath`"
+    path, hint = reading.tool_calls_path, _SET_THE_PATH
     if path is None:
         hidden = hidden_calls(value)
     else:
         hidden = calls_anywhere(value) if lookup(value, path) is ABSENT else None
-        hint = f"correct `toolCallsPath: {path}`, or let the agent send an empty list there"
+        hint = f"correct `toolCallsPath: {path}` (`tool_calls_path` in kindlm.toml), or let the"
+        hint += " agent send an empty list there"
     steps = lookup(value, path or "steps")
     return agent_reply(
         text or "",

@@ -224,8 +224,9 @@ class ProgramWho(Who):
             case TimeoutError():
                 return self.failed(
                     f"{self.title}: {self.program} did not answer within {timeout_s * 1000:.0f} ms",
-                    "Raise `timeoutMs` of the agent or of `defaults`, or check what it waits for: "
-                    "it must end its answer with a line end, and flush it",
+                    "Raise `timeoutMs` of the agent or of the defaults (`timeout_ms` in "
+                    "kindlm.toml), or check what it waits for: it must end its answer with a line "
+                    "end, and flush it",
                     code=ErrorCode.PROVIDER_TIMEOUT,
                     body="\n".join(filter(None, (printed, log))),
                 )

@@ -55,7 +55,8 @@ def http_target(target: AgentTarget) -> HttpTarget:
     who = Who(target.id)
     if not (is_url(target.endpoint) and target.endpoint.isprintable()):
         hint = "Write it like http://127.0.0.1:8000/chat"
-        raise AgentFailure(who.misconfigured("its `endpoint` is not an http or https URL", hint))
+        wrong = "its endpoint (`url` in kindlm.toml) is not an http or https URL"
+        raise AgentFailure(who.misconfigured(wrong, hint))
     for name, value in target.headers.items():
         is_allowed = value.isascii() and value.isprintable() and value == value.strip()
         if not (is_allowed and _HEADER_NAME.fullmatch(name)):

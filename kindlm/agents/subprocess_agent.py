@@ -202,7 +202,7 @@ def _not_sent(words: Sequence[str], request: AgentRequest) -> tuple[str, ...]:
     warnings = request_warnings(request, sends_system=sends_system, sends_context=False)
     users = sum(message.role is Role.USER for message in request.messages)
     if users > 1 and names.isdisjoint({"messages", "conversation_id"}):
-        earlier = "a program with `oneShot` gets them through {{messages}} in its `command`"
+        earlier = "a one-shot program gets them through {{messages}} in its `command`"
         warnings = (*warnings, f"earlier messages were not sent: {earlier}")
     return warnings
 

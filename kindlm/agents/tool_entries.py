@@ -105,7 +105,8 @@ _BESIDE_DEFINITION = _OF_A_CALL | {*_CALLED_WITH, *_NAMES_OF_TOOLS, *_RESPONSES}
 
 _A_LIST = (
     'Send a list of objects, such as `[{"name": "lookup_order", "arguments": {}}]`, or say where it'
-    f" is: `toolCallsPath: data.calls` ({DOCS}/how-to/agents/#http)"
+    " is: `toolCallsPath: data.calls` (`tool_calls_path` in kindlm.toml; see"
+    f" {DOCS}/how-to/agents/#http)"
 )
 
 UNREAD = ToolUse(ToolCall("unread", UNNAMED, {}), None, AGENT_RULE)

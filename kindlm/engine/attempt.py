@@ -36,7 +36,6 @@ from kindlm.guard import guard
 from kindlm.outcome import NOTHING_CHECKED, CheckResult, Outcome, Status, execution_status
 from kindlm.plan import Execution
 from kindlm.ports import CheckContext, HeldConversation, RecordedAnswers, Recorder
-from kindlm.spelling import in_words_of, said_in_words_of
 from kindlm.suite import Case, Script
 from kindlm.transcript import Message, lacks_a_secret, total_of
 
@@ -205,8 +204,6 @@ class _Attempt:
         self._conversation.record(_started(self._execution, self._number, messages, **known))
         try:
             error = await self._converse_and_check()
-            if error is not None:
-                error = in_words_of(self._suite.front_end, error)
         except asyncio.CancelledError:
             if self.calls.permit.takes_back():
                 return None
@@ -332,8 +329,7 @@ class _Attempt:
         transcript = self._talk.conversation.transcript
         steps, total = transcript.steps, transcript.total
         cost_usd, cost_then_usd = total.cost.usd, None
-        # Warnings name settings by the keys of the user's file format.
-        warnings = list(map(partial(said_in_words_of, self._suite.front_end), self._talk.warnings))
+        warnings = list(self._talk.warnings)
         if status is Status.PASSED and not self._case.expectations and self._case.script is None:
             warnings.append(NOTHING_CHECKED)
         if self._held is not None or self._answers is not None:

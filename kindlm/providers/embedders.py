@@ -149,7 +149,7 @@ class LocalEmbedder:
                 rows = await asyncio.to_thread(self._encode, list(texts))
         except TimeoutError:
             message = f"The local embedding took longer than {timeout_s * 1000:.0f} ms"
-            hint = "Raise defaults.timeoutMs"
+            hint = "Raise defaults.timeoutMs (eval.default_timeout in kindlm.toml)"
             return Err(KindlmError(ErrorCode.PROVIDER_TIMEOUT, message, hint))
         latency_ms = (time.perf_counter() - started) * 1000
         if not all(math.isfinite(number) for row in rows for number in row):

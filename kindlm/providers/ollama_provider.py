@@ -204,6 +204,6 @@ def _advise(error: KindlmError, endpoint: Endpoint, model: str) -> KindlmError:
     if error.details.get("status") == _NOT_FOUND and model in error.message:
         return replace(error, hint=f"Fetch the model: ollama pull {model}")
     if error.code is ErrorCode.PROVIDER_NETWORK_ERROR and "refused" in error.message:
-        where = f"providers.{endpoint.provider}.baseUrl"
-        return replace(error, hint=f"Start Ollama: ollama serve, or check {where}")
+        hint = f"Start Ollama: ollama serve, or check {endpoint.address_key}"
+        return replace(error, hint=hint)
     return error

@@ -54,6 +54,11 @@ class Endpoint:
     def title(self) -> str:
         return _TITLES.get(self.provider, self.provider)
 
+    @property
+    def address_key(self) -> str:
+        """The key of its address in kindlm.yaml and in kindlm.toml, for hints."""
+        return f"providers.{self.provider}.baseUrl (base_url of [llm] in kindlm.toml)"
+
     def without_key(self, text: str) -> str:
         """Return a text without the key, in any encoding."""
         if not self.key:
@@ -65,7 +70,8 @@ class Endpoint:
         """Return the error of a call that exceeded its time limit."""
         return self._failed(
             f"{self.title} request timed out after {timeout_s * 1000:.0f} ms",
-            "Raise defaults.timeoutMs, or check whether the provider is slow",
+            "Raise defaults.timeoutMs (eval.default_timeout in kindlm.toml), or check whether the "
+            "provider is slow",
             code=ErrorCode.PROVIDER_TIMEOUT,
             retryable=True,
         )
@@ -77,7 +83,7 @@ class Endpoint:
             parts = urlsplit(self.base_url)
             # A URL may hold credentials, which stay out.
             at = f" at {parts.scheme}://{parts.netloc.rpartition('@')[2]}"
-            also = f", and providers.{self.provider}.baseUrl if it is set"
+            also = f", and {self.address_key} if it is set"
         return self._failed(
             f"No answer from {self.title}{at}: {unreachable_reason(error)}",
             f"Check the network{also}",
@@ -96,10 +102,9 @@ class Endpoint:
 
     def sent_too_much(self, limit: int) -> KindlmError:
         """Return the error of an answer that exceeds the size limit."""
-        where = f"providers.{self.provider}.baseUrl"
         return self._failed(
             f"{self.title} sent more than {limit // 1_000_000} MB",
-            f"Check that {where} is the API itself, or lower maxTokens",
+            f"Check that {self.address_key} is the API itself, or ask for shorter answers",
         )
 
     def unreadable(self, answer: HttpAnswer, reason: str) -> KindlmError:
@@ -107,7 +112,7 @@ class Endpoint:
         return self._failed(
             f"{self.title} sent an answer that cannot be used ({self._quoted(reason)})"
             f": {self._quoted(answer.text)}",
-            f"Check that providers.{self.provider}.baseUrl is the API itself, not a web page",
+            f"Check that {self.address_key} is the API itself, not a web page",
             status=answer.status,
             body=answer.text,
         )
@@ -147,7 +152,8 @@ class Endpoint:
         if advice in ("true", "false"):
             retryable = advice == "true"
         title, reason = self.title, self._reason(answer.text)
-        key = self.key_variable or f"providers.{self.provider}.apiKeyEnv"
+        key = self.key_variable
+        key = key or f"providers.{self.provider}.apiKeyEnv (api_key_env of [llm] in kindlm.toml)"
         code, message = ErrorCode.PROVIDER_API_ERROR, f"{title} returned {status}: {reason}"
         hint = "The provider rejected the request for the reason in the message"
         match status:
@@ -164,10 +170,10 @@ class Endpoint:
                 message = f"{title} denied access (403): {reason}"
                 hint = f"Check that the key in {key} may use this model"
             case 404:
-                hint = f"Check the model's name and providers.{self.provider}.baseUrl"
+                hint = f"Check the model's name and {self.address_key}"
             case 408:
                 code, message = ErrorCode.PROVIDER_TIMEOUT, f"{title} timed out (408): {reason}"
-                hint = "Raise defaults.timeoutMs or defaults.retries, or try again later"
+                hint = "Try again later, or raise defaults.retries of kindlm.yaml"
             case 429 if _quota_used_up(answer.text):
                 retryable = False
                 code, message = ErrorCode.PROVIDER_RATE_LIMIT, f"{title} quota is used up: {reason}"
@@ -178,9 +184,10 @@ class Endpoint:
                 code, message = ErrorCode.PROVIDER_RATE_LIMIT, f"{title} rate limit hit{after}"
                 hint = rate_limit_hint(wait)
             case _ if status >= 500:
-                hint = f"{title} has a problem: try again later, or raise defaults.retries"
+                hint = f"{title} has a problem: try again later, or raise defaults.retries of"
+                hint += " kindlm.yaml"
             case _ if status < 400:
-                hint = f"providers.{self.provider}.baseUrl redirects: write where it leads to"
+                hint = f"{self.address_key} redirects: write where it leads to"
         return self._failed(
             message,
             hint,

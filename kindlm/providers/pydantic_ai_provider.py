@@ -118,7 +118,7 @@ class PydanticAiClient:
             hint = f"{_INSTALL} 'pydantic-ai-slim[{extra}]'"
             message = f"A package for {name} is not installed"
             return KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, hint)
-        code, hint = ErrorCode.PROVIDER_AUTH_ERROR, "Set the variable of the key, or `apiKeyEnv`"
+        code, hint = ErrorCode.PROVIDER_AUTH_ERROR, "Set the variable of the key, or name it"
         if message.startswith("Unknown"):
             code, hint = ErrorCode.PROVIDER_NOT_FOUND, "Write it like google:gemini-2.5-pro"
         reason = message.partition(" To try Pydantic AI")[0]

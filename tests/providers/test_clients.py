@@ -209,7 +209,7 @@ def test_a_closed_port_is_a_network_error(api, make_request):
     assert error.details["retryable"] is True
     # The user may never have written an address.
     assert error.hint.startswith("Check the network, and providers.")
-    assert error.hint.endswith(".baseUrl if it is set")
+    assert error.hint.endswith(".baseUrl (base_url of [llm] in kindlm.toml) if it is set")
 
 
 def test_an_unknown_host_is_a_network_error(api, make_request):
@@ -332,7 +332,9 @@ def test_a_redirect_gets_neither_the_key_nor_the_conversation(
     assert error.details["status"] == status
     assert not error.details["retryable"]
     assert error.hint is not None
-    assert f"providers.{api.type}.baseUrl redirects" in error.hint
+    assert (
+        f"providers.{api.type}.baseUrl (base_url of [llm] in kindlm.toml) redirects" in error.hint
+    )
 
 
 def refusal(api, parameter: str) -> dict[str, Any]:

@@ -176,7 +176,8 @@ def test_a_key_that_is_echoed_does_not_show(ask, http):
 def test_a_key_that_is_asked_for_and_not_configured_is_to_be_configured(ask, http):
     (result,), _ = ask(http(401, {"error": "unauthorized"}))
     assert isinstance(result, Err)
-    assert result.error.hint == "Name the variable that holds the key: providers.ollama.apiKeyEnv"
+    hint = "Name the variable that holds the key: providers.ollama.apiKeyEnv"
+    assert result.error.hint == f"{hint} (api_key_env of [llm] in kindlm.toml)"
 
 
 SLOW = b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{"

@@ -297,7 +297,7 @@ def test_what_the_environment_says_has_to_make_a_url(
     monkeypatch.setenv("WHERE", "127.0.0.1/secret-word")
     project.write("kindlm.toml", '[agent]\ntype = "http"\nurl = "${env.WHERE}/a"\n')
     told = shown(project, capsys)
-    assert "its `url` is not an http or https URL" in told
+    assert "its endpoint (`url` in kindlm.toml) is not an http or https URL" in told
     assert "secret-word" not in told
 
 
