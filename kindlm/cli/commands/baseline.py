@@ -57,7 +57,7 @@ _SUITE = option("--suite -s NAME", "Use only this suite.")
 
 _LABEL = option("--label NAME", "Name of the baseline. Default: the active one.")
 
-_DEFINED = "SELECT count(*) FROM planned_tests WHERE suite = ?"
+_DEFINED = "SELECT count(*) FROM planned_tests WHERE suite = ? AND NOT skip"
 
 _HEADER = ("", "SUITE", "LABEL", "RUN", "SET", "BY", "PROJECT")
 
