@@ -18,7 +18,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from operator import attrgetter
 from traceback import walk_tb
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -329,12 +329,14 @@ class _Failure(BaseModel, strict=True, defer_build=True):
     details: _Details
 
 
-def _wrong_failure(failure: KindlmError) -> str | None:
+def valid_error(plugin: Plugin, error: KindlmError) -> KindlmError:
+    """Return the error that a package returned, or one that says what is wrong with it."""
     try:
-        _Failure.model_validate(failure, from_attributes=True)
-    except ValidationError as error:
-        return _first_wrong(KindlmError, error)
-    return None
+        _Failure.model_validate(error, from_attributes=True)
+    except ValidationError as found:
+        message = f"{plugin} returned no valid error: {_first_wrong(KindlmError, found)}"
+        return unanswered(message, hint=advice(plugin))
+    return error
 
 
 @cache
@@ -367,13 +369,12 @@ async def answered(
             return Err(unanswered(message, code=ErrorCode.PROVIDER_TIMEOUT, retryable=True))
         return Err(failed(plugin, "crashed", error))
     if isinstance(outcome, Err) and isinstance(outcome.error, KindlmError):
-        wrong = _wrong_failure(outcome.error)
-    elif isinstance(outcome, Ok):
-        wrong = wrong_with(outcome.value, kind) or impossible(outcome.value)
-    else:
-        wrong = "it is neither Ok nor Err"
+        return Err(valid_error(plugin, outcome.error))
+    wrong = "it is neither Ok nor Err" if not isinstance(outcome, Ok) else None
     if wrong is None:
-        return cast("Result[R]", outcome)
+        wrong = wrong_with(outcome.value, kind) or impossible(outcome.value)
+    if wrong is None:
+        return Ok(outcome.value)
     message = f"{plugin} returned no valid answer: {wrong}"
     return Err(unanswered(message, hint=advice(plugin)))
 

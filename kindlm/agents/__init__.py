@@ -80,7 +80,7 @@ def _agent_of_package(target: AgentTarget, environ: Mapping[str, str]) -> Result
     except packages.CRASHES as error:
         return Err(packages.crashed(plugin, "cannot open a conversation", error))
     if isinstance(agent, Err) and isinstance(agent.error, KindlmError):
-        return agent
+        return Err(packages.valid_error(plugin, agent.error))
     if not isinstance(agent, Agent):
         return Err(packages.misfit(plugin, agent, Agent))
     return Ok(_AgentOfPackage(plugin, agent))

@@ -54,7 +54,7 @@ def make_client(settings: ProviderSettings, *, environ: Mapping[str, str]) -> Re
     except packages.CRASHES as error:
         return Err(packages.crashed(plugin, "cannot connect", error))
     if isinstance(client, Err) and isinstance(client.error, KindlmError):
-        return client
+        return Err(packages.valid_error(plugin, client.error))
     if not isinstance(client, ModelClient):
         return Err(packages.misfit(plugin, client, ModelClient))
     return Ok(_ClientOfPackage(plugin, client))
