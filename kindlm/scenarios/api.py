@@ -37,6 +37,8 @@ class ScenarioSpec:
         if type(self.repeats) is not int or not 1 <= self.repeats <= MAX_REPEAT:
             wanted = f"a whole number from 1 to {MAX_REPEAT}"
             raise ValueError(f"repeats must be {wanted}, but is {self.repeats}")
+        if not all(isinstance(tag, str) for tag in self.tags):
+            raise ValueError(f"tags must be words, but are {self.tags}")
         if not 0 <= self.pass_rate <= 1:
             raise ValueError(f"pass_rate must be from 0 to 1, but is {self.pass_rate}")
         if self.telemetry not in (None, "otlp"):

@@ -22,6 +22,7 @@ BAD = [
     ('@scenario("x")\n@scenario("y")\ndef test_x(t): ...\n', 2, "two @scenario above test_x"),
     ('@scenario("x", repeats=0)\ndef test_x(t): ...\n', 2, "repeats must be"),
     ('@scenario("x", repeats=2.0)\ndef test_x(t): ...\n', 2, "repeats must be"),
+    ('@scenario("x", tags=[1])\ndef test_x(t): ...\n', 2, "tags must be"),
     ('@scenario("x")\ndef test_x(t): yield\n', 2, "Remove `yield` from test_x"),
     ('@scenario("x")\nasync def test_x(t): yield\n', 2, "Remove `yield` from test_x"),
     (f"{LOST}raise Lost", 4, "Lost: <exception str() failed>"),
