@@ -10,8 +10,9 @@ from pathlib import Path
 
 import typer
 
-from kindlm.cli.console import note, or_fail, refuse, table
+from kindlm.cli.console import fail, note, or_fail, refuse, table
 from kindlm.cli.history import project_here
+from kindlm.cli.history_errors import disk_full
 from kindlm.cli.options import DATABASE, LIST_FORMAT, ListFormat, argument, option
 from kindlm.errors import ErrorCode
 from kindlm.reports.untrusted import one_line, printed_json
@@ -109,9 +110,11 @@ def _usable(database: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, sqlite3.Error) as error:
+        if (full := disk_full(database, error)) is not None:
+            fail([full])
         refuse(
             f"The file {shown_path(token_file(database))} cannot be used:"
             f" {getattr(error, 'strerror', None) or error}.",
-            "Check its permissions, those of its folder, and the free space on its disk.",
+            "Check its permissions and those of its folder.",
             code=ErrorCode.UNKNOWN_ERROR,
         )
