@@ -109,10 +109,7 @@ class RunView:
         return self.missing == 0
 
     def is_whole(self, suite: str | None = None, project: str | None = None) -> bool:
-        """Whether no result of the run, or of one suite, is missing; for a group, always of all.
-
-        Without a project, the suites of that name in all projects count.
-        """
+        """Whether no result of the run, or of one suite, is missing; for a group, always of all."""
         if suite is None or self.group is not None:
             return self.info.ended == "finished" and self.complete
         named = (each for each in self.suites if each.name == suite)

@@ -99,13 +99,11 @@ def diff_calls(before: Sequence[Call], after: Sequence[Call]) -> tuple[CallChang
         ]
         x, y = was + 1, now + 1
     for call, made in zip_longest(before[_MOST_COMPARED:], after[_MOST_COMPARED:]):
-        if call is not None and made is not None and _same_tool(call, made):
+        if call and made and _same_tool(call, made):
             changes.append(_compared(call, made))
-            continue
-        if call is not None:
-            changes.append(CallChange(CallEdit.REMOVED, call, None))
-        if made is not None:
-            changes.append(CallChange(CallEdit.ADDED, None, made))
+        else:
+            changes += [CallChange(CallEdit.REMOVED, call, None)] if call else []
+            changes += [CallChange(CallEdit.ADDED, None, made)] if made else []
     return tuple(changes)
 
 
