@@ -45,7 +45,7 @@ from kindlm.agents.user_code import (
 )
 from kindlm.dataclass import replace
 from kindlm.errors import DOCS, Err, ErrorCode, KindlmError, Ok, Result, error_text
-from kindlm.packages import impossible, is_cancelled
+from kindlm.packages import impossible, is_cancelled, wrong_with
 from kindlm.plugins import Adapter, Framework
 from kindlm.ports import Agent, AgentReply, AgentRequest, ConversationSpoilt
 from kindlm.same_calls import with_ids
@@ -259,9 +259,11 @@ async def _read_answer(
             return replace(_read_json(raw, sent, reading), raw=raw)
     except (FailedReply, UnreadableReply) as error:
         raise AgentFailure(who.unreadable(error, raw, hint=_RETURN)) from error
-    if (wrong := impossible(reply)) is not None:
-        raise AgentFailure(who.unreadable(wrong, ""))
-    return replace(reply, tool_uses=with_ids(reply.tool_uses))
+    reply = replace(reply, tool_uses=with_ids(reply.tool_uses))
+    wrong = (wrong_with(reply, AgentReply) if is_reply else None) or impossible(reply)
+    if wrong is not None:
+        raise AgentFailure(who.unreadable(wrong, "", hint=_RETURN))
+    return reply
 
 
 def _to_json(result: Any) -> str:

@@ -173,7 +173,30 @@ def test_a_reply_of_ours_counts_only_what_can_be_added_up(module, talk, failure,
             return AgentReply(text="t", raw="r", latency_ms=7.0, {counted})
     """)
     (result,) = talk(f"{name}:agent")
-    assert "is wrong: it is" in failure(result).message
+    assert "is wrong: " in failure(result).message
+
+
+@pytest.mark.parametrize(
+    ("fields", "wrong"),
+    [
+        ("text=None", "`AgentReply.text` is wrong"),
+        ("text='t', reports_tools='no'", "`AgentReply.reports_tools` is wrong"),
+        ("text='t', usage={'input_tokens': 1}", "`AgentReply.usage` is wrong"),
+        ("text='t', tool_uses=[ToolUse(ToolCall('1', 'f', {}), object())]", "not valid JSON"),
+    ],
+)
+def test_a_reply_of_ours_with_a_value_of_another_type_is_an_error_of_the_agent(
+    module, talk, failure, fields, wrong
+):
+    """`reports_tools="no"` is true in Python, and would pass checks that forbid a tool."""
+    name = module(f"""
+        from kindlm.ports import AgentReply
+        from kindlm.transcript import ToolCall, ToolUse
+        def agent(message):
+            return AgentReply(raw="r", latency_ms=7.0, {fields})
+    """)
+    (result,) = talk(f"{name}:agent")
+    assert wrong in failure(result).message
 
 
 def test_an_agent_of_the_whole_request_gets_the_system_text(module, talk, ask, success):
