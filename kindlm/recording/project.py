@@ -123,14 +123,20 @@ def project_name(root: Path) -> str:
 
 
 def default_paths(folder: Path) -> Result[tuple[Path, ...]]:
-    """Return the path to run when none is named: `kindlm.yaml`, else the folder with the tests.
+    """Return the paths to run when none are named: `kindlm.yaml`, and the folder with the tests.
 
-    That is `tests`, unless the project's configuration names another one.
+    That is `tests`, unless the project's configuration names another one. Beside a kindlm.yaml, the
+    folder only runs if the project has a configuration of scenarios: without one, a folder of that
+    name may hold other things.
     """
-    tests = _text(folder, "tests") or "tests"
-    for path in (folder / _DEFAULT_FILE, folder / tests):
-        if path.exists():
-            return Ok((path,))
+    named = _text(folder, "tests")
+    suite, tests = folder / _DEFAULT_FILE, folder / (named or "tests")
+    if suite.exists():
+        is_configured = (folder / "kindlm.toml").is_file() or _is_in_pyproject(folder)
+        runs_both = is_configured and (tests.exists() or named is not None)
+        return Ok((suite, tests) if runs_both else (suite,))
+    if tests.exists():
+        return Ok((tests,))
     hint = "Create a first suite: kindlm init"
     # Files that run only if they, or their folder, are named.
     python = (file for end in ("test_*.py", "*_test.py") for file in sorted(folder.glob(end)))
@@ -140,7 +146,7 @@ def default_paths(folder: Path) -> Result[tuple[Path, ...]]:
             name = os.path.relpath(file, folder)
             hint = f"Found {name}; name it, as in: kindlm test {shlex.quote(name)}"
             break
-    message = f"There is no {_DEFAULT_FILE} and no folder {tests}/ here."
+    message = f"There is no {_DEFAULT_FILE} and no folder {named or 'tests'}/ here."
     return Err(not_there(message, hint))
 
 

@@ -99,22 +99,28 @@ tests: [{name: greets, prompt: greeting, expect: {output: {contains: [hello]}}}]
 """
 
 
-def test_without_a_path_kindlm_yaml_runs_or_else_the_folder_with_the_tests(
+@pytest.mark.parametrize("is_configured", [True, False])
+def test_scenarios_run_beside_a_suite_where_they_are_configured(
+    project: Project, is_configured: bool
+) -> None:
+    project.write("tests/test_it.py", "from kindlm import *" + TEST)
+    project.write("kindlm.yaml", SUITE)
+    if not is_configured:
+        (project.root / "kindlm.toml").unlink()
+    assert run(["test", "--quiet"]) == 0
+    beside = {"tests/test_it.py::test_it"} if is_configured else set()
+    assert set(project.tests()) == {"greets", *beside}
+
+
+def test_a_folder_with_tests_that_is_named_has_to_be_there(
     project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    project.write("kindlm.yaml", SUITE)
+    assert run(["test", "--quiet"]) == 0
     configuration = (project.root / "kindlm.toml").read_text()
     project.write("kindlm.toml", 'tests = "specs"\n' + configuration)
-    project.write("specs/test_it.py", "from kindlm import *" + TEST)
-    suite = project.write("kindlm.yaml", SUITE)
-    assert run(["test", "--quiet"]) == 0
-    assert set(project.tests()) == {"greets"}
-    suite.unlink()
-    assert run(["test", "--quiet"]) == 0
-    assert set(project.tests()) == {"specs/test_it.py::test_it"}
-    (project.root / "specs/test_it.py").unlink()
-    (project.root / "specs").rmdir()
     assert run(["test", "--quiet"]) == 1
-    assert "no folder specs/ here" in capsys.readouterr().err
+    assert "There is no 'specs'" in capsys.readouterr().err
 
 
 def test_where_things_are_may_come_from_the_environment(
