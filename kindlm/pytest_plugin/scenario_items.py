@@ -237,10 +237,9 @@ class ScenarioItems:
         """Record a scenario that did not run: it was skipped, or a fixture failed."""
         report = yield
         test = self._tests.get(item)
-        if test is None or report.when != "setup" or report.passed:
-            return report
         raised = call.excinfo
-        assert raised is not None, "pytest reports nothing else of a setup that did not pass"
+        if test is None or report.when != "setup" or raised is None:
+            return report
         is_failure = isinstance(raised.value, _FAILURES)
         # An `xfail` mark turns a failure into a skip, and its `run=False` raises its own exception.
         if isinstance(raised.value, pytest.xfail.Exception) or (report.skipped and not is_failure):

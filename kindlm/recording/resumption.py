@@ -109,8 +109,7 @@ def find_unfinished(
             group = newest and read_group(db, newest)
             hint = "Run the tests: kindlm test"
             if group and not group.complete:
-                hint = f"Run the missing shards of group {group.name}: kindlm test --resume "
-                hint += f"{group.name}; or merge them: kindlm history merge DB"
+                hint = f"Run the missing shards: kindlm test --resume {group.name}; or merge them"
             return Err(not_there(message, hint))
         options = options_of(db, *unfinished)
 
