@@ -20,15 +20,7 @@ from operator import attrgetter
 from traceback import walk_tb
 from typing import Annotated, Any, TypeVar
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    NonNegativeFloat,
-    PydanticUserError,
-    ValidationError,
-    create_model,
-)
+from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
 from pydantic.json_schema import GenerateJsonSchema
 
 from kindlm.bounds import MAX_COUNTED, MAX_TIMEOUT_S
@@ -49,6 +41,12 @@ K = TypeVar("K", Provider, Adapter)
 P = TypeVar("P", Check, Provider, Adapter, Framework, Report)
 R = TypeVar("R", ModelReply, AgentReply)
 M = TypeVar("M", bound=BaseModel)
+
+_STRICT = ConfigDict(
+    strict=True, revalidate_instances="always", allow_inf_nan=False, defer_build=True
+)
+
+_Tokens = Annotated[int, Field(ge=0, le=MAX_COUNTED)] | None
 
 _MOST_NAMES = 10
 
@@ -286,31 +284,32 @@ def wrong_with(value: Any, kind: Any) -> str | None:
     """Return why a value from a package is not a valid instance of a dataclass, at any depth."""
     if not isinstance(value, kind):
         return f"it is of the type {type(value).__name__}, not {kind.__name__}"
+    if (wrong := _wrong_form(value, kind, kind.__name__)) is not None:
+        return wrong
     try:
-        _form_of(kind).model_validate({"value": value})
         # Fields of type `Any` have to be JSON.
         json.dumps(value, default=_fields, allow_nan=False)
-    except ValidationError as error:
-        return _first_wrong(kind, error, skip=1)
     except (TypeError, ValueError, RecursionError) as error:
         return f"it is not valid JSON: {error}"
     return None
 
 
-def _first_wrong(kind: type[Any], error: ValidationError, *, skip: int = 0) -> str:
-    first = error.errors(include_url=False)[0]
-    where = ".".join([kind.__name__, *map(str, first["loc"][skip:])])
-    return f"`{where}` is wrong: {first['msg']}, but it is {_shown(first['input'])}"
+def valid_error(plugin: Plugin, error: KindlmError) -> KindlmError:
+    """Return the error that a package returned, or one that says what is wrong with it."""
+    wrong = _wrong_form(error, KindlmError, "KindlmError")
+    wrong = wrong or _wrong_form(dict(error.details), _Details, "KindlmError.details")
+    if wrong is None:
+        return error
+    return unanswered(f"{plugin} returned no valid error: {wrong}", hint=advice(plugin))
 
 
-_Tokens = Annotated[int, Field(ge=0, le=MAX_COUNTED)] | None
-
-
-class _Details(BaseModel, strict=True, allow_inf_nan=False, defer_build=True):
+class _Details(BaseModel):
     """The details of an error that the engine reads."""
 
+    model_config = _STRICT
+
     status: int | None = None
-    retry_after: NonNegativeFloat | None = None
+    retry_after: Annotated[float, Field(ge=0)] | None = None
     retryable: bool = False
     resend: bool = False
     body: str | None = None
@@ -320,29 +319,20 @@ class _Details(BaseModel, strict=True, allow_inf_nan=False, defer_build=True):
     model: str | None = None
 
 
-class _Failure(BaseModel, strict=True, defer_build=True):
-    """The form of a `KindlmError` from a package."""
-
-    code: ErrorCode
-    message: str
-    hint: str | None
-    details: _Details
-
-
-def valid_error(plugin: Plugin, error: KindlmError) -> KindlmError:
-    """Return the error that a package returned, or one that says what is wrong with it."""
+def _wrong_form(value: Any, kind: Any, name: str) -> str | None:
+    """Return the first part of a value that has another type than its class demands."""
     try:
-        _Failure.model_validate(error, from_attributes=True)
-    except ValidationError as found:
-        message = f"{plugin} returned no valid error: {_first_wrong(KindlmError, found)}"
-        return unanswered(message, hint=advice(plugin))
-    return error
+        _form_of(kind).model_validate({"value": value})
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join([name, *map(str, first["loc"][1:])])
+        return f"`{where}` is wrong: {first['msg']}, but it is {_shown(first['input'])}"
+    return None
 
 
 @cache
 def _form_of(kind: Any) -> type[BaseModel]:
-    strict = ConfigDict(strict=True, revalidate_instances="always", allow_inf_nan=False)
-    return create_model(f"Returned{kind.__name__}", __config__=strict, value=(kind, ...))
+    return create_model(f"Returned{kind.__name__}", __config__=_STRICT, value=(kind, ...))
 
 
 def _fields(value: Any) -> Any:
