@@ -137,15 +137,15 @@ def is_other_demand(
 ) -> bool:
     """Return whether a check with the same label demands something else, by the configuration.
 
-    If not all changes are known, each check may.
+    If not all changes are known, each check may whose label does not say everything.
     """
     if check.kind == "drift" and before.baseline_run != after.baseline_run:
-        return True
-    if config is not None and (config.left_out or not config.is_known):
         return True
     turn, section = _TURN.match(check.label), _WRITTEN_IN.get(check.kind)
     if config is None or (section is None and turn):
         return False
+    if section is not None and (config.left_out or not config.is_known):
+        return True
     name = check.label[turn.end() :] if turn else check.label
     # Follow-up messages have no names, so a conversation is compared as a whole.
     place = "conversation" if turn else f"expect.{section or check.kind}"

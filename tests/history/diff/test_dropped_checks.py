@@ -211,21 +211,25 @@ def test_a_demand_that_was_rewritten_is_another_check(
 @pytest.mark.parametrize(
     ("change", "erased"), [({}, True), ({f"k{number}": 0 for number in range(501)}, False)]
 )
-def test_a_check_is_another_one_if_not_all_changes_are_known(
-    history: History, change: dict[str, int], *, erased: bool
+@pytest.mark.parametrize(
+    ("kind", "found"), [("tool_called", Change.UNCHANGED), ("contains", Change.REGRESSED)]
+)
+def test_a_check_may_be_another_one_if_not_all_changes_are_known(
+    history: History, change: dict[str, int], kind: str, found: Change, *, erased: bool
 ) -> None:
+    """The label of some checks says everything that they demand."""
     for run_name, make, more in (("before", Make.passed, {}), ("after", Make.failed, change)):
         run = history.run(run_name)
         config = json.dumps({"config": {"name": run_name, **more}, "files": {}})
         run.suite(tests=[Make.planned("it", repeat=5)], config=config, config_hash=run_name)
         for number in range(1, 6):
-            found = (Make.failed(label="never"), make("tool_called", "lookup"))
-            run.execution("it", repeat=number, assertions=found)
+            checks = (Make.failed(label="never"), make(kind, "lookup"))
+            run.execution("it", repeat=number, assertions=checks)
         run.finish()
     if erased:
         history.erase("run/before")
     (test,) = compared(history).tests
-    assert test.change is Change.UNCHANGED
+    assert test.change is found
 
 
 @pytest.mark.parametrize(("kind", "of"), [("schema", "{}"), ("python", "{}:is_good")])
