@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import chain, takewhile
+from itertools import takewhile
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -55,13 +55,14 @@ def check_templates(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> Non
                 check_deferred(place, text, services, reporter, only_deferred=False)
     prompts = prompt_templates(raw, files)
     for path, test in items(raw, "tests"):
+        own = "\n".join(text for _, text in _own_templates(path, test))
         named = (prompts.get(name, {}) for name in prompts_of(test).values())
-        used = [*chain.from_iterable(it.values() for it in named)]
-        used += [text for _, text in _own_templates(path, test)]
+        used = ["\n".join([*it.values(), own]) for it in named] or [own]
         needed = dict.fromkeys(name for text in used for name in names_in(text))
         check_variables(path, test, list(needed), reporter, files)
-        inexact = (found[0] for text in used for found in _NEAR_INPUT.finditer(text))
-        if "input" in section(test, "vars") and (written := next(inexact, None)) is not None:
+        without = "\n".join(text for text in used if "{{input}}" not in text)
+        if "input" in section(test, "vars") and (found := _NEAR_INPUT.search(without)):
+            written = found[0]
             message = f"It is not sent: {written} in the prompt is not replaced"
             hint, at = "Write {{input}} without spaces", (*path, "vars", "input")
             reporter.error(at, message, hint, reason="near_placeholder", value=written)

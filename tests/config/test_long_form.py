@@ -223,6 +223,17 @@ def test_an_input_is_refused_if_its_place_in_the_prompt_has_spaces(load: Load) -
     assert loaded.suite is None
 
 
+def test_an_input_is_sent_although_the_prompt_also_has_it_with_spaces(load: Load) -> None:
+    loaded = load(
+        "model: openai/m\nprompts: {p: 'Q: {{input}} for {{ input }}'}\n"
+        f"tests: [{{name: a, input: Hi, {EXPECT}}}]"
+    )
+    assert [each.severity for each in loaded.diagnostics] == ["warning"]
+    assert loaded.suite
+    [case] = loaded.suite.cases
+    assert case.prompt.user == "Q: Hi for {{ input }}"
+
+
 def test_a_test_runs_with_each_prompt_and_row_on_each_target(load: Load, tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("id,input\nfirst,Hi\nsecond,Ho\n")
     loaded = load(
