@@ -286,6 +286,7 @@ def test_prompts_providers_and_tests_make_the_same_runs(tmp_path: Path) -> None:
         ("eval: true", [], "the assertion `javascript`"),
         ("not-python:x", [], "the assertion `not-python`"),
         ("file://check.py", [], "the file check.py"),
+        ("similar:cosine(0.9): a", [], "the assertion `similar:cosine`"),
     ],
 )
 def test_a_cell_is_a_text_unless_it_begins_with_a_type_of_assertion(

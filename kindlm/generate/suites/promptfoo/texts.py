@@ -198,7 +198,7 @@ trajectory:tool-sequence trajectory:tool-used webhook word-count
 """The types that a cell may name; a cell that begins with another word is a text."""
 
 _EXPECTED = re.compile(
-    rf"(?P<type>(?:not-)?(?:{'|'.join(_TYPES.split())}))"
+    rf"(?P<type>(?:not-)?(?:{'|'.join(sorted(_TYPES.split(), key=len)[::-1])}))"
     r"(?:\((?P<threshold>\d+(?:\.\d+)?)\))?(?::(?P<value>[\s\S]*))?"
 )
 _OTHER_NAMES = {"fn": "javascript", "eval": "javascript", "grade": "llm-rubric"}
