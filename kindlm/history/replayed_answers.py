@@ -83,7 +83,7 @@ def form_of(
         "model": model,
         **{name: parameters.get(name) for name in _NUMBERS},
         "tools": {
-            tool["name"]: {**tool, "parameters": tool["parameters"] or NO_PARAMETERS}
+            tool["name"]: {**tool, "parameters": tool.get("parameters") or NO_PARAMETERS}
             for tool in tools
         },
         "messages": list(map(_form_of_message, messages)),

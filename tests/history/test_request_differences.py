@@ -122,6 +122,16 @@ def test_a_tool_that_takes_any_arguments_is_as_recorded() -> None:
     assert told(recorded(), tools=(tool,), tools_then=then) == []
 
 
+def test_tools_differ_if_a_secret_was_removed_from_the_names_in_them() -> None:
+    then = [{"name": "find", "description": "", "[redacted]": {"x": 1}}]
+    assert told(recorded(), tools=(tool_of("find"),), tools_then=then) == [
+        'tools.find.[redacted]: {"x": 1} → nothing',
+        'tools.find.parameters.type: "object" → nothing',
+        "tools.find.parameters.properties: {} → nothing",
+        "tools.find.parameters.x: nothing → 1",
+    ]
+
+
 def test_tools_that_differ_are_named() -> None:
     names = ("same", "other")
     now = tuple(tool_of(name, "Finds it." if name == "other" else "") for name in names)
