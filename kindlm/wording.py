@@ -73,7 +73,8 @@ _LISTED = 3
 def nearest_differences(recorded: Iterable[Any], now: Any) -> str | None:
     """Return how a JSON value differs from the nearest recorded one; None if there is none.
 
-    The nearest one has the fewest differences, of which the text lists the first.
+    The nearest one has the fewest differences. The text lists the first of them, and is empty if
+    there are none.
     """
     found = (list(islice(differences(then, now), _COUNTED)) for then in recorded)
     nearest = min(found, key=len, default=None)

@@ -240,6 +240,14 @@ def named_run(db: sqlite3.Connection, name: str) -> str:
 
 
 def finished_run(db: sqlite3.Connection, name: str | None, suite: str | None) -> Result[str]:
+    """Return the finished run that a user names, as `finished_side` does; a group is an error."""
+    from kindlm.history.run_names import one_run
+
+    side = finished_side(db, name, suite)
+    return side if isinstance(side, Err) else one_run(side.value)
+
+
+def _newest_or_named(db: sqlite3.Connection, name: str | None, suite: str | None) -> Result[str]:
     """Return the finished run that a user names, also by a file with its JSON report.
 
     Without a name, or with `latest`, it is the newest finished run of the suite. Stopped runs do
@@ -280,7 +288,7 @@ def finished_side(
 
     if name is not None and shards_of(db, name):
         return find_run_or_group(db, name, commit_named)
-    found = finished_run(db, name, suite)
+    found = _newest_or_named(db, name, suite)
     if name not in (None, "latest") or isinstance(found, Err):
         return found
     (run,) = runs(db, RunFilter(ids=[found.value]))

@@ -166,8 +166,8 @@ class LiveRun:
             return
         for planned in self.plan.suites:
             suite = planned.suite
-            run = (case for case in planned.cases if case.selected and not case.case.skip)
-            used = {target for case in run for target in case.targets}
+            runs = (case for case in planned.cases if case.selected and not case.case.skip)
+            used = {target for case in runs for target in case.targets}
             for model in filter(None, (*used, suite.judge_model)):
                 target = suite.models.get(model)
                 if target is None:

@@ -196,8 +196,11 @@ class ReplayedAnswers(FoundAnswers):
         wanted = self._execution.test, asked.purpose
         found = [each for each in known if (each.test, each.purpose) == wanted]
         found.sort(key=self._distance)
-        request, forms = asked.request, list[dict[str, Any]]()
-        for call in (each for each in found if each.repeat == found[0].repeat):
+        request = asked.request
+        forms = list[dict[str, Any]]()
+        for call in found:
+            if call.repeat != found[0].repeat:
+                break
             attempt = self._attempt(call.execution, call.attempt)
             with suppress(PurgedError):
                 then = attempt.request(call.call)
@@ -205,8 +208,9 @@ class ReplayedAnswers(FoundAnswers):
                 tools = [] if then.after is None else attempt.tools()
                 messages = as_asked(then.messages, request.messages)
                 forms.append(form_of(then.provider, then.model, then.parameters, tools, messages))
-        tools, parameters = list(map(asdict, request.tools)), asdict(request.params)
-        now = form_of(asked.provider, request.model, parameters, tools, request.messages)
+        offered = map(asdict, request.tools)
+        parameters = asdict(request.params)
+        now = form_of(asked.provider, request.model, parameters, offered, request.messages)
         return nearest_differences(forms, now)
 
 

@@ -137,7 +137,7 @@ def suspects(
     found = []
     for key, test in evidence.items():
         rate, standing = known[key].rate, settled.get(key)
-        # What fell by other expectations alone is certain.
+        # Repeats cannot change a test that fell only because its expectations are others.
         if rate is None or test.strength is Strength.EXPECTATIONS:
             continue
         if not (standing or test.change is Change.REGRESSED):

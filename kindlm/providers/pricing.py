@@ -85,7 +85,7 @@ class PriceTable:
         if price is not None and price.input_usd == price.output_usd == 0:
             return Cost(0.0, CostSource.COMPUTED)
         if price is None and provider == "scripted":
-            reported_usd = 0.0
+            reported_usd = 0.0  # no one is paid for scripted replies
         if price is None and reported_usd is not None:
             return Cost(reported_usd, CostSource.REPORTED)
         if usage.total is None:

@@ -152,13 +152,22 @@ class HistoryClient:
         stop = None if control.stop is None else self._safe(control.stop)
         return Ok(replace(answered.value, control=replace(control, stop=stop)))
 
-    def runs(self, limit: int = 1, **query: str | None) -> Result[list[ListedRun]]:
-        """Return the newest runs of a `project`, `branch` or `group`; their ids begin with `run`.
+    def runs(
+        self,
+        limit: int = 1,
+        *,
+        project: str | None = None,
+        branch: str | None = None,
+        group: str | None = None,
+        run: str | None = None,
+    ) -> Result[list[ListedRun]]:
+        """Return the newest runs; `run` is the beginning of their ids.
 
         Nothing that the server says about them is checked.
         """
+        query = {"project": project, "branch": branch, "group": group, "run": run, "limit": limit}
         given = {name: value for name, value in query.items() if value is not None}
-        return self._ask(_RUNS, "runs", params={**given, "limit": limit})
+        return self._ask(_RUNS, "runs", params=given)
 
     def claim(self, shard: int) -> Result[dict[str, Any]]:
         """Become the worker of a shard: later requests send its lease.

@@ -403,6 +403,8 @@ _ROLES = {
     "function": "tool",
 }
 _PAIRED = (*_ROLES, "user", "assistant")
+"""The roles in LangChain's form of a message, a role and a text."""
+
 _TEXTS = frozenset({"text", "input_text", "output_text"})
 _CALL_TYPES = frozenset({"tool_call", "tool-call", "tool_use", "function_call"})
 _RESULT_TYPES = frozenset(

@@ -234,6 +234,7 @@ def _asked(
 
 
 def _repeats(call: AskedCall, known: AskedCall) -> bool:
+    """Return whether two calls may be the same one: spans may leave arguments out."""
     if not call.id or (call.id, call.name) != (known.id, known.name):
         return False
     return call.arguments == known.arguments or None in (call.arguments, known.arguments)

@@ -11,7 +11,7 @@ import typer
 
 from kindlm.cli.commands.replay import ReplayOptions
 from kindlm.cli.console import fail, note, or_fail, refuse, show, warn
-from kindlm.cli.history import finished_side, open_history, open_recorded, project_here
+from kindlm.cli.history import finished_run, open_history, open_recorded, project_here
 from kindlm.cli.options import TestOptions, parse_since
 from kindlm.cli.reporters import Reporter, parse_reporters
 from kindlm.cli.run_options import as_recorded, load_tests, make_request
@@ -20,7 +20,7 @@ from kindlm.dataclass import replace
 from kindlm.errors import Err, Ok, Result, not_there
 from kindlm.events.run import RunOptions
 from kindlm.history.replayed_answers import is_as_recorded
-from kindlm.history.run_names import find_run, one_run
+from kindlm.history.run_names import find_run
 from kindlm.history.run_view import RunView
 from kindlm.history.runs import RunFilter, runs
 from kindlm.history.source_runs import SourceRun, SourceTest, read_source
@@ -47,7 +47,7 @@ def rescore(wanted: str | None, options: TestOptions) -> int:
     reporters = parse_reporters(options.reporters, options.output)
     project = project_here(options.database)
     with open_history(options.database) as db:
-        run = or_fail(one_run(or_fail(finished_side(db, wanted, options.suite))))
+        run = or_fail(finished_run(db, wanted, options.suite))
         source = or_fail(read_source(db, run, options.suite))
     if not options.paths and source.info.mode == "imported":
         names = ", ".join(repr(suite.name) for suite in source.suites)
@@ -282,7 +282,7 @@ def replay(wanted: str | None, options: ReplayOptions) -> int:
     reporters = parse_reporters(options.reporters, options.output)
     project = project_here(options.database)
     with open_history(options.database) as db:
-        run = or_fail(one_run(or_fail(finished_side(db, wanted, None))))
+        run = or_fail(finished_run(db, wanted, None))
         source = or_fail(read_source(db, run))
     options = _as_judged(options, source)
     names_files = bool(options.paths)

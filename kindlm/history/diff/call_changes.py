@@ -101,9 +101,11 @@ def diff_calls(before: Sequence[Call], after: Sequence[Call]) -> tuple[CallChang
     for call, made in zip_longest(before[_MOST_COMPARED:], after[_MOST_COMPARED:]):
         if call and made and _same_tool(call, made):
             changes.append(_compared(call, made))
-        else:
-            changes += [CallChange(CallEdit.REMOVED, call, None)] if call else []
-            changes += [CallChange(CallEdit.ADDED, None, made)] if made else []
+            continue
+        if call:
+            changes.append(CallChange(CallEdit.REMOVED, call, None))
+        if made:
+            changes.append(CallChange(CallEdit.ADDED, None, made))
     return tuple(changes)
 
 

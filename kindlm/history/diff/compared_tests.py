@@ -24,6 +24,7 @@ from kindlm.history.diff.evidence_values import (
 from kindlm.history.diff.samples import (
     SCORED,
     WEIGHTED,
+    Failure,
     PlannedSamples,
     Sample,
     Scored,
@@ -204,17 +205,27 @@ def _have_no_text_in_common(texts: Iterable[Iterable[str | None]]) -> bool:
 
 
 def _other_outcomes(before: Sequence[Sample], after: Sequence[Sample], same_config: bool) -> bool:
-    """Return whether other checks fail; with another configuration, of those both sides make."""
+    """Return whether other checks fail.
+
+    With another configuration, only errors and the checks that both sides make count.
+    """
     if same_config:
         return _replaced(before, after, lambda sample: sample.failures)
 
     def made(side: Sequence[Sample]) -> set[tuple[str, str]]:
-        return {check[:2] for sample in side for check in read_checks(sample.checks)}
+        checks = (check for sample in side for check in read_checks(sample.checks))
+        return {(check.kind, check.label) for check in checks}
 
-    both = {("error", ""), *(made(before) & made(after))}
-    return _replaced(
-        before, after, lambda sample: {each for each in sample.failures if each[:2] in both}
-    )
+    both = made(before) & made(after)
+
+    def counted(sample: Sample) -> set[Failure]:
+        return {
+            failure
+            for failure in sample.failures
+            if failure.kind == "error" or (failure.kind, failure.label) in both
+        }
+
+    return _replaced(before, after, counted)
 
 
 def _other_checks(before: Sequence[Sample], after: Sequence[Sample], same_config: bool) -> bool:

@@ -137,7 +137,7 @@ def is_other_demand(
 ) -> bool:
     """Return whether a check with the same label demands something else, by the configuration.
 
-    If not all changes are known, each check may whose label does not say everything.
+    If not all changes are known, only a label that says everything proves that it does not.
     """
     if check.kind == "drift" and before.baseline_run != after.baseline_run:
         return True

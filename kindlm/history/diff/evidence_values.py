@@ -266,7 +266,7 @@ class RunEvidence(Generic[Key]):
 class BehaviourChange:
     """How the behaviour of a test changed.
 
-    `failures`: other checks fail. `outcomes`: so do others of the checks that did not change.
+    `failures`: other checks fail. `outcomes`: other checks fail among those that both sides make.
     `checks`: other checks are made. `turns`: turns before the last with other answers. `erased`:
     texts are gone, so that not everything can be compared.
     """

@@ -364,9 +364,10 @@ def independent_samples(
 
 
 def _each_once(side: PlannedSamples) -> PlannedSamples:
-    first = {each.conversation: each for each in side.samples[::-1]}
-    once = len(first) == len(side.samples)
-    return side if once else replace(side, samples=list(first.values())[::-1])
+    first = dict[str, Sample]()
+    for sample in side.samples:
+        first.setdefault(sample.conversation, sample)
+    return replace(side, samples=list(first.values()))
 
 
 def _judgements(samples: Sequence[Sample]) -> dict[str, Any]:
