@@ -7,6 +7,7 @@ the beginning, in the same order. `--force-resume` accepts a changed configurati
 from __future__ import annotations
 
 import json
+import shlex
 import sqlite3
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -109,7 +110,8 @@ def find_unfinished(
             group = newest and read_group(db, newest)
             hint = "Run the tests: kindlm test"
             if group and not group.complete:
-                hint = f"Run the missing shards: kindlm test --resume {group.name}; or merge them"
+                resume = shlex.join(("kindlm", "test", "--resume", group.name))
+                hint = f"Run the missing shards: {resume}; or merge them"
             return Err(not_there(message, hint))
         options = options_of(db, *unfinished)
 

@@ -287,10 +287,10 @@ def test_a_group_of_which_shards_never_began_is_named(
     workspace: Workspace, server: LoopbackServer
 ) -> None:
     write_orders(workspace, server, 2)
-    assert workspace.run("test", "--shard", "1/2", "--run-group", "nightly").returncode == 0
+    assert workspace.run("test", "--shard", "1/2", "--run-group", "a b").returncode == 0
     done = workspace.run("test", "--resume")
     assert done.returncode == 1
-    assert "Run the missing shards: kindlm test --resume nightly" in done.stderr
+    assert "Run the missing shards: kindlm test --resume 'a b'" in done.stderr
 
 
 def test_a_finished_run_is_not_resumed(finished: tuple[Workspace, LoopbackServer]) -> None:
