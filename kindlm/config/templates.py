@@ -57,15 +57,22 @@ def check_templates(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> Non
     for path, test in items(raw, "tests"):
         own = "\n".join(text for _, text in _own_templates(path, test))
         named = (prompts.get(name, {}) for name in prompts_of(test).values())
-        used = ["\n".join([*it.values(), own]) for it in named] or [own]
-        needed = dict.fromkeys(name for text in used for name in names_in(text))
+        # What the test sends with each of its prompts.
+        sent = ["\n".join([*it.values(), own]) for it in named] or [own]
+        needed = dict.fromkeys(name for text in sent for name in names_in(text))
         check_variables(path, test, list(needed), reporter, files)
-        without = "\n".join(text for text in used if "{{input}}" not in text)
-        if "input" in section(test, "vars") and (found := _NEAR_INPUT.search(without)):
-            written = found[0]
-            message = f"It is not sent: {written} in the prompt is not replaced"
-            hint, at = "Write {{input}} without spaces", (*path, "vars", "input")
-            reporter.error(at, message, hint, reason="near_placeholder", value=written)
+        if "input" in section(test, "vars"):
+            _check_input((*path, "vars", "input"), sent, reporter)
+
+
+def _check_input(path: Path, sent: Sequence[str], reporter: Reporter) -> None:
+    """Report an input that is not sent, since its only places have spaces: `{{ input }}`."""
+    for text in sent:
+        if "{{input}}" not in text and (found := _NEAR_INPUT.search(text)):
+            message = f"It is not sent: {found[0]} in the prompt is not replaced"
+            hint = "Write {{input}} without spaces"
+            reporter.error(path, message, hint, reason="near_placeholder", value=found[0])
+            return
 
 
 def all_templates(raw: Raw, files: ReferencedFiles) -> Iterator[tuple[Path, str]]:
