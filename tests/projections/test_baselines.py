@@ -50,7 +50,9 @@ class Entry(NamedTuple):
             BaselineRemoved(**about) if self.run is None else BaselineSet(**about, run=self.run)
         )
         plain = new_event(payload)
-        return NewEvent(plain.type, plain.data, id=self.id, at=self.at)
+        event = NewEvent(plain.type, plain.data, at=self.at)
+        event.raw_id = self.id.bytes
+        return event
 
 
 entries = st.lists(
