@@ -260,7 +260,9 @@ async def _read_answer(
     except (FailedReply, UnreadableReply) as error:
         raise AgentFailure(who.unreadable(error, raw, hint=_RETURN)) from error
     reply = replace(reply, tool_uses=with_ids(reply.tool_uses))
-    wrong = (wrong_with(reply, AgentReply) if is_reply else None) or impossible(reply)
+    # What kindlm read itself has the right types.
+    wrong = wrong_with(reply, AgentReply) if is_reply else None
+    wrong = wrong or impossible(reply)
     if wrong is not None:
         raise AgentFailure(who.unreadable(wrong, "", hint=_RETURN))
     return reply
