@@ -26,17 +26,13 @@ _MOST_DEPTH = 12
 
 @dataclass(frozen=True, slots=True)
 class SuiteConfig:
-    """How the configuration of a suite changed; `left_out` counts changes beyond the first 500.
-
-    If a side's text is erased or redacted, `is_known` is false and only the hashes are compared.
-    """
+    """How the configuration of a suite changed; `left_out` counts changes beyond the first 500."""
 
     suite: str
     before: str
     after: str
     changes: tuple[ChangedValue, ...]
     left_out: int = 0
-    is_known: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +76,10 @@ def paired_files(before: Sequence[Suite], after: Sequence[Suite]) -> Iterator[tu
 
 
 def compare_configs(db: sqlite3.Connection, before: Suite, after: Suite) -> SuiteConfig | None:
-    """Compare the configurations of a file and its MCP servers; None if they are the same."""
+    """Compare the configurations of a file and its MCP servers; None if they are the same.
+
+    If a text is erased, withheld or redacted, only the hashes are compared.
+    """
     old, new = (
         {listed.server: listed.tools for listed in read_servers(db, side.servers)}
         for side in (before, after)
@@ -89,18 +88,15 @@ def compare_configs(db: sqlite3.Connection, before: Suite, after: Suite) -> Suit
     for name in old:
         if name in new:
             found += _changes(f"mcp[{name}].tools", old[name], new[name], 0)
-    is_known = True
     if before.config_hash != after.config_hash:
         was, now = body_of(db, before.config_ref), body_of(db, after.config_ref)
         if was and now and REDACTED not in (was, now):
             found += _changes("", _document(was), _document(now), 0)
-        else:
-            is_known = False
     elif not found:
         return None
     hashes = before.config_hash or "", after.config_hash or ""
     left_out = max(len(found) - _MOST_CHANGES, 0)
-    return SuiteConfig(after.name, *hashes, tuple(found[:_MOST_CHANGES]), left_out, is_known)
+    return SuiteConfig(after.name, *hashes, tuple(found[:_MOST_CHANGES]), left_out)
 
 
 def parts_of_test(config: SuiteConfig | None, test: str) -> tuple[str, ...]:
@@ -144,7 +140,7 @@ def is_other_demand(
     turn, section = _TURN.match(check.label), _WRITTEN_IN.get(check.kind)
     if config is None or (section is None and turn):
         return False
-    if section is not None and (config.left_out or not config.is_known):
+    if section is not None and config.left_out:
         return True
     name = check.label[turn.end() :] if turn else check.label
     # Follow-up messages have no names, so a conversation is compared as a whole.

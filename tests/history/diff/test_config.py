@@ -60,7 +60,7 @@ def test_null_and_nothing_are_not_the_same() -> None:
 
 def test_an_erased_configuration_is_known_to_be_another_one() -> None:
     found = compared(None, "{}", "aaa", "bbb")
-    assert found == SuiteConfig("support", "aaa", "bbb", (), is_known=False)
+    assert found == SuiteConfig("support", "aaa", "bbb", ())
 
 
 def test_lists_of_changes_are_bounded() -> None:
