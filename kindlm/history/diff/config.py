@@ -133,8 +133,9 @@ def is_other_demand(
 ) -> bool:
     """Return whether a check with the same label demands something else, by the configuration.
 
-    Beyond 500 changes, a check whose label does not say everything may. Without the texts, which a
-    history server rarely has, checks with the same label count as the same: a drop is not hidden.
+    With more than 500 changes, this is assumed of checks whose label does not say everything. If
+    the texts are gone or withheld, as on most history servers, checks with the same label count as
+    the same, so that no drop is hidden.
     """
     if check.kind == "drift" and before.baseline_run != after.baseline_run:
         return True
