@@ -63,6 +63,12 @@ def compared(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[str, 
     return diff["before"]["id"], diff["after"]["id"], written.err
 
 
+def record_nightly(team: History) -> None:
+    """Record a group of two shards on the main branch: m1 and m2."""
+    for shard in ("1/2", "2/2"):
+        record(team, f"m{shard[0]}", {shard: "+"}, "main", shard=shard, group="nightly")
+
+
 def test_the_newest_run_of_the_branch_is_pulled_once(team: History, capsys: Any) -> None:
     record(team, "m1old", PASSES, "main")
     record(team, "m2newest", PASSES, "main")
@@ -80,8 +86,7 @@ def test_the_newest_run_of_the_branch_is_pulled_once(team: History, capsys: Any)
 
 
 def test_a_group_is_pulled_whole(team: History, capsys: Any) -> None:
-    for shard in ("1/2", "2/2"):
-        record(team, f"m{shard[0]}", {shard: "+"}, "main", shard=shard, group="nightly")
+    record_nightly(team)
     record(team, "m3part", {"x": "+"}, "main", shard="1/2", group="half")
     assert compared(capsys)[:2] == ("nightly", "mine")
 
@@ -90,8 +95,7 @@ def test_a_group_of_more_shards_than_are_listed_at_first_is_pulled(
     team: History, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kindlm.team.pulling._MOST", 1)
-    for shard in ("1/2", "2/2"):
-        record(team, f"m{shard[0]}", {shard: "+"}, "main", shard=shard, group="nightly")
+    record_nightly(team)
     assert compared(capsys)[:2] == ("nightly", "mine")
 
 
@@ -123,8 +127,7 @@ def test_an_older_group_or_run_is_found_among_many_newer_ones(
     team: History, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kindlm.cli.commands.pull.MAX_LISTED_RUNS", 2)
-    for shard in ("1/2", "2/2"):
-        record(team, f"m{shard[0]}", {shard: "+"}, "main", shard=shard, group="nightly")
+    record_nightly(team)
     for newer in ("n1", "n2"):
         record(team, newer, PASSES, "main")
     assert run(["pull", "--group", "nightly"]) == 0
