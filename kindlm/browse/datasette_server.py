@@ -14,15 +14,15 @@ import signal
 import socket
 import sqlite3
 from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMapping
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import uvicorn
 
 from kindlm.browse.descriptions import DATABASE, instance_metadata
 from kindlm.errors import Err, Ok, Result, broken
+from kindlm_store import open_reader
 
 if TYPE_CHECKING:
     from datasette.app import Datasette  # type: ignore[import-untyped]
@@ -95,18 +95,6 @@ _SQL_LIMIT_MS = 10_000
 """Datasette's default is for public sites; a query about a long history may take longer."""
 
 
-class _Path(str):
-    """A path that is quoted when Datasette formats it into a URI for SQLite.
-
-    An unquoted `?` or `#` would end the path and drop `mode=ro`: SQLite would create another file.
-    """
-
-    __slots__ = ()
-
-    def __format__(self, _: str) -> str:
-        return quote(os.fsencode(self))
-
-
 def listen(host: str, port: int | None) -> Result[socket.socket]:
     """Return a listening socket. Without a port, use the usual one, or else any free port."""
     try:
@@ -155,8 +143,16 @@ def make_datasette(
         "allow_download": False,
     }
     datasette = Datasette(settings=settings, metadata=instance_metadata(regression_threshold))
-    found = Database(datasette, path=_Path(database), is_mutable=_can_be_followed(database))
-    datasette.add_database(found, name=DATABASE)
+
+    class HistoryDatabase(Database):  # type: ignore[misc]
+        """Unlike Datasette's own, it opens files of any name, also in a read-only folder."""
+
+        def connect(self) -> sqlite3.Connection:
+            connection = open_reader(database)
+            self._all_file_connections.append(connection)
+            return connection
+
+    datasette.add_database(HistoryDatabase(datasette, path=str(database)), name=DATABASE)
     datasette.remove_database("_memory")  # Datasette adds it if it gets no files
     if review is not None:
         reviewers[datasette] = review
@@ -206,21 +202,6 @@ def run_server(
         Server(config, on_ready).run(sockets=[listening])
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _can_be_followed(database: Path) -> bool:
-    """Return whether SQLite can open the file with its write-ahead log, to see new events.
-
-    In a read-only folder it cannot. Datasette then opens the file as immutable: no run can be
-    recorded there anyway.
-    """
-    address = f"{database.absolute().as_uri()}?mode=ro"
-    with closing(sqlite3.connect(address, uri=True)) as connection:
-        try:
-            connection.execute("SELECT 1 FROM sqlite_master").fetchone()
-        except sqlite3.OperationalError:
-            return False
-    return True
 
 
 def _listening(host: str, port: int) -> socket.socket:
