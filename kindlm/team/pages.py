@@ -141,14 +141,9 @@ class Pages:
         return None
 
     def _to_login(self, request: Request) -> Response:
-        where = request.full_path
         if request.method not in _READS or "text/html" not in request.headers.get("accept", ""):
             return self._login_page(None, "", "Log in to see this history.")
-        if request.headers.get("sec-fetch-site") == "cross-site" and _SAFE.fullmatch(where):
-            # Browsers do not send a session's cookie with a link from another site. They do with a
-            # refresh by a page of this server.
-            return Response.html("", headers={"refresh": f"0; url={where}"} | _UNKEPT)
-        return _redirect(f"{LOGIN}?{urlencode({'next': where})}")
+        return _redirect(f"{LOGIN}?{urlencode({'next': request.full_path})}")
 
     async def _person_of(self, request: Request) -> Actor | None:
         if self._header is not None:
@@ -225,7 +220,6 @@ _LONGEST_ADDRESS = 45
 
 _CREDENTIALS = (b"cookie", b"authorization")
 _CACHING = b"cache-control"
-_UNKEPT = {"cache-control": "no-store"}
 
 
 def _without(headers: Iterable[Header], *names: bytes) -> list[Header]:
@@ -277,12 +271,12 @@ def _set_cookie(answer: Response, request: Request, value: str, max_age: int) ->
         max_age=max_age,
         secure=_is_secure(request),
         httponly=True,
-        samesite="strict",
+        samesite="lax",  # links from other sites lead to the page; forms need a page of this one
     )
 
 
 def _redirect(where: str) -> Response:
-    return Response.redirect(where, status=303, headers={**_UNKEPT})
+    return Response.redirect(where, status=303, headers={"cache-control": "no-store"})
 
 
 def _refused(status: int, message: str) -> Response:

@@ -168,7 +168,7 @@ def test_a_token_opens_the_pages_until_it_is_revoked(
         answer = await log_in(client, secret)
         assert (answer.status_code, answer.headers["location"]) == (303, RUNS)
         cookie = answer.headers["set-cookie"]
-        assert {"HttpOnly", "SameSite=strict", "Path=/"} <= set(cookie.split("; "))
+        assert {"HttpOnly", "SameSite=lax", "Path=/"} <= set(cookie.split("; "))
         assert "Secure" not in cookie
         assert secret not in cookie
         assert secret.removeprefix("kdl_") not in cookie
@@ -335,19 +335,6 @@ def test_the_login_page_is_inert_and_keeps_where_one_wanted_to_go(visit: Any) ->
     assert "default-src 'none'" in page.headers["content-security-policy"]
     assert "frame-ancestors 'none'" in page.headers["content-security-policy"]
     assert page.headers["cache-control"] == "no-store"
-
-
-def test_a_link_on_another_site_leads_to_the_page_by_way_of_this_one(visit: Any) -> None:
-    """Browsers keep the cookie back on the first step, since it is strict."""
-
-    async def story(client: httpx.AsyncClient) -> None:
-        first = await client.get(RUNS, headers=HTML | {"sec-fetch-site": "cross-site"})
-        assert (first.status_code, first.content) == (200, b"")
-        assert first.headers["refresh"] == f"0; url={RUNS}"
-        second = await client.get(RUNS, headers=HTML | {"sec-fetch-site": "same-origin"})
-        assert second.status_code == 303
-
-    visit(story)
 
 
 @pytest.mark.parametrize(("proxy", "status"), [(None, 429), ("X-Forwarded-User", 303)])
