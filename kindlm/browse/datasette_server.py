@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import signal
 import socket
 import sqlite3
 from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMapping
@@ -159,49 +158,15 @@ def make_datasette(
     return datasette
 
 
-def serve(
-    datasette: Datasette,
-    listening: socket.socket,
-    on_ready: Callable[[], None],
-    names: Collection[str] | None = None,
-) -> None:
-    """Serve requests for `names`, None for all, as `run_server` does."""
+def serve(datasette: Datasette, listening: socket.socket, names: Collection[str] | None) -> None:
+    """Serve requests for `names`, None for all, until a signal, which uvicorn raises again."""
     config = uvicorn.Config(
         guarded(datasette.app(), Path(datasette.databases[DATABASE].path), names),
         log_level="warning",
         lifespan="on",
         timeout_graceful_shutdown=_GRACE_S,
     )
-    run_server(config, listening, on_ready)
-
-
-class Server(uvicorn.Server):
-    """Calls `on_ready` when it accepts requests."""
-
-    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._on_ready = on_ready
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start the server."""
-        await super().startup(sockets)
-        if self.started:
-            self._on_ready()
-
-
-def run_server(
-    config: uvicorn.Config, listening: socket.socket, on_ready: Callable[[], None]
-) -> None:
-    """Serve until Ctrl-C or SIGTERM, which both raise `KeyboardInterrupt`.
-
-    `on_ready` is called when the server accepts requests.
-    """
-    # After its shutdown, uvicorn raises the signal that stopped it again.
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        Server(config, on_ready).run(sockets=[listening])
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    uvicorn.Server(config).run(sockets=[listening])
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -10,7 +10,6 @@ import asyncio
 import resource
 import socket
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
@@ -18,16 +17,7 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
-from kindlm.browse.datasette_server import (
-    App,
-    Message,
-    Receive,
-    Send,
-    Server,
-    guarded,
-    listen,
-    run_server,
-)
+from kindlm.browse.datasette_server import App, Message, Receive, Send, guarded, listen
 from kindlm.errors import Err
 from kindlm.team.history_api import PREFIX, HistoryApi
 
@@ -70,12 +60,9 @@ def make_app(api: HistoryApi, pages: App, database: Path) -> App:
     return guarded(routed, database, command="kindlm serve-history")
 
 
-def serve(app: App, listening: socket.socket, on_ready: Callable[[], None]) -> None:
-    """Serve until Ctrl-C or SIGTERM, both of which raise `KeyboardInterrupt`.
-
-    `on_ready` is called when the server answers requests.
-    """
-    run_server(_config(app, lifespan=True), listening, on_ready)
+def serve(app: App, listening: socket.socket) -> None:
+    """Serve until a signal, which uvicorn raises again after its shutdown."""
+    uvicorn.Server(_config(app, lifespan=True)).run(sockets=[listening])
 
 
 class RunningServer:
@@ -92,13 +79,11 @@ class RunningServer:
         self._listening = listening.value
         shown = f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{self._listening.getsockname()[1]}"
-        self._ready = threading.Event()
-        self._server = Server(_config(app, lifespan=False), self._ready.set)
+        self._server = uvicorn.Server(_config(app, lifespan=False))
         self._thread = threading.Thread(target=self._serve, name="kindlm-server", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self._ready.wait()
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -106,10 +91,8 @@ class RunningServer:
         self._thread.join()
 
     def _serve(self) -> None:
-        try:
+        with self._listening:
             self._server.run(sockets=[self._listening])
-        finally:
-            self._ready.set()
 
 
 def _config(app: App, *, lifespan: bool) -> uvicorn.Config:

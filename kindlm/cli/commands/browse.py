@@ -62,19 +62,16 @@ def browse_command(
             "Without --host only programs on this machine can.",
         )
     url = f"http://{shown}:{bound_port}{START_PAGE}"
-
-    def tell() -> None:
+    # Only the user of this machine can review.
+    datasette = make_datasette(project.database, threshold, reviews_of(db) if names else None)
+    with listening:
         sys.stdout.write(f"{url}\n")
         sys.stdout.flush()
         note("Ctrl-C ends it.")
         if not no_open:
             # Some browsers only return when they are closed.
             threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
-
-    # Only the user of this machine can review.
-    datasette = make_datasette(project.database, threshold, reviews_of(db) if names else None)
-    with listening:
-        serve(datasette, listening, tell, names)
+        serve(datasette, listening, names)
 
 
 def reviews_of(database: Path | None) -> Reviewer:

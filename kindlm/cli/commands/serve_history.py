@@ -91,35 +91,32 @@ def serve_history_command(
         address, bound = listening.getsockname()[:2]
         is_local = is_loopback(address)
         url = f"http://{shown}:{bound}"
-
-        def tell() -> None:
-            sys.stdout.write(f"{url}{START_PAGE}\n")
-            sys.stdout.flush()
-            if not has_token:
-                note(f"Create a token: {create}")
-            place = shlex.quote(url) if is_local else "https://THE-ADDRESS-OF-ITS-PROXY"
-            note(f"On each machine: kindlm login --url {place}")
-            if not is_local:
-                warn(
-                    f"Requests to {address} are not encrypted.",
-                    "Put a reverse proxy with TLS in front of it: clients send tokens over https.",
-                )
-            if not is_local and trust_header is not None:
-                warn(
-                    f"Anyone who reaches {address} without the proxy can claim any name.",
-                    f"Let only the proxy reach it, and let it set {trust_header} in each request.",
-                )
-            note("Ctrl-C ends it.")
-
         if keep is not None:
             stack.enter_context(retention(log, keep))
         datasette = make_datasette(project.database, threshold, reviews_in(project.database))
         pages = Pages(datasette, tokens, trust_header)
         app = make_app(api, pages, project.database)
         stack.enter_context(log_as_asked({"KINDLM_LOG": "error"} | os.environ))
+        sys.stdout.write(f"{url}{START_PAGE}\n")
+        sys.stdout.flush()
+        if not has_token:
+            note(f"Create a token: {create}")
+        place = shlex.quote(url) if is_local else "https://THE-ADDRESS-OF-ITS-PROXY"
+        note(f"On each machine: kindlm login --url {place}")
+        if not is_local:
+            warn(
+                f"Requests to {address} are not encrypted.",
+                "Put a reverse proxy with TLS in front of it: clients send tokens over https.",
+            )
+        if not is_local and trust_header is not None:
+            warn(
+                f"Anyone who reaches {address} without the proxy can claim any name.",
+                f"Let only the proxy reach it, and let it set {trust_header} in each request.",
+            )
+        note("Ctrl-C ends it.")
         # A signal is the usual way to end a server.
         with suppress(KeyboardInterrupt):
-            serve(app, listening, tell)
+            serve(app, listening)
 
 
 def reviews_in(database: Path) -> Reviewer:
