@@ -23,7 +23,7 @@ from typing import (
 )
 
 from kindlm.dataclass import dataclass
-from kindlm.errors import KindlmError, Raised, Result
+from kindlm.errors import KindlmError, Ok, Raised, Result
 from kindlm.outcome import CheckResult
 from kindlm.plan import Execution
 from kindlm.suite import AgentTarget, Command, Expectation, ModelParams, RecordedAnswer
@@ -447,15 +447,14 @@ class CheckContext:
     """The context of a check, besides its expectation and the transcript.
 
     `earlier` are the results of the expectations before this one. `baseline` is the final text of
-    the same test and target in the active baseline, None without one; `baseline_error` says why a
-    baseline that is set can't be used. `turn` is the message that the transcript goes up to, None
-    for a whole conversation. A check that asks runs patterns and schemas `aside`.
+    the same test and target in the active baseline: None without one, a 5xx error if it is
+    unusable. `turn` is the message that the transcript goes up to, None for a whole conversation. A
+    check that asks runs patterns and schemas `aside`.
     """
 
     ask: Ask
     embed: Embed | None = None
-    baseline: str | None = None
-    baseline_error: KindlmError | None = None
+    baseline: Result[str | None] = Ok(None)
     earlier: Sequence[CheckResult] = ()
     turn: int | None = None
     aside: Aside = here

@@ -166,15 +166,15 @@ class Drift(_ByMethod):
         if context.turn is not None:
             message = "Drift compares final answers, but this `expect` is about an earlier answer."
             raise UndecidedError(message, "Write it in the `expect` of the test itself.")
-        if (error := context.baseline_error) is not None:
-            raise UndecidedError(error.message, error.hint)
-        if context.baseline is None:
+        if isinstance(context.baseline, Err):
+            raise UndecidedError(context.baseline.error.message, context.baseline.error.hint)
+        if (baseline := context.baseline.value) is None:
             return skipped("No baseline for this test. Run: kindlm baseline set")
         text, limit = transcript.text, self.max_score
         if self.method == "field-diff":
-            found = _by_fields(context.baseline, text, self.fields)
+            found = _by_fields(baseline, text, self.fields)
         else:
-            found = await self.compared(context.baseline, text, context)
+            found = await self.compared(baseline, text, context)
         about = found.about(_complement(limit))
         message = f"Drift {found.drift:.3g} ({found.basis})"
         if found.drift <= limit:

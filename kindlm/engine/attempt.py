@@ -30,7 +30,7 @@ from kindlm.engine.talk import (
     agent_of,
     first_messages,
 )
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, broken, error_text
+from kindlm.errors import ErrorCode, KindlmError, broken, error_text
 from kindlm.events.execution_events import AssertionEvaluated, ExecutionFinished, ExecutionStarted
 from kindlm.guard import guard
 from kindlm.outcome import NOTHING_CHECKED, CheckResult, Outcome, Status, execution_status
@@ -309,11 +309,7 @@ class _Attempt:
                 earlier=tuple(self._results),
             )
             if expectation.kind == "drift":
-                match self._ports.baselines(self._execution):
-                    case Ok(value=text):
-                        context = replace(context, baseline=text)
-                    case Err(error=error):
-                        context = replace(context, baseline_error=error)
+                context = replace(context, baseline=self._ports.baselines(self._execution))
             started = clock.monotonic()
             checked = self._ports.checker.evaluate(expectation, transcript, context)
             result = checked if isinstance(checked, CheckResult) else await checked

@@ -46,17 +46,17 @@ def embedding(*vectors: Sequence[float]) -> Embed:
 
 def measure(
     current: str,
-    baseline: str | None,
+    baseline: str | KindlmError | None,
     *,
     ask: Ask | None = None,
     embed: Embed | None = None,
-    error: KindlmError | None = None,
     **params: Any,
 ) -> CheckResult:
     expectation = demand(
         "drift", "drift", {"maxScore": 0.15, "method": "judge", "fields": None} | params
     )
-    context = CheckContext(ask or Judge(), embed, baseline, error)
+    known = Err(baseline) if isinstance(baseline, KindlmError) else Ok(baseline)
+    context = CheckContext(ask or Judge(), embed, known)
     transcript = Transcript(turns=(Turn("Hello?", (Step(current),)),))
     return evaluated(expectation, transcript, context)
 
@@ -77,7 +77,7 @@ class TestBaseline:
     def test_one_that_cannot_be_used_decides_nothing_and_says_why(self) -> None:
         broken = KindlmError(ErrorCode.BASELINE_CORRUPT, "It was purged.", "Choose another.")
 
-        result = measure("x", None, error=broken)
+        result = measure("x", broken)
 
         assert (result.outcome, result.score) == (Outcome.INCONCLUSIVE, None)
         assert result.failure_code == "ASSERTION_EVAL_ERROR"
@@ -86,7 +86,7 @@ class TestBaseline:
     def test_an_answer_within_a_conversation_has_none(self) -> None:
         expectation = demand("drift", "x", {"maxScore": 1, "method": "field-diff"}, turn=1)
         transcript = Transcript(turns=(Turn("Hello?", (Step("{}"),)), Turn("?", (Step("{}"),))))
-        context = CheckContext(Judge(), None, "{}")
+        context = CheckContext(Judge(), None, Ok("{}"))
 
         result = evaluated(expectation, transcript, context)
 

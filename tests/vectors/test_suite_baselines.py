@@ -119,9 +119,8 @@ def measure(case: dict[str, Any]) -> CheckResult:
     known(case["expect"]["baseline"], "drift")
     params = DEFAULTS | case["expect"]["baseline"]["drift"]
     known(params, *DEFAULTS)
-    context = CheckContext(
-        Judge(case.get("replies", [])), embedder(case.get("embeddings")), case["baseline_text"]
-    )
+    judge, embed = Judge(case.get("replies", [])), embedder(case.get("embeddings"))
+    context = CheckContext(judge, embed, Ok(case["baseline_text"]))
     transcript = Transcript(turns=(Turn("", (Step(case["output_text"]),)),))
     expectation = demand("drift", "drift", params)
     return evaluated(expectation, transcript, context)

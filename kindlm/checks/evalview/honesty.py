@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -123,7 +123,14 @@ class Hallucination(AskingCheck):
             claims = (await judging.ask(_CLAIMS, data))["claims"]
         verdicts: list[dict[str, Any]] = []
         if claims:
-            sources, check = _sources(claims, transcript), partial(_check_numbers, len(claims))
+            numbered = enumerate(claims, start=1)
+            sources = {
+                "claims": [{"number": at, "claim": claim["claim"]} for at, claim in numbered],
+                "system": transcript.system,
+                "userMessages": [turn.user for turn in transcript.turns],
+                "toolCalls": list(map(tool_call, transcript.tool_uses)),
+            }
+            check = partial(_check_numbers, len(claims))
             verdicts = (await judging.ask(_VERDICTS, sources, check=check))["verdicts"]
         judged = [(claims[each["number"] - 1], each) for each in verdicts]
         bad = [(claim, found["reason"]) for claim, found in judged if not found["supported"]]
@@ -169,16 +176,6 @@ def confidence_of(claims: int, unsupported: int, signs: int) -> float:
     if not bad or not claims:
         return 0.7 if bad else 0.0
     return min(round(0.5 + 0.5 * bad / (claims + signs), 4), MOST_CONFIDENCE)
-
-
-def _sources(claims: Sequence[Mapping[str, str]], transcript: Transcript) -> dict[str, Any]:
-    numbered = enumerate(claims, start=1)
-    return {
-        "claims": [{"number": number, "claim": claim["claim"]} for number, claim in numbered],
-        "system": transcript.system,
-        "userMessages": [turn.user for turn in transcript.turns],
-        "toolCalls": [tool_call(use) for use in transcript.tool_uses],
-    }
 
 
 def _check_numbers(claims: int, answer: Answer) -> None:

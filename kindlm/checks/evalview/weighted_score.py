@@ -29,7 +29,7 @@ from kindlm.json_schema_keywords import UndecidableSchemaError
 from kindlm.model_answers import find_json
 from kindlm.outcome import CheckResult, Demands
 from kindlm.ports import CheckContext
-from kindlm.transcript import Transcript, Turn
+from kindlm.transcript import Transcript
 from kindlm.values import filled
 from kindlm.wording import bounded, shown
 
@@ -159,22 +159,18 @@ class WeightedScore(AskingCheck):
         judging = Judging(context, texts_of(transcript))
         graded: list[tuple[float, str]] = []
         for turn, wanted in zip(transcript.turns, self.turns or (self.scored,), strict=False):
-            answer = await judging.ask(_QUALITY, _answer(wanted, turn))
+            data = {
+                "query": wanted.query or turn.user,
+                "toolCalls": [tool_call(use) for step in turn.steps for use in step.tool_uses],
+                "answer": turn.text,
+                "mentions": list(wanted.contains[:_HINTS]),
+            }
+            answer = await judging.ask(_QUALITY, data)
             graded.append((float(answer["score"]), answer["reasoning"]))
         if not self.turns:
             return graded[0]
         reasons = [f"Turn {turn}: {score:g}. {why}" for turn, (score, why) in enumerate(graded, 1)]
         return mean_of_turns([score for score, _ in graded]), "\n".join(reasons)
-
-
-def _answer(wanted: Scored, turn: Turn) -> dict[str, Any]:
-    """Return the data about the answer of a turn for the judge."""
-    return {
-        "query": wanted.query or turn.user,
-        "toolCalls": [tool_call(use) for step in turn.steps for use in step.tool_uses],
-        "answer": turn.text,
-        "mentions": list(wanted.contains[:_HINTS]),
-    }
 
 
 @dataclass(frozen=True, slots=True)
