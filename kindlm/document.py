@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from typing import Any
 
@@ -277,14 +277,15 @@ def expectations(test: Raw) -> Iterator[tuple[Path, Raw]]:
 
 
 def walk(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
-    """Yield a value and all values in it, with their paths. Readers limit the depth."""
-    yield path, value
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield from walk(item, (*path, key))
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from walk(item, (*path, index))
+    """Yield a value and all values in it, with their paths, in order and without recursion."""
+    pending = [(path, value)]
+    while pending:
+        path, value = pending.pop()
+        yield path, value
+        parts: Iterable[tuple[Any, Any]] = ()
+        if isinstance(value, dict | list):
+            parts = value.items() if isinstance(value, dict) else enumerate(value)
+        pending.extend(reversed([((*path, key), part) for key, part in parts]))
 
 
 def texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -29,6 +29,7 @@ from kindlm.checks.base import (
     skipped,
 )
 from kindlm.checks.judging import JudgeError, Judging, Number, data_is, prompt
+from kindlm.document import walk
 from kindlm.errors import Err, ErrorCode
 from kindlm.matching import ABSENT, equal, path_parts, value_at, written_path
 from kindlm.model_answers import json_of
@@ -261,11 +262,13 @@ def _by_fields(baseline: str, current: str, fields: Sequence[str] | None) -> Mea
         after = json_of(current)
     except ValueError as error:
         return Measured(1.0, f"the output is not JSON, the baseline is: {error}")
-    paths: dict[str, _Path]
+    paths: dict[str, Sequence[str | int]]
     if fields:
         paths = {text: path_parts(text) for text in fields}
     else:
-        paths = {written_path(path) or "$": path for path in _leaves(before)}
+        parts = walk(before, ())
+        leaves = (path for path, part in parts if not (isinstance(part, dict | list) and part))
+        paths = {written_path(path) or "$": path for path in leaves}
     compared = {
         text: (value_at(before, path), value_at(after, path)) for text, path in paths.items()
     }
@@ -285,17 +288,3 @@ def _by_fields(baseline: str, current: str, fields: Sequence[str] | None) -> Mea
     actual = {path: bounded(new) for path, (_, new) in first if new is not ABSENT}
     sides = {"fields": expected}, {"fields": actual}
     return Measured(len(differing) / len(compared), basis, sides=sides)
-
-
-_Path: TypeAlias = Sequence[str | int]
-
-
-def _leaves(value: Any) -> Iterator[_Path]:
-    pending: list[tuple[_Path, Any]] = [((), value)]
-    while pending:
-        path, value = pending.pop()
-        is_object = isinstance(value, Mapping)
-        parts = value.items() if is_object else enumerate(value if isinstance(value, list) else ())
-        if not (children := list(parts)):
-            yield path
-        pending.extend(((*path, part), child) for part, child in reversed(children))

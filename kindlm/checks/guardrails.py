@@ -35,6 +35,7 @@ from kindlm.checks.base import (
 )
 from kindlm.checks.output import EMPTY, Ban, Demand
 from kindlm.dataclass import dataclass
+from kindlm.document import walk
 from kindlm.normal_form import INVISIBLE, TAGS
 from kindlm.outcome import CheckResult, Demands, Evidence
 from kindlm.patterns import DEFAULT_PATTERNS, PatternError, personal_data_in
@@ -171,15 +172,11 @@ def _written(transcript: Transcript) -> Iterator[_Written]:
 
 
 def _values_in(arguments: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the keys, strings and numbers in the arguments of a call."""
-    pending: list[Any] = [arguments]
-    while pending:
-        part = pending.pop()
-        if isinstance(part, Mapping):
-            pending.extend(reversed([*part, *part.values()]))
-        elif isinstance(part, list):
-            pending.extend(reversed(part))
-        elif part is not None and not isinstance(part, bool):
+    """Yield the keys, then the strings and numbers, in the arguments of a call."""
+    found = list(walk(arguments, ()))
+    yield from (path[-1] for path, _ in found if path and isinstance(path[-1], str))
+    for _, part in found:
+        if isinstance(part, str | int | float) and not isinstance(part, bool):
             yield part if isinstance(part, str) else json.dumps(part)
 
 
