@@ -39,6 +39,8 @@ _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 60.0
 _MOST_OF_AN_ANSWER = 32_000_000
 _MOST_OF_A_RUN = 4_000_000_000
+_OLDER_LIMIT = 1_000
+"""The most runs that older servers list at once."""
 
 _CODES = {
     401: ErrorCode.CLOUD_AUTH_ERROR,
@@ -167,7 +169,11 @@ class HistoryClient:
         """
         query = {"project": project, "branch": branch, "group": group, "run": run, "limit": limit}
         given = {name: value for name, value in query.items() if value is not None}
-        return self._ask(_RUNS, "runs", params=given)
+        answered = self._ask(_RUNS, "runs", params=given)
+        if limit > _OLDER_LIMIT and isinstance(answered, Err):
+            if answered.error.details.get("status") == 422:
+                return self._ask(_RUNS, "runs", params={**given, "limit": _OLDER_LIMIT})
+        return answered
 
     def claim(self, shard: int) -> Result[dict[str, Any]]:
         """Become the worker of a shard: later requests send its lease.
