@@ -349,9 +349,15 @@ def test_what_can_be_typed_next_is_typed_from_here(
     assert "cd shop && kindlm gen --description" in terminal.shown
 
 
-@pytest.mark.parametrize("url", ["shop", "http://user:secret-word@127.0.0.1/"])
-def test_a_url_of_no_use_writes_nothing(kindlm: Any, here: Path, url: str) -> None:
-    outcome = kindlm("init", "--template", "scenario", "--agent", url)
+_OF_NO_USE = ["shop", "http://user:secret-word@127.0.0.1/", "http://127.0.0.1/?q={{message}}"]
+
+
+@pytest.mark.parametrize("options", [(), ("--template", "scenario")])
+@pytest.mark.parametrize("url", _OF_NO_USE)
+def test_a_url_of_no_use_writes_nothing(
+    kindlm: Any, here: Path, url: str, options: tuple[str, ...]
+) -> None:
+    outcome = kindlm("init", *options, "--agent", url)
     assert outcome.code == 1
     assert "secret-word" not in outcome.err
     assert list(here.iterdir()) == []

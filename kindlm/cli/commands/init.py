@@ -16,6 +16,7 @@ from kindlm.cli.options import argument, flag, option
 from kindlm.cli.scaffold import create_project, quoted
 from kindlm.errors import DOCS, Err, KindlmError, Ok, Result, misuse
 from kindlm.values import url_meant
+from kindlm.wording import shown
 
 if TYPE_CHECKING:
     from kindlm.config.target_schema import AgentConfig
@@ -175,6 +176,9 @@ def agent_at(url: str) -> Result[AgentConfig]:
 
     if any(secret_parts(url)):
         return Err(secret_in_url())
+    if found := re.search(r"\{\{(?!env\.).*?\}\}", url):
+        message = f"kindlm does not fill in {shown(found[0])} in the URL of an agent."
+        return Err(misuse(message, "It sends the message in the body of the request."))
     reporter = Reporter("", Document(), TOML)
     config = agent_config({"type": "http", "url": url}, reporter)
     if config is not None:
