@@ -207,13 +207,15 @@ def test_a_round_that_is_stopped_is_the_last_one(project: Path) -> None:
     assert told.code == 1
 
 
-@pytest.mark.parametrize(
-    ("command", "option"), [(["test", "--watch"], "--resume=latest"), (["watch"], "--dry-run")]
-)
-def test_what_is_done_once_is_not_done_in_rounds(kindlm, project, command, option) -> None:
-    done = kindlm(*command, option)
+@pytest.mark.parametrize("option", ["--resume", "--force-resume", "--dry-run"])
+def test_what_is_done_once_is_not_done_in_rounds(kindlm, project, option) -> None:
+    done = kindlm("test", "--watch", option)
     assert done.code == 1
-    assert f"--watch cannot be combined with {option.partition('=')[0]}." in done.err
+    assert f"--watch cannot be combined with {option}." in done.err
+    done = kindlm("watch", option)
+    assert done.code == 1
+    assert f"No such option: {option}" in done.err
+    assert option not in kindlm("watch", "--help").out
 
 
 @pytest.mark.parametrize("arguments", [["nothing.yaml"], ["--reporter", "paper"]])

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
+from kindlm.cli.commands.watch import NOT_WATCHED
 from kindlm.cli.console import note, or_fail, show
 from kindlm.cli.ending import handling
 from kindlm.cli.history import project_here
@@ -46,7 +47,7 @@ def watch_tests(options: TestOptions) -> int:
     Invalid options, and paths without tests, end the command. Errors in files are shown, and then a
     change is awaited.
     """
-    refuse_together("--watch", options, "resume", "force_resume", "dry_run")
+    refuse_together("--watch", options, *NOT_WATCHED)
     reporters = parse_reporters(options.reporters, options.output)
     project = project_here(options.database)
     paths = options.paths or or_fail(default_paths(Path()))
