@@ -170,9 +170,9 @@ class HistoryClient:
         query = {"project": project, "branch": branch, "group": group, "run": run, "limit": limit}
         given = {name: value for name, value in query.items() if value is not None}
         answered = self._ask(_RUNS, "runs", params=given)
-        if limit > _OLDER_LIMIT and isinstance(answered, Err):
-            if answered.error.details.get("status") == 422:
-                return self._ask(_RUNS, "runs", params={**given, "limit": _OLDER_LIMIT})
+        is_refused = isinstance(answered, Err) and answered.error.details.get("status") == 422
+        if is_refused and limit > _OLDER_LIMIT:
+            return self._ask(_RUNS, "runs", params={**given, "limit": _OLDER_LIMIT})
         return answered
 
     def claim(self, shard: int) -> Result[dict[str, Any]]:

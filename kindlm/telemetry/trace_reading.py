@@ -38,11 +38,17 @@ class TracedCall:
 
 @dataclass(frozen=True, slots=True)
 class TraceReading:
-    """The calls in some spans; `missing` says why tool calls, or parts of them, may be missing."""
+    """The calls in some spans.
+
+    Attributes:
+        missing: Why tool calls, or parts of them, may be missing.
+        asked_by: The span of the model that asked for each tool call; empty if none is known.
+    """
 
     tool_uses: tuple[ToolUse, ...]
     model_calls: tuple[TracedCall, ...]
     missing: str | None
+    asked_by: tuple[str, ...] = ()
 
 
 def read_trace(spans: Sequence[Span]) -> TraceReading:
@@ -66,7 +72,8 @@ def read_trace(spans: Sequence[Span]) -> TraceReading:
         results |= dialects.results_asked(span)
     uses = tuple(slot.use(results) for slot in slots)
     missing = why_cut(spans) or _missing(chats, tools, slots, silent)
-    return TraceReading(uses, tuple(map(_model_call, chats)), missing)
+    asked_by = tuple(slot.asked_by for slot in slots)
+    return TraceReading(uses, tuple(map(_model_call, chats)), missing, asked_by)
 
 
 def why_cut(spans: Iterable[Span]) -> str | None:
@@ -204,6 +211,7 @@ class _Slot:
     """One tool call, as a model asked for it or its spans report it, and the spans of the tool."""
 
     call: AskedCall
+    asked_by: str = ""
     group: Group = field(default_factory=list)
 
     def use(self, results: Mapping[str, Any]) -> ToolUse:
@@ -220,16 +228,17 @@ def _asked(
     """Return the calls that models asked for, and the spans that do not report them."""
     slots, silent = list[_Slot](), list[Span]()
     for group in chats:
-        calls, is_all = list[AskedCall](), False
+        calls, is_all = list[_Slot](), False
         for span in reversed(group):
-            calls += _others(calls, reported[span.id][0])
+            others = _others([slot.call for slot in calls], reported[span.id][0])
+            calls += [_Slot(call, span.id) for call in others]
             is_all |= reported[span.id][1]
         if not is_all or (not calls and any(map(dialects.ended_for_tools, group))):
             silent.append(group[-1])
-        for call in calls:
+        for slot in calls:
             # A span may repeat calls of an earlier answer; some models number theirs anew in each.
-            if not any(_repeats(call, slot.call) for slot in slots):
-                slots.append(_Slot(call))
+            if not any(_repeats(slot.call, known.call) for known in slots):
+                slots.append(slot)
     return slots, silent
 
 

@@ -245,6 +245,33 @@ def test_each_call_is_demanded_in_its_turn_and_at_its_place(gen: Any, *, paralle
     )
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "orders"),
+    [
+        ([("c", 1)], [("c", 2)], ("strict", [None, None])),
+        ([("", 1), ("", 2)], [("", 3)], ("unordered", [None, None, 2])),
+        ([("a", 1), ("b", 2)], [("a", 3), ("b", 4)], ("unordered", [None] * 4)),
+    ],
+)
+def test_calls_are_parallel_if_one_answer_asks_for_them_whatever_their_ids(
+    gen: Any, first: Any, second: Any, orders: Any
+) -> None:
+    spans = (asking(1, ("One",), *first), asking(2, ("One",), *second))
+    made = gen(*spans, more=("--agent", "shop:agent"))[1]["tests"][0]["expect"]["trajectory"]
+    assert (made["mode"], [call.get("order") for call in made["calls"]]) == orders
+    assert [call["argsMatch"]["n"] for call in made["calls"]] == [n for _, n in (*first, *second)]
+
+
+def test_a_call_without_an_id_that_a_later_message_repeats_is_demanded_once(gen: Any) -> None:
+    asks = {"type": "tool_call", "id": "", "name": "lookup", "arguments": {"n": 1}}
+    said = {"role": "assistant", "parts": [asks]}
+    users = [{"role": "user", "parts": parts("content", text)} for text in ("One", "Two")]
+    told = {"gen_ai.input.messages": json.dumps([users[0], said, users[1]])}
+    spans = (asking(1, ("One",), ("", 1)), otlp_span(2, DIALECTS["genai"] | told))
+    made = gen(*spans, more=("--agent", "shop:agent"))[1]["tests"][0]["expect"]["trajectory"]
+    assert [call["argsMatch"]["n"] for call in made["calls"]] == [1]
+
+
 def test_personal_data_and_secrets_have_the_same_stand_ins_everywhere(
     gen: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,13 +16,14 @@ from typing import Any
 from kindlm.dataclass import dataclass
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.generate.recordings.exported_spans import spans_in_export
+from kindlm.matching import canonical
 from kindlm.outcome import Status
 from kindlm.ports import ToolDefinition
 from kindlm.strict_json import parse_json, require_shallow
 from kindlm.telemetry import dialects
 from kindlm.telemetry.dialects import Kind, Said
 from kindlm.telemetry.spans import NoProtobuf, Span, read_protobuf, spans_in
-from kindlm.telemetry.trace_reading import in_order, read_trace
+from kindlm.telemetry.trace_reading import TraceReading, in_order, read_trace
 from kindlm.transcript import Step, ToolCall, ToolUse, Transcript, Turn, storable_json
 
 MAX_BYTES = 100_000_000
@@ -177,7 +178,7 @@ def _read_trace(spans: Sequence[Span]) -> Recording:
         name=name,
         transcript=Transcript(
             system="\n\n".join(each.text for each in talk if each.role == "system") or None,
-            turns=_turns(ordered, talk, reading.tool_uses),
+            turns=_turns(ordered, talk, reading),
         ),
         tools=dialects.tools_given(head),
         provider=dialects.text_fact(head, "provider"),
@@ -229,7 +230,7 @@ def _said_by_users(talk: Sequence[Said]) -> list[str]:
 
 
 def _turns(
-    ordered: Sequence[Span], talk: Sequence[Said], uses: Sequence[ToolUse]
+    ordered: Sequence[Span], talk: Sequence[Said], reading: TraceReading
 ) -> tuple[Turn, ...]:
     """Return the turns of a conversation, with the tool calls of the spans in them, and the answer.
 
@@ -240,28 +241,31 @@ def _turns(
         return ()
     steps = [list[Step]() for _ in users]
     results = {key: value for said in talk for key, value in said.results.items()}
-    own, turn = {use.call.id for use in uses if use.call.id}, -1
+    own, turn = {_key(use.call) for use in reading.tool_uses}, -1
     for said in talk:
         if said.role == "user" and said.text.strip():
             turn += 1
         elif said.role == "assistant" and turn >= 0:
             calls = (ToolCall.parse(each.id, each.name, each.arguments) for each in said.calls)
             earlier = [
-                ToolUse(call.storable(), storable_json(results.get(call.id)))
-                for call in calls
-                if call.id not in own
+                ToolUse(call, storable_json(results.get(call.id)))
+                for call in map(ToolCall.storable, calls)
+                if _key(call) not in own
             ]
             steps[turn].append(Step(said.text, tuple(earlier)))
     chats = {span.id: span for span in ordered if dialects.kind_of(span) is Kind.CHAT}
-    asked = {
-        call.id: key for key in chats for call in dialects.calls_said(chats[key])[0] if call.id
-    }
     turn = -1
-    for key, group in groupby(enumerate(uses), lambda it: asked.get(it[1].call.id, str(it[0]))):
+    asked = enumerate(zip(reading.asked_by, reading.tool_uses, strict=True))
+    for key, group in groupby(asked, lambda it: it[1][0] or str(it[0])):
         before = _said_by_users(dialects.conversation(chats[key])) if key in chats else []
         if before and before == users[: len(before)]:
             turn = len(before) - 1
-        steps[turn].append(Step("", tuple(use for _, use in group)))
+        steps[turn].append(Step("", tuple(use for _, (_, use) in group)))
     answer = dialects.messages_in(dialects.said([*chats.values()][-1])) if chats else []
     steps[-1].append(Step("\n".join(filter(None, (each.text for each in answer)))))
     return tuple(Turn(user, tuple(made)) for user, made in zip(users, steps, strict=True))
+
+
+def _key(call: ToolCall) -> str:
+    """Return the id of a call; the name and arguments of one without an id."""
+    return call.id or f"{call.name}:{canonical(call.arguments)}"
