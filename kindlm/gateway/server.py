@@ -55,7 +55,6 @@ _NOT_SENT = _HOP_BY_HOP | {
 }  # fmt: skip
 _NOT_RETURNED = _HOP_BY_HOP | {"set-cookie"}
 _WBITS = {"gzip": 47, "deflate": 15}
-_ASKS_FOR_USAGE = b',"stream_options":{"include_usage":true}}'
 _AFTER_EVENT = re.compile(rb"(?<=\n\n)|(?<=\n\r\n)")
 _AGENT_LEFT = "The agent closed the connection before the answer was complete."
 
@@ -201,7 +200,7 @@ class GatewayServer(ABC):
         got = ReceivedAnswer(200, found.content_type, found.answer, recorded=found)
         conversation.record_answer(call, got)
         data = found.answer.encode()
-        if call.path == "openai/chat/completions" and _asking_for_usage(b"{}", body, ""):
+        if call.path == "openai/chat/completions" and _asking_for_usage(body, ""):
             # The gateway asked for the usage in the record, not the agent.
             without = WithoutUsage()
             data = without.pass_on(data) + without.rest()
@@ -249,7 +248,7 @@ class _Forwarding:
         request, upstream = self.request, self.upstream
         asked = None
         if self.path == "chat/completions":
-            asked = _asking_for_usage(data, self.body, request.headers.get("content-encoding", ""))
+            asked = _asking_for_usage(self.body, request.headers.get("content-encoding", ""))
         headers = [(k, v) for k, v in request.headers.items() if k.lower() not in _NOT_SENT]
         if KEY_HEADER in request.headers:
             names = ("authorization", "x-api-key")
@@ -337,16 +336,16 @@ def _decoded(data: bytes, encoding: str) -> str | None:
         return None
 
 
-def _asking_for_usage(data: bytes, body: Any, encoding: str) -> bytes | None:
+def _asking_for_usage(body: Any, encoding: str) -> bytes | None:
     """Return a request for a stream, extended to ask for its usage.
 
     None for other requests, and for those with `stream_options`.
     """
     if encoding or not isinstance(body, dict) or body.get("stream") is not True:
         return None
-    if "stream_options" in body:
+    if body.get("stream_options") is not None:
         return None
-    return data.rstrip()[:-1] + _ASKS_FOR_USAGE
+    return json.dumps({**body, "stream_options": {"include_usage": True}}).encode()
 
 
 class WithoutUsage:

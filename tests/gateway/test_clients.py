@@ -128,14 +128,15 @@ def test_an_agent_is_seen_and_recorded_whole(shop, agent):
     assert all(answer.raw and answer.content_type for answer in desk.answers)
 
 
-def test_tokens_of_a_stream_are_asked_for_and_taken_out_again(shop):
+@pytest.mark.parametrize("options", [{}, {"stream_options": None}])
+def test_tokens_of_a_stream_are_asked_for_and_taken_out_again(shop, options):
     chunks = []
 
     async def agent(bench):
         async with bench.client() as client:
             said = [{"role": "user", "content": "Hello"}]
             stream = await client.chat.completions.create(
-                model="gpt-4o", messages=said, tools=[CHAT_TOOL], stream=True
+                model="gpt-4o", messages=said, tools=[CHAT_TOOL], stream=True, **options
             )
             chunks.extend([chunk async for chunk in stream])
 
@@ -143,7 +144,7 @@ def test_tokens_of_a_stream_are_asked_for_and_taken_out_again(shop):
     assert chunks
     assert all(chunk.choices and chunk.usage is None for chunk in chunks)
     assert seen.usage.input_tokens
-    assert "stream_options" not in desk.asked[0].body
+    assert ("stream_options" in desk.asked[0].body) is bool(options)
     assert '"usage"' in desk.answers[0].raw
 
 
