@@ -296,11 +296,15 @@ def wrong_with(value: Any, kind: Any) -> str | None:
 
 def valid_error(plugin: Plugin, error: KindlmError) -> KindlmError:
     """Return the error that a package returned, or one that says what is wrong with it."""
-    wrong = _wrong_form(error, KindlmError, "KindlmError")
-    wrong = wrong or _wrong_form(dict(error.details), _Details, "KindlmError.details")
-    if wrong is None:
+    if (wrong := wrong_error(error)) is None:
         return error
     return unanswered(f"{plugin} returned no valid error: {wrong}", hint=advice(plugin))
+
+
+def wrong_error(error: KindlmError) -> str | None:
+    """Return why the error in an `Err` that others returned is not a valid one."""
+    wrong = _wrong_form(error, KindlmError, "KindlmError")
+    return wrong or _wrong_form(dict(error.details), _Details, "KindlmError.details")
 
 
 class _Details(BaseModel):
@@ -358,7 +362,7 @@ async def answered(
             message = f"{plugin} did not answer within {timeout_s:g} s"
             return Err(unanswered(message, code=ErrorCode.PROVIDER_TIMEOUT, retryable=True))
         return Err(failed(plugin, "crashed", error))
-    if isinstance(outcome, Err) and isinstance(outcome.error, KindlmError):
+    if isinstance(outcome, Err):
         return Err(valid_error(plugin, outcome.error))
     wrong = "it is neither Ok nor Err" if not isinstance(outcome, Ok) else None
     if wrong is None:

@@ -79,7 +79,7 @@ def _agent_of_package(target: AgentTarget, environ: Mapping[str, str]) -> Result
         agent: Any = options.open(target, environ)
     except packages.CRASHES as error:
         return Err(packages.crashed(plugin, "cannot open a conversation", error))
-    if isinstance(agent, Err) and isinstance(agent.error, KindlmError):
+    if isinstance(agent, Err):
         return Err(packages.valid_error(plugin, agent.error))
     if not isinstance(agent, Agent):
         return Err(packages.misfit(plugin, agent, Agent))

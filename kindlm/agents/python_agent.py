@@ -45,7 +45,7 @@ from kindlm.agents.user_code import (
 )
 from kindlm.dataclass import replace
 from kindlm.errors import DOCS, Err, ErrorCode, KindlmError, Ok, Result, error_text
-from kindlm.packages import impossible, is_cancelled, wrong_with
+from kindlm.packages import impossible, is_cancelled, wrong_error, wrong_with
 from kindlm.plugins import Adapter, Framework
 from kindlm.ports import Agent, AgentReply, AgentRequest, ConversationSpoilt
 from kindlm.same_calls import with_ids
@@ -246,7 +246,8 @@ async def _read_answer(
     Raises what a framework raises while it reads its result, and `AgentFailure` without an answer.
     """
     if isinstance(result, Err):
-        raise AgentFailure(result.error)
+        wrong = wrong_error(result.error)
+        raise AgentFailure(who.unreadable(wrong, "", hint=_RETURN) if wrong else result.error)
     result = result.value if isinstance(result, Ok) else result
     raw = ""
     try:
@@ -259,13 +260,14 @@ async def _read_answer(
             return replace(_read_json(raw, sent, reading), raw=raw)
     except (FailedReply, UnreadableReply) as error:
         raise AgentFailure(who.unreadable(error, raw, hint=_RETURN)) from error
-    reply = replace(reply, tool_uses=with_ids(reply.tool_uses))
+    if isinstance(reply.tool_uses, list):
+        reply = replace(reply, tool_uses=tuple(reply.tool_uses))
     # What kindlm read itself has the right types.
     wrong = wrong_with(reply, AgentReply) if is_reply else None
     wrong = wrong or impossible(reply)
     if wrong is not None:
         raise AgentFailure(who.unreadable(wrong, "", hint=_RETURN))
-    return reply
+    return replace(reply, tool_uses=with_ids(reply.tool_uses))
 
 
 def _to_json(result: Any) -> str:

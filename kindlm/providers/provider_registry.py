@@ -53,7 +53,7 @@ def make_client(settings: ProviderSettings, *, environ: Mapping[str, str]) -> Re
         client: Any = options.connect(access.value)
     except packages.CRASHES as error:
         return Err(packages.crashed(plugin, "cannot connect", error))
-    if isinstance(client, Err) and isinstance(client.error, KindlmError):
+    if isinstance(client, Err):
         return Err(packages.valid_error(plugin, client.error))
     if not isinstance(client, ModelClient):
         return Err(packages.misfit(plugin, client, ModelClient))

@@ -183,6 +183,8 @@ def test_a_reply_of_ours_counts_only_what_can_be_added_up(module, talk, failure,
         ("text='t', reports_tools='no'", "`AgentReply.reports_tools` is wrong"),
         ("text='t', usage={'input_tokens': 1}", "`AgentReply.usage` is wrong"),
         ("text='t', tool_uses=[ToolUse(ToolCall('1', 'f', {}), object())]", "not valid JSON"),
+        ("text='t', tool_uses=None", "`AgentReply.tool_uses` is wrong"),
+        ("text='t', tool_uses=['f']", "`AgentReply.tool_uses.0` is wrong"),
     ],
 )
 def test_a_reply_of_ours_with_a_value_of_another_type_is_an_error_of_the_agent(
@@ -194,6 +196,28 @@ def test_a_reply_of_ours_with_a_value_of_another_type_is_an_error_of_the_agent(
         from kindlm.transcript import ToolCall, ToolUse
         def agent(message):
             return AgentReply(raw="r", latency_ms=7.0, {fields})
+    """)
+    (result,) = talk(f"{name}:agent")
+    assert wrong in failure(result).message
+
+
+@pytest.mark.parametrize(
+    ("error", "wrong"),
+    [
+        ("'busy'", "`KindlmError` is wrong"),
+        ("KindlmError('BUSY', 'Busy')", "`KindlmError.code` is wrong"),
+        ("KindlmError(ErrorCode.PROVIDER_TIMEOUT, None)", "`KindlmError.message` is wrong"),
+        (
+            "KindlmError(ErrorCode.PROVIDER_TIMEOUT, 'Late', details={'retry_after': '5'})",
+            "`KindlmError.details.retry_after` is wrong",
+        ),
+    ],
+)
+def test_an_invalid_error_of_ours_is_an_error_of_the_agent(module, talk, failure, error, wrong):
+    name = module(f"""
+        from kindlm.plugins import Err, ErrorCode, KindlmError
+        def agent(message):
+            return Err({error})
     """)
     (result,) = talk(f"{name}:agent")
     assert wrong in failure(result).message
