@@ -12,7 +12,6 @@ elements of Maven Surefire for retried tests.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -28,12 +27,8 @@ from kindlm.reports.conversation import status_word
 from kindlm.reports.facts import show_command, unsettled
 from kindlm.reports.figures import comparison
 from kindlm.reports.report_registry import ReportOptions
-from kindlm.reports.untrusted import Escapes, bounded
+from kindlm.reports.untrusted import bounded, written_out
 from kindlm.wording import count
-
-# Characters that XML 1.0 forbids even as references (section 2.2, Char), and the controls and
-# noncharacters that it discourages.
-_INVALID = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 
 
 def escaped(text: str) -> str:
@@ -41,15 +36,7 @@ def escaped(text: str) -> str:
 
     `\r\n` becomes `\n`.
     """
-    kept = text.replace("\r\n", "\n")
-    return _UNSEEN.written(_INVALID.sub(lambda match: _written_out(match[0]), kept))
-
-
-def _written_out(char: str) -> str:
-    return f"#x{ord(char):02X}"
-
-
-_UNSEEN = Escapes(_written_out)
+    return written_out(text.replace("\r\n", "\n"), lambda char: f"#x{ord(char):02X}")
 
 
 def _element(tag: str, text: str = "", **attributes: str) -> ET.Element:

@@ -11,56 +11,40 @@ from __future__ import annotations
 
 import json
 import re
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from kindlm.wording import cut, escape
 
-_KEPT = frozenset("\n\t\u200c\u200d")
-"""Line breaks and tabs are harmless; scripts and emoji need the joiners."""
+# Controls, invisible formats (direction, tags), surrogates, private characters, separators and
+# noncharacters. Line breaks and tabs are harmless; scripts and emoji need the joiners.
+_UNREADABLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b"
+    "\u200e\u200f\u2028-\u202e\u2060-\u2064\u2066-\u206f\ud800-\uf8ff\ufdd0-\ufdef\ufeff\ufff9-\ufffb"
+    "\ufffe\uffff\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3"
+    "\U0001d173-\U0001d17a\U000e0001\U000e0020-\U000e007f\U000f0000-\U0010ffff"
+    # Blank letters, marks and symbols: fillers, the grapheme joiner, a Braille pattern.
+    "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0]"
+)
 
-_WRITTEN_OUT = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
-"""Unicode categories: controls, invisible formats (direction, tags), surrogates, separators."""
-
-# Blank characters that Unicode counts as letters, marks and symbols: fillers, the grapheme joiner,
-# the Braille pattern without dots. A variation selector is only kept after a character that has
-# variants: emoji, symbols, digits of keycaps, ideographs. Others could hide a message.
-_BLANK = re.compile(
-    "[\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0]"
-    "|(?<![0-9#*\u00a9\u00ae\u0100-\u1fff\u200d\u2010-\u27ff\u2801-\u2fff\u3001-\ufdff\ufe30-\U000e00ff])"
+# A variation selector is only kept after a character that has variants: emoji, symbols, digits of
+# keycaps, ideographs. Others could hide a message.
+_SELECTOR = re.compile(
+    "(?<![0-9#*\u00a9\u00ae\u0100-\u1fff\u200d\u2010-\u27ff\u2801-\u2fff\u3001-\ufdff\ufe30-\U000e00ff])"
     "[\ufe00-\ufe0f]"
     "|(?<![\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])[\U000e0100-\U000e01ef]"
 )
 
 
-class Escapes(dict[int, str]):
-    """A table for `str.translate` that writes out unreadable characters.
+def written_out(text: str, write_out: Callable[[str], str]) -> str:
+    """Return a text in which `write_out` replaces each unreadable character."""
+    if text.isascii() and text.isprintable():
+        return text
 
-    It fills itself with the characters that it meets.
-    """
+    def escaped(match: re.Match[str]) -> str:
+        return write_out(match[0])
 
-    def __init__(self, write_out: Callable[[str], str]) -> None:
-        self._write_out = write_out
-
-    def __missing__(self, code: int) -> str:
-        char = chr(code)
-        kept = char in _KEPT or unicodedata.category(char) not in _WRITTEN_OUT
-        shown = char if kept else self._write_out(char)
-        # Untrusted text must not make the table grow without limit.
-        if len(self) < 4096:
-            self[code] = shown
-        return shown
-
-    def written(self, text: str) -> str:
-        """Return a text with unreadable characters written out."""
-        if text.isascii() and text.isprintable():
-            return text
-        seen = _BLANK.sub(lambda match: self._write_out(match[0]), text)
-        return seen if seen.isprintable() else seen.translate(self)
-
-
-_ESCAPES = Escapes(escape)
+    return _UNREADABLE.sub(escaped, _SELECTOR.sub(escaped, text))
 
 
 def visible(text: str) -> str:
@@ -68,7 +52,7 @@ def visible(text: str) -> str:
 
     Line breaks and tabs stay; `\r\n` becomes `\n`.
     """
-    return _ESCAPES.written(text.replace("\r\n", "\n"))
+    return written_out(text.replace("\r\n", "\n"), escape)
 
 
 def one_line(text: str, characters: int = 200) -> str:
@@ -99,7 +83,7 @@ def printed_json(value: Any, *, indent: int | None = None) -> str:
     """
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent)
     # Outside of strings, JSON has no unreadable characters but line breaks, which stay.
-    return _IN_JSON.written(text)
+    return written_out(text, lambda char: json.dumps(char)[1:-1])
 
 
 def json_document(**values: Any) -> str:
@@ -123,9 +107,6 @@ def json_in_pieces(
     for key, value in tail.items():
         yield f',\n  "{key}": {printed_json(value)}'
     yield "\n}\n"
-
-
-_IN_JSON = Escapes(lambda char: json.dumps(char)[1:-1])
 
 
 _CODE = 600

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import unicodedata
 
 import pytest
@@ -35,6 +36,16 @@ from kindlm.reports.untrusted import bounded, one_line, printed_json, visible
 )
 def test_what_is_not_meant_to_be_read_is_written_out(written: str, shown: str) -> None:
     assert visible(written) == shown
+
+
+def test_what_unicode_calls_a_control_a_format_a_surrogate_or_private_is_written_out() -> None:
+    unreadable = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
+    kept = {
+        char
+        for char in map(chr, range(sys.maxunicode + 1))
+        if unicodedata.category(char) in unreadable and visible(char) == char
+    }
+    assert kept == {"\n", "\t", "\u200c", "\u200d"}
 
 
 @pytest.mark.parametrize(
