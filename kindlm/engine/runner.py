@@ -28,6 +28,12 @@ _MANY_PLACES = 8
 
 With fewer, waiting for the disk costs little, and a killed run loses only calls in flight."""
 
+_STARTED_TOGETHER = 8
+"""After so many starts, the calls of these executions are sent before others start.
+
+Otherwise, all calls are sent together and answered together, again and again, and none is in flight
+while the next ones are prepared."""
+
 
 async def run_plan(
     run: LiveRun,
@@ -135,6 +141,8 @@ class Pool:
                 self._give_back_place(waiting[0])
                 return  # this lane's callee gets no more calls; other lanes go on
             group.create_task(self._do(waiting.popleft(), reserved))
+            if len(waiting) % _STARTED_TOGETHER == 0:
+                await asyncio.sleep(0)
 
     async def _admit(self, execution: Execution, pace: Pace | None) -> Turn | None:
         """Wait for a place in the pool, and for a turn if a call will be made."""

@@ -230,6 +230,26 @@ def test_tests_without_calls_wait_for_no_turn() -> None:
     asyncio.run(whole())
 
 
+def test_the_first_calls_are_sent_before_all_places_are_taken() -> None:
+    class Timeline(Hall):
+        async def work(self, execution: Execution, reserved: Turn | None) -> Finished | None:
+            timeline.append("start")
+            finished = await super().work(execution, reserved)
+            timeline.append("sent")
+            return finished
+
+    timeline: list[str] = []
+
+    async def whole() -> None:
+        hall = Timeline(make_plan([suite("a", 32, concurrency=32)]))
+        hall.calls = lambda execution: False
+        assert await hall.run()
+
+    asyncio.run(whole())
+    assert timeline.index("sent") <= 16
+    assert timeline.count("start") == timeline.count("sent") == 32
+
+
 def test_what_passed_leaves_its_place_while_the_disk_takes_it() -> None:
     async def whole() -> None:
         hall = Hall(make_plan([suite("a", 20, concurrency=8)]))
