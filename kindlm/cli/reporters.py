@@ -19,11 +19,11 @@ from typing import BinaryIO, TextIO
 
 from kindlm.cli.console import or_fail, refuse
 from kindlm.dataclass import dataclass, replace
-from kindlm.errors import Err, KindlmError, Ok, Result, SourceLocation, broken, misuse
+from kindlm.errors import Err, KindlmError, Ok, Raised, Result, SourceLocation, broken, misuse
 from kindlm.history.run_view import RunView
 from kindlm.recording.history_file import files_of
 from kindlm.recording.project import configuration_file, report_files
-from kindlm.reports.report_registry import NoReportError, Report, ReportOptions, find_report
+from kindlm.reports.report_registry import Report, ReportOptions, find_report
 
 STDOUT = Path("-")
 """The name of standard output as a file."""
@@ -145,7 +145,7 @@ def write_reports(
             else:
                 with open_report(file) as out:
                     wrong = reporter.report.write(view, out, replace(options, color=False))
-        except NoReportError as none:
+        except Raised as none:
             again = _again(view, name, file or Path("FILE"), options)
             wrong = replace(none.error, hint=f"{none.error.hint}. Then: {again}")
         except OSError as error:

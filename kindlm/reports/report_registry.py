@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from kindlm import reports
 from kindlm.dataclass import dataclass
-from kindlm.errors import Err, KindlmError, Ok, Result, broken, misuse
+from kindlm.errors import Err, KindlmError, Ok, Raised, Result, broken, misuse
 from kindlm.history.run_view import RunView
 from kindlm.reports.untrusted import visible
 from kindlm.suggestions import suggest
@@ -63,20 +63,12 @@ class Report:
     """A format for a recorded run, and its name for users.
 
     `write` writes the run piece by piece: memory does not grow with the number of tests. It returns
-    an error if it wrote something else than the requested report. It raises `NoReportError` if it
-    wrote nothing.
+    an error if it wrote something else than the requested report. It raises `errors.Raised` if it
+    wrote nothing: a package's report failed, or is binary and needs a file.
     """
 
     name: str
     write: Callable[[RunView, TextIO, ReportOptions], KindlmError | None]
-
-
-class NoReportError(Exception):
-    """A package's report failed, or is binary and needs a file; nothing was written."""
-
-    def __init__(self, error: KindlmError) -> None:
-        super().__init__(error.message)
-        self.error = error
 
 
 def find_report(name: str) -> Result[Report]:
@@ -140,7 +132,7 @@ def _write_of_package(
     try:
         rendered: Any = made_by().render(json.loads(document.getvalue()))
     except packages.CRASHES as error:
-        raise NoReportError(packages.crashed(plugin, "crashed", error)) from error
+        raise Raised(packages.crashed(plugin, "crashed", error)) from error
     if isinstance(rendered, str):
         # UTF-8 has no lone surrogates; escape sequences must not reach a terminal.
         text = rendered.encode("utf-8", "backslashreplace").decode()
@@ -148,9 +140,9 @@ def _write_of_package(
         return
     if not isinstance(rendered, bytes):
         wrong = f"{plugin} returned neither text nor bytes, but {type(rendered).__name__}"
-        raise NoReportError(broken(wrong, packages.advice(plugin)))
+        raise Raised(broken(wrong, packages.advice(plugin)))
     if out.isatty() or not hasattr(out, "buffer"):
         wrong = f"{plugin} is not text, and cannot be printed"
-        raise NoReportError(broken(wrong, "Name a file"))
+        raise Raised(broken(wrong, "Name a file"))
     out.flush()
     out.buffer.write(rendered)
