@@ -18,7 +18,7 @@ from kindlm.history.rows import AssertionView, AttemptView, ExecutionView, TestV
 from kindlm.history.run_view import RunView
 from kindlm.history.runs import Run
 from kindlm.history.statistics import wilson_interval
-from kindlm.history.trends import RepeatStatistics, repeat_statistics, verdicts_of
+from kindlm.history.trends import repeat_statistics, verdicts_of
 from kindlm.outcome import Status
 from kindlm.reports.attacks import attacks_of
 from kindlm.reports.facts import git_state, unsettled
@@ -148,26 +148,21 @@ def _gates(view: RunView) -> Iterator[dict[str, Any]]:
 
 
 def _test(view: RunView, test: TestView) -> dict[str, Any]:
-    verdicts = verdicts_of(view.db, test)
+    verdicts, repeats = verdicts_of(view.db, test), repeat_statistics(view.db, test)
     return {
         **fields_of(test, "suite name target status flaky"),
         "passRate": test.counts.pass_rate,
         **fields_of(test, "tags file line brokenLimits"),
-        "repeats": _repeats(repeat_statistics(view.db, test)),
+        "repeats": repeats
+        and {
+            **fields_of(repeats, "n passed confidence"),
+            "passRateInterval": repeats.interval,
+            "passAtK": repeats.pass_at,
+            "passHatK": repeats.pass_hat,
+            "weightedScore": repeats.score and fields_of(repeats.score, "n mean stdDev interval"),
+        },
         "verdicts": verdicts and fields_of(verdicts, "n evalview kindlm differ"),
         "executions": [_execution(view, execution) for execution in view.executions(test)],
-    }
-
-
-def _repeats(found: RepeatStatistics | None) -> dict[str, Any] | None:
-    if found is None:
-        return None
-    return {
-        **fields_of(found, "n passed confidence"),
-        "passRateInterval": found.interval,
-        "passAtK": found.pass_at,
-        "passHatK": found.pass_hat,
-        "weightedScore": found.score and fields_of(found.score, "n mean stdDev interval"),
     }
 
 

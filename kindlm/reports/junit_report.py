@@ -55,7 +55,7 @@ def _start(tag: str, name: str, counts: StatusCounts, seconds: float, **more: st
     """Return the start tag of an element whose content is written piece by piece."""
     numbers = {"tests": counts.total, "failures": counts.failed, "errors": counts.errored}
     sums = {key: str(number) for key, number in numbers.items()}
-    element = _element(tag, name=name, **sums, time=_time(seconds), **more)
+    element = _element(tag, name=name, **sums, time=f"{seconds:.3f}", **more)
     whole = ET.tostring(element, "unicode", short_empty_elements=False)
     return f"{whole.removesuffix(f'</{tag}>')}\n"
 
@@ -143,7 +143,7 @@ def _suite(
 
 def _case(suite: str, name: str, *parts: ET.Element, seconds: float = 0.0) -> ET.Element:
     """Return a `testcase` with parts that say how it went; it passed if it has none."""
-    case = _element("testcase", name=name, classname=suite, time=_time(seconds))
+    case = _element("testcase", name=name, classname=suite, time=f"{seconds:.3f}")
     case.extend(parts)
     return case
 
@@ -249,7 +249,3 @@ def _other_suites(view: RunView) -> Iterator[tuple[str, list[ET.Element]]]:
 def _seconds(test: TestView) -> float:
     """Return the total time of all repeats of a test."""
     return (test.latency_ms or 0.0) * test.counts.tested / 1000
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds:.3f}"

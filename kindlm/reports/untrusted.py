@@ -128,17 +128,16 @@ def code(text: str, characters: int = _CODE) -> str:
     return f"{fence}{space}{shown}{space}{fence}"
 
 
-def cell(text: str, characters: int = _CODE) -> str:
+def cell(text: str) -> str:
     """Return a text as code in a table, where a bar would end the cell even in code."""
     # A backslash cannot escape the bar: the text may have another one before it.
-    in_html = "|" in text
-    return f"<code>{plain(text, characters)}</code>" if in_html else code(text, characters)
+    return f"<code>{plain(text)}</code>" if "|" in text else code(text)
 
 
-def block(text: str, language: str = "") -> str:
+def block(text: str) -> str:
     """Return a text as a block of code that nothing in it can end."""
     fence = "`" * max(3, _longest_ticks(text) + 1)
-    return f"{fence}{language}\n{text}\n{fence}\n"
+    return f"{fence}\n{text}\n{fence}\n"
 
 
 def plain(text: str, characters: int = _CODE) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kindlm.checks.base import rules
+from kindlm.document import section
 from kindlm.events.run import PURGES, SEALED_HEADS
 from kindlm.history.baselines import Baseline, BaselineChecks, find_baseline
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
@@ -68,8 +69,8 @@ def read_facts(
     """
     db, info = view.db, view.info
     config, gone = _config(db, suite)
-    compliance = _section(config, "config", "compliance")
-    stated = _section(compliance, "metadata")
+    compliance = section(config, "config", "compliance")
+    stated = section(compliance, "metadata")
     metadata = {
         key: text.strip() if isinstance(text, str) else text for key, text in stated.items()
     }
@@ -157,14 +158,6 @@ def _config(
     # The texts of a run that was pushed or imported are those of its sender.
     config = read_json(row[0]) if row else None
     return (config if isinstance(config, dict) else {}), None
-
-
-def _section(document: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
-    """Return a part of a recorded document, {} if it is not an object."""
-    for name in names:
-        part = document.get(name)
-        document = part if isinstance(part, dict) else {}
-    return document
 
 
 _DERIVED = {

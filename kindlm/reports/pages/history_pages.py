@@ -55,7 +55,6 @@ def runs_page(db: sqlite3.Connection, asked: PageRequest) -> Document:
     figures = read_figures(db, listed)
     oldest_first = listed[::-1]
     shown = [figures[run.id] for run in oldest_first]
-    statuses = {run.id: run.status for run in listed}
     # For each run, the previous run on this page of the same suites and the same shard.
     before, newer = dict[str, str](), dict[tuple[str, tuple[str, ...], str | None], str]()
     for run in listed:
@@ -69,13 +68,12 @@ def runs_page(db: sqlite3.Connection, asked: PageRequest) -> Document:
         {
             "runs": listed,
             "figures": figures,
-            "statuses": statuses,
             "before": before,
             "given": wanted,
             "narrowed": bool(given),
             "choices": {**choices(db), "status": STATUSES},
             "charts": _charts(
-                ((run, statuses[run.id]) for run in oldest_first),
+                ((run, run.status) for run in oldest_first),
                 asked.links,
                 ("Pass rate", [f.executions.pass_rate for f in shown], percent, 1.0),
                 ("Cost", [None if f.paid.unknown else f.paid.total_usd for f in shown], money),

@@ -173,15 +173,11 @@ def _templates() -> Environment:
         pretty=pretty,
         score=score,
         shown=one_line,
-        text=_text,
+        text=lambda text, characters=_SHOWN_CHARACTERS: visible(bounded(text, characters)),
         when=_when,
     )
     environment.globals.update(moods=MOODS, signs=SIGNS)
     return environment
-
-
-def _text(text: str, characters: int = _SHOWN_CHARACTERS) -> str:
-    return visible(bounded(text, characters))
 
 
 def _when(at: str) -> Markup:
