@@ -131,15 +131,12 @@ class AskingCheck(Check):
 
 
 class Key(NamedTuple):
-    """The key of a section in `expect`, and its entry in the reference.
+    """The key of a section in `expect`, in camelCase, and its entry in the reference.
 
-    Attributes:
-        name: as users write it, in camelCase.
-        description: by default the docstring of the section.
-        many: whether the value is a list of sections.
-        order: the place in the reference.
-        evaluated: the place of its checks among all checks, by default `order`.
-        in_format: whether version 1 of the KindLM format has it; others are marked as extensions.
+    The `description` is by default the docstring of the section. If `many`, the value is a list of
+    sections. `order` is the place in the reference, and of its checks among all checks, unless
+    `evaluated` is another one. Keys that are not `in_format`, version 1 of the KindLM format, are
+    marked as extensions.
     """
 
     name: str

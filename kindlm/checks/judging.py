@@ -60,12 +60,10 @@ Answer: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A question to a judge, without its data.
+    """A question to a judge, without its data; `name` is that of the form of the answer.
 
-    Attributes:
-        name: the name of the form of the answer.
-        own: members, also of its inner objects, in which a judge writes its own words. An answer is
-            rejected if the data has all of those of one object.
+    `own` are members, also of its inner objects, in which a judge writes its own words. An answer
+    is rejected if the data has all of those of one object.
     """
 
     system: str

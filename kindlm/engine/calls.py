@@ -108,16 +108,11 @@ class Calls:
     ) -> Result[tuple[int, T]]:
         """Try until there is an answer, a final error, or no retry or time left.
 
-        Args:
-            callee: the provider or agent whose pace limits the tries; None for local work.
-            request: the event of a try, without the numbers of the call and the try.
-            send: makes one try. An error with the detail `resend` is followed by another try at
-                once, in addition to the retries of the suite.
-            record: records the events.
-            billed: counts the cost of a failed try, and returns the fields for its event.
-
-        Returns:
-            The number of the call that was answered, with the answer; or the last error.
+        Return the answer with the number of its call, or the last error. The pace of the `callee`
+        limits the tries; None is local work. `request` is the event of a try, without the numbers
+        of the call and the try. `send` makes one try; after an error with the detail `resend`,
+        there is another one at once, in addition to the retries of the suite. `billed` counts the
+        cost of a failed try, and returns the fields for its event.
         """
         pace = None if callee is None else self.run.paces.get(callee)
         clock, now = self.run.ports.clock, self.now

@@ -109,14 +109,10 @@ class _Cycle:
 
 
 class Pace:
-    """Decides when calls to one provider or agent start. Use it from one event loop.
+    """Decides when calls to one provider or agent (`callee`) start. Use it from one event loop.
 
-    Args:
-        callee: its name, for the record.
-        clock: measures time and sleeps.
-        changed: receives the changes worth an event.
-        max_rpm: a fixed limit in calls per minute; the actual pace may be lower.
-        most: the largest window.
+    `changed` receives the changes worth an event. `max_rpm` is a fixed limit in calls per minute;
+    the actual pace may be lower. `most` is the largest window.
     """
 
     def __init__(

@@ -85,12 +85,9 @@ class Budget:
     excess is at most their cost. A call of unknown cost passes the limit of the run. It does not
     pass that of a suite: there, the gate fails.
 
-    Args:
-        stop: What ends the run, or executions that wait in vain, at a limit.
-        suites: The `costMaxUsd` of suites that have one, in USD by ordinal.
-        most_usd: The limit for the whole run, if there is one.
-        spent: What earlier sessions of the run spent, in USD by ordinal.
-        unpriced: Called once for each model whose calls no limit can count.
+    `suites` has the `costMaxUsd` of suites by ordinal, and `most_usd` is the limit of the run.
+    `spent` is what earlier sessions of the run spent, by ordinal. `unpriced` is called once for
+    each model whose calls no limit can count.
     """
 
     def __init__(

@@ -36,11 +36,7 @@ EVENTS: Mapping[str, type[Payload]] = {
 
 
 def load_event(type: str, data: Any, text_of: TextOf) -> Payload:  # noqa: A002
-    """Return a stored event of a known type.
-
-    Raises:
-        EventError: The data does not fit the type.
-    """
+    """Return a stored event of a known type; raise `EventError` if the data does not fit it."""
     event: Payload = read(EVENTS[type], data, text_of)
     return event
 

@@ -90,20 +90,12 @@ class StoredField(NamedTuple):
 
 
 def new_event(payload: Payload, *, subject: str | None = None, at: str | None = None) -> NewEvent:
-    """Return the event to append for a payload.
-
-    Raises:
-        ValueError: The payload cannot be stored; the message names the part.
-    """
+    """Return the event to append for a payload; raise `ValueError` if a part cannot be stored."""
     return NewEvent(payload.type, _stored(payload), payload.SCHEMA, subject, at=at)
 
 
 def read(kind: type, data: Any, text_of: TextOf) -> Any:
-    """Return the value of a class that is stored as `data`.
-
-    Raises:
-        EventError: The data does not fit the class.
-    """
+    """Return the value of a class that is stored as `data`; raise `EventError` for a misfit."""
     value = _read(kind, data, text_of)
     if unknown := data.keys() - _keys(kind):
         raise EventError("Extra inputs are not permitted", min(unknown))

@@ -46,10 +46,8 @@ Stamps: TypeAlias = Mapping[Path, tuple[int, int, int]]
 class WatchedFiles(NamedTuple):
     """The files that a run depends on; paths are absolute.
 
-    Attributes:
-        files: single files, including suites and files that do not exist.
-        folders: folders in and below which all code counts.
-        places: folders in which a new suite may appear; other files there do not count.
+    `files` may not exist. All code in and below `folders` counts. In `places`, a new suite may
+    appear; other files there do not count.
     """
 
     files: frozenset[Path] = frozenset()

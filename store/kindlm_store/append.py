@@ -106,13 +106,9 @@ class Appender:
         self._types.clear()
 
     def write(self, group: Sequence[Submission]) -> list[ConflictError | None]:
-        """Write a group inside the open transaction.
+        """Write a group inside the open transaction; raise `sqlite3.Error` if that is impossible.
 
-        Returns:
-            For each submission, why it was refused; None if it was written.
-
-        Raises:
-            sqlite3.Error: The file cannot be written.
+        Return for each submission why it was refused, None if it was written.
         """
         version = self._connection.execute("PRAGMA data_version").fetchone()[0]
         if version != self._data_version:

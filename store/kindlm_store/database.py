@@ -53,8 +53,7 @@ FORKED = "the event log was opened before this process was forked: open it again
 def connect_writer(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
     """Return the write connection of a log whose file `make_ready` has prepared.
 
-    Raises:
-        OpenError: The file cannot be written.
+    Raises `OpenError` if the file cannot be written.
     """
     with _opening(path):
         if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
@@ -78,11 +77,7 @@ def connect_writer(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
 
 
 def make_ready(path: Path, synchronous: Synchronous) -> None:
-    """Create or migrate the file if needed.
-
-    Raises:
-        OpenError: The file cannot be opened as an event log.
-    """
+    """Create or migrate the file if needed; raise `OpenError` if it can be no event log."""
     with _opening(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         if _state_of(path) != "ready":
@@ -94,9 +89,8 @@ def make_ready(path: Path, synchronous: Synchronous) -> None:
 def open_reader(path: str | os.PathLike[str]) -> sqlite3.Connection:
     """Return a read-only connection to an event log; it sees the commits of live writers.
 
-    Raises:
-        EmptyFileError: Nothing was ever recorded in the file.
-        OpenError: The file does not exist, or cannot be opened as an event log.
+    Raises `EmptyFileError` if nothing was ever recorded in the file, and `OpenError` if it does not
+    exist or is no event log.
     """
     file = Path(path)
     with _opening(file):
@@ -217,9 +211,7 @@ def _query_only(uri: str) -> sqlite3.Connection:
 def _state_of(path: Path) -> Literal["missing", "empty", "older", "ready"]:
     """Return whether a file is an event log, or why it has to be created or migrated first.
 
-    Raises:
-        NotAnEventLogError: The file is something else.
-        NewerDatabaseError: A newer version wrote the file.
+    Raises `NotAnEventLogError` for any other file, and `NewerDatabaseError` for a newer version.
     """
     if not path.exists():
         return "missing"

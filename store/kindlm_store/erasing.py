@@ -31,11 +31,10 @@ _WAIT_MS = 10_000
 
 
 class Erasure(NamedTuple):
-    """The record of an erasure in an event.
+    """The record of an erasure in an event: the references of its texts.
 
-    Attributes:
-        refs: References of the texts; None if the event is too old to name them.
-        covers: For such an event, whether it may have erased texts of the named stream.
+    `refs` is None if the event is too old to name them. `covers` then says whether it may have
+    erased texts of a stream.
     """
 
     refs: Collection[str] | None
@@ -47,13 +46,11 @@ Erasures = Mapping[str, Callable[["RecordedEvent"], Erasure]]
 
 
 class Erasable(NamedTuple):
-    """Texts that can be erased.
+    """The references of texts that can be erased.
 
-    Attributes:
-        refs: Their references.
-        shared: How many other texts matched, and stay since events of other streams use them.
-        streams: The streams whose texts were requested; None for texts of any stream.
-        until: Position of the last event that was read.
+    `shared` counts other texts that matched, and stay since events of other streams use them.
+    `streams` are those whose texts were requested, None for any. `until` is the position of the
+    last event that was read.
     """
 
     refs: frozenset[str]
@@ -63,12 +60,10 @@ class Erasable(NamedTuple):
 
 
 class Erased(NamedTuple):
-    """The outcome of an erasure.
+    """How many texts are gone, and whether the WAL was emptied.
 
-    Attributes:
-        texts: How many texts are gone.
-        emptied: Whether the WAL was emptied. If a reader prevented it, the WAL may contain erased
-            content until the last program closes the file.
+    If a reader prevented that, the WAL may contain erased content until the last program closes the
+    file.
     """
 
     texts: int
@@ -197,13 +192,7 @@ def empty_rows(connection: sqlite3.Connection, refs: Iterable[str]) -> list[str]
 def erased_by_log(
     connection: sqlite3.Connection, erasures: Erasures, only: Collection[str] | None = None
 ) -> set[str]:
-    """Return the texts with empty rows that events record as erased.
-
-    Args:
-        connection: Any connection to the log.
-        erasures: The events that record erasures.
-        only: Names of the streams whose events count; None for all.
-    """
+    """Return the texts with empty rows that events erased; with `only`, events of some streams."""
     # The salt of a withheld text is not NULL.
     rows = connection.execute("SELECT ref FROM contents WHERE body IS NULL AND salt IS NULL")
     empty = {ref for (ref,) in rows}

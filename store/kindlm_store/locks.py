@@ -54,8 +54,7 @@ def stream_lock(
 ) -> Iterator[None]:
     """Hold the lock of one stream of one database; wait for it up to `patience_s`.
 
-    Raises:
-        LockHeldError: Another process, or another part of this one, holds it.
+    Raises `LockHeldError` if another process, or another part of this one, holds it.
     """
     descriptor = _acquired(Path(path), stream, time.monotonic() + patience_s)
     try:

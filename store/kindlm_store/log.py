@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -135,16 +135,14 @@ class EventLog:
         return self._writer.put(run=lambda _: None)
 
     def read(
-        self, *, stream: str | None = None, types: Iterable[str] | None = None
+        self, *, stream: str | None = None, types: Collection[str] | None = None
     ) -> Iterator[RecordedEvent]:
         """Yield durable events in order of position, of one stream or of some types if given."""
-        if stream is None:
-            rows = self._fetch(f"{SELECT} ORDER BY events.seq")
-        else:
-            rows = self._fetch(f"{SELECT} WHERE streams.name = ? ORDER BY events.seq", stream)
-        wanted = None if types is None else frozenset(types)
-        events = map(RecordedEvent._make, rows)
-        return (event for event in events if wanted is None or event.type in wanted)
+        where, asked = ("", ()) if stream is None else (" WHERE streams.name = ?", (stream,))
+        events = map(
+            RecordedEvent._make, self._fetch(f"{SELECT}{where} ORDER BY events.seq", *asked)
+        )
+        return (event for event in events if types is None or event.type in types)
 
     def head(self, stream: str) -> Head | None:
         """Return the end of a stream; None if it has no event.
@@ -186,8 +184,7 @@ class EventLog:
     def run(self, work: Callable[[sqlite3.Connection, Projector], Answer]) -> Answer:
         """Call a function with the write connection, after everything submitted before.
 
-        Raises:
-            OpenError: The file cannot be written.
+        Raises `OpenError` if the file cannot be written.
         """
 
         def run(connection: sqlite3.Connection) -> Answer:

@@ -141,11 +141,9 @@ class Merge:
     def take(self, *, together: bool = False, note: Note | None = None) -> Taken:
         """Merge each stream in its own transaction, or, if `together`, all of them or none.
 
-        With `together`, the append of `note` is written if there are new events, or nothing is.
-
-        Raises:
-            RefusedError: A stream was refused, so nothing was merged `together`.
-            OpenError: The file cannot be written, or the source cannot be read.
+        With `together`, the append of `note` is written if there are new events, or nothing is, and
+        a refused stream raises `RefusedError`. Raises `OpenError` if the file cannot be written, or
+        the source cannot be read.
         """
 
         def run(connection: sqlite3.Connection, projector: Projector) -> Taken:

@@ -198,13 +198,10 @@ class NewEvent:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Events to append to one stream.
+    """One or more events to append to one stream.
 
-    Attributes:
-        stream: Name of the stream.
-        events: At least one.
-        expected_version: The version that the stream must have before; None allows any.
-        seal: Whether to seal the stream afterwards, so that it accepts no more events.
+    `expected_version` is that of the stream before them, None for any. `seal` seals the stream
+    afterwards, so that it accepts no more events.
     """
 
     stream: str
@@ -257,11 +254,7 @@ def scrub(text: str) -> str:
 
 @lru_cache(maxsize=4_096)
 def require_name(what: str, name: object) -> str:
-    """Return the name of a stream, a type or a subject (`what`).
-
-    Raises:
-        ValueError: It cannot be a name.
-    """
+    """Return the name of a stream, a type or a subject (`what`); raise `ValueError` for no name."""
     if not isinstance(name, str) or not name or scrub(name) != name:
         message = f"{what} {name!r}: must be a text, not empty, without NUL or lone surrogates"
         raise ValueError(message)
@@ -301,10 +294,7 @@ def cleaned(
     """Return a copy of data, or of the part at a path, with `clean` applied to every string.
 
     Names and strings in `keep` stay, but no `Text` does. `depth` is the number of levels that the
-    part may have.
-
-    Raises:
-        ValueError: A part cannot be stored; the message contains its path.
+    part may have. Raises `ValueError`, with the path, if a part cannot be stored.
     """
     if not depth:
         reason = f"is nested deeper than {MAX_DEPTH} levels"

@@ -59,10 +59,7 @@ def on(types: str, sql: str) -> Fold:
 
     `INSERT INTO t BY NAME SELECT … AS c` fills the columns that the SELECT names, and
     `DO UPDATE BY NAME` after it updates them. `real(data ->> 'path')` reads a decimal number.
-
-    Args:
-        types: Event types, with spaces between.
-        sql: The statement.
+    There are spaces between the `types`.
     """
     return Fold(frozenset(types.split()), sql)
 
@@ -138,12 +135,7 @@ def problem_of(projection: Projection, state: State) -> str | None:
 def projection_errors(
     connection: sqlite3.Connection, projections: Iterable[Projection]
 ) -> dict[str, str]:
-    """Return why this code cannot read the tables of projections, by name; {} if it can.
-
-    Args:
-        connection: Any connection to the log, such as that of `open_reader`.
-        projections: The projections of this code.
-    """
+    """Return why this code cannot read the tables of projections, by name; {} if it can."""
     states = read_states(connection)
     problems = {p.name: problem_of(p, states[p.name]) for p in projections}
     return {name: problem for name, problem in problems.items() if problem}
@@ -215,11 +207,7 @@ class Projector:
         self._create_batch()
 
     def fold(self) -> None:
-        """Fold all new events in the open transaction.
-
-        Raises:
-            sqlite3.Error: The file cannot be written.
-        """
+        """Fold all new events in the open transaction; raise `sqlite3.Error` if that fails."""
         if not self.projections:
             return
         last = last_position(self._connection)
@@ -264,9 +252,7 @@ class Projector:
         Batches are folded into temporary tables, while other processes append. One transaction
         folds the last batch and replaces the tables. So readers see the old tables or the complete
         new ones, and a crash leaves nothing behind. A projection that fails keeps its old tables.
-
-        Raises:
-            ProjectionError: The file has one in a newer version.
+        Raises `ProjectionError` if the file has one in a newer version.
         """
         with setup_lock(path):
             states = read_states(self._connection)
@@ -279,8 +265,7 @@ class Projector:
     def advance(self, projections: Sequence[Projection], after: int, until: int) -> dict[str, str]:
         """Fold the events after one position, up to and including another, in batches.
 
-        Returns:
-            The errors of the projections that failed, by name.
+        Return the errors of the projections that failed, by name.
         """
         failed: dict[str, str] = {}
         while after < until:

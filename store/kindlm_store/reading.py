@@ -12,13 +12,7 @@ from kindlm_store.canonical import event_hash, hash_text
 
 
 class Head(NamedTuple):
-    """The end of a stream.
-
-    Attributes:
-        version: Number of events in the stream.
-        hash: Hash of the last one, `sha256:<hex>`.
-        sealed: Whether the stream accepts no more events.
-    """
+    """The end of a stream: number of events, last hash (`sha256:<hex>`), whether it is sealed."""
 
     version: int
     hash: str
@@ -74,14 +68,9 @@ class RecordedEvent(NamedTuple):
         return hash_text(self.raw_hash)
 
     def hash_after(self, head: bytes, *, seal: bool) -> bytes:
-        """Return the hash that the event must have.
+        """Return the hash that the event must have; `head` is that of the one before it.
 
-        Args:
-            head: Tagged hash of the event before it in its stream, or `GENESIS`.
-            seal: Whether the event seals its stream.
-
-        Raises:
-            UnicodeEncodeError: A field other than the payload is not UTF-8.
+        Raises `UnicodeEncodeError` if a field other than the payload is not UTF-8.
         """
         return event_hash(
             head, self.json.encode(errors="surrogateescape"), id=self.raw_id, stream=self.stream,

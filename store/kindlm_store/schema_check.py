@@ -23,13 +23,9 @@ _MIGRATIONS = "_sqlite_migrations"
 
 
 class SchemaProblem(NamedTuple):
-    """A part of a file's schema that differs from what this code creates.
+    """A table, index, trigger or view that differs from what this code creates.
 
-    Attributes:
-        kind: Table, index, trigger or view.
-        name: Its name.
-        state: How it differs. This code does not create a foreign part.
-        projection: The projection that it belongs to, which can be made again; or None.
+    This code does not create a foreign one. That of a `projection` can be made again.
     """
 
     kind: str
@@ -39,11 +35,7 @@ class SchemaProblem(NamedTuple):
 
 
 class ForeignSchemaError(OpenError):
-    """The schema has foreign or changed parts, or lacks some, so writing is not safe.
-
-    Attributes:
-        problems: The differences, at least one.
-    """
+    """The schema has foreign or changed parts, or lacks some, so writing is not safe."""
 
     def __init__(self, path: Path, problems: Sequence[SchemaProblem]) -> None:
         kind, name, state, _ = problems[0]
@@ -61,10 +53,7 @@ _HARMLESS = {("table", "foreign"), ("index", "missing"), ("trigger", "missing")}
 class SchemaGuard:
     """Refuses to write into a file whose schema differs from what this code creates.
 
-    Attributes:
-        path: The file, for the error.
-        projections: The projections of this code.
-        repair: Whether to allow problems of projections, which a rebuild removes.
+    With `repair`, it allows problems of projections, which a rebuild removes.
     """
 
     path: Path
@@ -75,8 +64,7 @@ class SchemaGuard:
     def check(self, connection: sqlite3.Connection) -> None:
         """Check the schema, unless it is the one that was checked last.
 
-        Raises:
-            ForeignSchemaError: It has a problem that is not harmless.
+        Raises `ForeignSchemaError` for a problem that is not harmless.
         """
         version = connection.execute("PRAGMA schema_version").fetchone()[0]
         if version == self._seen:

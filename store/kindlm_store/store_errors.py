@@ -10,12 +10,7 @@ class StoreError(Exception):
 
 
 class OpenError(StoreError):
-    """The file cannot be opened as an event log.
-
-    Attributes:
-        path: The file.
-        reason: Why, in words for the user that follow "it".
-    """
+    """The file cannot be opened as an event log; `reason` says why, in words that follow "it"."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"{path}: {reason}")
@@ -68,11 +63,7 @@ class ProjectionError(StoreError):
 
 
 class LockHeldError(StoreError):
-    """Another process holds the lock.
-
-    Attributes:
-        by: The holder, in words, as far as known.
-    """
+    """Another process holds the lock; `by` is the holder, in words, as far as known."""
 
     def __init__(self, name: str, by: str) -> None:
         super().__init__(f"{name} is locked by {by}")

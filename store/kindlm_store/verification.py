@@ -43,13 +43,7 @@ _OF_STREAM = """
 
 
 class Problem(NamedTuple):
-    """A difference from what was written.
-
-    Attributes:
-        stream: The stream; None for texts, and for events without a stream.
-        version: The event; None if it is no single one.
-        what: The difference, in words.
-    """
+    """A difference from what was written, in words, with its stream and event if it has one."""
 
     stream: str | None
     version: int | None
@@ -97,8 +91,7 @@ def verify_file(
         erasures: Event type → function that reads the erasure from an event of this type. An event
             must record each erased text; None allows any text to be erased.
 
-    Raises:
-        OpenError: The file does not exist, or cannot be opened as an event log.
+    Raises `OpenError` if the file does not exist, or is no event log.
     """
     file = Path(path)
     with translated(file), closing(open_reader(file)) as connection:
@@ -308,16 +301,10 @@ def recomputed(
     stream: str,
     beside: Collection[str],
 ) -> Iterator[sqlite3.Connection]:
-    """Fold projections from some events into a temporary database.
+    """Fold projections into a temporary database; raise `ProjectionError` if that fails.
 
-    Args:
-        connection: A connection to the log; a transaction makes it read one snapshot.
-        projections: The projections to fold.
-        stream: The stream whose events are folded.
-        beside: Types of events that are folded from all streams.
-
-    Raises:
-        ProjectionError: The events cannot be folded.
+    The events are those of a stream, and of the types `beside` from all streams. If `connection`
+    has an open transaction, they are from one snapshot.
     """
     with closing(scratch_log()) as apart:
         apart.execute("BEGIN")

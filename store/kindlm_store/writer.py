@@ -96,8 +96,7 @@ class Writer:
     ) -> Ticket:
         """Queue a submission, or a function to call with the write connection, after all before.
 
-        Raises:
-            StoreClosedError: The log is closed, or was opened before this process was forked.
+        Raises `StoreClosedError` if the log is closed, or was opened before a fork.
         """
         work = _Work(Ticket(), submission, run)
         # Another thread may have held the lock when the process was forked.

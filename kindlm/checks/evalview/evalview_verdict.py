@@ -58,16 +58,11 @@ class EvalviewVerdict(AskingCheck):
     The check reads the results of the test's other expectations, so it must be the last one. Its
     message says if kindlm's own verdict differs.
 
-    Attributes:
-        scored: the weighted score. In its turns, names of forbidden tools must be identical.
-        max_cost: in US dollars, None without a limit.
-        max_latency: in milliseconds, None without a limit.
-        local_judge: whether the judge is a model on this machine.
-        pii: whether personal data fails the test.
-        judged: the labels of the checks `hallucination` and `safety` of the whole test, by kind.
-            Those of turns do not count in EvalView.
-        undeclared: kind and label of each expectation that kindlm's own verdict does not count:
-            EvalView adds it, or it only advises.
+    In the turns of `scored`, names of forbidden tools must be identical. `max_cost` is in US
+    dollars, `max_latency` in milliseconds. With `pii`, personal data fails the test. `judged` has
+    the labels of the checks `hallucination` and `safety` of the whole test, by kind: those of turns
+    do not count in EvalView. `undeclared` are kind and label of each expectation that kindlm's own
+    verdict does not count, since EvalView adds it, or it only advises.
     """
 
     kind = "evalview_verdict"
