@@ -351,7 +351,8 @@ def _is_of_package(assertion: CheckResult) -> bool:
 
 def _message(assertion: CheckResult) -> str:
     text = visible(bounded(assertion.message, 1_000, lines=10))
-    return text or f"{one_line(assertion.kind)} {one_line(assertion.label)} failed"
+    how = "failed" if assertion.outcome is Outcome.FAILED else "was undecided"
+    return text or f"{one_line(assertion.kind)} {one_line(assertion.label)} {how}"
 
 
 def _more(assertion: CheckResult) -> tuple[Row, ...]:

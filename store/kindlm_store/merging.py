@@ -68,6 +68,7 @@ class RefusedError(StoreError):
         reason: Why, in words.
         version: The invalid event, if it is a single one.
         ref: The invalid text, if it is a single one.
+        about: The stream that it notes a head of, which this log does not have.
     """
 
     stream: str
@@ -75,6 +76,7 @@ class RefusedError(StoreError):
     reason: str
     version: int | None = None
     ref: str | None = None
+    about: str | None = None
 
     def __str__(self) -> str:
         return f"{self.stream}: {self.reason}"
@@ -201,7 +203,7 @@ class Merge:
             for stream, about, head in self._claimed:
                 if not self._has_event(about, head):
                     reason = f"it notes a head of {about} that this log does not have"
-                    raise RefusedError(stream, "unsound", reason)
+                    raise RefusedError(stream, "unsound", reason, about=about)
             before = read_states(self.connection)
             self.projector.fold()
             for name, state in read_states(self.connection).items():

@@ -20,10 +20,17 @@ from recorded_history import History, Make
 
 from examples import examples
 from kindlm.events.codec import new_event
-from kindlm.events.run import ContentsPurged, RunInterrupted, RunLabelled, RunResumed, RunStarted
+from kindlm.events.run import (
+    ContentsPurged,
+    RunInterrupted,
+    RunLabelled,
+    RunResumed,
+    RunSealed,
+    RunStarted,
+)
 from kindlm.projections import PROJECTIONS
 from kindlm.recording.export_file import LineError, read_export
-from kindlm_store import EventLog, stream_lock
+from kindlm_store import EventLog, HeadOf, stream_lock
 
 TABLES = [table for projection in PROJECTIONS for table in projection.tables]
 
@@ -378,12 +385,15 @@ def test_a_run_that_was_resumed_in_two_copies_is_reported(
     kindlm("backup", copy, "--db", other.path)
     for path, reason in ((other.path, "here"), (copy, "there")):
         with EventLog.open(path, projections=PROJECTIONS) as log:
-            log.append("run/bbbb3333", [new_event(RunInterrupted(reason=reason))])
+            log.append("run/bbbb3333", [new_event(RunInterrupted(reason=reason))], seal=True)
+            sealed = RunSealed(run="bbbb3333", head=HeadOf("run/bbbb3333"))
+            log.append(f"journal/{reason}", [new_event(sealed)])
     before = facts(other.path)
     outcome = kindlm("merge", copy, "--db", other.path)
     assert outcome.code == 1
     assert "run bbbb3333" in outcome.err
     assert "kindlm show bbbb3333 --db" in outcome.err
+    assert "journal" not in outcome.err
     assert facts(other.path) == before
 
 

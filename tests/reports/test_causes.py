@@ -100,6 +100,11 @@ def test_what_is_undecided_for_different_reasons_has_a_cause_for_each(
     assert found[1].sentence == "The judge could not be asked: rate limit hit."
 
 
+def test_what_is_undecided_without_a_message_has_not_failed(causes: Any, make: Any) -> None:
+    (cause,) = causes({"assertions": (undecided(make, ""),)})
+    assert cause.sentence == "judge is kind was undecided"
+
+
 def test_checks_of_all_tools_that_are_undecided_for_one_reason_are_one_cause(
     causes: Any, make: Any
 ) -> None:

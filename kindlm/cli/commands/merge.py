@@ -56,6 +56,8 @@ def merge_command(
         note(f"{file}: {count(taken.added, 'event')} merged{besides}.")
         warn_of_withheld(taken.withheld, file)
         for refusal in taken.refused:
+            if refusal.about in {each.stream for each in taken.refused}:
+                continue  # a note on a run that was refused itself
             problem = _explained(file, refusal, is_damaged=lost is not None)
             if refusal.kind == "going on":
                 warn(problem.message, problem.hint)
