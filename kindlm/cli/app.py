@@ -27,6 +27,7 @@ from kindlm.cli.console import (
     report_crash,
     set_verbose,
     show,
+    warn,
 )
 from kindlm.cli.ending import INTERRUPTED, NOTHING_RUN, USAGE, loading
 from kindlm.cli.github import inert_output
@@ -246,7 +247,11 @@ def _uses_pytest_codes(arguments: Sequence[str]) -> bool:
         return given == "pytest"
     from kindlm.recording.project import exit_codes
 
-    return exit_codes() == "pytest"
+    found = exit_codes()
+    if found not in (None, "kindlm", "pytest"):
+        hint = "KINDLM_EXIT_CODES, or exit_codes in kindlm.toml, is kindlm or pytest."
+        warn(f"The exit codes {found!r} are unknown.", hint)
+    return found == "pytest"
 
 
 def _run_command(arguments: Sequence[str]) -> int:

@@ -160,6 +160,14 @@ def test_exit_codes_are_0_and_1_unless_those_of_pytest_are_wanted(
     assert kindlm("test", *arguments).code == as_pytest
 
 
+def test_unknown_exit_codes_of_a_variable_are_named(
+    kindlm: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KINDLM_EXIT_CODES", "pyest")
+    outcome = kindlm("test", "-k", "nothing")
+    assert (outcome.code, "The exit codes 'pyest' are unknown" in outcome.err) == (1, True)
+
+
 def test_a_shard_that_a_variable_left_empty_is_refused(kindlm: Any) -> None:
     outcome = kindlm("test", "--shard", "")
     assert outcome.code == 1
