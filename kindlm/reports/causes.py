@@ -336,7 +336,8 @@ def demand_of(assertion: CheckResult) -> Demand:
             paths = tuple(str(found.get("path")) for found in actual)
             return Demand((label, *paths), _message(assertion))
         case "JUDGE_BELOW_THRESHOLD" if scored is not None:
-            return Demand((label,), f"Judge scored {scored}: {one_line(label, _SENTENCE)}")
+            sentence = f"The judge's score is too low: {one_line(label, _SENTENCE)}"
+            return Demand((label,), sentence, (("score", scored),))
     key: tuple[Any, ...] = (label,)
     if _is_of_package(assertion):
         # Its message begins with its own code.

@@ -105,6 +105,15 @@ def test_what_is_undecided_without_a_message_has_not_failed(causes: Any, make: A
     assert cause.sentence == "judge is kind was undecided"
 
 
+def test_a_score_of_a_judge_is_that_of_the_shown_execution(causes: Any, make: Any) -> None:
+    scores = ({"score": score, "threshold": 0.7} for score in (0.1, 0.4))
+    low = (make.failed("judge", "is kind", "JUDGE_BELOW_THRESHOLD", "", **it) for it in scores)
+    (cause,) = causes(*({"assertions": (check,)} for check in low))
+    assert cause.sentence == "The judge's score is too low: is kind"
+    assert cause.rows[0] == ("score", "0.10, needs 0.70")
+    assert len(cause.executions) == 2
+
+
 def test_checks_of_all_tools_that_are_undecided_for_one_reason_are_one_cause(
     causes: Any, make: Any
 ) -> None:
