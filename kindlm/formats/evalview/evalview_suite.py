@@ -14,6 +14,7 @@ from typing import Any
 from pydantic.alias_generators import to_camel
 
 from kindlm.config.compile import canonical, config_hash
+from kindlm.config.entries import recorded_name
 from kindlm.config.interpolation import MARK
 from kindlm.dataclass import dataclass
 from kindlm.document import Path
@@ -172,17 +173,11 @@ def _without_credentials(settings: dict[str, Any]) -> dict[str, Any]:
     return hidden
 
 
-AGENT_ADAPTERS = {
-    "http": "http",
-    "langgraph": "langgraph",
-    "crewai": "crewai",
-    "openai-assistants": "openai-assistants",
-    "openai-assistant": "openai-assistants",
-    "tapescope": "tapescope",
-    "jsonl": "tapescope",
-    "streaming": "streaming",
-}
-"""EvalView's adapters of agents, each with the adapter of kindlm."""
+AGENT_ADAPTERS = (
+    *("http", "langgraph", "crewai", "openai-assistants", "openai-assistant"),
+    *("tapescope", "jsonl", "streaming"),
+)
+"""EvalView's adapters of agents."""
 
 MODEL_ADAPTERS = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY", "ollama": None}
 """Adapters that call a model with simulated tools, each with the variable of its key."""
@@ -190,28 +185,21 @@ MODEL_ADAPTERS = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY", 
 USUAL_MODELS = {"anthropic": "claude-sonnet-4-5-20250929", "ollama": "llama3.2"}
 """The default models of EvalView's adapters."""
 
-_OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "langgraph": ("mode", "streaming", "assistant_id", "input_key", "graph_config"),
-    "openai-assistants": ("assistant_id",),
-    "tapescope": ("streaming",),
-    "streaming": ("streaming",),
-}
-"""By adapter: the keys of `adapter_config` that are its options."""
-
 
 def kind_of(adapter: str) -> type[Adapter]:
     """Return the class of an adapter of agents."""
-    kind = own(Adapter, AGENT_ADAPTERS[adapter])
+    kind = own(Adapter, adapter)
     assert kind is not None, "AGENT_ADAPTERS names adapters of kindlm"
     return kind
 
 
 def options(adapter: str, config: AdapterConfig) -> Adapter:
-    """Return the options of an agent's adapter."""
+    """Return the options of an agent's adapter: the keys of `adapter_config` that it has."""
     kind = kind_of(adapter)
     if adapter == "http":
         return kind.model_validate({"request": "query"})
-    written = {to_camel(name): getattr(config, name) for name in _OPTIONS.get(adapter, ())}
+    names = kind.model_fields.keys() & type(config).model_fields.keys()
+    written = {to_camel(name): getattr(config, name) for name in names}
     # An empty text counts as absent.
     return kind.model_validate({key: it for key, it in written.items() if it not in (None, "")})
 
@@ -264,7 +252,7 @@ def compile_agent(
 ) -> AgentTarget:
     """Return the agent of a case. Its id is the adapter: an address may not be in identities."""
     settings = case.settings
-    adapter = AGENT_ADAPTERS[target.adapter]
+    adapter = recorded_name(kind_of(target.adapter), target.adapter)
     own = {name.lower() for name in settings.headers or ()}
     headers = {n: value for n, value in (config.headers or {}).items() if n.lower() not in own}
     return AgentTarget(
@@ -272,7 +260,7 @@ def compile_agent(
         adapter=adapter,
         endpoint=target.endpoint or "",
         headers={**headers, **(settings.headers or {})},
-        options=options(adapter, settings),
+        options=options(target.adapter, settings),
         directory=str(folder),
         timeout_ms=None if settings.timeout is None else max(1, round(settings.timeout * 1000)),
         verbose=bool(settings.verbose),

@@ -13,6 +13,7 @@ from kindlm.config.json_schemas import report_inline_schema
 from kindlm.document import Path
 from kindlm.errors import ErrorCode
 from kindlm.formats.evalview.case_schema import (
+    AdapterConfig,
     CaseConfig,
     EvalviewSection,
     ExpectedConfig,
@@ -119,11 +120,8 @@ def _check_total(weights: dict[str, float], path: Path, reporter: Reporter) -> N
     reporter.error(path, message, hint, reason="weights")
 
 
-_OF_AGENTS = (
-    *("timeout", "headers", "verbose", "streaming", "mode"),
-    *("assistant_id", "input_key", "graph_config"),
-)
-"""Settings of `adapter_config` for agents only."""
+_OF_MODELS = ("model", "sequence_mode")
+"""The settings of `adapter_config` that are not for agents only."""
 
 
 def warn_of_no_effect(section: EvalviewSection | None, path: Path, reporter: Reporter) -> None:
@@ -188,7 +186,8 @@ def _without_effect(case: CaseConfig, adapter: str) -> Iterator[tuple[Path, str]
                 yield (*path, name), f"`{name}` has no effect without `check: true`"
     ignored: dict[Path, Any] = {}
     if adapter in MODEL_ADAPTERS:
-        ignored = {("adapter_config", name): getattr(case.settings, name) for name in _OF_AGENTS}
+        settings = [name for name in AdapterConfig.model_fields if name not in _OF_MODELS]
+        ignored = {("adapter_config", name): getattr(case.settings, name) for name in settings}
         ignored["input", "context"] = case.input and case.input.context
         ignored |= {("turns", n, "context"): it.context for n, it in enumerate(case.turns or ())}
         reason = f"the adapter {adapter} calls a model, and it is for agents"

@@ -254,7 +254,8 @@ def test_a_pattern_that_cannot_be_used_is_reported_with_what_is_wrong(
 SETTINGS = """\
 adapter_config:
   {timeout: 5, headers: {A: b}, verbose: true, mode: cloud, streaming: true, assistant_id: a,
-   input_key: k, graph_config: {a: 1}, sequence_mode: exact, model: gpt-x}
+   input_key: k, graph_config: {a: 1}, sequence_mode: exact, model: gpt-x, reports_tools: true,
+   telemetry: otlp, telemetry_wait_ms: 5}
 turns: [{query: What is the capital of France?}, {query: b, context: {c: 1}}]
 mocks: {strict: true, tool_mocks: [{tool: a, returns: 1}]}
 """
@@ -264,7 +265,7 @@ def test_what_has_no_effect_on_a_model_is_reported(load: Load, case_text: str) -
     text = case_text.replace("France?}", "France?, context: {a: 1}}")
     loaded = load(f"{text}adapter: openai\n{SETTINGS}")
     names = ("timeout", "headers", "verbose", "streaming", "mode", "assistant_id", "input_key",
-             "graph_config")  # fmt: skip
+             "graph_config", "reports_tools", "telemetry", "telemetry_wait_ms")  # fmt: skip
     assert {path for _, _, path in loaded.lines("warning")} == {
         *("input.context", "turns[1].context"),
         *(f"adapter_config.{name}" for name in names),
