@@ -23,7 +23,7 @@ from kindlm.config.templates import check_deferred
 from kindlm.config.toml_document import read_toml
 from kindlm.config.validation import fit, kind_of
 from kindlm.dataclass import dataclass, replace
-from kindlm.document import Document, Path, Raw, cases_of, items, section, texts, walk
+from kindlm.document import Document, Path, Raw, cases_of, items, section, texts
 from kindlm.errors import Err, SourceLocation, misuse
 from kindlm.formats.discovery import cases_in
 from kindlm.formats.evalview.case_schema import CaseConfig
@@ -269,34 +269,28 @@ def _filled(
         reporter.error((), message, "Begin with a key, such as `name:`")
         return None
     reporter.hide(header_secrets(section(value, *map(str, headers))))
-    complete = True
-    for path, _ in walk(value, ()):
-        # Variables in keys are not filled in.
-        if path and isinstance(path[-1], str) and _VARIABLE.search(path[-1]):
-            complete = False
-            message = "A key cannot hold a variable"
-            reporter.error(path, message, "Write the key out", reason="variable_in_key")
-    for path, text in texts(value, ()):
-        form = _form(path)
-        if not around.is_run and form is not None:
-            continue
-        names = _VARIABLE.findall(text) + (_PLACEHOLDER.findall(text) if form == _ADDRESS else [])
+    found: dict[str, Any] = _expanded(value, (), around, reporter)
+    return None if reporter.has_errors else found
+
+
+def _expanded(value: Any, path: Path, around: Surroundings, reporter: Reporter) -> Any:
+    """Return a value with its variables filled in, or marked for run time; report unset ones."""
+    if isinstance(value, dict):
+        for key in filter(_VARIABLE.search, value):
+            message, hint = "A key cannot hold a variable", "Write the key out"
+            reporter.error((*path, key), message, hint, reason="variable_in_key")
+        return {key: _expanded(it, (*path, key), around, reporter) for key, it in value.items()}
+    if isinstance(value, list):
+        return [_expanded(it, (*path, at), around, reporter) for at, it in enumerate(value)]
+    if not isinstance(value, str):
+        return value
+    form = _form(path)
+    if around.is_run or form is None:
+        names = _VARIABLE.findall(value) + (_PLACEHOLDER.findall(value) if form == _ADDRESS else [])
         for name in dict.fromkeys(names):
             if name not in around.environ:
-                complete = False
                 reporter.variable_not_set(path, name)
-    return _expanded(value, (), around.environ) if complete else None
-
-
-def _expanded(value: Any, path: Path, environ: Mapping[str, str]) -> Any:
-    """Return a value with its variables filled in, or marked for run time."""
-    if isinstance(value, dict):
-        return {key: _expanded(item, (*path, key), environ) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_expanded(item, (*path, at), environ) for at, item in enumerate(value)]
-    if isinstance(value, str):
-        return _VARIABLE.sub(_form(path) or (lambda it: environ.get(it[1], it[0])), value)
-    return value
+    return _VARIABLE.sub(form or (lambda it: around.environ.get(it[1], it[0])), value)
 
 
 def _form(path: Path) -> str | None:
