@@ -24,25 +24,20 @@ Values that do not fit stay, and the schema reports them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable
-from functools import cache, reduce
-from types import UnionType
-from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
-
-from pydantic import BaseModel
+from collections.abc import Callable, Collection
+from functools import reduce
+from typing import Any
 
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.schema import KindlmConfig
+from kindlm.config.shapes import Sections, keys_of, shapes_of
 from kindlm.config.target_schema import AgentConfig, ProviderConfig
 from kindlm.config.templates import prompt_templates
 from kindlm.config.test_schema import messages_fit
-from kindlm.config.validation import keys_of
 from kindlm.document import Document, Node, Path, section
 from kindlm.packages import own, own_names
 from kindlm.plugins import Adapter, Provider
 from kindlm.section import Described
-
-Sections = tuple[type[Described], ...]
 
 ALONE = {"agent": "agents", "model": "models"}
 """Keys that hold the only entry of a list, with the key of the list."""
@@ -76,9 +71,9 @@ def write_out(
 def write_out_section(node: Node, sections: Sections) -> None:
     """Write out a mapping in place; each of its keys belongs to one of the sections."""
     for key in list(node.children):
-        described = (_shapes(each).get(str(key)) for each in sections)
+        described = (shapes_of(each).get(str(key)) for each in sections)
         shape = next((each for each in described if each is not None), None)
-        if shape is None:
+        if shape is None or not (shape.is_list or shape.sections):
             continue
         child = node.children[key]
         if shape.is_list and _is_alone(child, shape.sections):
@@ -131,47 +126,6 @@ def _options(sections: Sections, key: str | int, written: dict[str, Any]) -> Sec
     elif isinstance(kind, str) and AgentConfig in sections:
         found = own(Adapter, kind)
     return () if found is None else (found,)
-
-
-class _Shape(NamedTuple):
-    """What a key holds: one value, a list or a mapping; `sections` describe values in mappings."""
-
-    is_list: bool
-    is_mapping: bool
-    sections: Sections
-
-
-@cache
-def _shapes(section: type[Described]) -> dict[str, _Shape]:
-    """Return the shapes of the keys, and of their aliases, that hold lists or sections."""
-    found: dict[str, _Shape] = {}
-    for name, field in section.model_fields.items():
-        shape = _shape([field.annotation])
-        other = getattr(field.validation_alias, "choices", ())
-        for key in (field.alias or name, *other):
-            if shape.is_list or shape.sections:
-                found[str(key)] = shape
-    return found
-
-
-def _shape(annotations: Iterable[Any]) -> _Shape:
-    """Return the shape of a union of types. With `str` in it, a text is not a list of one."""
-    todo, sections = list(annotations), list[type[Described]]()
-    is_list = is_mapping = is_text = False
-    for each in todo:  # which grows
-        origin, arguments = get_origin(each), get_args(each)
-        if origin in (Union, UnionType):
-            todo += arguments
-        elif origin is Annotated:
-            todo.append(arguments[0])
-        elif origin in (list, dict):
-            is_list, is_mapping = is_list or origin is list, is_mapping or origin is dict
-            sections += _shape(arguments[-1:]).sections
-        elif each is str:
-            is_text = True
-        elif isinstance(each, type) and issubclass(each, BaseModel):
-            sections.append(each)  # type: ignore[arg-type]
-    return _Shape(is_list and not is_text, is_mapping and not is_list, tuple(sections))
 
 
 _OBJECT = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")

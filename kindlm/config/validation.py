@@ -7,26 +7,28 @@ import json
 import re
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from functools import cache, reduce
+from functools import reduce
 from operator import getitem
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from kindlm.checks.base import kinds
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.schema import KindlmConfig
+from kindlm.config.shapes import keys_at, keys_of
 from kindlm.dataclass import dataclass
 from kindlm.document import Path, dotted
 from kindlm.packages import all_own, installed, is_own, options_of_package, provided
 from kindlm.plugins import Check, Provider
+from kindlm.section import Described
 from kindlm.suggestions import ENDED, hint_for, meant_by, suggest, words_for
 from kindlm.values import TAGS
 from kindlm.wording import count, cut, printable
 from kindlm.yaml_document import ScalarError, resolve_plain
 
-M = TypeVar("M", bound=BaseModel)
+M = TypeVar("M", bound=Described)
 
 _SHAPES = ("dict_type", "model_type", "model_attributes_type", "list_type")
 _IN_MODELS = "Tested models belong in `models`, such as `models: [openai/gpt-4o]`"
@@ -79,11 +81,6 @@ def fit(
     return fit(model, known, reporter, at=at, also_known=also_known)
 
 
-def keys_of(section: type[BaseModel]) -> list[str]:
-    """Return the keys of a section, spelled as in kindlm.yaml."""
-    return [field.alias or name for name, field in section.model_fields.items()]
-
-
 def _place(details: ErrorDetails) -> Path:
     return tuple(part for part in details["loc"] if part not in TAGS)
 
@@ -97,7 +94,7 @@ class _Misfits:
         missing: the places of required keys that are absent.
     """
 
-    model: type[BaseModel]
+    model: type[Described]
     reporter: Reporter
     tolerant: bool
     at: Path
@@ -150,7 +147,7 @@ class _Misfits:
     def _unknown_key(self, path: Path, place: Path) -> None:
         model, reporter, name = self.model, self.reporter, str(path[-1])
         where = reporter.place(path[:-1])
-        known = [*_known_keys(model, place[:-1])]
+        known = [*keys_at(model, place[:-1])]
         missing = [str(each[-1]) for each in self.missing if each[:-1] == place[:-1]]
         if len(place) == 1:
             known, missing = [*self._written(known), *self.also_known], self._written(missing)
@@ -196,7 +193,7 @@ _SHORT = {
 """Examples of the keys that most files begin with, in short forms."""
 
 
-def place_of(model: type[BaseModel], place: Path) -> str | None:
+def place_of(model: type[Described], place: Path) -> str | None:
     """Return the hint where an unknown key, or our word for it, can stand.
 
     That is below, above or, for settings of all tests, in `defaults`.
@@ -205,7 +202,7 @@ def place_of(model: type[BaseModel], place: Path) -> str | None:
     found: list[Path] = []
     todo: list[Path] = [()]
     for path in todo:  # which grows
-        keys = _known_keys(model, (*above, *path))
+        keys = keys_at(model, (*above, *path))
         found += [(*path, name) for name in names if name in keys]
         if len(path) < _DEPTH:
             todo += [each for part in keys for each in ((*path, part), (*path, part, 0))]
@@ -219,64 +216,29 @@ def place_of(model: type[BaseModel], place: Path) -> str | None:
         return f"Did you mean `{flow[1:-1]}`?"
     for length in range(len(above) - 1, -1, -1):
         for name in names:
-            if name in _known_keys(model, above[:length]):
+            if name in keys_at(model, above[:length]):
                 beside = f"in {dotted(above[:length])}" if length else "at the top of the file"
                 return f"Write `{name}:` {beside}, beside `{above[length]}`"
-    settings = _known_keys(model, ("defaults",))
+    settings = keys_at(model, ("defaults",))
     of_all = next((name for name in names if name in settings), None)
     return of_all and f"Write `{of_all}:` in `defaults`: it is for all tests"
 
 
-def _example(model: type[BaseModel], place: Path) -> str | None:
+def _example(model: type[Described], place: Path) -> str | None:
     """Return a key with the example of its value; None if it has no example."""
     if len(place) == 1 and place[0] in _SHORT:
         return _SHORT[str(place[0])]
-    keys = _known_keys(model, place[:-1])
+    keys = keys_at(model, place[:-1])
     if place and isinstance(place[-1], str) and not keys:
         return _example(model, place[:-1])  # a name that the user chose
-    examples = keys.get(str(place[-1]), {}).get("examples") if place else None
-    if not examples:
+    field = keys.get(str(place[-1])) if place else None
+    if field is None or not field.examples:
         return None
-    text = json.dumps(examples[0], ensure_ascii=False)
+    text = json.dumps(field.examples[0], ensure_ascii=False, default=str)
     return f"{place[-1]}: {_QUOTED.sub(lambda word: word[1], text)}"
 
 
 _QUOTED = re.compile(r'"([A-Za-z][\w-]*)"')
-
-
-def _known_keys(model: type[BaseModel], path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = _schema_at(model, path).get("properties", {})
-    return found
-
-
-def _schema_at(model: type[BaseModel], path: Path) -> dict[str, Any]:
-    schema = _json_schema(model)
-    place = schema
-    for part in path:
-        place = _resolve(place, schema)
-        if isinstance(part, int):
-            place = place.get("items", {})
-        else:
-            place = place.get("properties", {}).get(part) or place.get("additionalProperties") or {}
-    return _resolve(place, schema)
-
-
-@cache
-def _json_schema(model: type[BaseModel]) -> dict[str, Any]:
-    return model.model_json_schema(by_alias=True)
-
-
-def _resolve(place: Any, schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema that a reference, or a choice of several schemas, stands for."""
-    if not isinstance(place, dict):
-        return {}
-    if "$ref" in place:
-        return _resolve(schema["$defs"][place["$ref"].rpartition("/")[2]], schema)
-    for branch in [*place.get("anyOf", ()), *place.get("oneOf", ())]:
-        found = _resolve(branch, schema)
-        if found.keys() & {"properties", "items", "additionalProperties"}:
-            return found
-    return place
 
 
 _EXPECTED = {

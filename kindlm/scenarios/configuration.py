@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, ConfigDict, Field
 from pydantic.alias_generators import to_snake
 
 from kindlm.bounds import MAX_REPEAT
@@ -26,7 +26,7 @@ from kindlm.packages import own
 from kindlm.plugins import Provider
 from kindlm.scenarios.environment import deferred, put_in, unset_in
 from kindlm.secrecy import header_secrets
-from kindlm.section import FilePath, Maybe, Score, Seconds, Table, Text, Url
+from kindlm.section import Described, FilePath, Maybe, Score, Seconds, Table, Text, Url
 from kindlm.spelling import TOML
 from kindlm.suggestions import hint_for
 from kindlm.suite import AgentTarget, ModelTarget, ProviderSettings
@@ -198,24 +198,17 @@ def sandboxed(raw: Mapping[str, Any], sandbox: SandboxTable) -> dict[str, Any]:
     return table
 
 
-def _with_names_of_kindlm_yaml(schema: dict[str, Any]) -> None:
-    properties = schema["properties"]
-    properties |= {"adapter": properties["type"], "endpoint": properties["url"]}
-
-
 class _AgentTable(AgentConfig):
     """An agent with the keys of kindlm.toml."""
 
-    model_config = ConfigDict(
-        alias_generator=to_snake, json_schema_extra=_with_names_of_kindlm_yaml
-    )
+    model_config = ConfigDict(alias_generator=to_snake)
 
     id: Text = Field(default=AGENT, validation_alias=AliasChoices("name", "id"))
     adapter: Text = Field(validation_alias=AliasChoices("type", "adapter"))
     endpoint: Maybe[Text] = Field(default=None, validation_alias=AliasChoices("url", "endpoint"))
 
 
-class _Whole(BaseModel):
+class _Whole(Described):
     """The table of an agent in its place, so that errors have their place in the file."""
 
     agent: _AgentTable

@@ -225,7 +225,7 @@ serve: [{name: a, command: run, ready: {line: up}, timeoutMs: 500ms}]
 10:62 102 tests[0].expect.latencyMs must be a number, but is the text "1.5s"
 10:77 102 tests[0].expect.costUsd must be a number, but is the text "$0.05"
 11:43 102 tests[0].tools[1].parameters must be a mapping, but is the text "x"
-    For example: `parameters: {properties: {order_id: {type: string}}, type: object}`
+    For example: `parameters: {type: object, properties: {order_id: {type: string}}}`
 11:47 102 tests[0].tools[2] must be a mapping, but is a list
     For example: `tools: [{name: lookup_order}]`
 12:23 102 defaults.timeoutMs must be a whole number, but is the text "2 min"

@@ -53,7 +53,7 @@ MISTAKES = [
         "expected: {}",
         "expected: {metrics: {cost: 2}}",
         "cost must be a mapping",
-        "`metrics: {cost: {tolerance: 0.01, value: 0.05}}`",
+        "`metrics: {cost: {value: 0.05, tolerance: 0.01}}`",
     ),
     ("expected: {}", "expected: {}\nchecks: [pii]", "checks must be a mapping", "{pii: true}"),
     ("min_score: 7", "min_score: 0.8", "is 0.8 of 100", "write 80 for 80 %"),
