@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -140,6 +139,6 @@ def read_bytes(path: Path) -> Result[bytes]:
     except IsADirectoryError:
         message, hint = f"{path} is a folder", "Name a file in it"
     except (OSError, ValueError) as error:
-        reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else error
+        reason = getattr(error, "strerror", None) or error
         message, hint = f"{path} cannot be read: {reason}", "Check its path and permissions"
     return Err(not_there(message, hint, SourceLocation(str(path))))

@@ -63,9 +63,6 @@ def warn(
     warn_of_placeholders(config, raw, reporter, files)
 
 
-_FOR_MODELS = ("tools", "strict_tools", "max_turns")
-
-
 def _warn_of_tests(config: KindlmConfig, reporter: Reporter) -> None:
     models = {model.id for model in config.models}
     for index, test in enumerate(config.tests):
@@ -82,7 +79,7 @@ def _warn_of_tests(config: KindlmConfig, reporter: Reporter) -> None:
         else:
             # Some agents get the results of their tools from kindlm.
             answers = any(it.options is None or it.options.asks_for_tools for it in agents)
-            keys = ["max_turns"] if answers else list(_FOR_MODELS)
+            keys = ["max_turns"] + ([] if answers else ["tools", "strict_tools"])
             keys += ["models"] if test.command is not None else []
             for key in test.model_fields_set.intersection(keys):
                 alias = TestConfig.model_fields[key].alias or key
@@ -182,19 +179,13 @@ def _warn_of_unused(config: KindlmConfig, reporter: Reporter) -> None:
         targets |= {model.id for model in config.models if model.role == "judge"}
         targets.add(config.defaults.judge_model or "")
     prompts = {name for test in config.tests for name in test.all_prompts}
-    unused: list[tuple[Path, str]] = [
-        (("prompts", name), f'No test uses the prompt "{name}"')
-        for name in config.prompts
-        if name not in prompts
-    ]
-    models, agents = [it.id for it in config.models], [it.id for it in config.agents]
-    unused += [
-        ((key, index), f'No test uses "{name}"')
-        for key, names in (("models", models), ("agents", agents))
-        for index, name in enumerate(names)
-        if name not in targets
-    ]
-    for path, message in unused:
+    entries: dict[Path, str] = {("models", at): it.id for at, it in enumerate(config.models)}
+    entries |= {("agents", at): it.id for at, it in enumerate(config.agents)}
+    unused = {path: f'"{name}"' for path, name in entries.items() if name not in targets}
+    named = [name for name in config.prompts if name not in prompts]
+    unused |= {("prompts", name): f'the prompt "{name}"' for name in named}
+    for path, what in unused.items():
+        message = f"No test uses {what}"
         reporter.warning(path, message, "Remove it, or use it", reason="unused")
 
 

@@ -235,18 +235,15 @@ def compile_service(config: ServeConfig, folder: FilePath) -> Service:
     )
 
 
-_COMMAND = "command"
-"""The one target of a test with a command."""
-
-
 def targets_of(test: TestConfig, config: KindlmConfig) -> tuple[str, ...]:
     """Return the ids of the targets of a test, in order.
 
     These are the `models` of the test, else all agents, else all models that are no judges. MCP
-    servers are the agents of tests with a `call`, and of no other tests.
+    servers are the agents of tests with a `call`, and of no other tests. A test with a command has
+    the target `command`.
     """
     if test.command is not None:
-        return (_COMMAND,)
+        return ("command",)
     if test.models is not None:
         return tuple(test.models)
     is_call = test.call is not None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import os
 import stat
 from collections.abc import Callable, Mapping
 from functools import cache, partial
@@ -42,7 +41,8 @@ def safe_path(folder: FilePath, relative: str) -> Result[FilePath]:
         root = folder.resolve()
         target = (root / relative).resolve()
     except (OSError, RuntimeError) as error:
-        return _error(f'"{relative}" cannot be resolved: {_reason(error)}', hint)
+        reason = getattr(error, "strerror", None) or error
+        return _error(f'"{relative}" cannot be resolved: {reason}', hint)
     if not target.is_relative_to(root):
         return _error(f'"{relative}" points outside the folder of the configuration', hint)
     return Ok(target)
@@ -147,17 +147,11 @@ def _read(name: str, path: FilePath, limit: int) -> Result[bytes]:
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return _error(f'The file "{name}" does not exist', f"kindlm looked for it at {path}")
     except OSError as error:
-        return _error(f'"{name}" cannot be read: {_reason(error)}', f"Check it: {path}")
+        return _error(f'"{name}" cannot be read: {error.strerror or error}', f"Check it: {path}")
     if len(data) > limit:
         message = f'"{name}" is larger than {limit // 1024**2} MiB'
         return _error(message, "Use a smaller file", ErrorCode.CONFIG_VALIDATION_ERROR)
     return Ok(data)
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, OSError) and error.errno is not None:
-        return os.strerror(error.errno)
-    return str(error)
 
 
 def _error(message: str, hint: str, code: ErrorCode = ErrorCode.CONFIG_FILE_REF_ERROR) -> Err:

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
-from functools import reduce
 from typing import Any
 
 from kindlm.config.files import ReferencedFiles
@@ -34,7 +33,7 @@ from kindlm.config.shapes import Sections, keys_of, shapes_of
 from kindlm.config.target_schema import AgentConfig, ProviderConfig
 from kindlm.config.templates import prompt_templates
 from kindlm.config.test_schema import messages_fit
-from kindlm.document import Document, Node, Path, section
+from kindlm.document import Document, Node, section
 from kindlm.packages import own, own_names
 from kindlm.plugins import Adapter, Provider
 from kindlm.section import Described
@@ -311,8 +310,9 @@ def _as_variable(test: Node, given: Node) -> None:
 def _as_prompt(root: Node, test: Node, given: Node, number: int) -> None:
     """Make the input of a test a prompt with the test's name, and further messages turns."""
     name, prompts = test.value.get("name"), root.child("prompts") or Node.mapping(given)
-    messages = _messages(given.value)
-    further = [inner for role, inner in messages if role == "user"][1:]
+    listed = given.children.values() if isinstance(given.value, list) else ()
+    messages = list(map(_message, listed))
+    further = [text for role, text in messages if role == "user"][1:]
     does_fit = isinstance(given.value, dict) or (
         messages_fit([role for role, _ in messages])
         and not (further and "conversation" in test.value)
@@ -326,25 +326,18 @@ def _as_prompt(root: Node, test: Node, given: Node, number: int) -> None:
     entry = given
     if not isinstance(given.value, dict):
         entry = _in_place_of(given, Node.mapping(given))
-        for role, inner in reversed(messages):  # of several messages of the user, the first stays
-            entry.put(role, _at(given, inner))
+        for role, text in reversed(messages):  # of several messages of the user, the first stays
+            entry.put(role, text)
     if further:
-        turns = [Node.mapping(given, user=_at(given, inner)) for inner in further]
+        turns = [Node.mapping(given, user=text) for text in further]
         test.put("conversation", Node.sequence(given, *turns))
     prompts.put(name, entry, test.keys["input"])
     root.put("prompts", prompts)
     test.put("prompt", _in_place_of(given, test.take("input").leaf(name)))
 
 
-def _messages(value: Any) -> list[tuple[str, Path]]:
-    """Return the role of each message in a list, and the path of its text in the list."""
-    return [
-        (str(message["role"]), (index, "content"))
-        if isinstance(message, dict) and message.keys() == {"role", "content"}
-        else ("user" if isinstance(message, str) else "", (index,))
-        for index, message in enumerate(value if isinstance(value, list) else ())
-    ]
-
-
-def _at(node: Node, path: Path) -> Node:
-    return reduce(lambda each, part: each.children[part], path, node)
+def _message(node: Node) -> tuple[str, Node]:
+    """Return the role of a message and its text; the role is empty for another value."""
+    if isinstance(node.value, dict) and node.value.keys() == {"role", "content"}:
+        return str(node.value["role"]), node.children["content"]
+    return "user" if isinstance(node.value, str) else "", node

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import (
     AliasChoices,
@@ -33,18 +33,26 @@ from kindlm.values import MAPPING, TEXT, check_env_name
 EnvName = Annotated[str, Field(min_length=1), BeforeValidator(check_env_name)]
 
 
-class Chosen(Open):
+K = TypeVar("K", Provider, Adapter)
+
+
+class Chosen(Open, Generic[K]):
     """An entry of a provider or an agent; its kind has `options` of its own."""
 
-    _options: Any = PrivateAttr(default=None)
+    _options: K | None = PrivateAttr(default=None)
 
-    def choose(self, options: Provider | Adapter | None) -> None:
+    @property
+    def options(self) -> K | None:
+        """The options of its type or adapter; None if they have an error."""
+        return self._options
+
+    def choose(self, options: K | None) -> None:
         """Set the options, before anything reads the section; None if they have an error."""
         self._options = options
         self.add(as_written(options))
 
 
-class ProviderConfig(Chosen):
+class ProviderConfig(Chosen[Provider]):
     """How to reach a provider."""
 
     type: Extension[Maybe[Text]] = Field(default=None, examples=["openai"])
@@ -57,12 +65,6 @@ class ProviderConfig(Chosen):
     {{serve.NAME.port}}."""
     organization: Maybe[str] = Field(default=None, examples=["org-acme"])
     """Organization id (OpenAI)."""
-
-    @property
-    def options(self) -> Provider | None:
-        """The options of this type; None if they have an error."""
-        options: Provider | None = self._options
-        return options
 
 
 class ParamsConfig(Section):
@@ -106,7 +108,7 @@ def _with_other_names(schema: dict[str, Any]) -> None:
         properties[name] = {**properties[other], "description": f"The same as `{other}`."}
 
 
-class AgentConfig(Chosen):
+class AgentConfig(Chosen[Adapter]):
     """A live agent to test."""
 
     main = "endpoint"
@@ -158,12 +160,6 @@ class AgentConfig(Chosen):
         default={}, examples=[{"Authorization": "Bearer {{env.SHOP_TOKEN}}"}]
     )
     """HTTP headers. Put credentials into the environment: {{env.NAME}}."""
-
-    @property
-    def options(self) -> Adapter | None:
-        """The options of the adapter; None if they have an error."""
-        options: Adapter | None = self._options
-        return options
 
 
 class PriceConfig(Section):

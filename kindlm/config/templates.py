@@ -143,11 +143,8 @@ def _as_written(name: str) -> str:
     return f"{{{{{name}}}}}"
 
 
-MAX_SHOWN_ROWS = 20
-"""The most rows of a file whose errors are reported."""
-
-MAX_SHOWN_NAMES = 20
-"""The most variables without a value that a message lists."""
+_MAX_SHOWN = 20
+"""The most rows of a file whose errors are reported, and variables that a message lists."""
 
 
 def part_name(test: str, part: str) -> str:
@@ -167,7 +164,7 @@ def check_rows(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
         report_file((*path, "varsFrom"), name, found, reporter)
         if isinstance(found, Err):
             continue
-        for error in found.value.errors[:MAX_SHOWN_ROWS]:
+        for error in found.value.errors[:_MAX_SHOWN]:
             place, message = (*path, "varsFrom"), str(error)
             reporter.error_in_file(
                 place, name, error.line, message, error.hint, reason="rows", source=error.source
@@ -206,19 +203,19 @@ def check_variables(
         # If the test has no `vars`, the text that needs them is shown.
         asks = ("prompt", "conversation", "command")
         place = next((key for key in asks if key in test and "vars" not in test), "vars")
-        written = first_of(map(_as_written, missing), MAX_SHOWN_NAMES)
+        written = first_of(map(_as_written, missing), _MAX_SHOWN)
         message = f'The test "{test.get("name")}" has no value for {written}'
-        names = first_of((f"`{name}:`" for name in missing), MAX_SHOWN_NAMES)
+        names = first_of((f"`{name}:`" for name in missing), _MAX_SHOWN)
         hint = f"Add to its `vars:` {names}" + (", or to its rows" if "varsFrom" in test else "")
         reason = "missing_variables"
         reporter.error((*path, place), message, hint, reason=reason, at_key=True, missing=missing)
     # Rows that lack a variable which other rows have.
     asked = [name for name in asked if name in columns]
     gaps = [(row, name) for row in rows for name in asked if name not in row.values]
-    for row, name in gaps[:MAX_SHOWN_ROWS]:
+    for row, name in gaps[:_MAX_SHOWN]:
         message = f'The row "{row.id}" of the test "{test.get("name")}" has no value for '
         message += _as_written(name)
-        message += f"; {len(gaps):,} values are missing" if len(gaps) > MAX_SHOWN_ROWS else ""
+        message += f"; {len(gaps):,} values are missing" if len(gaps) > _MAX_SHOWN else ""
         hint = "Add it to the row, or to the `vars` of the test for all rows"
         where = (*path, "varsFrom"), str(file), row.line
         reporter.error_in_file(*where, message, hint, reason="missing_variables")

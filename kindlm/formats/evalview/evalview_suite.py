@@ -19,7 +19,12 @@ from kindlm.config.interpolation import MARK
 from kindlm.dataclass import dataclass
 from kindlm.document import Path
 from kindlm.errors import SourceLocation
-from kindlm.formats.evalview.case_schema import AdapterConfig, CaseConfig, ToolDefinitionConfig
+from kindlm.formats.evalview.case_schema import (
+    AdapterConfig,
+    CaseConfig,
+    ToolDefinitionConfig,
+    VarianceConfig,
+)
 from kindlm.formats.evalview.expectations import compile_expectations
 from kindlm.formats.evalview.project_config import JudgeConfig, ProjectConfig
 from kindlm.outcome import ScoreLimits
@@ -47,7 +52,6 @@ _TIMEOUT_MS = 120_000
 _EXECUTION_TIMEOUT_MS = 300_000
 _FOR_CHECKS_MS = 60_000
 _MOST_POINTS = 100
-_USUAL_CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +131,9 @@ def _case(
     target = targets.add(runs_on) if agent is None else agent.id
     # Cases are checked before they are compiled: one without turns has an input.
     first, *others = (turn.query for turn in case.turns or (case.input,) if turn is not None)
-    variance, limits = case.thresholds.variance, ScoreLimits()
-    if variance is not None:
-        points = (variance.min_mean_score, variance.max_std_dev)
-        limits = ScoreLimits(*(None if each is None else each / _MOST_POINTS for each in points))
+    variance = case.thresholds.variance or VarianceConfig.model_construct(runs=1, pass_rate=1.0)
+    points = (variance.min_mean_score, variance.max_std_dev)
+    limits = ScoreLimits(*(None if each is None else each / _MOST_POINTS for each in points))
     more = {"difficulty": case.difficulty, "suite_type": case.suite_type}
     return Case(
         name=case.name,
@@ -141,10 +144,10 @@ def _case(
         follow_ups=tuple(others),
         contexts=() if is_model else _contexts(case),
         agent=agent,
-        repeat=1 if variance is None else variance.runs,
-        pass_rate=1.0 if variance is None else variance.pass_rate,
+        repeat=variance.runs,
+        pass_rate=variance.pass_rate,
         score_limits=None if limits == ScoreLimits() else limits,
-        confidence=_USUAL_CONFIDENCE if variance is None else variance.confidence_level,
+        confidence=variance.confidence_level,
         tags=(*(case.tags or ()), *(f"{key}:{value}" for key, value in more.items() if value)),
         where=checked.where(()),
     )
