@@ -75,7 +75,7 @@ def purge_command(
                 for each in baseline.runs
                 if each in chosen
             ]
-            if baselines and found.refs:
+            if baselines:
                 warn(
                     f"Some of these runs are baselines: {listed(baselines, _NAMED)}.",
                     "Later runs cannot be compared with erased texts. Choose other baselines:"
