@@ -240,11 +240,21 @@ def named_run(db: sqlite3.Connection, name: str) -> str:
 
 
 def finished_run(db: sqlite3.Connection, name: str | None, suite: str | None) -> Result[str]:
-    """Return the finished run that a user names, as `finished_side` does; a group is an error."""
+    """Return the finished run that a user names, as `finished_side` does; a group is an error.
+
+    A warning says if the newest run is a single shard.
+    """
     from kindlm.history.run_names import one_run
+    from kindlm.history.runs import RunFilter, runs
 
     side = finished_side(db, name, suite)
-    return side if isinstance(side, Err) else one_run(side.value)
+    found = side if isinstance(side, Err) else one_run(side.value)
+    if name in (None, "latest") and isinstance(found, Ok):
+        (run,) = runs(db, RunFilter(ids=[found.value]))
+        if run.shard not in (None, "1/1"):
+            what = f"Run {run.id}, the newest finished one, is only shard {run.shard}."
+            warn(what, "Choose a run of all tests: kindlm runs")
+    return found
 
 
 def _newest_or_named(db: sqlite3.Connection, name: str | None, suite: str | None) -> Result[str]:

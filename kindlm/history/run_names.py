@@ -285,7 +285,8 @@ class _Words:
             return _side_of(self.db, min(there, key=_is_dirty))
         what = f"commit {commit[:_SHORT]}" if commit else "which is not a known git revision"
         commits = dict.fromkeys(known[:_SHORT] for known, _ in recorded)
-        hint = f"There are runs at {first_of(commits, _LISTED) or 'no commit'}."
+        hint = f"There are runs at {first_of(commits, _LISTED)}."
+        hint = hint if commits else "No finished run has a commit."
         message = f"No finished run was recorded at {name!r}, {what}."
         return _error(message, f"{hint} All runs: kindlm runs")
 

@@ -438,6 +438,19 @@ def test_words_pass_over_groups_that_are_not_complete(
     assert compared("tuesday", "latest") == ("tuesday", "wednesday")
 
 
+@pytest.mark.parametrize("command", ["rescore", "replay"])
+def test_that_the_newest_run_is_a_single_shard_is_said(
+    kindlm: Any, history: Any, shard: Any, command: str
+) -> None:
+    shard("aaaa2222", "1/1")
+    shard("bbbb2222", "1/3")
+    shard("cccc2222", "2/3")
+    only = "Run cccc2222, the newest finished one, is only shard 2/3."
+    assert only in kindlm(command, "--db", history.path).err
+    assert "only shard" not in kindlm(command, "cccc2222", "--db", history.path).err
+    assert "only shard" not in kindlm(command, "aaaa2222", "--db", history.path).err
+
+
 def test_words_know_groups_of_one_name_in_several_projects_apart(
     history: Any, shard: Any, compared: Any
 ) -> None:

@@ -96,6 +96,11 @@ def test_errors_say_what_there_is(runs: History, before: str, message: str, hint
     assert hint in error.hint
 
 
+def test_a_history_without_commits_has_none_to_name(history: History) -> None:
+    record(history, "r1first0", git=None)
+    assert find(history, "git:main").hint == "No finished run has a commit. All runs: kindlm runs"
+
+
 @pytest.mark.parametrize(("before", "after"), [("", None), (None, ""), ("latest", ""), ("r1", "")])
 def test_a_variable_that_was_never_set_names_no_run(
     runs: History, before: str | None, after: str | None
