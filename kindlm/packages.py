@@ -16,14 +16,13 @@ from dataclasses import fields, is_dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from operator import attrgetter
 from traceback import walk_tb
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
 from pydantic.json_schema import GenerateJsonSchema
 
-from kindlm.bounds import MAX_COUNTED, MAX_TIMEOUT_S
+from kindlm.bounds import MAX_COUNTED
 from kindlm.dataclass import dataclass
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, broken, misuse, unanswered
 from kindlm.guard import guard
@@ -339,7 +338,7 @@ def _form_of(kind: Any) -> type[BaseModel]:
     return create_model(f"Returned{kind.__name__}", __config__=_STRICT, value=(kind, ...))
 
 
-def _fields(value: Any) -> Any:
+def _fields(value: Any) -> dict[str, Any]:
     if not is_dataclass(value):
         raise TypeError(f"an object of the type {type(value).__name__}")
     return {field.name: getattr(value, field.name) for field in fields(value)}
@@ -375,19 +374,17 @@ async def answered(
 
 def impossible(reply: ModelReply | AgentReply) -> str | None:
     """Return which number of a reply is out of range: a negative cost would reduce the sum."""
-    limits = {"latency_ms": MAX_TIMEOUT_S * 1000}
-    for name in ("usage.input_tokens", "usage.output_tokens", "reported_cost_usd"):
-        limits[name] = MAX_COUNTED
+    parts: dict[str, Any] = {"": reply, ".usage": reply.usage, ".usage.extras": reply.usage.extras}
     if reply.recorded is not None:
-        limits["recorded.cost.usd"] = MAX_COUNTED
-    numbers = [(name, attrgetter(name)(reply), most) for name, most in limits.items()]
-    for index, quota in enumerate(reply.quotas if isinstance(reply, ModelReply) else ()):
-        parts = {"left": quota.left, "limit": quota.limit, "reset_s": quota.reset_s}
-        numbers += [(f"quotas.{index}.{name}", part, _MOST_QUOTA) for name, part in parts.items()]
-    for name, value, most in numbers:
-        if value is not None and not 0 <= value <= most:
-            where = f"{type(reply).__name__}.{name}"
-            return f"`{where}` is wrong: it is {value}, not from 0 to {most}"
+        parts[".recorded.cost"] = reply.recorded.cost
+    if isinstance(reply, ModelReply):
+        parts |= {f".quotas.{index}": quota for index, quota in enumerate(reply.quotas)}
+    for place, part in parts.items():
+        most = _MOST_QUOTA if isinstance(part, Quota) else MAX_COUNTED
+        for name, value in {} if part is None else _fields(part).items():
+            if isinstance(value, int | float) and not 0 <= value <= most:
+                where = f"{type(reply).__name__}{place}.{name}"
+                return f"`{where}` is wrong: it is {value}, not from 0 to {most}"
     return None
 
 
