@@ -213,13 +213,13 @@ class JudgeError(UndecidedError):
     code = "JUDGE_EVAL_ERROR"
 
 
+@dataclass(slots=True)
 class Judging:
     """Asks a judge about some texts."""
 
-    def __init__(self, context: CheckContext, texts: Iterable[str]) -> None:
-        self._context = context
-        self._texts = texts
-        self._given: Sequence[str] = ()
+    _context: CheckContext
+    _texts: Iterable[str]
+    _given: Sequence[str] = ()
 
     async def ask(
         self,

@@ -157,26 +157,23 @@ async def run_execution(
     return finished
 
 
+@dataclass(eq=False)
 class _Attempt:
     """One attempt at an execution, with its results so far."""
 
-    def __init__(
-        self,
-        execution: Execution,
-        run: LiveRun,
-        number: int,
-        reserved: Turn | None,
-        held: HeldConversation | None,
-        answers: RecordedAnswers | None,
-    ) -> None:
-        self._execution = execution
+    _execution: Execution
+    _run: LiveRun
+    _number: int
+    _reserved: Turn | None
+    _held: HeldConversation | None
+    _answers: RecordedAnswers | None
+
+    def __post_init__(self) -> None:
+        execution, run = self._execution, self._run
         self._suite = execution.suite.suite
         self._case = execution.case
         self._ports = run.ports
-        self._number = number
-        self._held = held
-        self._recorder = recorder = run.ports.recorder.about(execution.subject(number))
-        self._answers = answers
+        self._recorder = recorder = run.ports.recorder.about(execution.subject(self._number))
         self._messages = first_messages(self._case)
         self.timeout_ms = self._case.timeout_ms or self._suite.execution_timeout_ms
         self._deadline = Deadline(self.timeout_ms / 1000, run.ports.clock)
@@ -185,9 +182,9 @@ class _Attempt:
             execution.suite,
             recorder,
             self._deadline,
-            reserved=reserved,
-            answers=answers,
-            last=held.calls if held else 0,
+            reserved=self._reserved,
+            answers=self._answers,
+            last=self._held.calls if self._held else 0,
         )
         self._conversation = RecordedConversation(recorder=recorder)
         self._talk = Talk(self._conversation)

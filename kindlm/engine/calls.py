@@ -12,11 +12,12 @@ import json
 import random
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import KW_ONLY
 from functools import partial
 from typing import Any, TypeVar
 
 from kindlm.bounds import MAX_RETRY_AFTER_S
-from kindlm.dataclass import replace
+from kindlm.dataclass import dataclass, replace
 from kindlm.engine import FieldLog
 from kindlm.engine.pace import Callee, Pace, Turn
 from kindlm.engine.resources import LiveRun, OpenCall
@@ -44,7 +45,7 @@ from kindlm.ports import (
     ToolDefinition,
 )
 from kindlm.stored_form import bounded
-from kindlm.suite import ModelParams, ModelTarget, SimulatedTool, Suite
+from kindlm.suite import ModelParams, ModelTarget, SimulatedTool
 from kindlm.transcript import Cost, CostSource, Message, PaidBefore, Role, ToolCall, Usage
 from kindlm_store.new_event import scrub
 
@@ -65,6 +66,7 @@ _CUT_OFF = KindlmError(
 )
 
 
+@dataclass(eq=False)
 class Calls:
     """Makes the calls of one attempt, each when the pace of its callee allows it.
 
@@ -74,29 +76,21 @@ class Calls:
     (`Retry-After`). `reserved` is the turn for the first call, if the caller has taken it.
     """
 
-    def __init__(
-        self,
-        run: LiveRun,
-        planned: PlannedSuite,
-        recorder: Recorder,
-        deadline: Deadline,
-        *,
-        reserved: Turn | None = None,
-        answers: RecordedAnswers | None = None,
-        last: int = 0,
-    ) -> None:
-        self.run = run
-        self.suite = planned.suite
-        self.recorder = recorder
-        self.pricing = run.pricing[planned.ordinal]
-        self.permit = Permit(run.stop, run.budget, planned.ordinal)
-        self.spent_usd = 0.0
-        self.last = last
+    run: LiveRun
+    planned: PlannedSuite
+    recorder: Recorder
+    deadline: Deadline
+    _: KW_ONLY
+    reserved: Turn | None = None
+    answers: RecordedAnswers | None = None
+    last: int = 0
+    spent_usd: float = 0.0
+
+    def __post_init__(self) -> None:
+        run, self.suite, self._ordinal = self.run, self.planned.suite, self.planned.ordinal
+        self.pricing = run.pricing[self._ordinal]
+        self.permit = Permit(run.stop, run.budget, self._ordinal)
         self.now = OpenCall(run.ports.clock.monotonic())
-        self._ordinal = planned.ordinal
-        self._deadline = deadline
-        self._reserved = reserved
-        self._answers = answers
 
     async def make(
         self,
@@ -167,7 +161,7 @@ class Calls:
                 return result
             now.http_status, now.retry_at = error.details.get("status"), clock.monotonic() + delay_s
             is_asked_for = bool(error.details.get("retry_after"))
-            with self.permit.waiting(), self._deadline.paused() if is_asked_for else nullcontext():
+            with self.permit.waiting(), self.deadline.paused() if is_asked_for else nullcontext():
                 await clock.sleep(delay_s)
             if error.details.get("resend"):
                 resent += 1
@@ -184,13 +178,13 @@ class Calls:
             may_try = retried < self.suite.retries and asked_s <= MAX_RETRY_AFTER_S
             may_try = may_try and bool(error.details.get("retryable"))
             delay_s = retry_delay(retried, asked_s, random.random())  # noqa: S311
-        return delay_s if may_try and (asked_s or self._deadline.leaves(delay_s)) else None
+        return delay_s if may_try and (asked_s or self.deadline.leaves(delay_s)) else None
 
     async def turn(self, pace: Pace) -> Turn:
         """Wait until one more call may start. The deadline is paused meanwhile."""
-        reserved = self._reserved
+        reserved = self.reserved
         if reserved is not None and reserved.pace is pace:
-            self._reserved = None
+            self.reserved = None
             return reserved
         turn = pace.turn_now()
         if turn is not None:
@@ -201,7 +195,7 @@ class Calls:
     @contextmanager
     def waiting(self) -> Iterator[None]:
         """Pause the deadline while the execution waits for others."""
-        with self.permit.waiting(), self._deadline.paused():
+        with self.permit.waiting(), self.deadline.paused():
             yield
 
     def spend(self, model: str, cost: Cost) -> None:
@@ -211,9 +205,9 @@ class Calls:
 
     def release_turn(self) -> None:
         """Give back the reserved turn if no call used it."""
-        if self._reserved is not None:
-            self._reserved.pace.ended(self._reserved)
-            self._reserved = None
+        if self.reserved is not None:
+            self.reserved.pace.ended(self.reserved)
+            self.reserved = None
 
     def answer_facts(
         self,
@@ -301,8 +295,8 @@ class Calls:
             messages=_without(boundary, new) if boundary else tuple(new),
         )
         callee = complete = None
-        if self._answers is not None:
-            recorded = self._answers.answer(Asked(purpose, provider, identity, plain))
+        if self.answers is not None:
+            recorded = self.answers.answer(Asked(purpose, provider, identity, plain))
             complete = None if recorded is None else partial(_given, recorded)
         if complete is None:
             self.run.budget.ask()
@@ -360,7 +354,9 @@ class Calls:
         """Ask a model for an assertion, or for a script if that is None; see `ports.Ask`."""
         target = self.suite.judge(question.model)
         if target is None:
-            return Err(_no_judge(question.model, self.suite))
+            place = _JUDGES.get(self.suite.front_end, "`models` of kindlm.yaml")
+            what = f"no model is configured: set a provider and a model in {place}."
+            return Err(KindlmError(ErrorCode.JUDGE_EVAL_ERROR, what))
         messages = (Message(Role.SYSTEM, question.system), Message(Role.USER, question.user))
         request = ModelRequest(
             model=target.model,
@@ -502,13 +498,3 @@ def retry_delay(
 
 
 _JUDGES = {"scenario": "[llm] of kindlm.toml", "evalview": "`judge` of .evalview/config.yaml"}
-
-
-def _no_judge(model: str | None, suite: Suite) -> KindlmError:
-    hint = None
-    if suite.front_end in _JUDGES:
-        what = f"no model is configured: set a provider and a model in {_JUDGES[suite.front_end]}."
-    else:
-        what = f"model {model!r} is not configured." if model else "no model is configured."
-        hint = "Set defaults.judgeModel to the id of a configured model."
-    return KindlmError(ErrorCode.JUDGE_EVAL_ERROR, what, hint)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
+from dataclasses import KW_ONLY, field
 from typing import Generic, TypeVar
 
 from kindlm.dataclass import dataclass
@@ -71,12 +72,12 @@ class Limits:
     max_rpm: float | None = None
 
 
+@dataclass(eq=False)
 class OneForEach(Generic[K, V]):
     """Values made once for each key. Keys are compared: settings with mappings have no hash."""
 
-    def __init__(self, make: Callable[[K], V]) -> None:
-        self._make = make
-        self.made: list[tuple[K, V]] = []
+    _make: Callable[[K], V]
+    made: list[tuple[K, V]] = field(default_factory=list)
 
     def get(self, key: K) -> V:
         """Return the value for a key; make it the first time."""
@@ -104,6 +105,7 @@ class OpenCall:
     retry_at: float = 0.0
 
 
+@dataclass(eq=False)
 class LiveRun:
     """A run in progress: the resources that its executions share, and their common limits.
 
@@ -114,26 +116,19 @@ class LiveRun:
     made after its end.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        ports: Ports,
-        stop: Stop,
-        *,
-        limits: Limits = Limits(),  # noqa: B008 - a value
-        earlier: Earlier = Earlier(),  # noqa: B008 - a value
-        unpriced: Callable[[str], None] = lambda _: None,
-        held_up: Callable[[str, float], None] = lambda _name, _seconds: None,
-        checked_late: Callable[[SourceLocation], None] = lambda _: None,
-    ) -> None:
-        self.ports = ports
-        self.stop = stop
-        self.plan = plan
-        self.limits = limits
-        self.earlier = earlier
+    plan: Plan
+    ports: Ports
+    stop: Stop
+    _: KW_ONLY
+    limits: Limits = Limits()
+    earlier: Earlier = Earlier()
+    unpriced: Callable[[str], None] = lambda _: None
+    held_up: Callable[[str, float], None] = lambda _name, _seconds: None
+    checked_late: Callable[[SourceLocation], None] = lambda _: None
+
+    def __post_init__(self) -> None:
+        plan, ports, limits = self.plan, self.ports, self.limits
         self.max_rpm = limits.max_rpm
-        self._held_up = held_up
-        self.checked_late = checked_late
         costs = {
             planned.ordinal: gate.threshold
             for planned in plan.suites
@@ -141,7 +136,8 @@ class LiveRun:
             if gate.name == "costMaxUsd"
         }
         self.in_flight: dict[str, tuple[Execution, OpenCall]] = {}
-        self.budget = Budget(stop, costs, limits.max_cost_usd, earlier.spent_usd, unpriced)
+        spent_usd = dict(self.earlier.spent_usd)
+        self.budget = Budget(self.stop, costs, limits.max_cost_usd, spent_usd, self.unpriced)
         self.paces = OneForEach(self._make_pace)
         self.pricing = {each.ordinal: ports.pricing(each.suite) for each in plan.suites}
         self.clients = OneForEach(self._make_client)
@@ -207,7 +203,7 @@ class LiveRun:
         def changed(paced: ProviderPaced) -> None:
             self.ports.recorder.record(paced)
             if paced.pause_s >= _LONG_PAUSE_S:
-                self._held_up(name, paced.pause_s)
+                self.held_up(name, paced.pause_s)
 
         most = max((planned.suite.concurrency for planned in self.plan.suites), default=1)
         return Pace(name, self.ports.clock, changed, max_rpm=self.max_rpm, most=most)

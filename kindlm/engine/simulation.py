@@ -282,7 +282,7 @@ class Tools:
 
     A model's answer holds its calls, and all of them are answered then. An agent calls tools while
     it works on its answer. Calls to its own tools become known only with its answer, which also
-    says where they belong.
+    says where they belong. `simulated` are the calls that were answered since the call began.
     """
 
     simulator: SimulatedTools
@@ -292,18 +292,13 @@ class Tools:
     _call: int = 0
     _first: int = 0
     _next: int = 0
-    _simulated: dict[int, ToolUse] = field(default_factory=dict)
-
-    @property
-    def has_answered(self) -> bool:
-        """Whether any tool was simulated since the call began."""
-        return bool(self._simulated)
+    simulated: dict[int, ToolUse] = field(default_factory=dict)
 
     def begin(self, call: int) -> None:
         """Begin with a call to the model or agent; it has the number `call`."""
         self._call = call
         self._first = self._next
-        self._simulated = {}
+        self.simulated = {}
 
     async def answer_all(self, calls: Sequence[ToolCall]) -> list[AnsweredCall]:
         """Answer the calls of a model's reply, in order, within the time of the slowest answer."""
@@ -326,7 +321,7 @@ class Tools:
 
     async def _answer(self, call: ToolCall, own: int = 0) -> AnsweredCall:
         """Record a tool call and its result; return them at once."""
-        index = max(self._next, self._first + len(self._simulated) + own)
+        index = max(self._next, self._first + len(self.simulated) + own)
         self._next = index + 1
         called = ToolCalled(
             index=index, call=self._call, name=call.name, call_id=call.id, arguments=call.written
@@ -342,7 +337,7 @@ class Tools:
             problems=use.problems,
         )
         self._record(simulated)
-        self._simulated[index] = use
+        self.simulated[index] = use
         return answered
 
     def place(self, reported: Sequence[ToolUse]) -> list[AgentToolUse]:
@@ -351,11 +346,11 @@ class Tools:
         Those `reported` that were not simulated are calls to the agent's own tools. They fill the
         gaps between the simulated calls; the rest follows.
         """
-        simulated = {use.call.id for use in self._simulated.values()}
-        free = (index for index in count(self._first) if index not in self._simulated)
+        simulated = {use.call.id for use in self.simulated.values()}
+        free = (index for index in count(self._first) if index not in self.simulated)
         placed = [
             AgentToolUse(index=index, use=use, simulated=True)
-            for index, use in self._simulated.items()
+            for index, use in self.simulated.items()
         ]
         for use in reported:
             call = use.call.storable()
@@ -365,10 +360,6 @@ class Tools:
         placed.sort(key=attrgetter("index"))
         self._next = placed[-1].index + 1 if placed else self._next
         return placed
-
-
-class ToolServerFailed(Raised):
-    """A server gave no result; `error` says why."""
 
 
 @dataclass(slots=True)
@@ -389,17 +380,17 @@ class ToolServers:
         await self._stack.aclose()
 
     async def call(self, server: str, call: ToolCall) -> Any:
-        """Return the result of a call as JSON; raise `ToolServerFailed` if there is none."""
+        """Return the result of a call as JSON; raise `Raised` if there is none."""
         target = self._suite.agents[server]
         if server not in self._opened:
             opened = self._agents(target, {})
             if isinstance(opened, Err):
-                raise ToolServerFailed(opened.error)
+                raise Raised(opened.error)
             self._opened[server] = await self._stack.enter_async_context(opened.value)
         text = json.dumps({"tool": call.name, "arguments": call.arguments}, ensure_ascii=False)
         timeout_s = (target.timeout_ms or self._suite.timeout_ms) / 1000
         request = AgentRequest(server, (Message(Role.USER, text),), timeout_s)
         answered = await self._opened[server].send(request)
         if isinstance(answered, Err):
-            raise ToolServerFailed(answered.error)
+            raise Raised(answered.error)
         return answered.value.tool_uses[0].response

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable
+from dataclasses import field
 from functools import partial
 
-from kindlm.dataclass import replace
+from kindlm.dataclass import dataclass, replace
 from kindlm.engine.calls import Calls
 from kindlm.engine.stop import Clock, cut_off
 from kindlm.engine.talk import Talk
@@ -33,20 +34,20 @@ _CANCELLED_ITSELF = KindlmError(
 )
 
 
+@dataclass(eq=False)
 class ScriptedTrial:
     """Implements `ports.Stage` for one attempt of an execution."""
 
-    def __init__(self, talk: Talk, calls: Calls, checker: Checker, clock: Clock) -> None:
-        self._talk = talk
-        self._calls = calls
-        self._checker = checker
-        self._clock = clock
-        self._one_by_one = asyncio.Lock()
-        self._decided: dict[int, tuple[Expectation, CheckResult]] = {}
-        self._labels: Counter[tuple[str, str]] = Counter()
-        self._checks: set[asyncio.Task[CheckResult]] = set()
-        self._over: asyncio.Future[None] | None = None
-        self._ended_itself = False
+    _talk: Talk
+    _calls: Calls
+    _checker: Checker
+    _clock: Clock
+    _one_by_one: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _decided: dict[int, tuple[Expectation, CheckResult]] = field(default_factory=dict)
+    _labels: Counter[tuple[str, str]] = field(default_factory=Counter)
+    _checks: set[asyncio.Task[CheckResult]] = field(default_factory=set)
+    _over: asyncio.Future[None] | None = None
+    _ended_itself: bool = False
 
     @property
     def results(self) -> list[CheckResult]:

@@ -78,6 +78,7 @@ class Stop:
             await asyncio.wait_for(self.at_once.wait(), self._grace_s)
 
 
+@dataclass(eq=False)
 class Budget:
     """Counts the known costs of a run, judges included.
 
@@ -85,29 +86,23 @@ class Budget:
     excess is at most their cost. A call of unknown cost passes the limit of the run. It does not
     pass that of a suite: there, the gate fails.
 
-    `suites` has the `costMaxUsd` of suites by ordinal, and `most_usd` is the limit of the run.
-    `spent` is what earlier sessions of the run spent, by ordinal. `unpriced` is called once for
-    each model whose calls no limit can count.
+    `_limits` has the `costMaxUsd` of suites by ordinal, and `_most_usd` is the limit of the run.
+    `_spent` is what suites have spent, by ordinal. `unpriced` is called once for each model whose
+    calls no limit can count.
     """
 
-    def __init__(
-        self,
-        stop: Stop,
-        suites: Mapping[int, float],
-        most_usd: float | None = None,
-        spent: Mapping[int, float] | None = None,
-        unpriced: Callable[[str], None] = lambda _: None,
-    ) -> None:
-        self._stop = stop
-        self._limits = suites
-        self._most_usd = most_usd
-        self._spent = dict(spent or {})
-        self._unpriced = unpriced
-        self._reported: set[str] = set()
-        self._has_asked = False
-        self._unknown: str | None = None  # the first model of unknown cost, if the run has a limit
+    _stop: Stop
+    _limits: Mapping[int, float]
+    _most_usd: float | None = None
+    _spent: dict[int, float] = field(default_factory=dict)
+    unpriced: Callable[[str], None] = lambda _: None
+    _reported: set[str] = field(default_factory=set)
+    _has_asked: bool = False
+    _unknown: str | None = None  # the first model of unknown cost, if the run has a limit
+
+    def __post_init__(self) -> None:
         self.total_usd = sum(self._spent.values())
-        self.is_limited = most_usd is not None or bool(suites)
+        self.is_limited = self._most_usd is not None or bool(self._limits)
 
     def spend(self, ordinal: int, model: str, cost: Cost) -> None:
         """Count the cost of a call of a suite."""
@@ -132,7 +127,7 @@ class Budget:
         is_limited = self._most_usd is not None or ordinal in self._limits
         if is_limited and model not in self._reported:
             self._reported.add(model)
-            self._unpriced(model)
+            self.unpriced(model)
 
     def ask(self) -> None:
         """Count a call that may cost something before it is made: a limit of 0 allows none."""

@@ -22,8 +22,8 @@ from kindlm.engine import FieldLog
 from kindlm.engine.calls import Calls
 from kindlm.engine.observing import ObservedCalls, with_trouble, with_what_was_seen
 from kindlm.engine.pace import Callee
-from kindlm.engine.simulation import Tools, ToolServerFailed, ToolServers
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.engine.simulation import Tools, ToolServers
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Raised, Result
 from kindlm.events.codec import Payload
 from kindlm.events.execution_events import AgentReplied, AgentSent, Conversation
 from kindlm.outcome import NOTHING_CHECKED
@@ -264,7 +264,7 @@ class ModelTalk(_LiveTalk):
             tools.begin(answer.call)
             try:
                 results = await tools.answer_all(answer.tool_calls)
-            except ToolServerFailed as failed:
+            except Raised as failed:
                 self.error = failed.error
                 return
             for each in results:
@@ -440,7 +440,7 @@ class AgentTalk(_LiveTalk):
             return result
         self._log_body("The agent sent", number, result.error.details.get("body") or "")
         error = await with_trouble(result.error, self.observations)
-        if not self.tools.has_answered:
+        if not self.tools.simulated:
             return Err(error)
         # Simulated tools have counts and state, so they would answer differently the second time.
         return Err(replace(error, details={**error.details, "retryable": False}))
