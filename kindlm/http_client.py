@@ -46,7 +46,12 @@ def open_client() -> httpx.AsyncClient:
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
         )
     except (httpx.InvalidURL, ValueError, ImportError) as error:  # SOCKS needs a package
-        return httpx.AsyncClient(transport=_NoTransport(str(error)), trust_env=False)
+        message = f"the proxy of the environment cannot be used: {error}"
+
+        def fail(_: httpx.Request) -> httpx.Response:
+            raise httpx.ProxyError(message)
+
+        return httpx.AsyncClient(transport=httpx.MockTransport(fail), trust_env=False)
 
 
 def open_transport() -> httpx.AsyncBaseTransport:
@@ -132,15 +137,6 @@ class _ByClient(httpx.AsyncBaseTransport):
         await self._client.aclose()
 
 
-class _NoTransport(httpx.AsyncBaseTransport):
-    """Fails because the proxy of the environment cannot be used."""
-
-    def __init__(self, reason: str) -> None:
-        self._reason = reason
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:  # noqa: ARG002
-        """Raise the reason."""
-        raise httpx.ProxyError(f"the proxy of the environment cannot be used: {self._reason}")
 
 
 class _AnswerBody(httpx.AsyncByteStream):

@@ -18,7 +18,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from kindlm.matching import canonical
-from kindlm.patterns import PatternError, searches
+from kindlm.patterns import PatternError, first_match
 from kindlm.wording import shown
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Budget:
         self.spend(1)
         begin = time.monotonic()
         try:
-            return searches(pattern, text, begin + self._pattern_seconds)
+            return first_match(pattern, text, begin + self._pattern_seconds) is not None
         except PatternError as error:
             message = f"The pattern {shown(pattern)} of the schema cannot be used: {error}."
             raise UndecidableSchemaError(message) from None

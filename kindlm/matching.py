@@ -43,9 +43,9 @@ class Mismatch(NamedTuple):
     actual: Any
 
 
-def matches(expected: Any, actual: Any, *, exact: bool = False) -> bool:
-    """Return whether `actual` matches `expected`; with `exact`, further keys are not allowed."""
-    return next(_walk(expected, actual, exact=exact), None) is None
+def matches(expected: Any, actual: Any) -> bool:
+    """Return whether `actual` matches `expected`."""
+    return next(_walk(expected, actual), None) is None
 
 
 def equal(left: Any, right: Any) -> bool:

@@ -98,18 +98,15 @@ def _compiled(pattern: str, dialect: Dialect) -> regex.Pattern[str]:
         raise PatternError(f"it does not compile: {error}") from None
 
 
-def searches(pattern: str, text: str, deadline: float, dialect: Dialect = Dialect.SCHEMA) -> bool:
-    """Return whether a pattern matches anywhere in a text.
-
-    `deadline` is a time of the monotonic clock. It raises `PatternError`.
-    """
-    return first_match(pattern, text, deadline, dialect) is not None
 
 
 def first_match(
     pattern: str, text: str, deadline: float, dialect: Dialect = Dialect.SCHEMA
 ) -> tuple[int, int] | None:
-    """Return the range of the first match, or None; otherwise like `searches`."""
+    """Return the range of the first match of a pattern in a text, or None.
+
+    `deadline` is a time of the monotonic clock. It raises `PatternError`.
+    """
     try:
         found = _compiled(pattern, dialect).search(text, timeout=_remaining(deadline))
     except TimeoutError:
@@ -181,7 +178,7 @@ def matcher(pattern: str) -> Callable[[str], bool]:
 
     def matches(text: str) -> bool:
         return any(
-            searches(pattern, reading, time.monotonic() + _PATTERN_S)
+            first_match(pattern, reading, time.monotonic() + _PATTERN_S) is not None
             for reading in meanings_of(text)
         )
 

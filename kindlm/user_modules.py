@@ -53,7 +53,16 @@ def import_file(file: Path) -> Result[ModuleType | SkippedFile]:
             line = error.lineno
         if is_of_pytest(error, "Skipped") and getattr(error, "allow_module_level", False):
             return Ok(SkippedFile(str(error) or "no reason", line))
-        return Err(_not_imported(SourceLocation(str(shown), line), error, folder))
+        return Err(
+            KindlmError(
+                ErrorCode.CONFIG_PARSE_ERROR,
+                f"The file cannot be imported: {error_text(error)}",
+                way_to_module(error, folder) or "Fix it: its tests did not run.",
+                SourceLocation(str(shown), line),
+                {"reason": "import"},
+                trace="".join(traceback.format_exception(error)),
+            )
+        )
 
 
 class _FreshLoader(SourceFileLoader):
@@ -109,28 +118,13 @@ def _beside(folder: Path) -> Iterator[None]:
 
 def _namesakes(folder: Path) -> dict[str, ModuleType]:
     """Return the modules that were loaded from elsewhere and have a namesake in the folder."""
-    here = (module.name for module in pkgutil.iter_modules([str(folder)]))
-    hidden = {name for name in here if _is_from_elsewhere(name, folder)}
-    if not hidden:
-        return {}
-    loaded = list(sys.modules.items())
+    hidden = set[str]()
+    for here in pkgutil.iter_modules([str(folder)]):
+        origin = getattr(sys.modules.get(here.name), "__file__", None)
+        if origin is not None and not Path(origin).resolve().is_relative_to(folder):
+            hidden.add(here.name)
+    loaded = list(sys.modules.items()) if hidden else ()
     return {name: module for name, module in loaded if name.partition(".")[0] in hidden}
-
-
-def _is_from_elsewhere(name: str, folder: Path) -> bool:
-    origin = getattr(sys.modules.get(name), "__file__", None)
-    return origin is not None and not Path(origin).resolve().is_relative_to(folder)
-
-
-def _not_imported(where: SourceLocation, error: BaseException, folder: Path) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_PARSE_ERROR,
-        f"The file cannot be imported: {error_text(error)}",
-        way_to_module(error, folder) or "Fix it: its tests did not run.",
-        where,
-        {"reason": "import"},
-        trace="".join(traceback.format_exception(error)),
-    )
 
 
 def way_to_module(error: BaseException, folder: Path) -> str | None:

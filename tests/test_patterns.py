@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from kindlm.patterns import Dialect, PatternError, excess_of, searches
+from kindlm.patterns import Dialect, PatternError, excess_of, first_match
 
 MILLIONS = "(?:(?:a{100}){100}){100}"
 
@@ -31,7 +31,7 @@ def test_repeats_are_counted_as_the_engine_writes_them_out(pattern: str) -> None
 
     assert excess is not None
     with pytest.raises(PatternError, match=excess):
-        searches(pattern, "a", time.monotonic() + 1)
+        first_match(pattern, "a", time.monotonic() + 1)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_repeats_are_counted_as_the_engine_writes_them_out(pattern: str) -> None
     ],
 )
 def test_what_takes_little_space_is_searched(pattern: str, text: str) -> None:
-    assert searches(pattern, text, time.monotonic() + 5, Dialect.OUTPUT)
+    assert first_match(pattern, text, time.monotonic() + 5, Dialect.OUTPUT)
 
 
 @pytest.mark.parametrize("pattern", ["(" * 9_999, "[" * 9_999, "{1}" * 3_000, ")" * 9_999, ""])

@@ -36,7 +36,7 @@ from kindlm.json_schema import SchemaIssue, schema_issues
 from kindlm.model_answers import find_json, json_of, unfenced
 from kindlm.normal_form import normal_form
 from kindlm.outcome import CheckResult, Demands, Evidence
-from kindlm.patterns import Dialect, PatternError, first_match, searches
+from kindlm.patterns import Dialect, PatternError, first_match
 from kindlm.ports import CheckContext
 from kindlm.section import WHOLE, Extension, Maybe, Pattern, Solid, Text
 from kindlm.transcript import Transcript
@@ -174,7 +174,7 @@ def matches_anything(pattern: str) -> bool:
     texts = ("", "\ue000\n\ue000", f"{pattern}\n{printable}")
     is_plain = "(?!" not in pattern and "(?<!" not in pattern
     end = time.monotonic() + _PATTERN_S
-    return is_plain and all(searches(pattern, text, end) for text in texts)
+    return is_plain and all(first_match(pattern, text, end) for text in texts)
 
 
 EMPTY = "every text contains the empty text"

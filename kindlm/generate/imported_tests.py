@@ -18,7 +18,7 @@ from kindlm.config.target_schema import ParamsConfig
 from kindlm.generate.suite_text import Comment, one_line, unused
 from kindlm.generate.suites import LeftOutError, Part
 from kindlm.json_schema import has_no_rule
-from kindlm.patterns import PatternError, excess_of, searches
+from kindlm.patterns import PatternError, excess_of, first_match
 from kindlm.section import Section
 
 PYTHON = "Write a function: `python: checks.py:NAME`"
@@ -65,7 +65,7 @@ class Checks:
         excess = excess_of(pattern) if pattern else "it is empty"
         try:
             if excess is None:
-                searches(pattern, "", time.monotonic() + 1)
+                first_match(pattern, "", time.monotonic() + 1)
                 excess = "it matches every text" if matches_anything(pattern) else None
         except PatternError as error:
             excess = str(error)
