@@ -137,8 +137,6 @@ class _ByClient(httpx.AsyncBaseTransport):
         await self._client.aclose()
 
 
-
-
 class _AnswerBody(httpx.AsyncByteStream):
     def __init__(self, answer: aiohttp.ClientResponse) -> None:
         self._answer = answer

@@ -98,8 +98,6 @@ def _compiled(pattern: str, dialect: Dialect) -> regex.Pattern[str]:
         raise PatternError(f"it does not compile: {error}") from None
 
 
-
-
 def first_match(
     pattern: str, text: str, deadline: float, dialect: Dialect = Dialect.SCHEMA
 ) -> tuple[int, int] | None:

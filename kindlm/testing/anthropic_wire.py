@@ -45,7 +45,7 @@ _ERROR_MESSAGES = {
 
 
 class Messages:
-    """Implements `WireFormat`."""
+    """Has the methods of `openai_wire.Chat`."""
 
     def key_of(self, headers: Mapping[str, str]) -> str | None:
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
@@ -113,7 +113,6 @@ class Messages:
         )
 
     def write(self, conversation: TalkRequest, reply: Reply) -> tuple[bytes, ...]:
-        """Return the message, or the events of its stream."""
         if conversation.max_tokens == 0:  # the API only reads the prompt
             reply = Reply(finish="length")
         if conversation.structured is not None and reply.structured is not None:

@@ -8,13 +8,12 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Self
 
 from kindlm.testing.http1 import listening
 from kindlm.testing.node import Node, ScriptError
 from kindlm.testing.provider_routes import App, LoggedRequest
-from kindlm.testing.script import Script, fault_rules, load_script
+from kindlm.testing.script import Source, fault_rules, load_script
 
 
 def _require_loopback(host: str) -> str:
@@ -42,7 +41,7 @@ class LoopbackServer:
 
     def __init__(
         self,
-        script: Script | str | Path | Mapping[str, Any],
+        script: Source,
         *,
         faults: Sequence[Mapping[str, Any]] = (),
         host: str = "127.0.0.1",
@@ -50,7 +49,7 @@ class LoopbackServer:
     ) -> None:
         self._host = _require_loopback(host)
         self._port = port
-        self._app = App(_as_script(script), _as_faults(faults))
+        self._app = App(load_script(script), _as_faults(faults))
         self._started = Future[tuple[int, Callable[[], object]]]()
         self._thread = threading.Thread(target=self._run, name="kindlm-loopback", daemon=True)
 
@@ -84,9 +83,9 @@ class LoopbackServer:
         """Replace all faults, from the next request on."""
         self._app.use_faults(_as_faults(faults))
 
-    def use_script(self, script: Script | str | Path | Mapping[str, Any]) -> None:
+    def use_script(self, script: Source) -> None:
         """Play another script, from the next request on."""
-        self._app.use_script(_as_script(script))
+        self._app.use_script(load_script(script))
 
     def _run(self) -> None:
         try:
@@ -99,10 +98,6 @@ class LoopbackServer:
         async with listening(self._app.handle, self._host, self._port) as port:
             self._started.set_result((port, lambda: loop.call_soon_threadsafe(over.set)))
             await over.wait()
-
-
-def _as_script(source: Script | str | Path | Mapping[str, Any]) -> Script:
-    return source if isinstance(source, Script) else load_script(source)
 
 
 def _as_faults(faults: Sequence[Mapping[str, Any]]) -> Any:

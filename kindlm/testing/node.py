@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import regex
 
 from kindlm.dataclass import dataclass
 from kindlm.suggestions import hint_for
 from kindlm.yaml_document import read_document
+
+T = TypeVar("T", bool, str, int, float, list[Any], dict[str, Any])
 
 
 class ScriptError(Exception):
@@ -46,21 +48,16 @@ class Node:
 
     def entries(self) -> dict[str, Node]:
         """Return the entries of a mapping with any keys."""
-        if not isinstance(self.value, dict):
-            self.fail(f"expected a mapping, got {_kind(self.value)}")
-        return {key: Node(value, f"{self.where}.{key}") for key, value in self.value.items()}
+        entries = self._of(dict).items()
+        return {key: Node(value, f"{self.where}.{key}") for key, value in entries}
 
     def items(self) -> list[Node]:
         """Return the entries of a list."""
-        if not isinstance(self.value, list):
-            self.fail(f"expected a list, got {_kind(self.value)}")
-        return [Node(value, f"{self.where}[{n}]") for n, value in enumerate(self.value)]
+        return [Node(value, f"{self.where}[{n}]") for n, value in enumerate(self._of(list))]
 
     def text(self) -> str:
         """Return a text."""
-        if not isinstance(self.value, str):
-            self.fail(f"expected text, got {_kind(self.value)}")
-        return self.value
+        return self._of(str)
 
     def texts(self) -> tuple[str, ...]:
         """Return the texts of a list, or one text."""
@@ -70,17 +67,14 @@ class Node:
 
     def flag(self) -> bool:
         """Return true or false."""
-        if not isinstance(self.value, bool):
-            self.fail(f"expected true or false, got {_kind(self.value)}")
-        return self.value
+        return self._of(bool)
 
     def number(self, minimum: float = 0, maximum: float = 1e9) -> float:
         """Return a number within bounds."""
-        if isinstance(self.value, bool) or not isinstance(self.value, int | float):
-            self.fail(f"expected a number, got {_kind(self.value)}")
-        if not minimum <= self.value <= maximum:
-            self.fail(f"expected a number from {minimum:g} to {maximum:g}, got {self.value}")
-        return self.value
+        number: float = self._of(float if isinstance(self.value, float) else int)
+        if not minimum <= number <= maximum:
+            self.fail(f"expected a number from {minimum:g} to {maximum:g}, got {number}")
+        return number
 
     def integer(self, minimum: int = 0, maximum: int = 10**9) -> int:
         """Return a whole number within bounds."""
@@ -119,9 +113,20 @@ class Node:
         found: list[Node] = self.optional(key, Node.items, [])
         return found
 
+    def _of(self, kind: type[T]) -> T:
+        is_flag = isinstance(self.value, bool) and kind is not bool
+        if is_flag or not isinstance(self.value, kind):
+            found = type(self.value)
+            self.fail(f"expected {_KINDS[kind]}, got {_KINDS.get(found, found.__name__)}")
+        return self.value
 
-def _kind(value: Any) -> str:
-    if value is None:
-        return "nothing"
-    names = {str: "text", bool: "true or false", int: "a number", float: "a number"}
-    return names.get(type(value), "a list" if isinstance(value, list) else "a mapping")
+
+_KINDS: dict[type, str] = {
+    bool: "true or false",
+    dict: "a mapping",
+    float: "a number",
+    int: "a number",
+    list: "a list",
+    str: "text",
+    type(None): "nothing",
+}

@@ -39,13 +39,15 @@ CREATED = 1_750_000_000
 
 
 class Chat:
-    """Implements `WireFormat`: Chat Completions."""
+    """Chat Completions. The classes of other formats have the same methods."""
 
     def key_of(self, headers: Mapping[str, str]) -> str | None:
+        """Return the key in the headers of a request, if any."""
         scheme, _, key = headers.get("authorization", "").partition(" ")
         return key.strip() or None if scheme.lower() == "bearer" else None
 
     def auth_refusal(self, key: str | None) -> Refusal:
+        """Return the error for a missing (None) or wrong key."""
         if key is None:
             message = (
                 "You didn't provide an API key. You need to provide your API key in an "
@@ -58,10 +60,12 @@ class Chat:
         return Refusal(401, "invalid_request_error", message, None, "invalid_api_key")
 
     def unknown_model(self, name: str) -> Refusal:
+        """Return the error for the name of an unknown model."""
         message = f"The model `{name}` does not exist or you do not have access to it."
         return Refusal(404, "invalid_request_error", message, None, "model_not_found")
 
     def status_refusal(self, status: int, model: str) -> Refusal:
+        """Return the error of the real API for a status."""
         if status == 429:
             message = (
                 f"Rate limit reached for {model} on requests per min (RPM). Please try again later."
@@ -75,10 +79,12 @@ class Chat:
         return Refusal(status, "invalid_request_error", f"The request failed with status {status}.")
 
     def invalid(self, error: ScriptError) -> Refusal:
+        """Return the error for a request in which a `Node` found a mistake."""
         place, _, problem = str(error).partition(": ")
         return refusal_of(problem, place.removeprefix("request."))
 
     def error_body(self, refusal: Refusal, _request_id: str) -> dict[str, Any]:
+        """Return an error in the form of the API."""
         error = {
             "message": refusal.message,
             "type": refusal.kind,
@@ -88,6 +94,7 @@ class Chat:
         return {"error": error}
 
     def headers(self, request_id: str) -> tuple[tuple[str, str], ...]:
+        """Return the headers of any answer."""
         return (
             ("x-request-id", request_id),
             ("openai-version", "2020-10-01"),
@@ -98,6 +105,7 @@ class Chat:
         )
 
     def read(self, request: HttpRequest, body: Node, model: ModelSpec | None) -> TalkRequest:
+        """Read a request; raises `Refusal` or `ScriptError` if it is invalid."""
         if model is not None and model.reasoning:
             refuse_unsupported(body, _NOT_FOR_REASONING)
             if (temperature := body.value.get("temperature")) not in (None, 1):
@@ -128,7 +136,7 @@ class Chat:
         )
 
     def write(self, conversation: TalkRequest, reply: Reply) -> tuple[bytes, ...]:
-        """Return the completion, or the events of its stream."""
+        """Return the parts of an answer's body: one, or the events of a stream."""
         text, reply = shape(reply, conversation)
         message: dict[str, Any] = {
             "role": "assistant",
@@ -230,7 +238,7 @@ def _usage(conversation: TalkRequest, reply: Reply, text: str | None) -> dict[st
     counts = {
         "prompt_tokens": usage.input_tokens,
         "completion_tokens": usage.output_tokens,
-        "total_tokens": usage.total_tokens,
+        "total_tokens": usage.input_tokens + usage.output_tokens,
         "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": 0},
         "completion_tokens_details": {
             "reasoning_tokens": 0,

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from kindlm.dataclass import replace
-from kindlm.matching import ABSENT, equal, value_at
+from kindlm.matching import ABSENT, equal, matches, value_at
 from kindlm.strict_json import json_or_text
 from kindlm.testing.node import ScriptError
 from kindlm.testing.script import JudgeCheck, JudgeRule, Reply, Script, When
@@ -160,20 +160,12 @@ def _holds(check: JudgeCheck, text: str, calls: list[dict[str, Any]]) -> bool:
         return bool(text) and check.says.captures(text) is not None
     names = [call.get("name") for call in calls]
     if check.called is not None:
-        return any(_is_call(check, call) for call in calls)
+        made = [call.get("arguments") for call in calls if call.get("name") == check.called]
+        return any(not check.arguments or matches(check.arguments, found) for found in made)
     if check.not_called is not None:
         return check.not_called not in names
     remaining = iter(names)
     return all(name in remaining for name in check.in_order)
-
-
-def _is_call(check: JudgeCheck, call: dict[str, Any]) -> bool:
-    found = call.get("arguments")
-    arguments = found if isinstance(found, dict) else {}
-    return call.get("name") == check.called and all(
-        name in arguments and equal(value, arguments[name])
-        for name, value in check.arguments.items()
-    )
 
 
 UNMATCHED = "(The script has no rule for this request.)"

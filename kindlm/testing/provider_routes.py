@@ -23,10 +23,10 @@ from kindlm.testing.scripted_talk import (
     JUDGE_QUESTIONS,
     Asks,
     Refusal,
-    WireFormat,
 )
 
 KeyState = Literal["missing", "accepted", "refused"]
+_Wire = Chat | Messages
 
 _SECRET_HEADERS = ("authorization", "x-api-key")
 
@@ -106,7 +106,7 @@ class App:
         self.requests: list[LoggedRequest] = []
         self._extra_faults = tuple(extra_faults)
         self.use_script(script)
-        self._wires: dict[str, WireFormat] = {
+        self._wires: dict[str, _Wire] = {
             "/v1/chat/completions": Chat(),
             "/v1/responses": Responses(),
             "/v1/messages": Messages(),
@@ -140,7 +140,7 @@ class App:
 class _Exchange:
     """A request to a provider's route while it is answered, with its entry for the log."""
 
-    def __init__(self, script: Script, wire: WireFormat, request: HttpRequest, number: int) -> None:
+    def __init__(self, script: Script, wire: _Wire, request: HttpRequest, number: int) -> None:
         self._script, self._wire, self._request = script, wire, request
         self._id = f"req_{number:024}"
         try:

@@ -60,7 +60,7 @@ _MOST_REMEMBERED = 10_000
 
 
 class Responses(Chat):
-    """Implements `WireFormat`; remembers the items of requests and responses by response id."""
+    """Remembers the items of requests and responses by response id."""
 
     def __init__(self) -> None:
         self._stored: dict[str, list[Any]] = {}
@@ -132,7 +132,7 @@ class Responses(Chat):
                 "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
                 "output_tokens": usage.output_tokens,
                 "output_tokens_details": {"reasoning_tokens": 0},
-                "total_tokens": usage.total_tokens,
+                "total_tokens": usage.input_tokens + usage.output_tokens,
             }
         if response["id"] in self._stored:
             self._stored[response["id"]] += output

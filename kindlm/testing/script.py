@@ -339,7 +339,10 @@ class Script:
     faults: tuple[FaultRule, ...] = ()
 
 
-def load_script(source: str | Path | Mapping[str, Any]) -> Script:
+Source = Script | str | Path | Mapping[str, Any]
+
+
+def load_script(source: Source) -> Script:
     """Load a script from a file, a built-in name or data; raises `ScriptError` with the place."""
     return _load(source, Path.cwd(), MAX_EXTENDS)
 
@@ -351,7 +354,9 @@ def builtin_scripts() -> tuple[str, ...]:
     return tuple(sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml")))
 
 
-def _load(source: str | Path | Mapping[str, Any], folder: Path, depth: int) -> Script:
+def _load(source: Source, folder: Path, depth: int) -> Script:
+    if isinstance(source, Script):
+        return source
     if depth == 0:
         raise ScriptError("too many scripts extend one another; is there a circle?")
     if not isinstance(source, str | Path):

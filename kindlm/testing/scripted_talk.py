@@ -9,17 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from kindlm.dataclass import dataclass, replace
 from kindlm.strict_json import json_or_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from kindlm.testing.http1 import HttpRequest
-    from kindlm.testing.node import Node, ScriptError
-    from kindlm.testing.script import ModelSpec, Reply
+    from kindlm.testing.node import Node
+    from kindlm.testing.script import Reply
 
 Asks = Literal["agent", "judge", "drift"]
 
@@ -98,57 +95,16 @@ class Usage:
     input_tokens: int
     output_tokens: int
 
-    @property
-    def total_tokens(self) -> int:
-        """The sum of both counts."""
-        return self.input_tokens + self.output_tokens
 
-
+@dataclass(eq=False)
 class Refusal(Exception):  # noqa: N818 - it names what the API does
     """An error response of an API; `param` and `code` are OpenAI's."""
 
-    def __init__(
-        self,
-        status: int,
-        kind: str,
-        message: str,
-        param: str | None = None,
-        code: str | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.status, self.kind, self.message = status, kind, message
-        self.param, self.code = param, code
-
-
-class WireFormat(Protocol):
-    """The format of one API."""
-
-    def key_of(self, headers: Mapping[str, str]) -> str | None:
-        """Return the key in the headers of a request, if any."""
-
-    def auth_refusal(self, key: str | None) -> Refusal:
-        """Return the error for a missing (None) or wrong key."""
-
-    def unknown_model(self, name: str) -> Refusal:
-        """Return the error for the name of an unknown model."""
-
-    def status_refusal(self, status: int, model: str) -> Refusal:
-        """Return the error of the real API for a status."""
-
-    def invalid(self, error: ScriptError) -> Refusal:
-        """Return the error for a request in which a `Node` found a mistake."""
-
-    def error_body(self, refusal: Refusal, request_id: str) -> dict[str, Any]:
-        """Return an error in the form of the API."""
-
-    def headers(self, request_id: str) -> tuple[tuple[str, str], ...]:
-        """Return the headers of any answer."""
-
-    def read(self, request: HttpRequest, body: Node, model: ModelSpec | None) -> TalkRequest:
-        """Read a request; raises `Refusal` or `ScriptError` if it is invalid."""
-
-    def write(self, conversation: TalkRequest, reply: Reply) -> tuple[bytes, ...]:
-        """Return the parts of an answer's body: one, or the events of a stream."""
+    status: int
+    kind: str
+    message: str
+    param: str | None = None
+    code: str | None = None
 
 
 class Turns(list[Turn]):

@@ -13,7 +13,6 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
-from typing import TextIO
 
 from kindlm.testing.loopback import LoopbackServer
 from kindlm.testing.node import ScriptError
@@ -44,10 +43,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if os.environ.get("KINDLM_SERVICE"):
                 # The input ends with the process that started this one.
                 threading.Thread(target=_until_input_ends, args=(end,), daemon=True).start()
-            _say(f"listening on {server.url}", sys.stdout)
+            sys.stdout.write(f"listening on {server.url}\n")
+            sys.stdout.flush()
             os.read(ended, 1)
     except (ScriptError, OSError, OverflowError) as error:
-        _say(f"error: {error}", sys.stderr)
+        sys.stderr.write(f"error: {error}\n")
         return 1
     return 0
 
@@ -57,10 +57,6 @@ def _until_input_ends(end: int) -> None:
     while os.read(sys.stdin.fileno(), 1024):
         pass
     os.write(end, b".")
-
-
-def _say(line: str, stream: TextIO) -> None:
-    print(line, file=stream, flush=True)
 
 
 if __name__ == "__main__":
