@@ -68,8 +68,7 @@ class Guard:
     """The guard of this process; `guard` is its only instance.
 
     With `ends_all`, processes that the child leaves behind are ended, too. `code_of_ended` is the
-    exit code of a command that user code ended. `user_code` has the names and timeouts of the user
-    code in progress.
+    exit code of a command that user code ended.
     """
 
     def __init__(self) -> None:
@@ -78,7 +77,7 @@ class Guard:
         self._tell: Callable[[str, str], None] | None = None
         self._memory: _Memory | None = None
         self._pid = 0
-        self.user_code: dict[object, tuple[str, float]] = {}
+        self._user_code: dict[object, tuple[str, float]] = {}  # in progress: names and timeouts
         self._handlers: dict[signal.Signals, Any] = {}
         self._calling = 0
         self._counted = 0
@@ -200,12 +199,12 @@ class Guard:
         if memory is None:
             yield
             return
-        self.user_code[key] = name, timeout_s
+        self._user_code[key] = name, timeout_s
         self._report(memory)
         try:
             yield
         finally:
-            del self.user_code[key]
+            del self._user_code[key]
             self._report(memory)
 
     @contextmanager
@@ -256,7 +255,7 @@ class Guard:
         Which execution blocks it is unknown. But after the shortest timeout, one of them is over
         its time, and cannot be cancelled.
         """
-        running = list(self.user_code.values())
+        running = list(self._user_code.values())
         names = ", ".join(name[:200] for name, _ in running[:_SHOWN_NAMES])
         memory.running = _encoded(names + (", …" if len(running) > _SHOWN_NAMES else ""))
         limit_s = min((timeout for _, timeout in running), default=_IDLE_S)

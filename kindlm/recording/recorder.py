@@ -17,7 +17,6 @@ from kindlm.engine.attempt import Finished
 from kindlm.events.codec import Payload, new_event
 from kindlm.events.execution_events import AssertionEvaluated, ExecutionStarted
 from kindlm.events.run import SuiteStarted
-from kindlm.guard import guard
 from kindlm.plan import PlannedSuite
 from kindlm_store import Append, EventLog, NewEvent, Ticket
 
@@ -73,8 +72,7 @@ class RunRecorder:
     """Appends to the stream of one run; implements `ports.Recorder`.
 
     The log gets all events of one turn of the event loop together, at the end of the turn and
-    before the network is read. It gets each event at once from other threads, and while user code
-    runs, which may block or end the process.
+    before the network is read. It gets each event at once from other threads.
     """
 
     def __init__(
@@ -118,9 +116,7 @@ class RunRecorder:
         except RuntimeError:
             outbox.flush()
             return
-        if guard.user_code:
-            outbox.flush()
-        elif is_first:
+        if is_first:
             loop.call_soon(outbox.flush)
 
     async def durable(self) -> None:

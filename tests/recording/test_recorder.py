@@ -29,7 +29,6 @@ from kindlm.events.execution_events import (
     ProviderResponded,
 )
 from kindlm.events.run import SuiteStarted
-from kindlm.guard import guard
 from kindlm.outcome import CheckResult, Outcome, Status
 from kindlm.plan import Plan, Selection, make_plan
 from kindlm.recording.personal_data import PersonalData, patterns_of
@@ -188,22 +187,6 @@ def test_durable_waits_for_events_that_another_thread_is_handing_over(
         assert may_go_on.is_set()
         assert len(list(log.read())) == 1
         other.join()
-        recorder.close()
-
-    asyncio.run(record())
-
-
-def test_while_code_of_a_user_goes_on_each_event_reaches_the_log_at_once(
-    log: EventLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(guard, "user_code", {1: ("it", 60.0)})
-
-    async def record() -> None:
-        recorder = RunRecorder(log, "run/r")
-        recorder.record(started("first"))
-        # The turn of the event loop does not end.
-        log.flush().result()
-        assert len(list(log.read())) == 1
         recorder.close()
 
     asyncio.run(record())
