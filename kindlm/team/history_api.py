@@ -17,7 +17,7 @@ import sqlite3
 import traceback
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import asdict
 from tempfile import SpooledTemporaryFile
@@ -54,8 +54,6 @@ _IN_MEMORY = 256 * 1024
 """Bytes of a temporary file up to which it needs no disk."""
 
 _FLAGS = {None: None, 0: False, 1: True}
-
-_READERS = 4
 
 _HEADS = """
 SELECT name, version, head FROM streams WHERE name IN (SELECT value FROM json_each(:names))
@@ -113,13 +111,10 @@ class HistoryApi:
         # A worker must push whatever it recorded.
         self._longest_body = LONGEST_BODY if self.fleet is None else LONGEST_UNPACKED
         self._taking = ThreadPoolExecutor(1, "kindlm-take")
-        self._reading = ThreadPoolExecutor(_READERS, "kindlm-read")
-        self._exporting = ThreadPoolExecutor(_READERS, "kindlm-export")
 
     def close(self) -> None:
-        """Wait until the current work is done; drop requests that wait for their turn."""
-        for executor in (self._taking, self._reading, self._exporting):
-            executor.shutdown(cancel_futures=True)
+        """Wait until the body being taken is stored; drop those that wait for their turn."""
+        self._taking.shutdown(cancel_futures=True)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -140,12 +135,12 @@ class HistoryApi:
         match request.method, *request.scope["path"].removeprefix(PREFIX).split("/"):
             case "GET", "heads":
                 grant = self._granted(request, "push", "pull")
-                answer = await _in_thread(self._reading, self._heads, request.args, grant)
+                answer = await asyncio.to_thread(self._heads, request.args, grant)
             case "POST", "events":
                 answer = await self._events(request, self._granted(request, "push"))
             case "GET", "runs":
                 grant = self._granted(request, "pull")
-                answer = await _in_thread(self._reading, self._runs, request.args, grant)
+                answer = await asyncio.to_thread(self._runs, request.args, grant)
             case "GET", "runs", run:
                 await self._send_run(request, send, run, self._granted(request, "pull"))
                 return
@@ -154,7 +149,7 @@ class HistoryApi:
                 if not (shard.isascii() and shard.isdigit() and len(shard) < 10):
                     raise ApiError(422, "A shard is a number.")
                 # In the thread that takes bodies: the new worker then sees all earlier pushes.
-                answer = await _in_thread(self._taking, self.fleet.claim, int(shard))
+                answer = await self._in_turn(self.fleet.claim, int(shard))
             case _:
                 raise ApiError(404, "There is nothing at this address.")
         await _send_json(send, answer)
@@ -206,7 +201,7 @@ class HistoryApi:
         self._require_lease(lease)
         packed = "gzip" in request.headers.get("accept-encoding", "")
         with SpooledTemporaryFile(_IN_MEMORY) as file:
-            await _in_thread(self._exporting, self._export, file, run, grant, packed)
+            await asyncio.to_thread(self._export, file, run, grant, packed)
             headers = {
                 "content-type": "application/x-ndjson",
                 "content-length": str(file.tell()),
@@ -244,7 +239,11 @@ class HistoryApi:
             raise ApiError(422, "The body is neither plain nor gzip: no other encoding is read.")
         with SpooledTemporaryFile(_IN_MEMORY) as file:
             await _receive_body(request, file, self._longest_body)
-            return asdict(await _in_thread(self._taking, self._take, file, encoding, grant, lease))
+            return asdict(await self._in_turn(self._take, file, encoding, grant, lease))
+
+    async def _in_turn(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        """Do some work in the one thread that takes bodies."""
+        return await asyncio.get_running_loop().run_in_executor(self._taking, work, *arguments)
 
     def _require_lease(self, lease: str) -> None:
         if self.fleet is not None and not self.fleet.hear(lease):
@@ -272,10 +271,6 @@ class HistoryApi:
         if self.fleet is not None:
             answer = replace(answer, control=self.fleet.pushed(lease, runs))
         return answer
-
-
-async def _in_thread(executor: Executor, work: Callable[..., Any], *arguments: Any) -> Any:
-    return await asyncio.get_running_loop().run_in_executor(executor, work, *arguments)
 
 
 def _is_shown(db: sqlite3.Connection, stream: str, grant: Grant) -> bool:
