@@ -20,7 +20,7 @@ from kindlm.config import load_suite
 from kindlm.config.diagnostics import Diagnostic
 from kindlm.config.interpolation import insert
 from kindlm.dataclass import replace
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.errors import Err, ErrorCode, KindlmError, Result
 from kindlm.recording.project import project_name, run_environment
 from kindlm.suite import Suite, Upload
 from kindlm.team.client import HistoryClient
@@ -46,8 +46,6 @@ def history_server(
 ) -> Iterator[HistoryClient]:
     """Yield a client of the server for a command; end the command without a server."""
     login = or_fail(find_server(url, configured, root, insecure=insecure))
-    if login is None:
-        fail([NO_SERVER])
     with closing(HistoryClient(login.address.base, login.token, wait=_wait)) as client:
         yield client
 
@@ -60,8 +58,8 @@ def _wait(pause_s: float) -> None:
 
 def find_server(
     url: str | None, configured: str | None, root: Path, *, insecure: bool = False
-) -> Result[Login | None]:
-    """Return the server for a command, with its token; None without one.
+) -> Result[Login]:
+    """Return the server for a command, with its token; `NO_SERVER` without one.
 
     `url` is that of the option, and `configured` that of a suite, which may hold variables.
     """
@@ -114,16 +112,10 @@ def live_push(request: RunRequest, run: str, options: TestOptions) -> Beside | N
 
 
 def _login(request: RunRequest) -> Result[Login]:
-    configured = None
-    if "KINDLM_LEASE" not in server_environ():
-        url = common_url(suite.upload for suite in request.suites)
-        if isinstance(url, Err):
-            return url
-        configured = url.value
-    found = find_server(None, configured, request.root)
-    if isinstance(found, Err):
-        return found
-    return Err(NO_SERVER) if found.value is None else Ok(found.value)
+    if "KINDLM_LEASE" in server_environ():
+        return find_server(None, None, request.root)
+    url = common_url(_uploads(request))
+    return url if isinstance(url, Err) else find_server(None, url.value, request.root)
 
 
 def push_group(request: RunRequest, group: str, options: TestOptions) -> None:

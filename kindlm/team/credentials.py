@@ -61,8 +61,8 @@ def server_login(
     environ: Mapping[str, str],
     *,
     insecure: bool = False,
-) -> Result[Login | None]:
-    """Return the server to use, with its token; None if no server is named anywhere.
+) -> Result[Login]:
+    """Return the server to use, with its token; `NO_SERVER` if none is named anywhere.
 
     The first of these counts: `url` of the command line, `upload.apiUrl` as `configured`,
     `KINDLM_URL`, and the server that the user has logged in to, if it is the only one.
@@ -74,7 +74,7 @@ def server_login(
         if isinstance(found, Err):
             return found
         if len(found.value.servers) != 1:
-            return Ok(None)
+            return Err(NO_SERVER)
         what, (written,) = "The saved server", found.value.servers
     address = parse_address(written, what)
     if isinstance(address, Err):

@@ -189,15 +189,14 @@ def _pull(db: sqlite3.Connection, project: Project, base: Base, after: Run) -> K
     """
     from kindlm.cli.history_server import configured_upload, find_server
     from kindlm.team.client import HistoryClient
+    from kindlm.team.credentials import NO_SERVER
     from kindlm.team.pulling import pull_newest
 
     upload = configured_upload(project.root)
     configured = None if upload is None else upload.url
     login = find_server(base.url, configured, project.root, insecure=base.insecure)
     if isinstance(login, Err):
-        return login.error
-    if login.value is None:
-        return None
+        return None if login.error is NO_SERVER else login.error
     address, token = login.value
     with closing(HistoryClient(address.base, token, patience_s=_PATIENCE_S)) as client:
         pulled = pull_newest(client, db, project.database, base.branch, after)
