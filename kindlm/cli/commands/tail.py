@@ -8,6 +8,7 @@ import sqlite3
 import sys
 import threading
 import time
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,25 +73,19 @@ def tail_command(run: str = RUN_OR_GROUP, db: Path | None = DATABASE) -> None:
 
 
 @dataclass(slots=True)
-class _Seen:
-    """What was read of a run: its events up to `version`."""
-
-    version: int = 0
-    ended: set[str] = field(default_factory=set)
-
-
-@dataclass(slots=True)
 class _Tail:
     """Follows a run, or the shards of a group, including those that start later.
 
     Of shards on other machines, only pushed events are visible here. So a group has ended if all
-    its shards have, or after a long silence.
+    its shards have, or after a long silence. `versions` say up to where the events of each run were
+    read, and `ended` which executions of it have ended.
     """
 
     db: sqlite3.Connection
     side: str | Group
     page: Page
-    seen: dict[str, _Seen] = field(default_factory=dict)
+    versions: Counter[str] = field(default_factory=Counter)
+    ended: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     runs: Sequence[Run] = ()
     last_news: float = field(default_factory=time.monotonic)
 
@@ -114,17 +109,16 @@ class _Tail:
 
     def _write_run(self, run: Run) -> bool:
         """Write what happened in a run; return whether something did."""
-        view, seen = RunView(self.db, run.id), self.seen.setdefault(run.id, _Seen())
-        before = seen.version
+        view, before = RunView(self.db, run.id), self.versions[run.id]
         for row in self.db.execute(_SINCE, {"run": run.id, "version": before}):
-            seen.version = row["version"]
+            self.versions[run.id] = row["version"]
             number = str(row["subject"]).partition(".")[0]
             data: dict[str, Any] = json.loads(row["data"])
             match row["type"]:
                 case "execution.finished":
                     if data.get("retried"):
                         continue  # the execution is still running
-                    seen.ended.add(number)
+                    self.ended[run.id].add(number)
                     if found := view.execution(number):
                         self._write_ended(view, found, run)
                 case _ if data.get("retry_in_ms") is not None:
@@ -133,11 +127,11 @@ class _Tail:
                     wait = duration(data["retry_in_ms"])
                     why = f"{name}{data.get('error_code')}, tried again after {wait}"
                     self.page.line(("↻ ", "yellow"), why, hang=2)
-        return seen.version != before
+        return self.versions[run.id] != before
 
     def _write_ended(self, view: RunView, execution: ExecutionView, run: Run) -> None:
         status = execution.status or Status.SKIPPED
-        ended = sum(len(self.seen[each.id].ended) for each in self.runs if each.id in self.seen)
+        ended = sum(len(self.ended[each.id]) for each in self.runs)
         facts = [f"{ended}/{sum(each.planned for each in self.runs)}"]
         if execution.answers and execution.latency_ms is not None:
             facts.append(duration(execution.latency_ms))
