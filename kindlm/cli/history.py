@@ -271,18 +271,11 @@ def _newest_or_named(db: sqlite3.Connection, name: str | None, suite: str | None
     path = Path(name)
     if isinstance(found, Ok) or not path.is_file():
         return found
-    reported = _reported_run(path)
-    return (
-        Err(
-            KindlmError(
-                ErrorCode.BASELINE_NOT_FOUND,
-                f"{str(path)!r} is not a JSON report of a run.",
-                "Name a run, or a file that was written by: kindlm test --reporter json=FILE",
-            )
-        )
-        if reported is None
-        else find_run(db, reported)
-    )
+    if (reported := _reported_run(path)) is not None:
+        return find_run(db, reported)
+    message = f"{str(path)!r} is not a JSON report of a run."
+    hint = "Name a run, or a file that was written by: kindlm test --reporter json=FILE"
+    return Err(KindlmError(ErrorCode.BASELINE_NOT_FOUND, message, hint))
 
 
 def finished_side(

@@ -90,6 +90,8 @@ RUN_NAMES = (
     "An id or its first characters, a label, latest, previous, latest~N, baseline or git:REV."
 )
 
+EXECUTION = argument("EXECUTION", "The id of an execution, or its number in the run.", default=None)
+
 RUN_OR_GROUP = argument("RUN", f"{RUN_NAMES} Or a group of shards.", default="latest")
 
 
@@ -329,11 +331,6 @@ class TestOptions:
     def warnings(self) -> bool:
         """Whether to show warnings and notes."""
         return not self.quiet
-
-    @property
-    def by_evalview(self) -> bool:
-        """Whether EvalView test cases are judged by EvalView's rules."""
-        return self.compat == "evalview"
 
 
 def option_name(options: Any, attribute: str) -> str:

@@ -75,7 +75,7 @@ def make_request(
     of_ci = next((environ[name] for name in _CI_RUNS if environ.get(name)), None)
     group = options.run_group or of_ci
     recorded = {name: getattr(options, name) for name in RECORDED_OPTIONS}
-    recorded["compat"] = "evalview" if options.by_evalview else None
+    recorded["compat"] = "evalview" if options.compat == "evalview" else None
     recorded["paths"] = paths_from(project.root, options.paths)
     return RunRequest(
         suites=tuple(
@@ -120,7 +120,7 @@ def load_tests(
     The command ends if they cannot be loaded, or if a report would overwrite one. Unless it
     `is_run`, keys for agents may be missing.
     """
-    compat = options.by_evalview
+    compat = options.compat == "evalview"
     loaded = or_fail(
         load_paths(options.paths, project.root, strict=options.strict, compat=compat, is_run=is_run)
     )

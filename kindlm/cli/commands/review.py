@@ -11,6 +11,7 @@ from kindlm.cli.history import named_run, open_history, report_options
 from kindlm.cli.journal import author, open_journal, record_review
 from kindlm.cli.options import (
     DATABASE,
+    EXECUTION,
     RUN_NAMES,
     ListFormat,
     argument,
@@ -27,9 +28,7 @@ _USAGE = "How it is used: kindlm review --help"
 
 def review_command(
     run: str | None = argument("RUN", RUN_NAMES, default=None),
-    execution: str | None = argument(
-        "EXECUTION", "The id of an execution, or its number in the run.", default=None
-    ),
+    execution: str | None = EXECUTION,
     verdict: Literal["pass", "fail"] | None = argument("pass|fail", "Your verdict.", default=None),
     text: str | None = option("--note TEXT", "Reason, recorded with the verdict."),
     agreement: bool = flag("--agreement", "Report judge–human agreement, for RUN or all runs."),

@@ -9,15 +9,13 @@ import typer
 
 from kindlm.cli.console import fail
 from kindlm.cli.history import exit_code, no_execution, open_view, report_options
-from kindlm.cli.options import DATABASE, DURATIONS, RUN_OR_GROUP, argument
+from kindlm.cli.options import DATABASE, DURATIONS, EXECUTION, RUN_OR_GROUP
 from kindlm.dataclass import replace
 
 
 def show_command(
     run: str = RUN_OR_GROUP,
-    execution: str | None = argument(
-        "EXECUTION", "The id of an execution, or its number in the run.", default=None
-    ),
+    execution: str | None = EXECUTION,
     db: Path | None = DATABASE,
     durations: int = DURATIONS,
 ) -> None:

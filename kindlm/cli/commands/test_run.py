@@ -66,7 +66,10 @@ def run_tests(options: TestOptions) -> int:
     request = make_request(loaded, project, options, unfinished)
     requested = Requested(request, options, reporters)
     if unfinished is not None:
-        return _resume(requested, unfinished)
+        if unfinished.is_finished:
+            return requested.report(unfinished.run)
+        request = or_fail(resumed(request, unfinished, force=options.force_resume))
+        return _record(replace(requested, request=request), unfinished.run)
     if request.suites and len(make_plan(request.suites, request.selection)) == 0:
         _refuse_nothing(request, asked_paths)
     if options.dry_run:
@@ -78,14 +81,6 @@ def run_tests(options: TestOptions) -> int:
     if options.shard and request.group is None and options.warnings:
         note("Without --run-group, this shard cannot be combined with the others.")
     return _record(requested, new_run_id())
-
-
-def _resume(requested: Requested, unfinished: Unfinished) -> int:
-    if unfinished.is_finished:
-        return requested.report(unfinished.run)
-    force = requested.options.force_resume
-    request = or_fail(resumed(requested.request, unfinished, force=force))
-    return _record(replace(requested, request=request), unfinished.run)
 
 
 def _record(requested: Requested, run: str) -> int:
