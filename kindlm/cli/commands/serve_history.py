@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kindlm.cli.commands.token import open_tokens
+from kindlm.cli.commands.token import usable_tokens
 from kindlm.cli.console import note, or_fail, refuse, warn
 from kindlm.cli.erased_copies import remove_copies
 from kindlm.cli.history import db_option, project_here
@@ -61,6 +61,7 @@ def serve_history_command(
     from kindlm.team.history_api import HistoryApi
     from kindlm.team.pages import Pages
     from kindlm.team.team_server import make_app, serve
+    from kindlm.team.token_store import TokenStore
 
     if trust_header is not None and not _HEADER.fullmatch(trust_header):
         refuse(f"{trust_header!r} is not a header.", "Name one: --trust-header X-Forwarded-User")
@@ -74,7 +75,8 @@ def serve_history_command(
     project = project_here(db)
     threshold = or_fail(regression_threshold(project.root))
     with ExitStack() as stack:
-        tokens = stack.enter_context(closing(open_tokens(project.database, create=True)))
+        with usable_tokens(project.database):
+            tokens = stack.enter_context(closing(TokenStore(project.database)))
         has_token = any(token["state"] == "valid" for token in tokens.tokens())
         create = f"kindlm token create --name ci --scopes push,pull{db_option(db)}"
         if not (has_token or is_loopback(host)):

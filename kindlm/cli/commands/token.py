@@ -85,7 +85,8 @@ def revoke_command(
     note(f"The token {name} is revoked.")
 
 
-def open_tokens(database: Path, *, create: bool = False) -> TokenStore:
+@contextmanager
+def _tokens(database: Path, *, create: bool = False) -> Iterator[TokenStore]:
     """Open the tokens of a history; end the command if there are none and none are created."""
     if not create and not token_file(database).exists():
         refuse(
@@ -93,19 +94,12 @@ def open_tokens(database: Path, *, create: bool = False) -> TokenStore:
             "Create one: kindlm token create --name ci; or name the history with --db.",
             code=ErrorCode.CONFIG_NOT_FOUND,
         )
-    with _usable(database):
-        return TokenStore(database)
-
-
-@contextmanager
-def _tokens(database: Path, *, create: bool = False) -> Iterator[TokenStore]:
-    """Open the tokens of a history; end the command if they cannot be used."""
-    with closing(open_tokens(database, create=create)) as store, _usable(database):
+    with usable_tokens(database), closing(TokenStore(database)) as store:
         yield store
 
 
 @contextmanager
-def _usable(database: Path) -> Iterator[None]:
+def usable_tokens(database: Path) -> Iterator[None]:
     """End the command if the file of the tokens cannot be read or written."""
     try:
         yield
