@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -86,7 +87,8 @@ def watch(
         for at, step in [*steps.items(), (ends, stop.set)]:
             asyncio.get_running_loop().call_at(at, step)
         options = TestOptions(paths=tuple(map(Path, paths)))
-        watch = Watch(lambda: look(options), run_round, told.lines.append, told.problems.extend)
+        see = partial(look, options, Path.cwd())
+        watch = Watch(see, run_round, told.lines.append, told.problems.extend)
         return await watch.until(stop)
 
     told.code = run_at_once(main())

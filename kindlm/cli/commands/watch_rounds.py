@@ -25,7 +25,7 @@ from kindlm.errors import Err, KindlmError, Ok
 from kindlm.guard import guard
 from kindlm.keeper import KINDLM
 from kindlm.recording.loading import load_paths
-from kindlm.recording.project import default_paths, find_project
+from kindlm.recording.project import default_paths
 from kindlm.recording.watched_files import Stamps, WatchedFiles, changed, watched_files
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count, first_of
@@ -62,24 +62,22 @@ def watch_tests(options: TestOptions) -> int:
         # Signals stay ignored, as with nohup or in the background.
         numbers = [each for each in _SIGNALS if signal.getsignal(each) is not signal.SIG_IGN]
         with handling(numbers, lambda number, _: loop.call_soon_threadsafe(rounds.end, number)):
-            return await Watch(lambda: look(options), rounds.run, tell, show).until(rounds.stop)
+            watch = Watch(lambda: look(options, project.root), rounds.run, tell, show)
+            return await watch.until(rounds.stop)
 
     return asyncio.run(watch())
 
 
-def look(options: TestOptions) -> tuple[WatchedFiles, tuple[Problem, ...]]:
+def look(options: TestOptions, root: Path) -> tuple[WatchedFiles, tuple[Problem, ...]]:
     """Return the files that the tests depend on, and the errors that prevent a round."""
-    project = find_project(options.database)
-    if isinstance(project, Err):
-        return WatchedFiles(), (project.error,)
     paths = Ok(options.paths) if options.paths else default_paths(Path())
     if isinstance(paths, Err):
         return WatchedFiles(), (paths.error,)
-    loaded = load_paths(paths.value, project.value.root, strict=options.strict)
+    loaded = load_paths(paths.value, root, strict=options.strict)
     if isinstance(loaded, Err):
         return WatchedFiles(), (loaded.error,)
     errors = tuple(found for found in loaded.value.diagnostics if found.severity == "error")
-    return watched_files(paths.value, loaded.value, project.value.root), errors
+    return watched_files(paths.value, loaded.value, root), errors
 
 
 @dataclass(slots=True)
