@@ -99,10 +99,8 @@ def set_command(
         problems = [error for key in chosen if (error := checks.corruption(view.runs, *key))]
         if problems:
             fail(problems)
+        before = {key: find_baseline(db, *key) for key in chosen}
         events = []
-        notes = []
-        what = f"run {view.id}" if view.group is None else f"group {view.id}"
-        what += f" ({label})" if label else ""
         for project, name in chosen:
             payload = BaselineSet(
                 project=project,
@@ -113,12 +111,12 @@ def set_command(
                 by=author(),
             )
             events.append(journal_event(payload, last_change(db, project, name)))
-            before = find_baseline(db, project, name)
-            was = f"before: {_named(before)}" if before else "no baseline before"
-            notes.append(f"{name}: {what} is now the baseline ({was}).")
         log.append(new_journal(), events)
-        for line in notes:
-            note(line)
+        what = f"{'run' if view.group is None else 'group'} {view.id}"
+        what += f" ({label})" if label else ""
+        for (_, name), earlier in before.items():
+            was = f"before: {_named(earlier)}" if earlier else "no baseline before"
+            note(f"{name}: {what} is now the baseline ({was}).")
         _warn_of_gaps(db, view, {name for _, name in chosen})
         # Which drops can a later run with as many repeats confirm?
         pairs = RunDiff(view, view, DiffOptions()).pairs

@@ -91,9 +91,7 @@ def write_tests(options: GenOptions) -> int:
     )
     run = new_run_id()
     record_run(request, run, progress=False)
-    by_url = order.written_agent is not None
-    code = _report(request, run, script, options, by_url=by_url)
-    if code:
+    if code := _report(request, run, script, options):
         return code
     if order.agent is None:
         note("They need an agent: name it in kindlm.toml, [agent].")
@@ -174,13 +172,8 @@ def _llm(options: GenOptions, loaded: LoadedConfiguration) -> LlmTable:
     return named
 
 
-def _report(
-    request: RunRequest, run: str, script: GenerationScript, options: GenOptions, *, by_url: bool
-) -> int:
-    """Print the written files, or why there are none; return the exit code.
-
-    With `by_url`, only the URL of the agent is known.
-    """
+def _report(request: RunRequest, run: str, script: GenerationScript, options: GenOptions) -> int:
+    """Print the written files, or why there are none; return the exit code."""
     with open_recorded(request.database, run) as view:
         if not script.files:
             show(
@@ -189,7 +182,7 @@ def _report(
                 for execution in view.executions(test)
                 if execution.error_code is not None
             )
-            if script.is_unheard and by_url:
+            if script.is_unheard and options.agent is not None:
                 note(_DEFAULT_FORM)
             note(f"Requests and answers: kindlm show {run} 1 --verbose")
             return 1
