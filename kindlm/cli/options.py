@@ -346,12 +346,11 @@ def refuse_together(name: str, options: Any, *others: str) -> None:
         refuse(f"{name} cannot be combined with {', '.join(names)}.", "Leave one of them out.")
 
 
-def given_again(options: TestOptions, attributes: Iterable[str]) -> Iterator[str]:
-    """Yield some options as arguments of another `kindlm test`, without those at their default."""
-    defaults = {field.name: field.default for field in fields(TestOptions)}
+def given_again(options: Any, attributes: Iterable[str]) -> Iterator[str]:
+    """Yield some options as arguments of another command, without those at their default."""
     for attribute in attributes:
         value = getattr(options, attribute)
-        if value != defaults[attribute]:
+        if value != options.__dataclass_fields__[attribute].default:
             yield from option_words(option_name(options, attribute), value)
 
 

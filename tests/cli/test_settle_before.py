@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from recorded_history import History
 
+from kindlm.cli.commands.settle import SettleOptions
 from kindlm.cli.commands.settle_rounds import RepeatsOfBefore
 from kindlm.engine.stop import Stop
 from kindlm.history.queries import Paid
@@ -25,7 +26,7 @@ def repeats_of_before(
     history: History, cost_usd: float | None, judge: str | None = None, **options: Any
 ) -> Any:
     """BEFORE, and a run since that added a repeat to it at a cost."""
-    made = SimpleNamespace(both=Path("nowhere"), tests=(), concurrency=None, **options)
+    made = SettleOptions(both=Path("nowhere"), **options)
     pair: Any = SimpleNamespace(before=BEFORE, after="after001")
     with closing(history.reader()) as db:
         repeats = RepeatsOfBefore(db, pair, made, "shop")

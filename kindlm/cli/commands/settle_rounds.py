@@ -17,6 +17,7 @@ from pathlib import Path
 
 from kindlm.cli.commands.settle import SettleOptions
 from kindlm.cli.console import note
+from kindlm.cli.options import given_again
 from kindlm.engine.stop import Stop
 from kindlm.history.diff.evidence_values import CheckPair, TestPair
 from kindlm.history.diff.samples import Attempts
@@ -231,9 +232,6 @@ class RepeatsOfBefore:
         return sum(summary.executions.tested for summary in found), cost
 
     def _command(self, database: Path) -> list[str]:
-        command = [*KINDLM, "settle", "--of-before", "--no-progress"]
-        command += [self._pair.before, self._pair.after, "--db", str(database)]
-        command += [word for name in self._options.tests for word in ("--test", name)]
-        if self._options.concurrency is not None:
-            command += ["--concurrency", str(self._options.concurrency)]
-        return command
+        given = given_again(self._options, ("tests", "concurrency"))
+        command = [*KINDLM, "settle", "--of-before", "--no-progress", *given]
+        return [*command, self._pair.before, self._pair.after, "--db", str(database)]

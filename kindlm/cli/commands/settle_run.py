@@ -17,7 +17,7 @@ from kindlm.cli.history import (
     project_here,
     report_options,
 )
-from kindlm.cli.options import TestOptions
+from kindlm.cli.options import TestOptions, given_again
 from kindlm.cli.run_options import make_request
 from kindlm.cli.run_recording import held_signals, record_run
 from kindlm.config import suite_identity
@@ -89,8 +89,7 @@ def settle_runs(options: SettleOptions) -> int:
             f" and {after}."
         )
         return 0
-    selecting = [word for name in options.tests for word in ("--test", name)]
-    selecting += [] if options.both is None else ["--both", str(options.both)]
+    selecting = given_again(options, ("tests", "both"))
     again = "".join(f" {one_line(shlex.quote(word))}" for word in selecting)
     settled = Settled(before, after, found, labels=labels, options=again)
     open_tests = [test.key for test in found if test.is_open]
