@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from importlib import import_module
-from itertools import zip_longest
 from keyword import iskeyword
 from pathlib import Path
 from typing import Annotated, Any
@@ -238,13 +237,8 @@ def _uses_pytest_codes(arguments: Sequence[str]) -> bool:
 
     It reads `--exit-codes` from the arguments, since wrong usage leaves no parsed options.
     """
-    given: str | None = None
-    for argument, following in zip_longest(arguments, arguments[1:]):
-        name, is_joined, value = argument.partition("=")
-        if name == "--exit-codes":
-            given = value if is_joined else following
-    if given is not None:
-        return given == "pytest"
+    if given := re.findall(r"(?:^|\0)--exit-codes[=\0]([^\0]*)", "\0".join(arguments)):
+        return bool(given[-1] == "pytest")
     from kindlm.recording.project import exit_codes
 
     found = exit_codes()

@@ -15,7 +15,7 @@ from pathlib import Path
 from kindlm.bounds import MAX_SHARDS, MAX_WORKERS, SCHEDULERS
 from kindlm.cli.console import fail, note, or_fail, refuse, show
 from kindlm.cli.history import open_history
-from kindlm.cli.options import TestOptions, refuse_together
+from kindlm.cli.options import TestOptions, option_name, refuse_together
 from kindlm.cli.reporters import Reporter, spare
 from kindlm.dataclass import replace
 from kindlm.engine.resources import Limits
@@ -185,12 +185,8 @@ def _failing(
 
 
 def _check_options(options: TestOptions) -> None:
-    limits = {
-        "--max-cost": options.max_cost_usd,
-        "--max-time": options.max_time_s,
-        "--max-rpm": options.max_rpm,
-    }
-    for name, value in limits.items():
+    for attribute in ("max_cost_usd", "max_time_s", "max_rpm"):
+        value, name = getattr(options, attribute), option_name(options, attribute)
         if value is not None and not math.isfinite(value):
             refuse(f"{name} {value} is not a limit.", "Write a number, or leave it out.")
     if options.run_group and not (options.shard or options.workers):
