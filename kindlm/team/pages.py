@@ -161,18 +161,10 @@ class Pages:
         return _granted(grant)
 
     def _login_page(self, person: Actor | None, after: str, problem: str | None = None) -> Response:
-        known = person or {}
-        values = {
-            "person": known.get("name"),
-            "may_review": known.get("may_review"),
-            "by_header": known.get("by_header"),
-            "next": after,
-            "problem": problem,
-        }
         document = Document(
             "login.html",
             "Account" if person else "Log in",
-            values,
+            {"actor": person, "next": after, "problem": problem},
             styles=("runs", "login"),
             status=401 if problem else 200,
         )
