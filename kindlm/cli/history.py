@@ -17,10 +17,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kindlm.cli.console import fail, is_verbose, note, or_fail, wants_color, warn
+from kindlm.cli.console import fail, is_verbose, note, or_fail, refuse, wants_color, warn
 from kindlm.cli.history_errors import disk_full, nothing_recorded
 from kindlm.dataclass import replace
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, broken, not_there
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, broken, not_there
 from kindlm.recording.project import (
     Project,
     commit_of,
@@ -239,25 +239,24 @@ def named_run(db: sqlite3.Connection, name: str) -> str:
     return or_fail(find_run(db, name, commit_named))
 
 
-def finished_run(db: sqlite3.Connection, name: str | None, suite: str | None) -> Result[str]:
-    """Return the finished run that a user names, as `finished_side` does; a group is an error.
+def finished_run(db: sqlite3.Connection, name: str | None, suite: str | None) -> str:
+    """Return the finished run that a user names, as `finished_side` does; refuse a group.
 
     A warning says if the newest run is a single shard.
     """
     from kindlm.history.run_names import one_run
     from kindlm.history.runs import RunFilter, runs
 
-    side = finished_side(db, name, suite)
-    found = side if isinstance(side, Err) else one_run(side.value)
-    if name in (None, "latest") and isinstance(found, Ok):
-        (run,) = runs(db, RunFilter(ids=[found.value]))
+    found = or_fail(one_run(finished_side(db, name, suite)))
+    if name in (None, "latest"):
+        (run,) = runs(db, RunFilter(ids=[found]))
         if run.shard not in (None, "1/1"):
             what = f"Run {run.id}, the newest finished one, is only shard {run.shard}."
             warn(what, "Choose a run of all tests: kindlm runs")
     return found
 
 
-def _newest_or_named(db: sqlite3.Connection, name: str | None, suite: str | None) -> Result[str]:
+def _newest_or_named(db: sqlite3.Connection, name: str | None, suite: str | None) -> str:
     """Return the finished run that a user names, also by a file with its JSON report.
 
     Without a name, or with `latest`, it is the newest finished run of the suite. Stopped runs do
@@ -266,39 +265,39 @@ def _newest_or_named(db: sqlite3.Connection, name: str | None, suite: str | None
     from kindlm.history.run_names import find_run, latest_finished
 
     if name is None or name == "latest":
-        return latest_finished(db, suite)
-    found = find_run(db, name, commit_named)
-    path = Path(name)
-    if isinstance(found, Ok) or not path.is_file():
-        return found
-    if (reported := _reported_run(path)) is not None:
-        return find_run(db, reported)
-    message = f"{str(path)!r} is not a JSON report of a run."
-    hint = "Name a run, or a file that was written by: kindlm test --reporter json=FILE"
-    return Err(KindlmError(ErrorCode.BASELINE_NOT_FOUND, message, hint))
+        return or_fail(latest_finished(db, suite))
+    found, path = find_run(db, name, commit_named), Path(name)
+    if isinstance(found, Err) and path.is_file():
+        if (reported := _reported_run(path)) is None:
+            refuse(
+                f"{str(path)!r} is not a JSON report of a run.",
+                "Name a run, or a file that was written by: kindlm test --reporter json=FILE",
+                code=ErrorCode.BASELINE_NOT_FOUND,
+            )
+        found = find_run(db, reported)
+    return or_fail(found)
 
 
-def finished_side(
-    db: sqlite3.Connection, name: str | None, suite: str | None
-) -> Result[str | Group]:
+def finished_side(db: sqlite3.Connection, name: str | None, suite: str | None) -> str | Group:
     """Return the finished run that a user names, or a group of shards.
 
-    It is a group if the user names one, or if the newest run is a shard of a complete group.
+    It is a group if the user names one, or if the newest run is a shard of a complete group. The
+    command ends if there is none.
     """
     from kindlm.history.groups import find_group, shards_of
     from kindlm.history.run_names import find_run_or_group
     from kindlm.history.runs import RunFilter, runs
 
     if name is not None and shards_of(db, name):
-        return find_run_or_group(db, name, commit_named)
+        return or_fail(find_run_or_group(db, name, commit_named))
     found = _newest_or_named(db, name, suite)
-    if name not in (None, "latest") or isinstance(found, Err):
+    if name not in (None, "latest"):
         return found
-    (run,) = runs(db, RunFilter(ids=[found.value]))
+    (run,) = runs(db, RunFilter(ids=[found]))
     if run.shard is None or run.group_id is None:
         return found
     whole = find_group(db, run.group_id, shards_of(db, run.group_id))
-    return whole if isinstance(whole, Ok) and whole.value.complete else found
+    return whole.value if isinstance(whole, Ok) and whole.value.complete else found
 
 
 def _reported_run(path: Path) -> str | None:

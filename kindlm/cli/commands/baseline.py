@@ -172,7 +172,7 @@ def compare_command(
     shown = report_options(db)
     compared: list[dict[str, Any]] = []
     with open_history(db) as reader:
-        view = RunView(reader, or_fail(finished_side(reader, run, suite)))
+        view = RunView(reader, finished_side(reader, run, suite))
         whole = view.is_whole(suite)
         if not whole:
             why = f"INCOMPLETE: {lacking_text(view)}. The comparison fails."
@@ -247,9 +247,8 @@ def _chosen(
     """Return the run or group that a user names; import it if they name another tool's file."""
     from kindlm.cli.foreign_import import import_results
 
-    found = finished_side(db, wanted, suite)
-    if isinstance(found, Ok) or read is None:
-        return or_fail(found)
+    if read is None:
+        return finished_side(db, wanted, suite)
     file = or_fail(read)
     run, added, _ = import_results(log, file, project_here(log.path).root, suite)
     if added:

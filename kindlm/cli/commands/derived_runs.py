@@ -47,7 +47,7 @@ def rescore(wanted: str | None, options: TestOptions) -> int:
     reporters = parse_reporters(options.reporters, options.output)
     project = project_here(options.database)
     with open_history(options.database) as db:
-        run = or_fail(finished_run(db, wanted, options.suite))
+        run = finished_run(db, wanted, options.suite)
         source = or_fail(read_source(db, run, options.suite))
     if not options.paths and source.info.mode == "imported":
         names = ", ".join(repr(suite.name) for suite in source.suites)
@@ -282,7 +282,7 @@ def replay(wanted: str | None, options: ReplayOptions) -> int:
     reporters = parse_reporters(options.reporters, options.output)
     project = project_here(options.database)
     with open_history(options.database) as db:
-        run = or_fail(finished_run(db, wanted, None))
+        run = finished_run(db, wanted, None)
         source = or_fail(read_source(db, run))
     options = _as_judged(options, source)
     names_files = bool(options.paths)
