@@ -56,7 +56,6 @@ from kindlm.recording.unwritten import (
     keep_unwritten,
 )
 from kindlm.reports.report_registry import Report, ReportOptions
-from kindlm.suite import Suite
 from kindlm.wording import shown_path
 from kindlm_store import EventLog, LockHeldError, Redactor, SealedError, WriteFailedError
 
@@ -134,7 +133,7 @@ class Requested:
                 write_report(view, sys.stderr, look_here)
         show(errors)
         annotate_github(view, look, os.environ)
-        if options.compliance or has_documents(self.request.suites):
+        if options.compliance or any(suite.has_document for suite in self.request.suites):
             # This loads a template engine, which few runs need.
             from kindlm.cli.compliance import write_wanted
 
@@ -255,11 +254,6 @@ def end_now(message: str, code: int = 1) -> NoReturn:
     with suppress(OSError):
         os.write(2, f"✗ {message}\n".encode())
     guard.leave(code)
-
-
-def has_documents(suites: Iterable[Suite]) -> bool:
-    """Return whether a suite asks for a compliance document."""
-    return any(suite.has_document for suite in suites)
 
 
 def run_elsewhere(run: str, error: LockHeldError | SealedError) -> KindlmError:

@@ -16,11 +16,7 @@ from kindlm.cli.history import open_history, project_here
 from kindlm.cli.options import TestOptions, refuse_together
 from kindlm.cli.reporters import Reporter, configured_reporters, parse_reporters
 from kindlm.cli.run_options import NOT_RESUMED, as_recorded, load_tests, make_request, wants_push
-from kindlm.cli.run_recording import (
-    Requested,
-    has_documents,
-    run_elsewhere,
-)
+from kindlm.cli.run_recording import Requested, run_elsewhere
 from kindlm.cli.server_environ import SUITES, server_environ, suites_hash
 from kindlm.dataclass import replace
 from kindlm.errors import Err, misuse
@@ -128,7 +124,7 @@ def _check_documents(
     reporters: Sequence[Reporter], options: TestOptions, project: Project, loaded: Loaded
 ) -> None:
     """End the command if a compliance report cannot be made, or would overwrite an input."""
-    if options.compliance or has_documents(loaded.suites):
+    if options.compliance or any(suite.has_document for suite in loaded.suites):
         from kindlm.cli.compliance import check_folders, check_pdf
 
         check_folders(loaded.suites, project.root)
