@@ -39,13 +39,15 @@ class ScenarioSpec:
             raise ValueError(f"repeats must be {wanted}, but is {self.repeats}")
         if not all(isinstance(tag, str) for tag in self.tags):
             raise ValueError(f"tags must be words, but are {self.tags}")
-        if not 0 <= self.pass_rate <= 1:
-            raise ValueError(f"pass_rate must be from 0 to 1, but is {self.pass_rate}")
+        rate: Any = self.pass_rate
+        if not isinstance(rate, int | float) or not 0 <= rate <= 1:
+            raise ValueError(f"pass_rate must be a float from 0 to 1, but is {rate!r}")
         if self.telemetry not in (None, "otlp"):
             raise ValueError(f'telemetry must be "otlp", but is {self.telemetry!r}')
-        if self.timeout is not None and not 0 < self.timeout <= MAX_TIMEOUT_S:
-            wanted = f"more than 0 seconds, and {MAX_TIMEOUT_S} at most"
-            raise ValueError(f"timeout must be {wanted}, but is {self.timeout}")
+        timeout: Any = 1 if self.timeout is None else self.timeout
+        if not isinstance(timeout, int | float) or not 0 < timeout <= MAX_TIMEOUT_S:
+            wanted = f"more than 0 seconds, and {MAX_TIMEOUT_S} at most, as a float"
+            raise ValueError(f"timeout must be {wanted}, but is {timeout!r}")
 
 
 def scenario(

@@ -22,6 +22,8 @@ BAD = [
     ('@scenario("x")\n@scenario("y")\ndef test_x(t): ...\n', 2, "two @scenario above test_x"),
     ('@scenario("x", repeats=0)\ndef test_x(t): ...\n', 2, "repeats must be"),
     ('@scenario("x", repeats=2.0)\ndef test_x(t): ...\n', 2, "repeats must be"),
+    ('@scenario("x", pass_rate=Fraction(1, 2))\ndef test_x(t): ...\n', 2, "pass_rate must be"),
+    ('@scenario("x", timeout=Fraction(5))\ndef test_x(t): ...\n', 2, "timeout must be"),
     ('@scenario("x", tags=[1])\ndef test_x(t): ...\n', 2, "tags must be"),
     ('@scenario("x")\ndef test_x(t): yield\n', 2, "Remove `yield` from test_x"),
     ('@scenario("x")\nasync def test_x(t): yield\n', 2, "Remove `yield` from test_x"),
@@ -29,11 +31,14 @@ BAD = [
 ]
 
 
+IMPORTS = "from fractions import Fraction; from kindlm import scenario"
+
+
 def test_files_that_do_not_import_are_reported_and_the_others_run(
     project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for number, (text, _, _) in enumerate(BAD):
-        project.write(f"tests/test_bad{number}.py", f"from kindlm import scenario\n{text}")
+        project.write(f"tests/test_bad{number}.py", f"{IMPORTS}\n{text}")
     project.write("tests/test_one.py", ONE)
     assert project.test() == 1
     assert sorted(project.agent.said) == ["other", "refund"]
