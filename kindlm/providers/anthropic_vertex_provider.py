@@ -54,7 +54,8 @@ class AnthropicVertex(Provider):
         assert project is not None
         if access.base_url is not None and access.key is None:
             message = f"kindlm sends no Google credentials to the baseUrl of {access.name}"
-            hint = f"Name a variable with an access token: providers.{access.name}.apiKeyEnv"
+            key = f"providers.{access.name}.apiKeyEnv (api_key_env of [llm] in kindlm.toml)"
+            hint = f"Name a variable with an access token: {key}"
             return Err(KindlmError(ErrorCode.PROVIDER_AUTH_ERROR, message, hint))
         base_url = access.base_url or self.ambient_address(environ) or _address(location)
         endpoint = Endpoint(access.name, base_url, access.key_variable or _FILE, access.key or "")
