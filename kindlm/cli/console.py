@@ -341,7 +341,7 @@ def report_crash(error: Exception) -> int:
     if is_full:
         discard(sys.stdout)
     if problem is None and isinstance(error, OSError) and (error.filename or is_full):
-        place = f": {str(error.filename)[:_SOURCE_WIDTH]}" if error.filename else ""
+        place = f": {str(error.filename)[:_SOURCE_WIDTH]!r}" if error.filename else ""
         hint = "Check the path, its permissions, and the free space on its disk."
         problem = broken(f"{error.strerror}{place}.", hint, crash=error)
         if isinstance(error, FileNotFoundError):

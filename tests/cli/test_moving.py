@@ -470,7 +470,7 @@ def test_an_export_never_takes_the_place_of_the_history(
     for output, why in (("folder", "Is a directory"), ("x" * 300, "File name too long")):
         outcome = kindlm("export", "-o", here / output, "--db", other.path)
         assert outcome.code == 1
-        assert outcome.err.startswith(f"✗ {why}: {here}")
+        assert outcome.err.startswith(f"✗ {why}: '{here}")
     assert not list(here.glob(".*.part"))
 
 

@@ -196,7 +196,7 @@ def test_the_system_prompt_is_read(project: Project) -> None:
     [
         (("--categories", "hapy"), 'Did you mean "happy"?'),
         (("--system-prompt", "latin.txt"), "latin.txt is not UTF-8"),
-        (("--system-prompt", "none.txt"), "No such file or directory: none.txt"),
+        (("--system-prompt", "none.txt"), "No such file or directory: 'none.txt'"),
         (("--provider", "openai"), "--model"),
         (("--output", ""), "names no folder"),
         (("--provider", "antropic", "--model", "m"), 'Did you mean "anthropic"?'),
