@@ -145,7 +145,7 @@ def test_a_file_in_the_way_is_an_error_with_its_place(kindlm: Any, here: Path) -
     (here / "shop").write_text("a file", "utf-8")
     outcome = kindlm("init", "shop")
     assert outcome.code == 1
-    assert outcome.err.startswith("✗ File exists: shop.\n")
+    assert outcome.err.startswith("✗ File exists: 'shop'.\n")
 
 
 def suite_in(folder: Path) -> dict[str, Any]:
