@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import functools
 import ssl
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from urllib.request import getproxies
 
@@ -17,8 +16,14 @@ import httpx
 import yarl
 from aiohttp.abc import AbstractCookieJar
 
-UNREACHABLE = (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError)
-"""The exceptions of a client without a complete response."""
+UNREACHABLE = (
+    httpx.HTTPError,
+    httpx.InvalidURL,
+    httpx.StreamError,
+    aiohttp.ClientError,
+    OSError,
+)
+"""The exceptions of a client or transport without a complete response."""
 
 _CONNECTIONS = 1000  # as in the clients of SDKs
 # Many servers close an idle connection after 5 s. A request sent at that moment would be lost.
@@ -102,7 +107,7 @@ class _AiohttpTransport(httpx.AsyncBaseTransport):
         """Send a request and return its response when the headers have arrived."""
         if self._session is None:
             self._session = open_session(self._context, aiohttp.DummyCookieJar())
-        with _errors_of_httpx():
+        try:
             answer = await self._session.request(
                 request.method,
                 # Credentials are already in a header.
@@ -112,6 +117,8 @@ class _AiohttpTransport(httpx.AsyncBaseTransport):
                 allow_redirects=False,
                 skip_auto_headers=_ADDED_BY_AIOHTTP,
             )
+        except ValueError as error:  # a header that cannot be sent
+            raise httpx.LocalProtocolError(str(error)) from error
         return httpx.Response(
             answer.status, headers=list(answer.raw_headers), stream=_AnswerBody(answer)
         )
@@ -142,24 +149,9 @@ class _AnswerBody(httpx.AsyncByteStream):
         self._answer = answer
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        with _errors_of_httpx():
-            async for piece in self._answer.content.iter_any():
-                yield piece
+        async for piece in self._answer.content.iter_any():
+            yield piece
 
     async def aclose(self) -> None:
         """Release the connection; close it if the body was not read."""
         self._answer.close()
-
-
-@contextmanager
-def _errors_of_httpx() -> Iterator[None]:
-    try:
-        yield
-    except aiohttp.ClientConnectorError as error:
-        raise httpx.ConnectError(str(error)) from error
-    except (aiohttp.ClientPayloadError, aiohttp.ClientResponseError) as error:
-        raise httpx.RemoteProtocolError(str(error)) from error
-    except (aiohttp.ClientError, OSError) as error:
-        raise httpx.NetworkError(str(error)) from error
-    except ValueError as error:  # a header that cannot be sent
-        raise httpx.LocalProtocolError(str(error)) from error
