@@ -30,6 +30,7 @@ from kindlm.outcome import Demands
 from kindlm.plugins import Adapter, Check, Framework, Provider, Report
 from kindlm.ports import AgentReply, ModelReply, Quota
 from kindlm.section import Section, resolved
+from kindlm.suggestions import hint_for
 from kindlm.values import NULL_IS_ABSENT
 from kindlm.wording import first_of
 
@@ -291,6 +292,40 @@ def wrong_with(value: Any, kind: Any) -> str | None:
     except (TypeError, ValueError, RecursionError) as error:
         return f"it is not valid JSON: {error}"
     return None
+
+
+def made(
+    base: type[Any],
+    name: str,
+    make: Callable[[type[Any]], Any],
+    kind: type[Any],
+    *,
+    unknown: str,
+    failing: str,
+) -> Result[tuple[Plugin, Any]]:
+    """Return the plugin with a name, and the client or agent of a `kind` that `make` returns.
+
+    `make` gets the class of the plugin. `unknown` is the message if no package has the name, and
+    `failing` what the plugin cannot do if `make` raises.
+    """
+    found = find(base, name)
+    if isinstance(found, Err):
+        return found
+    if found is None:
+        ours = all_own(base)
+        known = (*ours, *installed(base.group))
+        hint = hint_for(name, known, "Known", provided(base.group, ours))
+        return Err(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, unknown, hint))
+    plugin = installed(base.group)[name][0]
+    try:
+        result = make(found.value)
+    except CRASHES as error:
+        return Err(crashed(plugin, failing, error))
+    if isinstance(result, Err):
+        return Err(valid_error(plugin, result.error))
+    if isinstance(result, kind):
+        return Ok((plugin, result))
+    return Err(misfit(plugin, result, kind))
 
 
 def valid_error(plugin: Plugin, error: KindlmError) -> KindlmError:

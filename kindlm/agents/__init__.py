@@ -10,15 +10,14 @@ import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from kindlm import packages
 from kindlm.agents.agent_failures import AgentFailure, Who
 from kindlm.dataclass import replace
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.errors import Err, KindlmError, Ok, Result
 from kindlm.plugins import Adapter
 from kindlm.ports import Agent, AgentReply, AgentRequest, ConversationSpoilt
-from kindlm.suggestions import hint_for
 from kindlm.suite import AgentTarget, Command
 
 if TYPE_CHECKING:
@@ -64,26 +63,15 @@ def make_agent(
 
 
 def _agent_of_package(target: AgentTarget, environ: Mapping[str, str]) -> Result[Agent]:
-    found = packages.find(Adapter, target.adapter)
-    if isinstance(found, Err):
-        return found
-    if found is None:
-        own = packages.all_own(Adapter)
-        known = (*own, *packages.installed(Adapter.group))
-        message = f"{Who(target.id).title} has the unknown adapter {target.adapter!r}"
-        hint = hint_for(target.adapter, known, "Known", packages.provided(Adapter.group, own))
-        return Err(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, hint))
-    plugin = packages.installed(Adapter.group)[target.adapter][0]
-    try:
-        options: Adapter = found.value() if target.options is None else target.options
-        agent: Any = options.open(target, environ)
-    except packages.CRASHES as error:
-        return Err(packages.crashed(plugin, "cannot open a conversation", error))
-    if isinstance(agent, Err):
-        return Err(packages.valid_error(plugin, agent.error))
-    if not isinstance(agent, Agent):
-        return Err(packages.misfit(plugin, agent, Agent))
-    return Ok(_AgentOfPackage(plugin, agent))
+    made = packages.made(
+        Adapter,
+        target.adapter,
+        lambda kind: (target.options or kind()).open(target, environ),
+        Agent,
+        unknown=f"{Who(target.id).title} has the unknown adapter {target.adapter!r}",
+        failing="cannot open a conversation",
+    )
+    return made if isinstance(made, Err) else Ok(_AgentOfPackage(*made.value))
 
 
 class _AgentOfPackage:

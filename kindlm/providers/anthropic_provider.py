@@ -29,7 +29,7 @@ from kindlm.wires.anthropic import answer_of, usage_of
 if TYPE_CHECKING:
     import anthropic
 
-    from kindlm.providers.sdk_transport import AsyncSdk, Signing
+    from kindlm.providers.sdk_transport import Signing
 
 
 def encode(request: ModelRequest, refused: frozenset[str] = frozenset()) -> ApiRequest:
@@ -150,9 +150,8 @@ class Anthropic(Provider):
             make = partial(anthropic.AsyncAnthropic, api_key=key, base_url=base_url)
             return Sdk(anthropic, make, _headers(access))
 
-        configured = access.base_url is not None
-        cache = form_cache("anthropic", base_url, endpoint.key, configured=configured)
-        return WireClient(endpoint, WIRE, SdkTransport(WIRE.path, load, cache))
+        transport = SdkTransport(WIRE.path, load, form_cache("anthropic", access, base_url))
+        return WireClient(endpoint, WIRE, transport)
 
 
 def _headers(access: Access) -> dict[str, str | anthropic.Omit]:
@@ -180,7 +179,7 @@ _FIRST_MAJOR = 1
 
 def platform_client(
     endpoint: Endpoint,
-    make: Callable[..., AsyncSdk],
+    make: Callable[..., Any],
     wire: ApiFormat,
     *,
     headers: Mapping[str, str] | None = None,
@@ -202,8 +201,8 @@ def platform_client(
     # The headers of the environment are for Anthropic itself, not for the platform.
     ambient = ambient_headers(anthropic, _CUSTOM_HEADERS)
     whole = {name.lower(): value for name, value in ambient.items()} | dict(headers or {})
-    sdk = Sdk(anthropic, make, whole, signing)
-    return WireClient(endpoint, wire, SdkTransport(wire.path, lambda: sdk))
+    transport = SdkTransport(wire.path, lambda: Sdk(anthropic, make, whole, signing))
+    return WireClient(endpoint, wire, transport)
 
 
 def wire_of_version(version: str) -> ApiFormat:

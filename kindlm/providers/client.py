@@ -24,10 +24,17 @@ from kindlm.errors import Err, KindlmError, Ok, Result
 from kindlm.ports import ModelReply, ModelRequest, ToolDefinition
 from kindlm.providers.provider_failures import Endpoint, HttpAnswer, billed
 from kindlm.providers.quota import quotas
-from kindlm.strict_json import json_or_text, parse_json, unique_keys
+from kindlm.strict_json import json_or_text
 from kindlm.suite import ModelParams
 from kindlm.transcript import FinishReason, Message, ToolCall, Usage
-from kindlm.wires import UnreadableReply, WireAnswer, error_message, objects, text_or_none
+from kindlm.wires import (
+    UnreadableReply,
+    WireAnswer,
+    error_message,
+    objects,
+    parse_object,
+    text_or_none,
+)
 
 NEEDS_ROOM = "max_tokens.to_think"
 """Noted among the rejected parameters of a model whose answer to kindlm's question was cut off."""
@@ -293,23 +300,18 @@ class WireClient:
     def _reply(
         self, request: ModelRequest, sent: ApiRequest, answer: HttpAnswer, latency_ms: float
     ) -> Result[ModelReply]:
+        body: Mapping[str, Any] = {}
         try:
-            body = parse_json(answer.text, unique_keys)
-        except ValueError as error:
-            return self._unreadable(answer, f"not valid JSON: {error}")
-        if not isinstance(body, dict):
-            return self._unreadable(answer, "not a JSON object")
-        try:
+            body = parse_object(answer.text)
             read = self._wire.decode(body, request)
         except UnreadableReply as error:
             if (status := _status_within(body)) is None:
-                return self._unreadable(answer, str(error))
+                return Err(self._endpoint.unreadable(answer, str(error)))
             return Err(self._failure(replace(answer, status=status), frozenset()))
         calls = read.own_calls
         if read.finish_reason is FinishReason.TOOL_CALLS and not calls:
-            return self._unreadable(
-                answer, "its finish reason is a tool call, but it contains none"
-            )
+            reason = "its finish reason is a tool call, but it contains none"
+            return Err(self._endpoint.unreadable(answer, reason))
         return Ok(
             ModelReply(
                 text=read.text,
@@ -324,9 +326,6 @@ class WireClient:
                 quotas=quotas(answer.headers, datetime.now(UTC)),
             )
         )
-
-    def _unreadable(self, answer: HttpAnswer, reason: str) -> Err:
-        return Err(self._endpoint.unreadable(answer, reason))
 
     def _billed(self, error: KindlmError, answer: HttpAnswer) -> KindlmError:
         """Return an error with the reported tokens of its answer, which providers bill."""

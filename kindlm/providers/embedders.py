@@ -13,10 +13,10 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from kindlm.dataclass import dataclass
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.packages import own
 from kindlm.plugins import Provider
@@ -24,34 +24,29 @@ from kindlm.ports import Embedder, Embedding
 from kindlm.providers.client import Transport, post
 from kindlm.providers.provider_failures import Endpoint
 from kindlm.providers.provider_registry import check_settings, options_of
-from kindlm.strict_json import parse_json
 from kindlm.suite import ProviderSettings, Suite
 from kindlm.transcript import Usage
-from kindlm.wires import UnreadableReply, error_message, token_count
+from kindlm.wires import (
+    UnreadableReply,
+    error_message,
+    object_or_empty,
+    parse_object,
+    token_count,
+)
 
 _OK = 200
 
 
-@dataclass(frozen=True, slots=True)
-class EmbeddingWire:
-    """The embeddings format of an API, with the path of requests relative to the base URL.
-
-    `vectors` returns the vectors of a reply in the order of the texts, None if it has none.
-    `tokens` are the keys that lead to the number of tokens.
-    """
-
-    path: str
-    vectors: Callable[[Mapping[str, Any]], list[Any] | None]
-    tokens: tuple[str, ...]
-
-
 class WireEmbedder:
-    """Implements `ports.Embedder`; connects when it is first used."""
+    """Implements `ports.Embedder`; connects when it is first used.
+
+    `path` is that of requests, relative to the base URL.
+    """
 
     def __init__(
         self,
         endpoint: Endpoint,
-        wire: EmbeddingWire,
+        path: str,
         model: str,
         connect: Callable[[], Transport],
         *,
@@ -60,7 +55,7 @@ class WireEmbedder:
         self.provider = endpoint.provider
         self.model = model
         self._endpoint = endpoint
-        self._wire = wire
+        self._path = path
         self._connect = connect
         self._advise = advise
         self._transport: Transport | None = None
@@ -71,7 +66,7 @@ class WireEmbedder:
         content = json.dumps(body, separators=(",", ":")).encode("ascii")
         started = time.perf_counter()
         self._transport = self._transport or self._connect()
-        exchange = await post(self._endpoint, self._transport, self._wire.path, content, timeout_s)
+        exchange = await post(self._endpoint, self._transport, self._path, content, timeout_s)
         latency_ms = (time.perf_counter() - started) * 1000
         if isinstance(exchange, Err):
             return Err(self._advise(exchange.error))
@@ -90,17 +85,30 @@ class WireEmbedder:
 
     def _read(self, text: str, expected: int, latency_ms: float) -> Embedding:
         """Read a reply; raise `ValueError` if it is invalid."""
-        body = parse_json(text)
-        found = self._wire.vectors(body) if isinstance(body, dict) else None
-        if found is None:
-            raise UnreadableReply(error_message(body) or "it has no embeddings")
-        vectors = tuple(_vector(values) for values in found)
+        body = parse_object(text)
+        vectors = tuple(_vector(values) for values in _vectors(body))
         if len(vectors) != expected or len({len(vector) for vector in vectors}) > 1:
             raise UnreadableReply(f"it does not have {expected} vectors of equal length")
-        count: Any = body
-        for name in self._wire.tokens:
-            count = count.get(name) if isinstance(count, dict) else None
-        return Embedding(vectors, latency_ms, Usage(token_count(count), None))
+        usage = object_or_empty(body.get("usage"))
+        count = token_count(usage.get("prompt_tokens", body.get("prompt_eval_count")))
+        return Embedding(vectors, latency_ms, Usage(count, None))
+
+
+def _vectors(body: Mapping[str, Any]) -> list[Any]:
+    """Return the vectors in a body of Ollama or OpenAI, in the order of the texts."""
+    data = body.get("embeddings", body.get("data"))
+    if not isinstance(data, list):
+        raise UnreadableReply(error_message(body) or "it has no embeddings")
+    if not all(isinstance(item, dict) for item in data):
+        return data
+    # The vectors are in order, unless they have an explicit index.
+    places = [item.get("index", place) for place, item in enumerate(data)]
+    if not all(isinstance(place, int) for place in places):
+        raise UnreadableReply("a vector in it has no valid `index`")
+    return [
+        item.get("embedding")
+        for _, item in sorted(zip(places, data, strict=True), key=itemgetter(0))
+    ]
 
 
 def _vector(values: Any) -> tuple[float, ...]:

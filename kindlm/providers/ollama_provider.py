@@ -27,7 +27,7 @@ from kindlm.providers.client import (
     within_bounds,
     without_answered_prefills,
 )
-from kindlm.providers.embedders import EmbeddingWire, WireEmbedder
+from kindlm.providers.embedders import WireEmbedder
 from kindlm.providers.provider_failures import Endpoint, HttpAnswer
 from kindlm.transcript import FinishReason, Message, Role, Usage
 from kindlm.wires import UnreadableReply, WireAnswer, error_message, text_or_none, token_usage
@@ -140,19 +140,11 @@ class Ollama(Provider):
         endpoint = _endpoint(access)
         return WireEmbedder(
             endpoint,
-            _EMBEDDING_WIRE,
+            "/api/embed",
             _EMBEDDING_MODEL,
             partial(_Transport, endpoint),
             advise=partial(_advise, endpoint=endpoint, model=_EMBEDDING_MODEL),
         )
-
-
-def _vectors(body: Mapping[str, Any]) -> list[Any] | None:
-    found = body.get("embeddings")
-    return found if isinstance(found, list) else None
-
-
-_EMBEDDING_WIRE = EmbeddingWire("/api/embed", _vectors, ("prompt_eval_count",))
 
 
 def _endpoint(access: Access) -> Endpoint:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import partial
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kindlm.errors import Err
@@ -25,7 +24,7 @@ from kindlm.providers.client import (
     function_tool,
     written_arguments,
 )
-from kindlm.providers.embedders import EmbeddingWire, WireEmbedder
+from kindlm.providers.embedders import WireEmbedder
 from kindlm.providers.provider_failures import Endpoint
 from kindlm.transcript import Message, Role, ToolCall
 from kindlm.wires import WireAnswer
@@ -142,6 +141,7 @@ def _add_response_format(sent: ApiRequest, wanted: ResponseSchema) -> None:
 _BASE_URL = "https://api.openai.com/v1"
 _NO_KEY = "unused"
 EMBEDDING_MODEL = "text-embedding-3-small"
+_EMBEDDINGS = "/embeddings"
 
 
 class OpenAi(Provider):
@@ -168,8 +168,8 @@ def client_of(access: Access, wire: ApiFormat) -> WireClient:
 def embedder_of(access: Access, model: str) -> WireEmbedder:
     """Return the embedder of an endpoint that speaks OpenAI's format."""
     endpoint = _endpoint(access)
-    connect = partial(_connect, access, endpoint, _EMBEDDING_WIRE.path)
-    return WireEmbedder(endpoint, _EMBEDDING_WIRE, model, connect)
+    connect = partial(_connect, access, endpoint, _EMBEDDINGS)
+    return WireEmbedder(endpoint, _EMBEDDINGS, model, connect)
 
 
 def _endpoint(access: Access) -> Endpoint:
@@ -192,26 +192,7 @@ def _connect(access: Access, endpoint: Endpoint, path: str) -> SdkTransport:
         )
         return Sdk(openai, make, _headers(access))
 
-    if access.organization is not None:
-        return SdkTransport(path, load)
-    configured = access.base_url is not None
-    cache = form_cache("openai", endpoint.base_url, endpoint.key, configured=configured)
-    return SdkTransport(path, load, cache)
-
-
-def _vectors(body: Mapping[str, Any]) -> list[Any] | None:
-    data = body.get("data")
-    if not isinstance(data, list) or not all(isinstance(item, dict) for item in data):
-        return None
-    # The vectors are in order, unless they have an explicit index.
-    places = [item.get("index", place) for place, item in enumerate(data)]
-    if not all(isinstance(place, int) for place in places):
-        return None
-    ordered = sorted(zip(places, data, strict=True), key=itemgetter(0))
-    return [item.get("embedding") for _, item in ordered]
-
-
-_EMBEDDING_WIRE = EmbeddingWire("/embeddings", _vectors, ("usage", "prompt_tokens"))
+    return SdkTransport(path, load, form_cache("openai", access, endpoint.base_url))
 
 
 def _headers(access: Access) -> Headers:

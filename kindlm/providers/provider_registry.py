@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
 from urllib.parse import urlsplit
 
 from kindlm import packages
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
+from kindlm.errors import Err, Ok, Result, misuse
 from kindlm.garbage import put_off
 from kindlm.plugins import Access, Provider
 from kindlm.ports import ModelClient, ModelReply, ModelRequest
 from kindlm.providers.provider_failures import missing_key, unusable_key
-from kindlm.suggestions import hint_for
 from kindlm.suite import ProviderSettings
 from kindlm.values import is_url
 
@@ -37,27 +35,15 @@ def make_client(settings: ProviderSettings, *, environ: Mapping[str, str]) -> Re
         with put_off():
             made = options_of(settings).connect(access.value)
         return made if isinstance(made, Err) else Ok(made)
-    found = packages.find(Provider, settings.type)
-    if found is None:
-        message = f"Provider {settings.name!r} has the unknown type {settings.type!r}"
-        own = packages.all_own(Provider)
-        known = (*own, *packages.installed(Provider.group))
-        more = packages.provided(Provider.group, own)
-        hint = hint_for(settings.type, known, "Known types", more)
-        return Err(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, hint))
-    if isinstance(found, Err):
-        return found
-    plugin = packages.installed(Provider.group)[settings.type][0]
-    try:
-        options: Provider = settings.options or found.value()
-        client: Any = options.connect(access.value)
-    except packages.CRASHES as error:
-        return Err(packages.crashed(plugin, "cannot connect", error))
-    if isinstance(client, Err):
-        return Err(packages.valid_error(plugin, client.error))
-    if not isinstance(client, ModelClient):
-        return Err(packages.misfit(plugin, client, ModelClient))
-    return Ok(_ClientOfPackage(plugin, client))
+    of_package = packages.made(
+        Provider,
+        settings.type,
+        lambda kind: (settings.options or kind()).connect(access.value),
+        ModelClient,
+        unknown=f"Provider {settings.name!r} has the unknown type {settings.type!r}",
+        failing="cannot connect",
+    )
+    return of_package if isinstance(of_package, Err) else Ok(_ClientOfPackage(*of_package.value))
 
 
 def options_of(settings: ProviderSettings) -> Provider:

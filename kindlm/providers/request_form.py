@@ -22,6 +22,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from kindlm.dataclass import dataclass
+from kindlm.plugins import Access
 
 if TYPE_CHECKING:
     import httpx2
@@ -75,13 +76,12 @@ def _parts(request: httpx2.Request) -> tuple[object, ...]:
     return request.method, request.url, headers
 
 
-def form_cache(sdk: str, base_url: str, key: str, *, configured: bool) -> FormCache | None:
+def form_cache(sdk: str, access: Access, base_url: str) -> FormCache | None:
     """Return the cache of request forms for an endpoint; None if requests must not be cached.
 
-    `key` may be empty. `configured` is whether the configuration names the base URL: SDKs send
-    fewer headers there.
+    SDKs send fewer headers to a base URL that the configuration names.
     """
-    prefix = sdk.upper() + "_"
+    key, prefix = access.key or "", sdk.upper() + "_"
     known = (prefix + "API_KEY", prefix + "BASE_URL")
     if any(name.startswith(prefix) and name not in known for name in os.environ):
         return None
@@ -89,12 +89,15 @@ def form_cache(sdk: str, base_url: str, key: str, *, configured: bool) -> FormCa
     caches = os.environ.get("XDG_CACHE_HOME") or (home and f"{home}/.cache")
     if not caches or not Path(caches).is_absolute() or 0 < len(key) < _MIN_KEY_LENGTH:
         return None
+    if access.organization is not None:
+        return None
     try:
         endpoint = str(URL(base_url).with_port(None))
         installed = _installed()
     except (OSError, ValueError):
         return None
-    about = [sdk, endpoint, bool(key), configured, sys.version, platform.platform(), installed]
+    about = [sdk, endpoint, bool(key), access.base_url is not None, sys.version]
+    about += [platform.platform(), installed]
     name = sha256(json.dumps(about).encode()).hexdigest()
     return FormCache(Path(caches) / "kindlm" / "requests" / name, base_url, key)
 

@@ -25,9 +25,9 @@ import json
 import logging
 import os
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import httpx
@@ -59,41 +59,12 @@ connection as a timeout, and the SDKs have no timeout of their own.
 _CHUNK_BYTES = 65_536
 
 
-class AsyncSdk(Protocol):
-    """The parts of an SDK's client that kindlm uses."""
-
-    @property
-    def post(self) -> Callable[..., Awaitable[Any]]:
-        """Post `content`, bytes, or `body`, JSON; return the complete answer, or raise."""
-
-    async def close(self) -> None:
-        """Close all connections."""
-
-
 @dataclass(frozen=True, slots=True)
 class Signing:
     """Authorization of each request by an SDK: its errors without credentials, and the remedy."""
 
     errors: tuple[type[Exception], ...]
     hint: str
-
-
-@dataclass(frozen=True, slots=True)
-class Sdk:
-    """An SDK, and how it is used.
-
-    `make` makes its client from settings that all clients share. `headers` are sent in addition to
-    the SDK's. With `signing`, the SDK sends all requests itself.
-    """
-
-    module: ModuleType
-    make: Callable[..., AsyncSdk]
-    headers: Mapping[str, Any]
-    signing: Signing | None = None
-
-    def connect(self, http_client: Any) -> AsyncSdk:
-        """Return the SDK's client on an HTTP client; retries and timeouts are kindlm's own."""
-        return self.make(max_retries=0, timeout=None, http_client=http_client)
 
 
 class SdkTransport:
@@ -106,12 +77,12 @@ class SdkTransport:
     def __init__(self, path: str, load: Callable[[], Sdk], cache: FormCache | None = None) -> None:
         self._load = load
         self._cache = cache
-        self._connected: _Connected | None = None
+        self._connected: Sdk | None = None
         self._direct = not has_proxies()
         self._forms: dict[str, RequestForm | None] = {}
         known = cache.read(path) if cache is not None and self._direct else None
         if known is None:
-            self._direct = not self._sdk().signs and self._direct
+            self._direct = self._sdk().signing is None and self._direct
         else:
             self._forms[path] = known
         self._asking = asyncio.Lock()
@@ -132,10 +103,10 @@ class SdkTransport:
         if self._connected is not None:
             await self._connected.client.close()
 
-    def _sdk(self) -> _Connected:
+    def _sdk(self) -> Sdk:
         if self._connected is None:
             with put_off():
-                self._connected = _Connected(self._load())
+                self._connected = self._load()
             # With ANTHROPIC_LOG=debug, the SDKs set up logging that prints keys.
             for name in ("anthropic", "openai", "httpx2", "httpx"):
                 logging.getLogger(name).setLevel(logging.ERROR)
@@ -167,35 +138,48 @@ class SdkTransport:
         return HttpAnswer(response.status, response.headers, _text(response, content))
 
 
-class _Connected:
-    """An SDK with its client."""
+class Sdk:
+    """An SDK with its client.
 
-    def __init__(self, sdk: Sdk) -> None:
-        self._sdk = sdk
-        self._http = _http_library(sdk.module)
+    `make` makes clients from settings that all of them share. `headers` are sent in addition to the
+    SDK's. With `signing`, the SDK sends all requests itself.
+    """
+
+    def __init__(
+        self,
+        module: ModuleType,
+        make: Callable[..., Any],
+        headers: Mapping[str, Any],
+        signing: Signing | None = None,
+    ) -> None:
+        self._make = make
+        self._headers = headers
+        self.signing = signing
+        self._http = _http_library(module)
         # With many calls at once, the client on aiohttp takes half the time of the usual one.
-        http_client = sdk.module.DefaultAioHttpClient(
-            verify=_tls_context(self._http), follow_redirects=False
+        verify = _tls_context(self._http)
+        self.client = self._connect(
+            module.DefaultAioHttpClient(verify=verify, follow_redirects=False)
         )
-        self.client = sdk.connect(http_client)
-        self.signs = sdk.signing is not None
         # openai before 2.17 and anthropic before 0.77 take no bytes. A client that signs puts a
         # part of the body into the path.
-        takes_bytes = "content" in inspect.signature(sdk.module.AsyncClient.post).parameters
-        self._takes_bytes = takes_bytes and not self.signs
-        self._without_credentials = () if sdk.signing is None else sdk.signing.errors
+        takes_bytes = "content" in inspect.signature(module.AsyncClient.post).parameters
+        self._takes_bytes = takes_bytes and signing is None
         self._failures = (
-            *(sdk.module.APIError, self._http.HTTPError, self._http.InvalidURL),
+            *(module.APIError, self._http.HTTPError, self._http.InvalidURL),
             *_UNREACHABLE,
         )
 
+    def _connect(self, http_client: Any) -> Any:
+        """Return the SDK's client on an HTTP client; retries and timeouts are kindlm's own."""
+        return self._make(max_retries=0, timeout=None, http_client=http_client)
+
     async def send(self, path: str, body: bytes) -> HttpAnswer:
-        signing = self._sdk.signing
+        signing = self.signing or Signing((), "")
         try:
             response = await self._post(self.client, path, body)
-        except self._without_credentials as error:
-            hint = "" if signing is None else signing.hint
-            raise NoCredentials(str(error), hint) from error
+        except signing.errors as error:
+            raise NoCredentials(str(error), signing.hint) from error
         except self._failures as error:
             response = getattr(error, "response", None)
             if response is None:
@@ -203,7 +187,7 @@ class _Connected:
         if len(response.content) > MAX_BODY_BYTES:
             raise AnswerTooLong
         text = response.text
-        if signing is not None:
+        if self.signing is not None:
             text = _without_tokens(text, response.request.headers)
         return HttpAnswer(response.status_code, response.headers, text)
 
@@ -218,7 +202,7 @@ class _Connected:
 
         transport = self._http.MockTransport(answer)
         async with self._http.AsyncClient(transport=transport) as nowhere:
-            client = self._sdk.connect(nowhere)
+            client = self._connect(nowhere)
             try:
                 for body in (b"{}", b'{"model":"m"}'):
                     await self._post(client, path, body)
@@ -226,10 +210,10 @@ class _Connected:
                 return []
         return asked
 
-    async def _post(self, client: AsyncSdk, path: str, body: bytes) -> Any:
+    async def _post(self, client: Any, path: str, body: bytes) -> Any:
         sent = {"content": body} if self._takes_bytes else {"body": json.loads(body)}
         return await client.post(
-            path, cast_to=self._http.Response, options={"headers": self._sdk.headers}, **sent
+            path, cast_to=self._http.Response, options={"headers": self._headers}, **sent
         )
 
 

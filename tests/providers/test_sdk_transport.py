@@ -22,7 +22,7 @@ from kindlm.ports import ModelClient
 from kindlm.providers import request_form, sdk_transport
 from kindlm.providers.provider_registry import make_client
 from kindlm.providers.request_form import form_of
-from kindlm.providers.sdk_transport import AsyncSdk, Sdk, SdkTransport
+from kindlm.providers.sdk_transport import Sdk, SdkTransport
 from kindlm.suite import ProviderSettings
 
 HTTP = importlib.import_module(openai.DefaultAsyncHttpxClient.__base__.__module__.partition(".")[0])
@@ -220,7 +220,7 @@ class Watched:
 def watched_transport(
     base_url: str, posted: list[str], sign: itertools.count[int] | None = None
 ) -> SdkTransport:
-    def make(**settings: Any) -> AsyncSdk:
+    def make(**settings: Any) -> Watched:
         sdk = openai.AsyncOpenAI(api_key=KEY, base_url=base_url, **settings)
         return Watched(sdk, posted, sign)
 
