@@ -11,7 +11,6 @@ an end: "The end of a stream" in docs/how-to/agents.md lists those of each forma
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -53,7 +52,7 @@ def frames_of(
     for number, event in enumerate(events, start=1):
         for data in _values_in(event.data) if may_lack_empty_lines else [event.data]:
             if data == DONE:
-                end.end_all()
+                end.is_done, end.formats = True, dict.fromkeys(end.formats, True)
                 return frames, end
             if not data and not is_sse:
                 continue
@@ -95,13 +94,15 @@ class StreamFormat(StrEnum):
 
 
 _ENDS = {
-    StreamFormat.CHAT: "a `finish_reason`",
-    StreamFormat.ANTHROPIC: "`message_stop`",
-    StreamFormat.RESPONSES: "`response.completed`",
-    StreamFormat.UI_MESSAGES: "`finish`",
-    StreamFormat.AG_UI: "`RUN_FINISHED`",
-    StreamFormat.DONE: "`done: true`",
+    StreamFormat.CHAT: ("finish_reason",),
+    StreamFormat.ANTHROPIC: ("message_stop",),
+    StreamFormat.RESPONSES: ("response.completed", "response.incomplete"),
+    StreamFormat.UI_MESSAGES: ("finish",),
+    StreamFormat.AG_UI: ("RUN_FINISHED", "RUN_ERROR"),
+    StreamFormat.DONE: ("done: true",),
 }
+"""The ends of these formats, the regular one first."""
+
 _TYPES = {
     StreamFormat.ANTHROPIC: ("message_start", "message_delta", "message_stop", "content_block_"),
     StreamFormat.RESPONSES: ("response.",),
@@ -113,14 +114,6 @@ _TYPES = {
     StreamFormat.AG_UI: ("RUN_", "TEXT_MESSAGE_", "TOOL_CALL_"),
 }
 """The beginnings of the types of events that only this format has."""
-
-_LAST = frozenset(
-    {
-        *("message_stop", "response.completed", "response.incomplete", "finish"),
-        *("RUN_FINISHED", "RUN_ERROR"),
-    }
-)
-"""The types of the last events of these formats."""
 
 _OWN_ENDS = frozenset(
     {
@@ -152,28 +145,9 @@ class StreamEnd:
             if kind == "finish" and StreamFormat.UI_MESSAGES in self.formats:
                 known = StreamFormat.UI_MESSAGES  # streams in an unknown format also end so
             if known is not None:
-                self.formats[known] = kind in _LAST
-        if isinstance(value, dict):
-            self._see_object(value)
-
-    def end_all(self) -> None:
-        """Take note of `[DONE]`."""
-        self.is_done, self.formats = True, dict.fromkeys(self.formats, True)
-
-    def check(self, *, has_end: bool) -> None:
-        """Raise `UnreadableReply` if the stream broke off; for `has_end`, see `HttpReply`."""
-        missing = [known for known, has_ended in self.formats.items() if not has_ended]
-        if missing:
-            ends = f"{missing[0]} end with {_ENDS[missing[0]]} or [DONE]"
-            raise unreadable(f"the stream broke off: {ends}", BROKE_OFF)
-        if not (has_end or self.is_done or self.formats or self.is_empty):
-            raise unreadable(
-                "the stream broke off: the connection was closed, without `data: [DONE]` and "
-                "without the end of a chunked body or its Content-Length",
-                BROKE_OFF,
-            )
-
-    def _see_object(self, value: Mapping[str, Any]) -> None:
+                self.formats[known] = kind in _ENDS[known]
+        if not isinstance(value, dict):
+            return
         for choice in objects(value.get("choices")):
             if not choice.keys().isdisjoint(("delta", "finish_reason", "message")):
                 is_last = bool(choice.get("finish_reason")) or "message" in choice
@@ -184,3 +158,16 @@ class StreamEnd:
             self.formats[StreamFormat.A2A] = False
         if isinstance(value.get("done"), bool):
             self.formats[StreamFormat.DONE] = value["done"]
+
+    def check(self, *, has_end: bool) -> None:
+        """Raise `UnreadableReply` if the stream broke off; for `has_end`, see `HttpReply`."""
+        missing = [known for known, has_ended in self.formats.items() if not has_ended]
+        if missing:
+            ends = f"{missing[0]} end with `{_ENDS[missing[0]][0]}` or [DONE]"
+            raise unreadable(f"the stream broke off: {ends}", BROKE_OFF)
+        if not (has_end or self.is_done or self.formats or self.is_empty):
+            raise unreadable(
+                "the stream broke off: the connection was closed, without `data: [DONE]` and "
+                "without the end of a chunked body or its Content-Length",
+                BROKE_OFF,
+            )

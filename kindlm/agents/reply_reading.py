@@ -294,21 +294,6 @@ def _extras_by_langchain(counts: Mapping[str, Any]) -> Extras | None:
     return extras_from(read, created + short + long, long, unpriced=has_audio)
 
 
-def bounded(usage: Usage) -> Usage:
-    """Return a sum of usages; a count above `MAX_COUNTED` becomes unknown."""
-    counts = (usage.input_tokens, usage.output_tokens)
-    read, written = (None if (count or 0) > MAX_COUNTED else count for count in counts)
-    return Usage(read, written, usage.extras)
-
-
-def summed(usages: Sequence[Usage]) -> Usage:
-    """Return the sum of all reported tokens; see `bounded`."""
-    inputs = [usage.input_tokens for usage in usages if usage.input_tokens is not None]
-    outputs = [usage.output_tokens for usage in usages if usage.output_tokens is not None]
-    total_in, total_out = sum(inputs) if inputs else None, sum(outputs) if outputs else None
-    return bounded(Usage(total_in, total_out, extras_of(usages)))
-
-
 def later_spent(known: Spent, new: Spent) -> Spent:
     """Return the usage that is reported later, and what only the known one has."""
     was, now = known.usage, new.usage
@@ -322,17 +307,27 @@ def later_spent(known: Spent, new: Spent) -> Spent:
 
 
 def spent_together(messages: Sequence[Spent]) -> Spent:
-    """Return the usage of several messages of an agent's models.
+    """Return the usage of several messages of an agent's models, with the sum of reported tokens.
 
     The cost is known if each message reports one, and the model if all name the same.
     """
+    usages = [each.usage for each in messages]
     costs = [each.cost_usd for each in messages if each.cost_usd is not None]
     models = {each.model for each in messages if each.model is not None}
     return Spent(
-        summed([each.usage for each in messages]),
+        Usage(
+            _total(usage.input_tokens for usage in usages),
+            _total(usage.output_tokens for usage in usages),
+            extras_of(usages),
+        ),
         _amount(sum(costs)) if costs and len(costs) == len(messages) else None,
         models.pop() if len(models) == 1 else None,
     )
+
+
+def _total(counts: Iterable[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return token_count(sum(known)) if known else None
 
 
 def read_model(value: Any) -> str | None:

@@ -26,13 +26,12 @@ from kindlm.agents.reply_reading import (
     read_counts,
     read_model,
     read_reply,
-    summed,
+    spent_together,
 )
 from kindlm.agents.served import HttpReply, Streams
 from kindlm.agents.tool_entries import calls_of_event, read_tool_use
-from kindlm.bounds import MAX_COUNTED
-from kindlm.dataclass import dataclass
-from kindlm.transcript import UNNAMED, Usage
+from kindlm.dataclass import dataclass, replace
+from kindlm.transcript import UNNAMED
 from kindlm.wires import Spent, parse_body
 
 _ACCEPT = "application/x-ndjson, text/event-stream, application/json;q=0.9, */*;q=0.8"
@@ -88,9 +87,7 @@ class EventsDraft(Draft):
 
     texts: list[str] = field(default_factory=list)
     calls: ReportedCalls = field(default_factory=ReportedCalls)
-    usages: list[Usage] = field(default_factory=list)
-    costs: list[float] = field(default_factory=list)
-    has_unpriced: bool = False
+    counted: list[Spent] = field(default_factory=list)
     model: str | None = None
     knows_events: bool = False
 
@@ -118,7 +115,9 @@ class EventsDraft(Draft):
                 if tool is not None and not text.startswith("Step"):
                     self.calls.add(tool, None, None).answer(text)
             case "usage":
-                self._count(event, content)
+                cost = read_cost(content)
+                cost = read_cost(event) if cost is None else cost
+                self.counted.append(Spent(read_counts(content), cost))
             case _ if kind == "error" or (kind is None and failure_of(event) is not None):
                 raise FailedReply(error_text(event, content))
             case str() if kind in _WHOLE:
@@ -142,18 +141,7 @@ class EventsDraft(Draft):
         return ParsedAnswer(agent_reply(text, self.calls.uses, self.spent(), reports_tools=shown))
 
     def spent(self) -> Spent:
-        cost_usd = sum(self.costs)
-        is_known = self.costs and not self.has_unpriced and cost_usd <= MAX_COUNTED
-        return Spent(summed(self.usages), cost_usd if is_known else None, self.model)
-
-    def _count(self, event: Mapping[str, Any], content: Mapping[str, Any]) -> None:
-        self.usages.append(read_counts(content))
-        cost = read_cost(content)
-        cost = read_cost(event) if cost is None else cost
-        if cost is not None:
-            self.costs.append(cost)
-        elif self.usages[-1] != Usage():
-            self.has_unpriced = True
+        return replace(spent_together(list(filter(None, self.counted))), model=self.model)
 
 
 def _text(content: Mapping[str, Any], keys: Iterable[str], number: int) -> str | None:

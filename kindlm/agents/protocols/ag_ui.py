@@ -18,12 +18,18 @@ from kindlm.agents.drafts import Draft, ParsedAnswer, ReportedCall, ReportedCall
 from kindlm.agents.http_request import all_messages
 from kindlm.agents.protocols import Protocol
 from kindlm.agents.reply_parts import UnreadableReply, first_text
-from kindlm.agents.reply_reading import FailedReply, agent_reply, bounded, read_counts, read_model
+from kindlm.agents.reply_reading import (
+    FailedReply,
+    agent_reply,
+    read_counts,
+    read_model,
+    spent_together,
+)
 from kindlm.agents.tool_entries import UNREAD, failed_tool, is_of_tool
 from kindlm.ports import AgentRequest
 from kindlm.same_calls import merged_uses
 from kindlm.strict_json import as_text, read_json
-from kindlm.transcript import Role, Usage
+from kindlm.transcript import Role
 from kindlm.wires import Spent, objects, said_text
 
 _SPEAKERS = ("user", "assistant", "tool")
@@ -131,7 +137,4 @@ class RunDraft(Draft):
 
     def spent(self) -> Spent:
         entries = objects(self.ended.get("usage"))
-        counts = [read_counts(entry) for entry in entries]
-        models = {read_model(entry) for entry in entries}
-        usage = bounded(sum(counts[1:], counts[0])) if counts else Usage()
-        return Spent(usage, model=models.pop() if len(models) == 1 else None)
+        return spent_together([Spent(read_counts(it), model=read_model(it)) for it in entries])
