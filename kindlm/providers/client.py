@@ -31,6 +31,7 @@ from kindlm.wires import (
     UnreadableReply,
     WireAnswer,
     error_message,
+    object_or_empty,
     objects,
     parse_object,
     text_or_none,
@@ -164,14 +165,13 @@ def refused_parameters(status: int, body: str, sent: Iterable[str]) -> frozenset
     if status not in _REFUSAL_STATUSES:
         return frozenset()
     parsed = json_or_text(body)
-    error = parsed.get("error") if isinstance(parsed, dict) else None
-    param = error.get("param") if isinstance(error, dict) else None
-    message = error_message(parsed)
-    if message is not None and _TOO_MUCH.search(message[:_SCANNED_CHARACTERS]):
+    param = object_or_empty(object_or_empty(parsed).get("error")).get("param")
+    message = (error_message(parsed) or "")[:_SCANNED_CHARACTERS]
+    if _TOO_MUCH.search(message):
         return frozenset()
     if isinstance(param, str) and param:
         return frozenset(name for name in sent if re.split(r"[.\[]", param, maxsplit=1)[0] == name)
-    words = (message or body)[:_SCANNED_CHARACTERS]
+    words = message or body[:_SCANNED_CHARACTERS]
     is_refusal = _REFUSAL.search(words) is not None
     return frozenset(
         name

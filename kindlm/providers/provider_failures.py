@@ -21,7 +21,7 @@ from kindlm.providers.quota import quotas
 from kindlm.strict_json import json_or_text
 from kindlm.transcript import Usage
 from kindlm.unreachable import rate_limit_hint, retry_after, unreachable_reason
-from kindlm.wires import error_message
+from kindlm.wires import error_message, object_or_empty
 from kindlm_store import Redactor
 
 _QUOTED_CHARACTERS = 200
@@ -124,24 +124,17 @@ class Endpoint:
 
     def refused_parameter(self, answer: HttpAnswer, parameter: str) -> KindlmError:
         """Return the error of a model that rejects a parameter of the user."""
-        return self._failed(
-            f"{self.title} refused the parameter `{parameter}`: {self._reason(answer.text)}",
-            f"Remove {parameter} from the model's params",
-            status=answer.status,
-            body=answer.text,
-        )
+        message = f"{self.title} refused the parameter `{parameter}`: {self._reason(answer.text)}"
+        hint = f"Remove {parameter} from the model's params"
+        return self._failed(message, hint, status=answer.status, body=answer.text)
 
     def refused_defaults(self, answer: HttpAnswer, parameters: Iterable[str]) -> KindlmError:
         """Return the error of a model that rejects parameters that the user did not set."""
         names = ", ".join(f"`{name}`" for name in sorted(parameters))
-        reason = self._reason(answer.text)
-        return self._failed(
-            f"{self.title} refused {names}, which kindlm sends by default: {reason}",
-            status=answer.status,
-            retryable=True,
-            resend=True,
-            body=answer.text,
-        )
+        message = f"{self.title} refused {names}, which kindlm sends by default: "
+        message += self._reason(answer.text)
+        status, body = answer.status, answer.text
+        return self._failed(message, status=status, retryable=True, resend=True, body=body)
 
     def refused(self, answer: HttpAnswer) -> KindlmError:
         """Return the error of an unsuccessful HTTP status."""
@@ -221,12 +214,8 @@ def _redactor(key: str) -> Redactor:
 
 
 def _quota_used_up(body: str) -> bool:
-    parsed = json_or_text(body)
-    error = parsed.get("error") if isinstance(parsed, dict) else None
-    return isinstance(error, dict) and "insufficient_quota" in (
-        error.get("code"),
-        error.get("type"),
-    )
+    error = object_or_empty(object_or_empty(json_or_text(body)).get("error"))
+    return "insufficient_quota" in (error.get("code"), error.get("type"))
 
 
 def billed(error: KindlmError, usage: Usage, model: str | None) -> KindlmError:

@@ -29,11 +29,6 @@ _HEADERS: tuple[tuple[_Kind, str], ...] = (
     ("tokens", "anthropic-ratelimit-output-tokens-{}"),
     ("requests", "ratelimit-{}"),
 )
-# Formatted once: this runs for every answer.
-_NAMES = tuple(
-    (kind, name.format("remaining"), name.format("limit"), name.format("reset"))
-    for kind, name in _HEADERS
-)
 _UNITS_S = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 
 # Bounded, so that no number overflows and no text takes long.
@@ -47,15 +42,15 @@ _STEP = re.compile(r"([0-9.]+)([a-zµ]+)")
 def quotas(headers: Mapping[str, str], now: datetime) -> tuple[Quota, ...]:
     """Return the remaining quota of each limit in the headers; header names may have any case."""
     found = list[Quota]()
-    for kind, left_name, limit_name, reset_name in _NAMES:
-        left = _count(headers.get(left_name))
+    for kind, name in _HEADERS:
+        left = _count(headers.get(name.format("remaining")))
         if left is None:
             continue
-        limit = _count(headers.get(limit_name))
+        limit = _count(headers.get(name.format("limit")))
         # Some providers send a limit of 0 for no limit.
         if limit == 0 or (limit is not None and left > limit):
             continue
-        found.append(Quota(kind, left, limit, _reset_s(headers.get(reset_name), now)))
+        found.append(Quota(kind, left, limit, _reset_s(headers.get(name.format("reset")), now)))
     return tuple(found)
 
 

@@ -21,6 +21,7 @@ from kindlm.agents.reply_reading import read_counts, read_model
 from kindlm.agents.tool_entries import parts_text, read_tool_use, reported_calls
 from kindlm.plugins import AgentReply, AgentRequest, Framework, Usage
 from kindlm.same_calls import merged_uses
+from kindlm.strict_json import as_text
 
 _PACKAGE = "agents"
 _WAITS = "the agent waits for an approval of a tool call: the answer is incomplete"
@@ -65,7 +66,7 @@ def _of_result(result: Any) -> AgentReply:
     hidden = _hidden(result.new_items)
     usage = read_counts(as_json(result.context_wrapper.usage))
     return AgentReply(
-        text=_text(result.final_output),
+        text="" if result.final_output is None else as_text(as_json(result.final_output)),
         raw=_raw(result.new_items),
         tool_uses=_calls(result.new_items).uses,
         usage=usage if usage.total else Usage(),  # 0 of both if the model reports none
@@ -122,12 +123,6 @@ def _calls(items: Sequence[Any]) -> ReportedCalls:
             output = as_json(getattr(item, "output", raw.get("output")))
             calls.answer(raw.get("call_id") or raw.get("id"), None, output)
     return calls
-
-
-def _text(output: Any) -> str:
-    if output is None or isinstance(output, str):
-        return output or ""
-    return compact_json(as_json(output))
 
 
 def _raw(items: Sequence[Any]) -> str:

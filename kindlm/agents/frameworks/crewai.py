@@ -23,7 +23,7 @@ from kindlm.agents.http_request import all_messages, context_with_history, last_
 from kindlm.agents.reply_parts import compact_json
 from kindlm.agents.reply_reading import read_counts
 from kindlm.agents.user_code import in_thread
-from kindlm.dataclass import dataclass, replace
+from kindlm.dataclass import replace
 from kindlm.plugins import AgentReply, AgentRequest, Framework, Usage
 
 _PACKAGE = "crewai"
@@ -36,18 +36,13 @@ _FAILED = "ToolUsageErrorEvent"
 _EVENTS: ContextVar[list[Any] | None] = ContextVar("kindlm_crewai_events", default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """The result of a run, and its events in order."""
-
-    result: Any
-    events: Sequence[Any]
-
-
 class CrewAI(Framework):
     """Talks to crews and agents, and reads their results."""
 
     takes_context: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        self._events: Sequence[Any] | None = None  # of the last run, in order
 
     def is_agent(self, value: Any) -> bool:
         return is_a(value, _PACKAGE, "Crew", "BaseAgent", "LiteAgent")
@@ -61,11 +56,12 @@ class CrewAI(Framework):
             messages = [each for each in all_messages(request) if each["role"] != "system"]
             result = await in_thread(agent.kickoff, messages)
         await in_thread(bus.flush)
-        return _Run(result, sorted(events, key=lambda event: event.emission_sequence or 0))
+        self._events = sorted(events, key=lambda event: event.emission_sequence or 0)
+        return result
 
     async def read(self, result: Any, _sent: str) -> AgentReply | None:
-        if isinstance(result, _Run):
-            return _of_run(result)
+        if self._events is not None:
+            return _of_run(result, self._events)
         if is_a(result, _PACKAGE, "CrewOutput"):
             # It counts the tokens of all runs of its models together.
             return replace(_of_value(as_json(result)), usage=Usage())
@@ -101,16 +97,16 @@ def _inputs(crew: Any, request: AgentRequest) -> dict[str, Any]:
     return {name: last_user_text(request), **inputs}
 
 
-def _of_run(run: _Run) -> AgentReply:
-    asked = [event for event in run.events if is_a(event, _PACKAGE, _ASKED)]
+def _of_run(result: Any, events: Sequence[Any]) -> AgentReply:
+    asked = [event for event in events if is_a(event, _PACKAGE, _ASKED)]
     return AgentReply(
-        text=run.result.raw,
-        raw=compact_json(as_json(run.result)),
-        tool_uses=_calls(run.events).uses,
+        text=result.raw,
+        raw=compact_json(as_json(result)),
+        tool_uses=_calls(events).uses,
         usage=total([read_counts(event.usage) for event in asked]),
         model=asked[-1].model if asked else None,
         # Without a start event, no events arrive at all.
-        reports_tools=any(is_a(event, _PACKAGE, *_STARTED) for event in run.events) or None,
+        reports_tools=any(is_a(event, _PACKAGE, *_STARTED) for event in events) or None,
     )
 
 

@@ -18,6 +18,7 @@ from kindlm.agents.frameworks import as_json, is_a
 from kindlm.agents.http_request import last_user_text, system_text
 from kindlm.agents.reply_parts import compact_json
 from kindlm.plugins import AgentReply, AgentRequest, Framework, Usage
+from kindlm.strict_json import as_text
 from kindlm.wires import extras_from
 
 _PACKAGE = "pydantic_ai"
@@ -81,7 +82,7 @@ def _reply(messages: Sequence[Any], output: Any, result: Any) -> AgentReply:
     hidden = requests > len(usages)
     waits = is_a(output, _PACKAGE, "DeferredToolRequests")
     if output is not None:
-        answer = output if isinstance(output, str) else compact_json(as_json(output))
+        answer = as_text(as_json(output))
     return AgentReply(
         text=answer,
         raw=compact_json(as_json(messages)),

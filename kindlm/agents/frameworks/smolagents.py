@@ -18,7 +18,7 @@ from kindlm.agents.http_request import last_user_text, system_text
 from kindlm.agents.reply_parts import compact_json
 from kindlm.agents.reply_reading import read_counts
 from kindlm.agents.user_code import in_thread
-from kindlm.dataclass import dataclass, replace
+from kindlm.dataclass import replace
 from kindlm.plugins import AgentReply, AgentRequest, Framework, ToolUse, Usage
 from kindlm.same_calls import merged_uses
 from kindlm.strict_json import as_text
@@ -34,15 +34,6 @@ _MANAGED = (
     "which tools it called. Give kindlm the agent itself"
 )
 _LIMIT = "the agent reached its step limit (`max_steps`)"
-
-
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """A run of an agent for one message; `seen` are the observed tool calls."""
-
-    agent: Any
-    result: Any
-    seen: tuple[ToolUse, ...]
 
 
 class Smolagents(Framework):
@@ -66,17 +57,16 @@ class Smolagents(Framework):
         self._seen = ReportedCalls()
         text = last_user_text(request)
         try:
-            result = await in_thread(
+            return await in_thread(
                 lambda: self._own.run(text, reset=first, return_full_result=True)
             )
         except asyncio.CancelledError:
             self._own.interrupt()  # nothing can end the thread, but the agent stops after its step
             raise
-        return _Run(self._own, result, self._seen.uses)
 
     async def read(self, result: Any, _sent: str) -> AgentReply | None:
-        if isinstance(result, _Run):
-            return _of_run(result)
+        if self._own is not None:
+            return _of_run(self._own, result, self._seen.uses)
         if is_a(result, _PACKAGE, "RunResult"):
             return _of_result(result)
         if isinstance(result, list) and result and is_a(result[-1], _PACKAGE, "FinalAnswerStep"):
@@ -143,18 +133,18 @@ def _hides(agent: Any) -> bool:
     return _runs_elsewhere(agent) or any(map(_hides, agent.managed_agents.values()))
 
 
-def _of_run(run: _Run) -> AgentReply:
-    reply = _of_result(run.result)
+def _of_run(agent: Any, result: Any, seen: Sequence[ToolUse]) -> AgentReply:
+    reply = _of_result(result)
     # A failed call to an unknown tool or with bad arguments is only in a step.
-    failed = [step for step in run.result.steps if step.get("error")]
-    uses = merged_uses(run.seen, _calls(_new(failed)).uses)
+    failed = [step for step in result.steps if step.get("error")]
+    uses = merged_uses(seen, _calls(_new(failed)).uses)
     return replace(
         reply,
         tool_uses=tuple(uses),
         # Managed agents count their own tokens.
-        usage=Usage() if run.agent.managed_agents else reply.usage,
-        model=getattr(run.agent.model, "model_id", None),
-        unseen=_INSIDE_CODE if _hides(run.agent) else None,
+        usage=Usage() if agent.managed_agents else reply.usage,
+        model=getattr(agent.model, "model_id", None),
+        unseen=_INSIDE_CODE if _hides(agent) else None,
     )
 
 
