@@ -11,6 +11,7 @@ import os
 import shlex
 import sqlite3
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
@@ -55,14 +56,16 @@ def keep_unwritten(log: EventLog, run: str, shown: str) -> KindlmError:
             lost += f" in {' or '.join(map(str, _folders(log.path)))}"
         except StoreError as error:
             lost += f", since the history cannot be read ({error})"
-    events = sum(len(append.events) for append in appends)
+    events = [event for append in appends for event in append.events]
+    ended = Counter(e.data["status"] for e in events if e.type == "execution.finished")
+    statuses = ", ".join(f"{count:,} {status}" for status, count in sorted(ended.items()))
     reason = getattr(log.failure, "__cause__", None) or log.failure
     where, then = lost, "and run it again."
     if kept is not None:
         where, then = f"in {kept}", f"then: {import_command(kept, shown)}"
     return broken(
-        f"The history {shown} could no longer be written: {reason}. {events:,} events that it"
-        f" lacks are {where}.",
+        f"The history {shown} could no longer be written: {reason}. {len(events):,} events"
+        f" (executions that ended: {statuses or 'none'}) that it lacks are {where}.",
         "Nothing new was started. Free disk space, or see what is wrong (kindlm history verify),"
         f" {then}",
     )
