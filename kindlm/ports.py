@@ -449,7 +449,8 @@ class CheckContext:
     `earlier` are the results of the expectations before this one. `baseline` is the final text of
     the same test and target in the active baseline: None without one, a 5xx error if it is
     unusable. `turn` is the message that the transcript goes up to, None for a whole conversation. A
-    check that asks runs patterns and schemas `aside`.
+    check that asks runs patterns and schemas `aside`. With `now`, a check that can take long is
+    evaluated at once.
     """
 
     ask: Ask
@@ -458,23 +459,16 @@ class CheckContext:
     earlier: Sequence[CheckResult] = ()
     turn: int | None = None
     aside: Aside = here
+    now: bool = False
 
 
 class Checker(Protocol):
     """Evaluates expectations; a check that crashes gives an inconclusive result."""
 
     def evaluate(
-        self,
-        expectation: Expectation,
-        transcript: Transcript,
-        context: CheckContext,
-        *,
-        now: bool = False,
+        self, expectation: Expectation, transcript: Transcript, context: CheckContext
     ) -> CheckResult | Awaitable[CheckResult]:
-        """Return the result, to be awaited if the check asks a model or can take long.
-
-        With `now`, a check that can take long is evaluated at once.
-        """
+        """Return the result, to be awaited if the check asks a model or can take long."""
 
 
 @dataclass(frozen=True, slots=True)

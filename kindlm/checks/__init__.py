@@ -42,17 +42,9 @@ class CheckRunner:
         self._thread = thread or ThreadPoolExecutor(1, thread_name_prefix="kindlm-checks")
 
     def evaluate(
-        self,
-        expectation: Expectation,
-        transcript: Transcript,
-        context: CheckContext,
-        *,
-        now: bool = False,
+        self, expectation: Expectation, transcript: Transcript, context: CheckContext
     ) -> CheckResult | Awaitable[CheckResult]:
-        """Return the result, or an awaitable of it if the check asks a model or is slow.
-
-        `now` runs slow checks at once, too; see `ports.Checker`.
-        """
+        """Return the result, or an awaitable of it if the check asks a model or is slow."""
         check: Check = expectation.check
         seen, turn = transcript, expectation.turn
         try:
@@ -76,7 +68,7 @@ class CheckRunner:
                 found = check.evaluate(seen, replace(context, aside=self.aside))
             elif not check.is_slow(seen):
                 found = check.evaluate(seen, context)
-            elif now:
+            elif context.now:
                 with one_budget():
                     found = check.evaluate(seen, context)
             else:

@@ -209,19 +209,19 @@ class LiveRun:
         return Pace(name, self.ports.clock, changed, max_rpm=self.max_rpm, most=most)
 
 
+@dataclass(eq=False)
 class Steering:
     """Lets other threads end a run or change its pace, any number of times.
 
     A request made before the run starts takes effect at its start. After the end, it has no effect.
     """
 
-    def __init__(self) -> None:
-        self._reason: str | None = None
-        self._at_once = False
-        self._max_rpm: float | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stop: Stop | None = None
-        self._run: LiveRun | None = None
+    _reason: str | None = None
+    _at_once: bool = False
+    _max_rpm: float | None = None
+    _loop: asyncio.AbstractEventLoop | None = None
+    _stop: Stop | None = None
+    _run: LiveRun | None = None
 
     def stop(self, reason: str, *, at_once: bool = False) -> None:
         """Let nothing new start; with `at_once`, executions in flight get their grace period."""

@@ -78,8 +78,8 @@ class ScriptedTrial:
         transcript = self._talk.conversation.transcript
         index, expectation = self._next(expectation)
         started = self._clock.monotonic()
-        context = CheckContext(partial(self._calls.ask, index))
-        found = self._checker.evaluate(expectation, transcript, context, now=now)
+        context = CheckContext(partial(self._calls.ask, index), now=now)
+        found = self._checker.evaluate(expectation, transcript, context)
         return self._concluded(index, expectation, found, started)
 
     def conclude(

@@ -14,7 +14,6 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from types import MappingProxyType
 from typing import Any, BinaryIO, NamedTuple
 from uuid import UUID
 
@@ -34,13 +33,10 @@ _PIECE = 500
 
 _HEADER = {"format": str, "version": int, "kindlm": str, "run": str, "streams": dict}
 _STREAM = {"events": int, "head": str, "sealed": bool}
-_BEGIN = {"after": int, "base": str}
 _EVENT = {
     "stream": str, "version": int, "type": str, "schema": int, "id": str, "at": str,
     "subject": str | None, "data": dict, "hash": str,
 }  # fmt: skip
-_TEXT = {"ref": str}
-_BODY = {"salt": str, "body": str}
 
 
 class LineError(Exception):
@@ -166,7 +162,7 @@ def read_export(file: BinaryIO) -> Iterator[Export]:
         log.execute("BEGIN")
         try:
             for name, value in _in_form(first, _HEADER)["streams"].items():
-                stream = _in_form(value, _STREAM, _BEGIN)
+                stream = _in_form(value, _STREAM, after=int, base=str)
                 ends[name], head = stream["events"], stored_hash(stream["head"])
                 if "base" in stream:
                     begins[name] = (stream["after"], stored_hash(stream["base"]))
@@ -186,7 +182,7 @@ def read_export(file: BinaryIO) -> Iterator[Export]:
                         following[name] += 1
                         _add_event(log, event, number)
                     case {"text": text, **others} if not others:
-                        _add_text(log, _in_form(text, _TEXT, _BODY), number)
+                        _add_text(log, _in_form(text, {"ref": str}, salt=str, body=str), number)
                     case _:
                         raise LineError(number, "is neither an event nor a text")
         except (ValueError, OverflowError, RecursionError):
@@ -208,15 +204,13 @@ def _numbered_lines(file: BinaryIO) -> Iterator[tuple[int, Any]]:
         yield number, value
 
 
-def _in_form(
-    value: Any, form: Mapping[str, Any], more: Mapping[str, Any] = MappingProxyType({})
-) -> dict[str, Any]:
+def _in_form(value: Any, form: dict[str, Any], **more: Any) -> dict[str, Any]:
     """Return a JSON object whose members have the types of a form, with all or none of `more`.
 
     Raises `ValueError` for any other value.
     """
     members: dict[str, Any] = value if isinstance(value, dict) else {}
-    wanted = form if more.keys().isdisjoint(members) else {**form, **more}
+    wanted = form if more.keys().isdisjoint(members) else form | more
     if members.keys() != wanted.keys():
         raise ValueError(members)
     for key, kind in wanted.items():

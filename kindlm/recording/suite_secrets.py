@@ -19,7 +19,7 @@ from kindlm.secrecy import (
     secret_parts,
     url_secrets,
 )
-from kindlm.suite import AgentTarget, Suite
+from kindlm.suite import Suite
 
 
 def suite_secrets(environ: Mapping[str, str], suites: Iterable[Suite]) -> set[str]:
@@ -74,7 +74,8 @@ def literal_secrets(suite: Suite) -> set[str]:
     environment variables of agents and services. All have `SHORTEST_SECRET` characters or more.
     """
     agents = suite.all_agents()
-    environments = (*map(_environment, agents), *(service.env for service in suite.services))
+    of_agents = (as_written(agent.options).get("env") or {} for agent in agents)
+    environments = (*of_agents, *(service.env for service in suite.services))
     return {
         *(secret for agent in agents for secret in header_secrets(agent.headers)),
         *(secret for env in environments for secret in program_secrets(env)),
@@ -118,12 +119,6 @@ def given_variables(suite: Suite) -> set[str]:
 def _addresses(suite: Suite) -> Iterator[str]:
     yield from (agent.endpoint for agent in suite.all_agents())
     yield from (provider.base_url or "" for provider in suite.providers.values())
-
-
-def _environment(agent: AgentTarget) -> Mapping[str, Any]:
-    """Return the environment variables that a suite sets for an agent that is a program."""
-    env: Mapping[str, Any] = as_written(agent.options).get("env") or {}
-    return env
 
 
 def _environment_names(templates: Iterable[str]) -> set[str]:

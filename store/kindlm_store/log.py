@@ -7,7 +7,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -31,27 +31,21 @@ from kindlm_store.writer import Ticket, Writer
 Answer = TypeVar("Answer")
 
 
+@dataclass(eq=False)
 class EventLog:
     """An open event log, from `EventLog.open` to `close` or the end of a `with` block.
 
     Any thread may use it.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        connection: sqlite3.Connection,
-        projector: Projector,
-        redact: Callable[[str], str] | None,
-        keep: Collection[str],
-        guard: SchemaGuard,
-    ) -> None:
-        self.path = path
-        self._process = os.getpid()
-        self._projector = projector
-        self._redact = redact
-        self._keep = keep
-        self._writer = Writer(connection, projector, guard)
+    path: Path
+    _writer: Writer
+    _projector: Projector
+    _redact: Callable[[str], str] | None
+    _keep: Collection[str]
+    _process: int = field(default_factory=os.getpid)
+
+    def __post_init__(self) -> None:
         # The writer is a daemon thread: without this, its queue would be lost at exit.
         atexit.register(self.close)
 
@@ -94,7 +88,7 @@ class EventLog:
                     guard.check(connection)
                 projector = Projector(connection, projections)
                 projector.update(file)
-            log = cls(file, connection, projector, redact, keep, guard)
+            log = cls(file, Writer(connection, projector, guard), projector, redact, keep)
             unused.pop_all()
             return log
 
