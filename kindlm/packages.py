@@ -1,4 +1,4 @@
-"""Finds kindlm's own providers and adapters, and those of packages; guards code of packages.
+"""Finds kindlm's own providers and adapters, and those of packages; guards calls of packages.
 
 kindlm's own providers and adapters are found by the names of their modules. Entry points are only
 read for other names, and a class is only loaded for use: a faulty package only affects the commands
@@ -11,24 +11,23 @@ import asyncio
 import inspect
 import json
 import pkgutil
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from traceback import walk_tb
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
+from pydantic import BaseModel, PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema
 
-from kindlm.bounds import MAX_COUNTED
 from kindlm.dataclass import dataclass
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, broken, misuse, unanswered
 from kindlm.guard import guard
 from kindlm.outcome import Demands
 from kindlm.plugins import Adapter, Check, Framework, Provider, Report
-from kindlm.ports import AgentReply, ModelReply, Quota
+from kindlm.ports import AgentReply, ModelReply
+from kindlm.returned_values import impossible, in_words, wrong_error, wrong_with
 from kindlm.section import Section, resolved
 from kindlm.suggestions import hint_for
 from kindlm.values import NULL_IS_ABSENT
@@ -42,15 +41,7 @@ P = TypeVar("P", Check, Provider, Adapter, Framework, Report)
 R = TypeVar("R", ModelReply, AgentReply)
 M = TypeVar("M", bound=BaseModel)
 
-_STRICT = ConfigDict(
-    strict=True, revalidate_instances="always", allow_inf_nan=False, defer_build=True
-)
-
-_Tokens = Annotated[int, Field(ge=0, le=MAX_COUNTED)] | None
-
 _MOST_NAMES = 10
-
-_MOST_QUOTA = 2**53 - 1
 
 _KINDS: dict[str, tuple[type[Any], str, str]] = {
     Check.group: (Check, "evaluate", "check"),
@@ -280,20 +271,6 @@ class _OfSections(GenerateJsonSchema):
         return super().dataclass_schema(schema)
 
 
-def wrong_with(value: Any, kind: Any) -> str | None:
-    """Return why a value from a package is not a valid instance of a dataclass, at any depth."""
-    if not isinstance(value, kind):
-        return f"it is of the type {type(value).__name__}, not {kind.__name__}"
-    if (wrong := _wrong_form(value, kind, kind.__name__)) is not None:
-        return wrong
-    try:
-        # Fields of type `Any` have to be JSON.
-        json.dumps(value, default=_fields, allow_nan=False)
-    except (TypeError, ValueError, RecursionError) as error:
-        return f"it is not valid JSON: {error}"
-    return None
-
-
 def made(
     base: type[Any],
     name: str,
@@ -335,50 +312,6 @@ def valid_error(plugin: Plugin, error: KindlmError) -> KindlmError:
     return unanswered(f"{plugin} returned no valid error: {wrong}", hint=advice(plugin))
 
 
-def wrong_error(error: KindlmError) -> str | None:
-    """Return why the error in an `Err` that others returned is not a valid one."""
-    wrong = _wrong_form(error, KindlmError, "KindlmError")
-    return wrong or _wrong_form(dict(error.details), _Details, "KindlmError.details")
-
-
-class _Details(BaseModel):
-    """The details of an error that the engine reads."""
-
-    model_config = _STRICT
-
-    status: int | None = None
-    retry_after: Annotated[float, Field(ge=0)] | None = None
-    retryable: bool = False
-    resend: bool = False
-    body: str | None = None
-    quotas: Sequence[Quota] = ()
-    tokens: tuple[_Tokens, _Tokens] | None = None
-    cost_usd: Annotated[float, Field(ge=0, le=MAX_COUNTED)] | None = None
-    model: str | None = None
-
-
-def _wrong_form(value: Any, kind: Any, name: str) -> str | None:
-    """Return the first part of a value that has another type than its class demands."""
-    try:
-        _form_of(kind).model_validate({"value": value})
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join([name, *map(str, first["loc"][1:])])
-        return f"`{where}` is wrong: {first['msg']}, but it is {_shown(first['input'])}"
-    return None
-
-
-@cache
-def _form_of(kind: Any) -> type[BaseModel]:
-    return create_model(f"Returned{kind.__name__}", __config__=_STRICT, value=(kind, ...))
-
-
-def _fields(value: Any) -> dict[str, Any]:
-    if not is_dataclass(value):
-        raise TypeError(f"an object of the type {type(value).__name__}")
-    return {field.name: getattr(value, field.name) for field in fields(value)}
-
-
 async def answered(
     plugin: Plugin, call: Callable[[], Awaitable[Any]], kind: type[R], timeout_s: float
 ) -> Result[R]:
@@ -405,22 +338,6 @@ async def answered(
         return Ok(outcome.value)
     message = f"{plugin} returned no valid answer: {wrong}"
     return Err(unanswered(message, hint=advice(plugin)))
-
-
-def impossible(reply: ModelReply | AgentReply) -> str | None:
-    """Return which number of a reply is out of range: a negative cost would reduce the sum."""
-    parts: dict[str, Any] = {"": reply, ".usage": reply.usage, ".usage.extras": reply.usage.extras}
-    if reply.recorded is not None:
-        parts[".recorded.cost"] = reply.recorded.cost
-    if isinstance(reply, ModelReply):
-        parts |= {f".quotas.{index}": quota for index, quota in enumerate(reply.quotas)}
-    for place, part in parts.items():
-        most = _MOST_QUOTA if isinstance(part, Quota) else MAX_COUNTED
-        for name, value in {} if part is None else _fields(part).items():
-            if isinstance(value, int | float) and not 0 <= value <= most:
-                where = f"{type(reply).__name__}{place}.{name}"
-                return f"`{where}` is wrong: it is {value}, not from 0 to {most}"
-    return None
 
 
 def is_cancelled(error: BaseException) -> bool:
@@ -454,15 +371,8 @@ def crashed(plugin: Plugin, what: str, error: BaseException) -> KindlmError:
 def misfit(plugin: Plugin, made: Any, kind: type[Any]) -> KindlmError:
     """Return the error that a method of a package returned a value of the wrong type."""
     method = _KINDS[plugin.group][1]
-    message = f"{plugin} cannot be used: `{method}` returned {_shown(made)}"
+    message = f"{plugin} cannot be used: `{method}` returned {in_words(made)}"
     return broken(f"{message}, not a kindlm.plugins.{kind.__name__}", advice(plugin))
-
-
-def _shown(value: Any) -> str:
-    """Return a value of a package in words, without text, which may be long or secret."""
-    if value is None or isinstance(value, float):
-        return str(value)
-    return f"an object of the type {type(value).__name__}"
 
 
 def advice(plugin: Plugin) -> str:

@@ -45,9 +45,10 @@ from kindlm.agents.user_code import (
 )
 from kindlm.dataclass import replace
 from kindlm.errors import DOCS, Err, ErrorCode, KindlmError, Ok, Result, error_text
-from kindlm.packages import impossible, is_cancelled, wrong_error, wrong_with
+from kindlm.packages import is_cancelled
 from kindlm.plugins import Adapter, Framework
 from kindlm.ports import Agent, AgentReply, AgentRequest, ConversationSpoilt
+from kindlm.returned_values import impossible, wrong_error, wrong_with
 from kindlm.same_calls import with_ids
 from kindlm.section import FilePath
 from kindlm.suite import AgentTarget

@@ -294,11 +294,11 @@ async def in_a_thread(work: Callable[[], Any]) -> Any:
 
 def _wrong_with(returned: Any) -> str | None:
     """Return why a value is not a valid result of a check; None if it is valid."""
-    from kindlm import packages
+    from kindlm.returned_values import wrong_with
 
     if inspect.isawaitable(returned):
         return "it is awaitable, but `evaluate` is not `async`"
-    if (wrong := packages.wrong_with(returned, CheckResult)) is not None:
+    if (wrong := wrong_with(returned, CheckResult)) is not None:
         return wrong
     result: CheckResult = returned
     outcome, code, score = result.outcome, result.failure_code, result.score
