@@ -42,7 +42,7 @@ from kindlm.projections import ERASED
 from kindlm.strict_json import json_or_text
 from kindlm.telemetry.dialects import PROVIDERS
 from kindlm.telemetry.spans import CLIENT, INTERNAL, OutSpan, out_event, out_span, read_pairs
-from kindlm.transcript import FinishReason, Message, Role, ToolCall, ToolProblem
+from kindlm.transcript import FinishReason, Message, Role, ToolCall, ToolUse
 from kindlm_store.reading import events_after
 
 Redact = Callable[[str], str]
@@ -238,7 +238,7 @@ class _Attempt:
                 call = ToolCall.parse(event.call_id, event.name, event.arguments)
                 self.tools[event.index] = self._tool(event.index, call, self.agent)
             case ToolSimulated() if event.index in self.tools:
-                self._used(self.tools.pop(event.index), event.rule, event.response, event.problems)
+                self._used(self.tools.pop(event.index), event)
             case AssertionEvaluated():
                 self._evaluated(event)
 
@@ -361,8 +361,7 @@ class _Attempt:
             for placed in event.tool_calls:
                 if not placed.simulated:
                     self.now_ns += 1
-                    use, tool = placed.use, self._tool(placed.index, placed.use.call, opened.id)
-                    self._used(tool, use.rule, use.response, use.problems)
+                    self._used(self._tool(placed.index, placed.use.call, opened.id), placed.use)
             self.now_ns += 1
         answer = Message(Role.ASSISTANT, event.text, tool_calls=calls)
         reason = finish and _FINISH.get(finish, finish.value)
@@ -389,13 +388,11 @@ class _Attempt:
         name = f"execute_tool {call.name}"
         return _Open(self._id(f"tool/{index}"), parent, name, INTERNAL, self.now_ns, attributes)
 
-    def _used(
-        self, opened: _Open, rule: str, response: Any, problems: Iterable[ToolProblem]
-    ) -> None:
+    def _used(self, opened: _Open, use: ToolUse | ToolSimulated) -> None:
         attributes = {
-            "kindlm.tool.result_from": rule,
-            "kindlm.tool.problems": [problem.kind.value for problem in problems] or None,
-            "gen_ai.tool.call.result": self.content.json(response),
+            "kindlm.tool.result_from": use.rule,
+            "kindlm.tool.problems": [problem.kind.value for problem in use.problems] or None,
+            "gen_ai.tool.call.result": self.content.json(use.response),
         }
         self._close(opened, attributes)
 
