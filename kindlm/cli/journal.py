@@ -6,8 +6,8 @@ import getpass
 import os
 import socket
 import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -103,13 +103,13 @@ def record_review(
     return Ok(execution)
 
 
-def recorder_of(opened: Callable[[], AbstractContextManager[EventLog]], by: str) -> RecordReview:
-    """Return a function for pages that records reviews by a person; `opened` returns the log."""
+def recorder_of(database: Path, by: str, secret: set[str] | None = None) -> RecordReview:
+    """Return a function for pages that records reviews by a person; each opens the history."""
 
     def record(execution: str, passed: bool, text: str | None) -> Result[None]:
         from kindlm.history.run_view import RunView  # servers start without it
 
-        with opened() as log, closing(log.reader()) as reader:
+        with open_log(database, secret) as log, closing(log.reader()) as reader:
             view = RunView(reader, execution.rpartition("-")[0])
             found = record_review(log, view, execution, passed, text, by)
         return found if isinstance(found, Err) else Ok(None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import threading
 import webbrowser
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,7 @@ from kindlm.cli.console import note, or_fail, warn
 from kindlm.cli.history import existing_history, open_history, project_here
 from kindlm.cli.journal import author, recorder_of
 from kindlm.cli.options import DATABASE, flag, option
-from kindlm.recording.history_file import open_log, project_secrets
+from kindlm.recording.history_file import project_secrets
 from kindlm.reports.untrusted import printed_json
 from kindlm.team.protocol import is_loopback
 
@@ -77,5 +76,5 @@ def browse_command(
 def reviews_of(database: Path | None) -> Reviewer:
     """Return what records the user's reviews on the pages."""
     project = existing_history(database)
-    opened = partial(open_log, project.database, project_secrets(project.root))
-    return lambda _: recorder_of(opened, author())
+    secret = project_secrets(project.root)
+    return lambda _: recorder_of(project.database, author(), secret)

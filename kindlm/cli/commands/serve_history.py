@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -124,14 +123,14 @@ def serve_history_command(
 def reviews_in(database: Path) -> Reviewer:
     """Return what records reviews on the pages, under the name of the viewer.
 
-    Each review opens the history. A log that once failed to append, such as on a full disk, writes
+    A review has a log of its own. A log that once failed to append, such as on a full disk, writes
     nothing any more, and the log that takes pushes must go on.
     """
     from kindlm.team.pages import reviewing
 
     def reviewer(actor: Actor | None) -> RecordReview | None:
         name = reviewing(actor)
-        return None if name is None else recorder_of(partial(open_log, database), name)
+        return None if name is None else recorder_of(database, name)
 
     return reviewer
 
