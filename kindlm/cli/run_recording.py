@@ -38,7 +38,7 @@ from kindlm.dataclass import dataclass, replace
 from kindlm.engine import FieldLog
 from kindlm.engine.attempt import Finished
 from kindlm.engine.resources import LiveRun, Steering
-from kindlm.engine.stop import Stop, leaving_nothing
+from kindlm.engine.stop import SIGNAL_NAMES, Stop, leaving_nothing
 from kindlm.errors import KindlmError, broken, misuse
 from kindlm.guard import guard
 from kindlm.history.run_view import RunView
@@ -66,9 +66,6 @@ _FAIL_FAST = "stopped at the first failure (--fail-fast)"
 Beside = Callable[[Steering], AbstractContextManager[object]]
 """Returns a context that accompanies a run, such as a push, and may steer it. The context begins
 before the run, and ends once the run is on disk, before its report."""
-
-_SIGNAL_NAMES = ("Ctrl-C", "SIGTERM", "SIGHUP")
-"""The reasons recorded for a run that a signal interrupted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +135,7 @@ class Requested:
             from kindlm.cli.compliance import write_wanted
 
             errors += write_wanted(self.request, view, look, options)
-        if reason in _SIGNAL_NAMES:
+        if reason in SIGNAL_NAMES:
             return INTERRUPTED
         return 0 if view.passed and not errors else 1
 

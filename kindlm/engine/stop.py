@@ -20,6 +20,9 @@ T = TypeVar("T")
 USED_UP = "the cost limit is exceeded"
 """Why a run winds down; `run_plan` adds the final amount once calls in flight have ended."""
 
+SIGNAL_NAMES = ("Ctrl-C", "SIGTERM", "SIGHUP")
+"""The recorded reasons of runs that a signal interrupted."""
+
 _GRACE_S = 2.0
 """How long a task may take to close its resources after it was cut off."""
 

@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 
 from kindlm.dataclass import dataclass, replace
 from kindlm.engine.resources import Limits
-from kindlm.engine.stop import Stop
+from kindlm.engine.stop import SIGNAL_NAMES, Stop
 from kindlm.fleet.workers import Fleet, Pending, ShardEnd, ShardJob
 from kindlm.guard import ENDED_BY_USER_CODE
 from kindlm.history.baselines import find_baseline
@@ -62,9 +62,6 @@ _TICK_S = 0.25
 
 _AT_ONCE_S = 10.0
 """How long the coordinator waits for workers after the order to end at once."""
-
-_SIGNALS = frozenset({"Ctrl-C", "SIGTERM", "SIGHUP"})
-"""Recorded reasons of an interruption that ended only one worker, and not the whole run."""
 
 _NOT_KEPT = "the history cannot store what workers push"
 
@@ -364,7 +361,7 @@ class Coordinator:
             how, reason = db.execute(_RUN, (shard.run,)).fetchone() or (None, None)
             if how == "finished":
                 pass
-            elif shard.has_pushed and how is not None and reason not in _SIGNALS:
+            elif shard.has_pushed and how is not None and reason not in SIGNAL_NAMES:
                 self.undone[number] = reason or how
             elif self._control.stop is not None or self.failure is not None:
                 self.undone[number] = self._control.stop or _NOT_KEPT
