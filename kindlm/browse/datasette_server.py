@@ -13,7 +13,6 @@ import re
 import socket
 import sqlite3
 from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMapping
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,13 +95,14 @@ _SQL_LIMIT_MS = 10_000
 
 def listen(host: str, port: int | None) -> Result[socket.socket]:
     """Return a listening socket. Without a port, use the usual one, or else any free port."""
-    try:
-        return Ok(_listening(host, _USUAL_PORT if port is None else port))
-    except OSError as error:
-        failure = error
-    if port is None:
-        with suppress(OSError):
-            return Ok(_listening(host, 0))
+    for tried in (_USUAL_PORT, 0) if port is None else (port,):
+        try:
+            family, _, _, _, address = socket.getaddrinfo(host, tried, type=socket.SOCK_STREAM)[0]
+            # `::` stands for all addresses, including those of IPv4.
+            both = family is socket.AF_INET6 and socket.has_dualstack_ipv6()
+            return Ok(socket.create_server(address, family=family, dualstack_ipv6=both))
+        except OSError as error:
+            failure = error
     place = host if port is None else f"{host}:{port}"
     # The message of Python about `bind` would repeat the address.
     is_unknown = isinstance(failure, socket.gaierror)
@@ -167,10 +167,3 @@ def serve(datasette: Datasette, listening: socket.socket, names: Collection[str]
         timeout_graceful_shutdown=_GRACE_S,
     )
     uvicorn.Server(config).run(sockets=[listening])
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    # `::` stands for all addresses, including those of IPv4.
-    both = family is socket.AF_INET6 and socket.has_dualstack_ipv6()
-    return socket.create_server(address, family=family, dualstack_ipv6=both)
