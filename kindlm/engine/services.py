@@ -138,32 +138,28 @@ async def _start(
     service: Service, ports: Mapping[str, int], environ: Mapping[str, str]
 ) -> Result[_Running]:
     """Start one service; a program that ends before it is ready gets another port."""
-    tries_left = _TRIES
-    while True:
-        tries_left -= 1
+    for _ in range(_TRIES):
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             ports = {**ports, service.name: int(probe.getsockname()[1])}
         launched = await _launch(service, ports, environ)
         if isinstance(launched, Err):
             return launched
-        running, is_ready, is_late = launched.value, False, False
+        running, is_ready = launched.value, None
         url = None if service.ready_url is None else _with_ports(service.ready_url, ports)
         try:
-            async with asyncio.timeout(service.timeout_ms / 1000):
-                is_ready = await running.is_ready(url)
-        except TimeoutError:
-            is_late = True
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(service.timeout_ms / 1000):
+                    is_ready = await running.is_ready(url)
         finally:
             if not is_ready:
                 await running.end()
         if is_ready:
             return launched
-        if is_late:
+        if is_ready is None:
             hint = f"Check serve.{service.name}.ready, or raise its timeoutMs."
             return Err(running.failed(f"was not ready after {service.timeout_ms} ms.", hint))
-        if not tries_left:
-            return Err(running.ended("before it was ready"))
+    return Err(running.ended("before it was ready"))
 
 
 async def _launch(

@@ -60,11 +60,8 @@ async def run_session(
             session = _Session(request, run, log, watcher, stop, recorder, reader, before)
             complete = await session.run_all()
         if not complete:
-            reason = stop.reason or "stopped"
-            if stop.aborted:
-                recorder.record(RunAborted(reason=reason))
-            else:
-                recorder.record(RunInterrupted(reason=reason))
+            ended = RunAborted if stop.aborted else RunInterrupted
+            recorder.record(ended(reason=stop.reason or "stopped"))
             await recorder.durable()
             return
         await recorder.durable()

@@ -24,7 +24,6 @@ from kindlm.formats.discovery import files_by_folder, is_skipped
 from kindlm.formats.recognition import SUFFIXES
 from kindlm.recording.loading import Loaded
 from kindlm.recording.project import configuration_file
-from kindlm.suite import Suite
 from kindlm.user_modules import import_root
 
 _MAX_FILES = 5_000
@@ -91,7 +90,13 @@ def watched_files(paths: Sequence[Path], loaded: Loaded, root: Path) -> WatchedF
     named = set[Path]()
     folders = {*_of_tests(loaded)}
     for suite in loaded.suites:
-        for words, place in _commands(suite):
+        tests = filter(None, (case.command for case in suite.cases))
+        agents = (each for each in suite.all_agents() if getattr(each.options, "words", None))
+        for words, place in (
+            *((each.command, Path(each.directory)) for each in suite.services),
+            *((each.words, Path(each.directory)) for each in tests),
+            *((it.options.words, Path(it.directory or ".", it.options.cwd)) for it in agents),
+        ):
             parts = set[str]()
             for word in words:
                 # `agent.py`, `--config=a.json`, and `exec python agent.py` of a shell.
@@ -125,17 +130,6 @@ def watched_files(paths: Sequence[Path], loaded: Loaded, root: Path) -> WatchedF
 def changed(before: Stamps, after: Stamps) -> frozenset[Path]:
     """Return the files that are new, gone or changed."""
     return frozenset(path for path, _ in before.items() ^ after.items())
-
-
-def _commands(suite: Suite) -> Iterator[tuple[Sequence[str], Path]]:
-    """Yield the words of each command of a suite, with the folder that it runs in."""
-    for service in suite.services:
-        yield service.command, Path(service.directory)
-    for command in filter(None, (case.command for case in suite.cases)):
-        yield command.words, Path(command.directory)
-    for agent in suite.all_agents():
-        if words := getattr(agent.options, "words", None):
-            yield words, Path(agent.directory or ".", agent.options.cwd)
 
 
 def _of_tests(loaded: Loaded) -> Iterator[Path]:

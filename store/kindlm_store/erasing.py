@@ -76,14 +76,10 @@ def find_erasable(
     matches: Callable[[str], bool] | None = None,
     evidence: str | None = None,
 ) -> Erasable:
-    """Return the matching texts that only events of some streams refer to.
+    """Return the matching texts that only events of some streams, or of any, refer to.
 
-    Args:
-        log: The log.
-        streams: Names of the streams; None for any.
-        matches: Whether to erase a text; None for all texts, including withheld ones.
-        evidence: Member of events that repeats their other texts in its own form. Its text is
-            erased with any of these.
+    Without `matches`, these are all texts, including withheld ones. `evidence` is the member of
+    events that repeats their other texts in its own form. Its text is erased with any of these.
     """
     own = None if streams is None else frozenset(streams)
     used: set[str] = set()
@@ -119,15 +115,9 @@ def find_erasable(
 def erase(log: EventLog, found: Erasable, record: Callable[[list[str]], Append]) -> Erased:
     """Erase texts, record that in the same transaction, and release the space.
 
-    Args:
-        log: The log.
-        found: The result of `find_erasable` for this log. Texts that got new references stay.
-        record: Returns the append that names the erased texts, given their references. A log that
-            it is merged into erases them, too.
-
-    Raises:
-        ConflictError: The record does not fit its stream; nothing is erased.
-        OpenError: The file cannot be written.
+    Texts that got new references since they were found stay. `record` returns the append that names
+    the erased texts, given their references. A log that it is merged into erases them, too. Raises
+    `ConflictError` if it does not fit its stream, and `OpenError`; nothing is erased then.
     """
 
     def run(connection: sqlite3.Connection, projector: Projector) -> Erased:

@@ -164,14 +164,8 @@ class EventLog:
         """Fold all projections again from the first event.
 
         Readers see the old tables until the new ones replace them, and other processes go on
-        appending. A crash leaves the old tables.
-
-        Args:
-            progress: Called with the position that was reached, and the last one.
-
-        Raises:
-            ProjectionError: The file has a projection in a newer version.
-            OpenError: The file cannot be written; the old tables remain.
+        appending. A crash leaves the old tables. Raises `ProjectionError` if the file has a
+        projection in a newer version, and `OpenError` if it cannot be written.
         """
         self.run(lambda _, projector: projector.rebuild(self.path, progress))
 
