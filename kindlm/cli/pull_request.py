@@ -86,7 +86,9 @@ def _find(environ: Mapping[str, str], comments: str, first: str) -> Any:
         error.close()
         if error.code != 403:
             raise
-        owner = "github-actions[bot]"  # the token of a workflow cannot read its user
+        # The token of a workflow, or of another app, cannot read its user.
+        answer = _call(environ, "POST", "/graphql", {"query": "{ viewer { login } }"})
+        owner = answer["data"]["viewer"]["login"]
     for page in range(1, _MOST_PAGES + 1):
         found = _call(environ, "GET", f"{comments}?per_page=100&page={page}")
         for comment in found:
@@ -99,8 +101,11 @@ def _find(environ: Mapping[str, str], comments: str, first: str) -> Any:
 
 
 def _call(environ: Mapping[str, str], method: str, path: str, content: object = None) -> Any:
+    base = environ.get("GITHUB_API_URL") or "https://api.github.com"
+    if path == "/graphql":
+        base = base.removesuffix("/v3")  # of a GitHub Enterprise Server
     request = urllib.request.Request(  # noqa: S310 - the address is that of the workflow's API
-        (environ.get("GITHUB_API_URL") or "https://api.github.com") + path,
+        base + path,
         method=method,
         data=None if content is None else json.dumps(content).encode(),
         headers={

@@ -97,9 +97,11 @@ def test_a_branch_without_a_run_is_an_error(kindlm: Any, history: History) -> No
     assert kindlm("diff", "--base", "").code == 1
 
 
+@pytest.mark.parametrize("app", ["github-actions[bot]", "shop-ci[bot]"])
 def test_one_comment_is_edited_and_only_if_something_changed(
-    kindlm: Any, history: History, github: type[GitHub]
+    kindlm: Any, history: History, github: type[GitHub], app: str
 ) -> None:
+    github.login = app
     record(history, "f1mine", PASSES, None)
     done = kindlm("diff", "--base", "main", "--comment")
     assert done.code == 0, done.err

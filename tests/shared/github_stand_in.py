@@ -11,13 +11,14 @@ from typing import Any
 
 
 class GitHub(BaseHTTPRequestHandler):
-    """Comments of acme/shop#7; the token `a-token` is one of a workflow, which has no user.
+    """Comments of acme/shop#7; the token `a-token` is one of the app `login`, which has no user.
 
-    `seen` are the requests that change something.
+    By default that is the token of a workflow. `seen` are the requests that change something.
     """
 
     comments: list[Any]
     seen: list[str]
+    login = "github-actions[bot]"
 
     def do_GET(self) -> None:
         if self.path == "/user":
@@ -27,18 +28,24 @@ class GitHub(BaseHTTPRequestHandler):
             self.answer(200, self.comments if self.path.endswith("&page=1") else [])
 
     def do_POST(self) -> None:
+        content = self.body()
+        if self.path == "/graphql":
+            assert content == {"query": "{ viewer { login } }"}
+            self.answer(200, {"data": {"viewer": {"login": self.login}}})
+            return
         assert self.path == "/repos/acme/shop/issues/7/comments"
-        self.comments.append({"id": 100, "user": {"login": "github-actions[bot]"}, **self.body()})
+        self.seen.append("POST")
+        self.comments.append({"id": 100, "user": {"login": self.login}, **content})
         self.answer(201, {})
 
     def do_PATCH(self) -> None:
         number = int(self.path.removeprefix("/repos/acme/shop/issues/comments/"))
         (comment,) = [each for each in self.comments if each["id"] == number]
+        self.seen.append("PATCH")
         comment.update(self.body())
         self.answer(200, {})
 
     def body(self) -> Any:
-        self.seen.append(self.command)
         assert self.headers["authorization"] == "Bearer a-token"
         return json.loads(self.rfile.read(int(self.headers["content-length"])))
 
