@@ -172,7 +172,7 @@ def test_a_file_becomes_the_baseline_of_the_suite_it_is_of(
     kindlm: Any, history: Any, make: Any, here: Path
 ) -> None:
     writer = history.run()
-    writer.suite(tests=[make.planned()])
+    writer.suite(tests=[make.planned()], config='{"config": {"kindlm": 1}}')
     writer.execution(output="Hello there.")
     writer.finish()
     file = written(here, BASELINE)
@@ -186,6 +186,7 @@ def test_a_file_becomes_the_baseline_of_the_suite_it_is_of(
     compared = kindlm("baseline", "compare", "latest", "--db", history.path)
     assert compared.code == 0, compared.out
     assert "improved" in compared.out
+    assert "added" not in compared.out  # a baseline file has no configuration
 
 
 def test_a_golden_trace_finds_the_test_that_is_known(

@@ -78,7 +78,7 @@ def paired_files(before: Sequence[Suite], after: Sequence[Suite]) -> Iterator[tu
 def compare_configs(db: sqlite3.Connection, before: Suite, after: Suite) -> SuiteConfig | None:
     """Compare the configurations of a file and its MCP servers; None if they are the same.
 
-    If a text is erased, withheld or redacted, only the hashes are compared.
+    If a text is erased, withheld or redacted, or a side was imported, only the hashes are compared.
     """
     old, new = (
         {listed.server: listed.tools for listed in read_servers(db, side.servers)}
@@ -90,7 +90,7 @@ def compare_configs(db: sqlite3.Connection, before: Suite, after: Suite) -> Suit
             found += _changes(f"mcp[{name}].tools", old[name], new[name], 0)
     if before.config_hash != after.config_hash:
         was, now = body_of(db, before.config_ref), body_of(db, after.config_ref)
-        if was and now and REDACTED not in (was, now):
+        if was and now and {REDACTED, "{}"}.isdisjoint((was, now)):
             found += _changes("", _document(was), _document(now), 0)
     elif not found:
         return None
