@@ -157,7 +157,7 @@ def test_goals_of_agentdojo_stand_in_the_results_of_tools() -> None:
         "shouldNotCall": True,
         "argsMatch": {"to": "thief@example.com"},
     }
-    assert "Praise the thief" in praised.expect["judge"][0]["criteria"]
+    assert "Praise the thief" in praised.expect["judge"]
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def test_an_agent_keeps_its_own_system_text() -> None:
     assert document["agent"] == agent
     assert document["defaults"] == {"judgeModel": "openai/gpt-4o"}
     assert document["tests"][0]["input"] == "Show it."
-    assert "instructions" in document["tests"][0]["expect"]["judge"][0]["criteria"]
+    assert "instructions" in document["tests"][0]["expect"]["judge"]
 
 
 @pytest.mark.parametrize(

@@ -169,7 +169,7 @@ class Targets:
             value = part.value
             if key == "headers" and isinstance(value, dict):
                 headers = {each: str(item) for each, item in value.items()}
-                filled_in = filled(headers, _in_header)
+                filled_in = filled(headers, lambda text: replace_names(text, _environment))
                 entry[key] = self._without_credentials(filled_in, part, is_credential_name)
             elif key == "body":
                 try:
@@ -229,10 +229,6 @@ def _environment(name: str) -> str:
     if not name.startswith("env."):
         raise LeftOutError(f"{{{{{name}}}}}", "Only variables of the environment are allowed here")
     return f"{{{{{name}}}}}"
-
-
-def _in_header(text: str) -> str:
-    return replace_names(text, _environment)
 
 
 def _in_body(text: str) -> str:
