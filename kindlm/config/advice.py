@@ -9,15 +9,13 @@ from kindlm.checks.base import CheckSection, ExpectSection
 from kindlm.checks.limits import beyond
 from kindlm.config.compile import targets_of
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.entries import report_faulty
+from kindlm.config.entries import guarded
 from kindlm.config.expect import expect_sections, warn_of_texts
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.schema import GatesConfig, KindlmConfig
 from kindlm.config.templates import warn_of_commands, warn_of_placeholders
 from kindlm.config.test_schema import TestConfig
 from kindlm.document import Path, Raw, items, section
-from kindlm.packages import CRASHES, crashed, installed, is_own
-from kindlm.plugins import Adapter
 from kindlm.secrecy import header_secrets, program_secrets
 from kindlm.suggestions import hint_for
 
@@ -204,14 +202,10 @@ def _warn_of_requests(config: KindlmConfig, reporter: Reporter, environ: Mapping
         if agent.options is None:
             continue
         path: Path = ("agents", index, "adapter")
-        try:
+        kind, what = type(agent.options), "cannot give advice"
+        with guarded(kind, agent.adapter, path, what, reporter):
             for reason, message, advised in agent.options.advice(agent.endpoint or "", environ):
                 reporter.warning(path, message, advised, reason=reason)
-        except CRASHES as error:
-            if is_own(agent.options):
-                raise
-            plugin = installed(Adapter.group)[str(agent.adapter)][0]
-            report_faulty(path, crashed(plugin, "cannot give advice", error), reporter)
     takes_prefill = set[str]()
     for index, model in enumerate(config.models):
         provider = config.providers.get(model.provider)

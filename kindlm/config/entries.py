@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from kindlm.checks.base import kinds
@@ -17,7 +18,7 @@ from kindlm.config.expect import EXPECT_KEYS
 from kindlm.config.schema import KindlmConfig
 from kindlm.config.validation import fit
 from kindlm.document import Path, Raw, expectations, items, section, texts
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.packages import (
     CRASHES,
     all_own,
@@ -53,16 +54,18 @@ def read_provider(path: Path, written: Raw, reporter: Reporter) -> tuple[Raw, Pr
     """
     name, type_ = str(path[-1]), written.get("type")
     wire = name if type_ is None else type_
-    kind, in_package = _kind(Provider, wire)
-    common = Provider.reserved if in_package else Provider.reserved | {"organization"}
-    rest = {key: written[key] for key in written if key in common}
-    if kind is None and not in_package:
+    found = _kind(Provider, wire)
+    kind = found.value if isinstance(found, Ok) else None
+    is_ours = found is None or (kind is not None and is_own(kind))
+    common = Provider.reserved | ({"organization"} if is_ours else set())
+    rest, given = _split(written, common)
+    if found is None:
         place, instead = (*path, "type"), ""
         if type_ is None:
             place, instead = path, "For a compatible API, add `type: openai` and `baseUrl`"
         _report_unknown(Provider, place, wire, provider_types(), reporter, instead)
         return {key: rest[key] for key in rest if key != "type"}, None
-    options = _options(Provider, kind, str(wire), path, written, common, reporter)
+    options = _options(str(wire), found, path, given, reporter, common)
     if name in own_names(Provider) and wire != name:
         message = f'The provider "{name}" cannot have the type {wire}'
         reason = "provider_type"
@@ -117,35 +120,31 @@ def read_agent(path: Path, written: Raw, reporter: Reporter) -> tuple[Raw, Adapt
     """
     spelling = reporter.spelling
     common = {*Adapter.reserved, *map(spelling.key, Adapter.reserved)}
-    rest = {key: written[key] for key in written if key in common}
+    rest, given = _split(written, common)
     key = "adapter" if "adapter" in written else "type"
     adapter = written.get(key)
-    kind, in_package = _kind(Adapter, adapter)
-    if kind is None and not in_package and isinstance(adapter, str) and adapter:
+    found = _kind(Adapter, adapter)
+    if found is None and isinstance(adapter, str) and adapter:
         _report_unknown(Adapter, (*path, key), adapter, list(all_own(Adapter)), reporter)
         return rest, None
-    if kind is None and not in_package:
+    if found is None:
         # The schema reports it: there is no adapter, or it is not a text.
-        _check_endpoint(path, written, kind, reporter, needed=True)
+        _check_endpoint(path, written, Adapter, reporter, needed=True)
         return rest, None
-    options = _options(Adapter, kind, str(adapter), path, written, common, reporter)
-    if kind is None:
+    options = _options(str(adapter), found, path, given, reporter, common)
+    if isinstance(found, Err):
         return rest, None
+    kind = found.value
     if not kind.takes_headers and "headers" in written:
         where = f"for the adapter {recorded_name(kind, str(adapter))}"
         _meaningless(path, "headers", where, "Remove it", reporter)
-    try:
+    with guarded(kind, str(adapter), path, "cannot check its keys", reporter):
         for name, where, hint in () if options is None else options.without_meaning(spelling):
             for spelled in dict.fromkeys((name, spelling.key(name))):
                 if spelled in written:
                     _meaningless(path, spelled, where, hint, reporter)
         needed = kind.needs_endpoint if options is None else options.wants_endpoint()
         _check_endpoint(path, written, kind, reporter, needed=needed)
-    except CRASHES as error:
-        if is_own(kind):
-            raise
-        plugin = installed(Adapter.group)[str(adapter)][0]
-        report_faulty(path, crashed(plugin, "cannot check its keys", error), reporter)
     return rest, options
 
 
@@ -160,7 +159,7 @@ def _meaningless(path: Path, key: str, where: str, hint: str, reporter: Reporter
 
 
 def _check_endpoint(
-    path: Path, agent: Raw, kind: type[Adapter] | None, reporter: Reporter, *, needed: bool
+    path: Path, agent: Raw, kind: type[Adapter], reporter: Reporter, *, needed: bool
 ) -> None:
     key = "url" if "url" in agent and "endpoint" not in agent else "endpoint"
     if key not in agent and needed:
@@ -169,54 +168,41 @@ def _check_endpoint(
     if not isinstance(endpoint, str) or not endpoint:
         return
     with reporter.refused((*path, key), "endpoint"):
-        (kind or Adapter).check_endpoint(endpoint)
+        kind.check_endpoint(endpoint)
 
 
-def _kind(base: type[K], name: object) -> tuple[type[K] | None, bool]:
-    """Return the class with a name, and whether a package has it; None if that is faulty."""
+def _split(written: Raw, common: Collection[str]) -> tuple[Raw, Raw]:
+    """Return the keys of an entry that are `common` to all kinds, and its options."""
+    rest = {key: written[key] for key in written if key in common}
+    return rest, {key: written[key] for key in written if key not in common}
+
+
+def _kind(base: type[K], name: object) -> Result[type[K]] | None:
+    """Return the class with a name, an error if its package is faulty; None if it is unknown."""
     if not isinstance(name, str) or not name:
-        return None, False
+        return None
     kind = own(base, name)
-    found = find(base, name) if kind is None else None
-    return (found.value if isinstance(found, Ok) else kind), found is not None
+    return find(base, name) if kind is None else Ok(kind)
 
 
 def _options(
-    base: type[K],
-    kind: type[K] | None,
     name: str,
+    found: Result[Any],
     path: Path,
-    written: Raw,
-    common: Collection[str],
+    written: Any,
     reporter: Reporter,
-) -> K | None:
-    """Return the options of an entry, or None after reporting an error.
-
-    The keys that are `common` to all kinds are not options. The kind is None if a faulty package
-    has it.
-    """
-    given = {key: written[key] for key in written if key not in common}
-    known = sorted(set(map(reporter.spelling.key, common)))
-    if kind is not None and is_own(kind):
-        return fit(kind, given, reporter, at=path, also_known=known)
-    options: K | None = _fit_of_package(base, name, path, given, reporter, known)
-    return options
-
-
-def _fit_of_package(
-    base: Any, name: str, path: Path, written: Any, reporter: Reporter, common: Collection[str] = ()
+    common: Collection[str] = (),
 ) -> Any:
-    """Return the options of a package's class, or None after reporting an error.
+    """Return the options of the class with a name, or None after reporting an error.
 
     Reports a faulty package, a credential in plain text, and what does not fit the class. Keys that
-    are `common` may stand beside the options.
+    are `common` to all kinds may stand beside the options.
     """
-    found = find(base, name)
-    assert found is not None, "only names that packages have are looked up"
     if isinstance(found, Err):
         report_faulty(path, found.error, reporter)
         return None
-    for place, text in texts(written, path):
+    kind = found.value
+    for place, text in () if is_own(kind) else texts(written, path):
         is_named = is_secret_option(str(place[-1]))
         is_literal = len(text) >= SHORTEST_SECRET and "{{" not in text
         if is_named and is_literal and not is_ordinary(text):
@@ -224,12 +210,25 @@ def _fit_of_package(
             hint = "Put it in an environment variable or in .env, and write {{env.NAME}}"
             reporter.error(place, message, hint, reason="credential", secret=True)
             return None
+    known = sorted(set(map(reporter.spelling.key, common)))
+    options = None
+    with guarded(kind, name, path, "cannot read its options", reporter):
+        options = fit(kind, written, reporter, at=path, also_known=known)
+    return options  # noqa: RET504 - None after a crash
+
+
+@contextmanager
+def guarded(
+    kind: type[Check | Provider | Adapter], name: str, path: Path, what: str, reporter: Reporter
+) -> Iterator[None]:
+    """Report a crash in code of a package, whose class has this name; raise those of kindlm."""
     try:
-        return fit(found.value, written, reporter, at=path, also_known=common)
+        yield
     except CRASHES as error:
-        plugin = installed(base.group)[name][0]
-        report_faulty(path, crashed(plugin, "cannot read its options", error), reporter)
-        return None
+        if is_own(kind):
+            raise
+        plugin = installed(kind.group)[name][0]
+        report_faulty(path, crashed(plugin, what, error), reporter)
 
 
 def report_faulty(path: Path, error: KindlmError, reporter: Reporter) -> None:
@@ -294,17 +293,18 @@ class Plugged:
 
     def _options(self, name: str, path: Path, written: Any) -> dict[str, Any] | None:
         """Return the options of a check as JSON, with defaults; None after reporting an error."""
-        plugin = installed(Check.group)[name][0]
-        if name in kinds() and isinstance(find(Check, name), Ok):
-            report_faulty(path, reserved_name(plugin), self._reporter)
-            return None
-        options = _fit_of_package(Check, name, path, written, self._reporter)
-        try:
-            return None if options is None else options.model_dump(mode="json", by_alias=True)
-        except CRASHES as error:
-            fault = crashed(plugin, "cannot read its options", error)
+        found = find(Check, name)
+        assert found is not None, "only names that packages have are looked up"
+        if name in kinds() and isinstance(found, Ok):
+            fault = reserved_name(installed(Check.group)[name][0])
             report_faulty(path, fault, self._reporter)
             return None
+        options: Check | None = _options(name, found, path, written, self._reporter)
+        dumped = None
+        if options is not None:
+            with guarded(type(options), name, path, "cannot read its options", self._reporter):
+                dumped = options.model_dump(mode="json", by_alias=True)
+        return dumped
 
 
 def _at(config: Any, path: Path) -> Any:
