@@ -128,7 +128,7 @@ class LoadedConfiguration:
     """
 
     config: ProjectConfiguration | None
-    agent: AgentConfig | None
+    agent: AgentTarget | None
     file: Path | None
     diagnostics: tuple[Diagnostic, ...] = ()
 
@@ -227,7 +227,8 @@ def read_configuration(
         put = partial(put_in, environ=environ)
         config = fit(ProjectConfiguration, value | filled(rest, put), reporter)
     if config is not None and config.agent is not None:
-        agent = agent_config(config.agent, reporter, config.sandbox, environ)
+        found = agent_config(config.agent, reporter, config.sandbox, environ)
+        agent = None if found is None else compile_agent(found, file.parent)
     if config is not None and config.llm is not None and (fault := provider_fault(config.llm)):
         reporter.error(("llm", "provider"), *fault, reason="unknown_provider")
     if config is not None and config.sandbox.snapshot and config.sandbox.type == "local":
@@ -291,10 +292,3 @@ def _load(file: Path, environ: Mapping[str, str]) -> LoadedConfiguration:
     if is_pyproject:
         part = part.part("tool").part("kindlm")
     return read_configuration(part, file, environ)
-
-
-def compiled_agent(loaded: LoadedConfiguration, root: Path) -> AgentTarget | None:
-    """Return the agent of the configuration for the engine."""
-    if loaded.agent is None:
-        return None
-    return compile_agent(loaded.agent, root if loaded.file is None else loaded.file.parent)

@@ -21,7 +21,6 @@ from kindlm.scenarios.configuration import (
     ProjectConfiguration,
     SandboxTable,
     agent_config,
-    compiled_agent,
     language_model,
 )
 from kindlm.scenarios.finding import FoundScenarios, Scenario, find_scenarios
@@ -91,8 +90,7 @@ def compiled_suite(
         return LoadedSuite(file, None, path, len(scenarios), found.problems)
     if loaded.config is None:
         return LoadedSuite(file, None, path, len(scenarios), loaded.diagnostics)
-    default = compiled_agent(loaded, around.root)
-    cases = tuple(_case(path, each, around, default) for each in scenarios)
+    cases = tuple(_case(path, each, around) for each in scenarios)
     faults = [case.fault for case in cases if case.fault is not None]
     # The cases of a scenario share a fault, and so do those without an agent.
     errors: dict[tuple[str, str], KindlmError] = {}
@@ -150,7 +148,7 @@ def _unusable(file: Path, path: str, tests: int, errors: Sequence[KindlmError]) 
     return LoadedSuite(file, None, path, tests, tuple(map(Diagnostic, errors)))
 
 
-def _case(path: str, scenario: Scenario, around: Surroundings, default: AgentTarget | None) -> Case:
+def _case(path: str, scenario: Scenario, around: Surroundings) -> Case:
     """Return a scenario for the engine, with its own agent or the default.
 
     Without a usable agent, it has a fault, and an agent with only a name, so that its name in the
@@ -158,7 +156,7 @@ def _case(path: str, scenario: Scenario, around: Surroundings, default: AgentTar
     """
     spec, fault = scenario.spec, None
     is_skipped = scenario.is_skipped or scenario.hint is not None
-    agent = _agent_of(scenario, around, default)
+    agent = _agent_of(scenario, around)
     if isinstance(agent, KindlmError):
         # A skipped scenario needs no agent: a mark may skip it if a variable is not set.
         fault = None if is_skipped else agent
@@ -182,15 +180,13 @@ def _case(path: str, scenario: Scenario, around: Surroundings, default: AgentTar
     )
 
 
-def _agent_of(
-    scenario: Scenario, around: Surroundings, default: AgentTarget | None
-) -> AgentTarget | KindlmError:
-    """Return the agent of a scenario, or the default."""
-    own = scenario.spec.agent
+def _agent_of(scenario: Scenario, around: Surroundings) -> AgentTarget | KindlmError:
+    """Return the agent of a scenario, or that of the configuration."""
+    own, configuration = scenario.spec.agent, around.configuration
     if own is not None:
-        return _own(own, scenario, around.configuration, around.environ)
-    if default is not None:
-        return default
+        return _own(own, scenario, configuration, around.environ)
+    if configuration.agent is not None:
+        return configuration.agent
     is_python = scenario.where.file.lower().endswith(".py")
     hint = 'Name it in kindlm.toml: [agent] with type = "http" and url = "…"; or with '
     hint += "@scenario(…, agent=my_agent)" if is_python else "`agent: http://…`"

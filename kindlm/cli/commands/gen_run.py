@@ -40,7 +40,6 @@ from kindlm.reports.untrusted import one_line
 from kindlm.scenarios.configuration import (
     LlmTable,
     LoadedConfiguration,
-    compiled_agent,
     load_configuration,
     provider_fault,
 )
@@ -143,7 +142,7 @@ def _agent(
     """Return the agent at `--agent`, else the configured one."""
     url = options.agent
     if url is None:
-        return compiled_agent(loaded, project.root)
+        return loaded.agent
     if "://" not in url:
         hint = (
             "Write a URL. Name an object of Python in kindlm.toml, [agent], with"
