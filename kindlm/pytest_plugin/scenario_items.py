@@ -100,8 +100,6 @@ class ScenarioItems:
         self._held: dict[pytest.Collector, Sequence[pytest.Item | pytest.Collector]] = {}
         self._tests: dict[pytest.Item, Test] = {}
         self._lost: dict[pytest.Item, KindlmError] = {}
-        self._chosen = 0
-        self._ran = 0
         self._recorded: dict[str, Status | None] = {}
         self._failed: dict[str, str] = {}
         self._live: DrivenRun | None = None
@@ -201,7 +199,7 @@ class ScenarioItems:
         except Exception as error:
             message = f"kindlm cannot record in {self._options.database}: {error}"
             raise pytest.UsageError(message) from error
-        self._tests, self._chosen, self._live = chosen, len(chosen), live
+        self._tests, self._live = chosen, live
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_call(self, item: pytest.Item) -> None:
@@ -278,8 +276,8 @@ class ScenarioItems:
                 "run": live.run,
                 "open": live.stays_open,
                 "objection": live.objection,
-                "chosen": self._chosen,
-                "ran": self._ran,
+                "chosen": len({item.nodeid for item in self._tests}),
+                "ran": len(self._recorded),
                 "duration_ms": live.duration_ms,
                 "failed": live.failure is not None,
                 "problems": list(map(error_text, live.problems)),
@@ -314,7 +312,6 @@ class ScenarioItems:
         assert self._live is not None
 
         def on_result(ran: Ran) -> None:
-            self._ran += 1
             self._recorded.setdefault(item.nodeid, ran.status)
 
         test = self._tests[item]

@@ -184,11 +184,10 @@ class Test:
 
     def script(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> FunctionScript:
         """Return a script that calls its function with the values of fixtures and parameters."""
-        where, trial = self.scenario.where, self.trial or ""
+        trial = self.trial or ""
         names = [name for name in inspect.signature(function).parameters if name != trial]
         others = {name: arguments[name] for name in names if name in arguments}
-        # The path is from the code of the function, since frames have the same.
-        return FunctionScript(lambda: function, Path(where.file), where, trial, others)
+        return FunctionScript(lambda: function, self.scenario.where, trial, others)
 
 
 def test_of(item: pytest.Item, root: Path) -> Test | None:
@@ -206,7 +205,7 @@ def test_of(item: pytest.Item, root: Path) -> Test | None:
     if spec.agent is None and AGENT_FIXTURE in item.fixturenames:
         spec = replace(spec, agent=_fixture)
     trial = trial_argument(item, function)
-    script = FunctionScript(lambda: function, Path(where.file), where, trial or "")
+    script = FunctionScript(lambda: function, where, trial or "")
     return Test(path, Scenario(_name(item), spec, where, script), item, trial)
 
 

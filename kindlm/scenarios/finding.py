@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 from unittest import TestCase
@@ -191,7 +190,6 @@ def _cases(
         elif needs_agent and agent is not None:
             spec, why = replace(spec, agent=agent.make), why or agent.hint
         hint = why and f"{why}: run pytest --kindlm"
-    file = Path(test.where.file)
     for case in cases:
         case_marks = [*case.marks, *marks]
         skipped = case.is_empty or is_skipped(case_marks)
@@ -202,7 +200,7 @@ def _cases(
             name=test.name if case.id is None else f"{test.name}[{case.id}]",
             spec=replace(spec, agent=case.arguments.get(AGENT_FIXTURE)) if by_value else spec,
             where=test.where,
-            script=FunctionScript(test.find, file, test.where, trial, case.arguments),
+            script=FunctionScript(test.find, test.where, trial, case.arguments),
             hint=case_hint,
             is_skipped=skipped,
         )

@@ -52,10 +52,14 @@ class FunctionScript:
     """
 
     find: Callable[[], Callable[..., Any]]
-    file: Path
     where: SourceLocation
     trial: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def file(self) -> Path:
+        """The file of the function, as its code and frames have it."""
+        return Path(self.where.file)
 
     async def run(self, stage: Stage) -> KindlmError | None:
         """Run the function once; see `suite.Script`."""
