@@ -25,7 +25,7 @@ from kindlm.events.execution_events import ProviderRequested
 from kindlm.outcome import Status
 from kindlm.plan import Execution, Plan
 from kindlm.reports.figures import duration, money
-from kindlm.reports.terminal.page import mark
+from kindlm.reports.terminal.page import MARKS
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
 
@@ -97,7 +97,7 @@ class ProgressView:
             return Text("starting")
         line = Text(f"{self._done:,}/{self._total:,}", end="")
         for number, status in enumerate(s for s in Status if self._counts[s]):
-            sign, color = mark(status)
+            sign, color = MARKS[status]
             line.append(" " if number else "  ").append(f"{sign}{self._counts[status]:,}", color)
         if self._spent_usd:
             line.append(f"   {money(self._spent_usd)}", "dim")
@@ -223,7 +223,7 @@ class _Lines(ProgressView):
 
 
 def _failure(finished: Finished, redact: Callable[[str], str]) -> Text:
-    sign, color = mark(finished.status)
+    sign, color = MARKS[finished.status]
     line = Text(f"{sign} ", style=color)
     line.append(f"{_name(finished.execution, redact)}: ", style="default")
     reason = finished.error.message if finished.error else ""

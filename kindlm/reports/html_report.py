@@ -26,7 +26,6 @@ from kindlm.reports.facts import assertion_name
 from kindlm.reports.pages.html_document import (
     MOODS,
     SIGNS,
-    Document,
     Links,
     render,
     render_fragment,
@@ -67,8 +66,8 @@ class _FileLinks(Links):
         return f"#{parts[1]}" if is_written else None
 
 
-def report_page(view: RunView, options: ReportOptions) -> tuple[Document, Links]:
-    """Return the page of a recorded run with its executions, and where its links lead."""
+def write_report(view: RunView, out: TextIO, options: ReportOptions) -> None:
+    """Write the page of a recorded run with its executions."""
     _, targets = view.names()
     rows = max(_CELLS // max(targets, 1), 1)
     overview = run_document(view, rows=rows, repeats=_REPEATS, changes=_changes(view, options))
@@ -88,7 +87,7 @@ def report_page(view: RunView, options: ReportOptions) -> tuple[Document, Links]
         styles=(*overview.styles, "report"),
         scripts=(),
     )
-    return document, _FileLinks(written)
+    out.writelines(render(document, _FileLinks(written)))
 
 
 def _changes(view: RunView, options: ReportOptions) -> dict[str, Any] | None:
@@ -172,8 +171,3 @@ def _rendered(
             "once": once,
         },
     )
-
-
-def write_report(view: RunView, out: TextIO, options: ReportOptions) -> None:
-    """Write the report."""
-    out.writelines(render(*report_page(view, options)))

@@ -16,7 +16,7 @@ from kindlm.reports import facts
 from kindlm.reports.attacks import attacks_of
 from kindlm.reports.figures import comparison, duration
 from kindlm.reports.report_registry import ReportOptions
-from kindlm.reports.terminal.page import BETWEEN, Page, mark
+from kindlm.reports.terminal.page import BETWEEN, MARKS, Page
 from kindlm.reports.untrusted import bounded, one_line
 from kindlm.wording import count
 
@@ -76,7 +76,7 @@ def _write_suite(view: RunView, suite: SuiteView, page: Page, options: ReportOpt
     if suite.error_code is not None:
         where = facts.place(suite.path, suite.line, page.root)
         code = f"{suite.error_code} ({suite.error_number})"
-        page.line(mark(Status.ERRORED), " ", (where, "bold"), f"  {code}", hang=2)
+        page.line(MARKS[Status.ERRORED], " ", (where, "bold"), f"  {code}", hang=2)
         if suite.path not in options.not_loaded:
             page.line(bounded(suite.error or "", 2_000, lines=20), indent=4)
             if suite.hint:
@@ -89,7 +89,7 @@ def _write_suite(view: RunView, suite: SuiteView, page: Page, options: ReportOpt
     if status is Status.PASSED and view.missing_of(suite):
         status = Status.SKIPPED
     page.ends(
-        (mark(status), " ", (one_line(suite.full_name), "bold"), f"  {_scope(view, suite)}"),
+        (MARKS[status], " ", (one_line(suite.full_name), "bold"), f"  {_scope(view, suite)}"),
         f"{counts.passed:,}/{counts.tested:,}" if counts.tested else "not run",
     )
     if options.verbose:
@@ -104,7 +104,7 @@ def _write_suite(view: RunView, suite: SuiteView, page: Page, options: ReportOpt
     for gate in suite.gates:
         # The message says why a gate has no value.
         if gate.actual is None and (gate.written or not gate.passed):
-            sign = ("!", "yellow") if gate.warning else mark(Status.FAILED)
+            sign = ("!", "yellow") if gate.warning else MARKS[Status.FAILED]
             page.line(sign, f" gate {gate.name}: {gate.message}", indent=2, hang=2)
 
 
@@ -132,7 +132,7 @@ def _write_test(view: RunView, test: TestView, page: Page, target_width: int, fi
     figures = set_cell_size(target, target_width) + "  " + _repeats(test).ljust(_REPEATS_WIDTH)
     time = "" if test.latency_ms is None else duration(test.latency_ms)
     figures += time.rjust(_FIGURE_WIDTH) + facts.cost_of(view, test).rjust(_FIGURE_WIDTH)
-    page.ends(("  ", mark(test.status), f" {name}"), figures)
+    page.ends(("  ", MARKS[test.status], f" {name}"), figures)
 
 
 def _repeats(test: TestView) -> str:

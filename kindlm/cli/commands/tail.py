@@ -28,7 +28,7 @@ from kindlm.history.runs import Run
 from kindlm.outcome import Status
 from kindlm.reports.facts import verdict_of
 from kindlm.reports.figures import duration, money
-from kindlm.reports.terminal.page import Page, Part, mark
+from kindlm.reports.terminal.page import MARKS, Page, Part
 from kindlm.reports.untrusted import one_line
 
 _LOOK_EVERY_S = 0.25
@@ -139,7 +139,7 @@ class _Tail:
             facts.append(money(execution.cost_usd))
         if not isinstance(self.side, str):
             facts.append(f"shard {run.shard}")
-        parts: list[Part] = [mark(status), f" {_name(execution)}"]
+        parts: list[Part] = [MARKS[status], f" {_name(execution)}"]
         if status in (Status.FAILED, Status.ERRORED):
             parts.append(f": {why_not_passed(view, execution)}")
         self.page.line(*parts, ("  " + ", ".join(facts), "dim"), hang=2)

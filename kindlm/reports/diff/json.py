@@ -7,7 +7,7 @@ from typing import Any, TextIO
 from kindlm import __version__
 from kindlm.history.diff.call_changes import CallChange, ChangedValue
 from kindlm.history.diff.details import TestDetails, WordDiff
-from kindlm.history.diff.evidence_values import CheckPair, Kind, Side, TestDiff
+from kindlm.history.diff.evidence_values import Kind, Side, TestDiff
 from kindlm.history.diff.run_diff import RunDiff
 from kindlm.history.run_view import RunView
 from kindlm.history.statistics import wilson_interval
@@ -138,7 +138,12 @@ def _details(details: TestDetails) -> dict[str, Any]:
                 "before": fields_of(check.before, "passed of score"),
                 "after": fields_of(check.after, "passed of score"),
                 **fields_of(check, "failureCode message"),
-                "evidence": check.evidence and check_evidence(check.evidence),
+                "evidence": check.evidence
+                and {
+                    "before": check.evidence.before._asdict(),
+                    "after": check.evidence.all_after._asdict(),
+                    **fields_of(check.evidence, "strength pValue interval"),
+                },
             }
             for check in details.checks
         ],
@@ -170,12 +175,3 @@ def _call(change: CallChange) -> dict[str, Any]:
 
 def _words(words: WordDiff | None) -> dict[str, Any] | None:
     return words and fields_of(words, "segments leftOut")
-
-
-def check_evidence(found: CheckPair) -> dict[str, Any]:
-    """Return how sure it is that a check passes less often; also in `kindlm baseline compare`."""
-    return {
-        "before": found.before._asdict(),
-        "after": found.all_after._asdict(),
-        **fields_of(found, "strength pValue interval"),
-    }

@@ -123,7 +123,9 @@ def notes_of(diff: RunDiff) -> Iterator[str]:
     if diff.before.id == diff.after.id:
         yield "Both sides are the same run."
     if diff.attempts is not None:
-        yield attempts_text(diff.attempts)
+        is_first = diff.attempts is Attempts.FIRST
+        why = "" if is_first else ": a rescored or replayed run has no others"
+        yield f"Of retried executions, the {diff.attempts} attempts are compared{why}."
     for suite in diff.unloaded:
         yield f"Suite {one_line(suite)} could not be loaded in {diff.after.id}: none of it ran."
     for suite in diff.left_out:
@@ -131,14 +133,6 @@ def notes_of(diff: RunDiff) -> Iterator[str]:
     for change in diff.models:
         old, new = (", ".join(one_line(model, 60) for model in side) for side in change[1:])
         yield f"{one_line(change.target)} answered as another model: {old} → {new}."
-
-
-def attempts_text(attempts: Attempts) -> str:
-    """Return which attempts of retried executions are compared, and why."""
-    text = f"Of retried executions, the {attempts} attempts are compared"
-    if attempts is Attempts.FIRST:
-        return f"{text}."
-    return f"{text}: a rescored or replayed run has no others."
 
 
 def status_text(test: TestDiff) -> str:

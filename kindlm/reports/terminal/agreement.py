@@ -14,7 +14,7 @@ from kindlm.history.reviews import (
 from kindlm.outcome import Status
 from kindlm.reports.figures import interval_text, percent, score
 from kindlm.reports.report_registry import ReportOptions
-from kindlm.reports.terminal.page import Page, mark
+from kindlm.reports.terminal.page import MARKS, Page
 from kindlm.reports.untrusted import bounded, json_document, one_line
 from kindlm.spelling import fields_of
 from kindlm.wording import count
@@ -154,7 +154,7 @@ def _write_list(title: str, executions: tuple[ReviewedExecution, ...], page: Pag
         execution = reviewed.execution
         name = f"{one_line(execution.test)} · {one_line(execution.target)}"
         page.line(
-            mark(str(execution.status)),
+            MARKS[str(execution.status)],
             f" {name} · repeat {execution.repeat}",
             (f"  {execution.status}{people}", "dim"),
             indent=2,

@@ -32,7 +32,7 @@ from kindlm.reports.facts import (
 )
 from kindlm.reports.figures import duration, money
 from kindlm.reports.report_registry import ReportOptions
-from kindlm.reports.terminal.page import Page, Part, mark
+from kindlm.reports.terminal.page import MARKS, Page, Part
 from kindlm.reports.untrusted import bounded, one_line
 
 _TEXT = 20_000
@@ -85,7 +85,7 @@ def render_execution(
         status = Status.PASSED if review.passed else Status.FAILED
         when = f"{review.at[:10]} {review.at[11:16]} UTC"
         facts = (f"  {one_line(review.by)}, {when}", "dim")
-        page.line(mark(status), " pass" if review.passed else " fail", facts, indent=2, hang=2)
+        page.line(MARKS[status], " pass" if review.passed else " fail", facts, indent=2, hang=2)
         if review.note is not None:
             page.line(bounded(review.note, _VALUE), indent=4)
 
@@ -93,7 +93,7 @@ def render_execution(
 def write_head(db: sqlite3.Connection, execution: ExecutionView, page: Page) -> None:
     """Write which execution it is, its figures and its warnings."""
     status = execution.status
-    sign: Part = mark(status) if status else ("-", "dim")
+    sign: Part = MARKS[status] if status else ("-", "dim")
     # A suite may be named after its file.
     where = ", ".join(map(one_line, dict.fromkeys((execution.suite, execution.file))))
     page.line(
@@ -243,7 +243,7 @@ def _write_assertion(assertion: AssertionView, attempt: AttemptView, page: Page)
     if page.verbose:
         facts.append(duration(assertion.duration_ms))
     page.line(
-        mark(assertion.outcome),
+        MARKS[assertion.outcome],
         f" {assertion_name(assertion)}",
         (f"  {assertion.failure_code}" if assertion.failure_code else "", "red"),
         (f"  {', '.join(facts)}", "dim"),

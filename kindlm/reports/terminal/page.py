@@ -26,18 +26,14 @@ _GAP = 2
 BETWEEN = "  ·  "
 """Separates facts in one line."""
 
-_MARKS: dict[str, tuple[str, str]] = {
+MARKS: dict[str, tuple[str, str]] = {
     Status.PASSED: ("✓", "green"),
     Status.FAILED: ("✗", "red"),
     Status.ERRORED: ("!", "magenta"),
     Status.SKIPPED: ("-", "dim"),
     Outcome.INCONCLUSIVE: ("?", "magenta"),
 }
-
-
-def mark(outcome: str) -> tuple[str, str]:
-    """Return the sign for a status or an outcome, with its colour."""
-    return _MARKS[outcome]
+"""The sign for each status and outcome, with its colour."""
 
 
 def _joined(*parts: Part) -> Text:

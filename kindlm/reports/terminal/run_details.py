@@ -15,7 +15,7 @@ from kindlm.reports.conversation import attempts_of
 from kindlm.reports.facts import assertion_name, show_command, show_run, went_wrong
 from kindlm.reports.figures import duration, repeat_texts
 from kindlm.reports.terminal.execution_text import write_body, write_head, write_outcome
-from kindlm.reports.terminal.page import Page, mark
+from kindlm.reports.terminal.page import MARKS, Page
 from kindlm.reports.untrusted import bounded, one_line
 from kindlm.wording import count
 
@@ -69,7 +69,7 @@ def _write_block(causes: Sequence[Cause], page: Page) -> None:
     """Write the causes of failures in the same executions; a row that they share, once."""
     first, written = causes[0], set[Row]()
     for cause in causes:
-        title = (mark(cause.how), " ", (cause.sentence, "bold"))
+        title = (MARKS[cause.how], " ", (cause.sentence, "bold"))
         if cause is first:
             page.ends(title, cause.whom)
         else:
@@ -138,4 +138,4 @@ def _write_execution(view: RunView, execution: ExecutionView, page: Page) -> Non
             took = assertion.duration_ms
             time = f"{took:.2f} ms" if took < _FAST_MS else duration(took)
             name = f" {assertion_name(assertion)}"
-            page.line(mark(assertion.outcome), name, (f"  {time}", "dim"), indent=4, hang=2)
+            page.line(MARKS[assertion.outcome], name, (f"  {time}", "dim"), indent=4, hang=2)
