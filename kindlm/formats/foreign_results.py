@@ -206,7 +206,8 @@ def _execution(trace: _Trace, *, passed: bool, **more: Any) -> ForeignExecution:
 
 _MOST_REPEATS = 1_000
 _LONGEST_NAME = 10_000
-_ROUNDING = 0.001
+_ROUNDING = 0.0006
+"""Makes up for shares that were rounded to three digits; it never makes a repeat more."""
 _KEYS = {"suiteName", "results", "latestFile"}
 
 

@@ -96,10 +96,15 @@ def bring_in(kindlm: Any, here: Path) -> Callable[..., Any]:
     return run
 
 
-def test_a_share_that_the_repeats_cannot_have_is_not_rounded_up(bring_in: Any) -> None:
-    entry = {**ENTRY, "passRate": 0.9, "runCount": 3}
-    (test,) = bring_in({**BASELINE, "results": {"greets::gpt": entry}})["tests"]
-    assert [each["status"] for each in test["executions"]] == ["passed", "passed", "failed"]
+@pytest.mark.parametrize(
+    ("share", "count", "passed"), [(0.9, 3, 2), (0.667, 3, 2), (0.571, 7, 4), (0.999, 1000, 999)]
+)
+def test_a_share_that_the_repeats_cannot_have_is_not_rounded_up(
+    bring_in: Any, share: float, count: int, passed: int
+) -> None:
+    entry = {**ENTRY, "passRate": share, "runCount": count}
+    report = bring_in({**BASELINE, "results": {"greets::gpt": entry}})
+    assert report["summary"]["executions"]["passed"] == passed
 
 
 def test_a_baseline_is_a_run_of_its_time(bring_in: Any) -> None:
