@@ -187,10 +187,15 @@ def test_an_object_has_a_scenario(kindlm: Any, here: Path, kind: str) -> None:
     assert "Edit shop/test_agent.py where your agent differs" in outcome.err
 
 
-def test_an_object_is_imported_from_its_place(kindlm: Any, here: Path) -> None:
-    assert kindlm("init", "--agent", "shop.bot:graph").code == 0
+@pytest.mark.parametrize(
+    ("place", "module"), [("shop.bot:graph", "shop.bot"), ("bot.py:graph", "bot")]
+)
+def test_an_object_is_imported_from_its_place(
+    kindlm: Any, here: Path, place: str, module: str
+) -> None:
+    assert kindlm("init", "--agent", place).code == 0
     written = (here / "test_agent.py").read_text("utf-8")
-    assert "from shop.bot import graph\n" in written
+    assert f"from {module} import graph\n" in written
     assert "agent=graph)" in written
 
 

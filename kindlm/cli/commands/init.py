@@ -224,7 +224,7 @@ def _first_test(kind: str) -> tuple[str, dict[str, str]]:
     elif "://" in kind:
         return _at_url(kind)
     if re.fullmatch(_PLACE, kind):
-        module, _, name = kind.partition(":")
+        module, _, name = kind.replace(".py:", ":").partition(":")
         return "agent-object", {"__MODULE__": module, "__OBJECT__": name, **_expected()}
     if (url := url_meant(kind)) is not None:
         raise typer.BadParameter(f"write the whole URL: {url}", param_hint="--agent")
