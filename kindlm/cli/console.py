@@ -182,8 +182,7 @@ def fail(problems: Iterable[KindlmError | Diagnostic]) -> NoReturn:
 def _code_of(problems: Iterable[KindlmError | Diagnostic]) -> int:
     """Return the exit code for errors: wrong usage, if the user can fix all of them."""
     errors = (each if isinstance(each, KindlmError) else each.error for each in problems)
-    is_usage = all(error.code is not ErrorCode.UNKNOWN_ERROR for error in errors)
-    return USAGE if is_usage else 1
+    return USAGE if all(error.code is not ErrorCode.UNKNOWN_ERROR for error in errors) else 1
 
 
 def refuse(

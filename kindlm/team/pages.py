@@ -194,8 +194,7 @@ class Pages:
             return self._login_page(None, after, needs)
         answer = _redirect(after if _SAFE.fullmatch(after) else START_PAGE)
         end = str(int(time.time()) + _SESSION_S)
-        value = f"{grant.id}.{end}.{_signature(grant, end)}"
-        _set_cookie(answer, request, value, _SESSION_S)
+        _set_cookie(answer, request, f"{grant.id}.{end}.{_signature(grant, end)}", _SESSION_S)
         return answer
 
     def _client(self, request: Request) -> str:

@@ -39,8 +39,8 @@ def browse_command(
     from kindlm.browse.descriptions import INSTANCE, START_PAGE, metadata
 
     if prints_metadata:
-        name = project_here(db).database.stem  # Datasette's name of the database
-        document = INSTANCE | {"databases": {name: metadata()}}
+        # Datasette names a database after its file.
+        document = INSTANCE | {"databases": {project_here(db).database.stem: metadata()}}
         sys.stdout.write(printed_json(document, indent=2) + "\n")
         return
     from kindlm.browse.datasette_server import LOOPBACK_NAMES, listen, make_datasette, serve

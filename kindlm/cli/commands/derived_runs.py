@@ -292,8 +292,7 @@ def replay(wanted: str | None, options: ReplayOptions) -> int:
         else:
             paths = tuple(project.root / path for path in source.paths)
         options = replace(options, paths=paths)
-    loaded = _load_again(source, project, options, reporters)
-    request = make_request(loaded, project, options)
+    request = make_request(_load_again(source, project, options, reporters), project, options)
     if not names_files:
         left_out = {test for test, found in source.tests.items() if not found.selected}
         tests = {name_of(suite, *test) for suite in request.suites for test in _tests_of(suite)}

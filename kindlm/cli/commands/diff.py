@@ -221,8 +221,7 @@ def _keep_comment(text: str) -> None:
 
 def write_diff(diff: RunDiff, form: DiffFormat, out: TextIO, options: ReportOptions) -> None:
     """Write a comparison in one of its formats."""
-    module = import_module(f"kindlm.reports.diff.{form}")
-    module.write_diff(diff, out, options)
+    import_module(f"kindlm.reports.diff.{form}").write_diff(diff, out, options)
 
 
 def _check_baseline(db: sqlite3.Connection, before: Side, after: Side, *, by_default: bool) -> None:

@@ -99,8 +99,7 @@ def write_tests(options: GenOptions) -> int:
             f"They need a judge: write [llm] into kindlm.toml, with provider = "
             f'"{llm.provider}" and model = "{llm.model}".'
         )
-    folder = shlex.quote(one_line(str(order.folder)))
-    sys.stdout.write(f"\nRun them: kindlm test {folder}\n")
+    sys.stdout.write(f"\nRun them: kindlm test {shlex.quote(one_line(str(order.folder)))}\n")
     return 0
 
 

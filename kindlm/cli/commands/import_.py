@@ -48,10 +48,8 @@ def import_command(
 
     A recovery file is an export, too. It is safe to repeat.
     """
-    project = project_here(db)
-    taken, runs = _import_file(file, project, suite)
-    besides = merged_besides(taken.known, taken.filled)
-    note(f"{count(taken.added, 'event')} imported{besides}.")
+    taken, runs = _import_file(file, project_here(db), suite)
+    note(f"{count(taken.added, 'event')} imported{merged_besides(taken.known, taken.filled)}.")
     warn_of_withheld(taken.withheld, file)
     for run in runs:
         note(f"See it with: kindlm show {run}{db_option(db)}")

@@ -40,8 +40,7 @@ def import_suite_command(
         from kindlm.generate.suites import FORMATS, Files, LeftOutError, format_named, read_part
         from kindlm.recording.secrets import redactor
 
-    data = or_fail(read_bytes(file))
-    document = or_fail(read_part(file.name, data))
+    document = or_fail(read_part(file.name, or_fail(read_bytes(file))))
     forms = [format_named(name) for name in FORMATS if source in (None, name)]
     form = next((each for each in forms if each.reads(document)), None)
     if form is None:
@@ -63,8 +62,7 @@ def import_suite_command(
         found = text.error
         message = f"No suite can be made of {file}: {found.message[0].lower()}{found.message[1:]}"
         _refuse(message, found.hint or "Change the file, then import it again", file)
-    written = write_file(path, text.value, force=force)
-    _report(imported, written, file.parent)
+    _report(imported, write_file(path, text.value, force=force), file.parent)
 
 
 def _refuse(message: str, hint: str, file: Path) -> NoReturn:

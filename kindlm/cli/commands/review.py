@@ -54,8 +54,7 @@ def review_command(
         if form == "json":
             sys.stdout.write(agreement_json(compare_reviews(executions)))
         elif executions:
-            shown = report_options(db)
-            write_agreement(compare_reviews(executions), sys.stdout, shown)
+            write_agreement(compare_reviews(executions), sys.stdout, report_options(db))
         else:
             note(
                 "No such execution was reviewed. Review one: kindlm review RUN EXECUTION pass|fail"

@@ -95,8 +95,7 @@ def serve_history_command(
         if keep is not None:
             stack.enter_context(retention(log, keep))
         datasette = make_datasette(project.database, threshold, reviews_in(project.database))
-        pages = Pages(datasette, tokens, trust_header)
-        app = make_app(api, pages, project.database)
+        app = make_app(api, Pages(datasette, tokens, trust_header), project.database)
         stack.enter_context(log_as_asked({"KINDLM_LOG": "error"} | os.environ))
         sys.stdout.write(f"{url}{START_PAGE}\n")
         sys.stdout.flush()

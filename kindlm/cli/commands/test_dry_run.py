@@ -74,8 +74,7 @@ def _write_suite(planned: PlannedSuite, page: Page) -> Estimate:
         estimate = Estimate()
         if not case.case.skip:
             for target in case.targets:
-                one = estimate_execution(suite, case.case, target, prices)
-                estimate.add(one, case.repeat)
+                estimate.add(estimate_execution(suite, case.case, target, prices), case.repeat)
         total.add(estimate)
         name = one_line(case.case.name)
         name = set_cell_size(name, width) if cell_len(name) <= width else name
