@@ -166,6 +166,7 @@ def _execution(
 ) -> Iterator[Payload]:
     query = execution.query
     messages = [] if query is None else [Message(Role.USER, query)]
+    source = CostSource.UNKNOWN if execution.cost_usd is None else CostSource.REPORTED
     yield ExecutionStarted(
         suite=0, test=test, target=target, repeat=repeat, attempt=1, messages=messages
     )
@@ -179,7 +180,7 @@ def _execution(
             output_tokens=execution.output_tokens,
             latency_ms=execution.latency_ms or 0.0,
             cost_usd=execution.cost_usd if priced else None,
-            cost_source=_source(execution) if priced else CostSource.UNKNOWN,
+            cost_source=source if priced else CostSource.UNKNOWN,
             tool_calls=[AgentToolUse(index=at, use=use) for at, use in enumerate(execution.calls)],
         )
     yield from _assertions(execution)
@@ -191,7 +192,7 @@ def _execution(
         input_tokens=execution.input_tokens,
         output_tokens=execution.output_tokens,
         cost_usd=execution.cost_usd,
-        cost_source=_source(execution),
+        cost_source=source,
     )
 
 
@@ -241,7 +242,3 @@ def _status(execution: ForeignExecution) -> Status:
     if execution.passed is None:
         return Status.SKIPPED
     return Status.PASSED if execution.passed else Status.FAILED
-
-
-def _source(execution: ForeignExecution) -> CostSource:
-    return CostSource.UNKNOWN if execution.cost_usd is None else CostSource.REPORTED

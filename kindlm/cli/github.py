@@ -27,11 +27,6 @@ if TYPE_CHECKING:
 _COMMAND = re.compile(r"(?<![^\r\n])[^\S\r\n]*:(:)|##(\[)")
 
 
-def on_github(environ: Mapping[str, str]) -> bool:
-    """Return whether kindlm runs in GitHub Actions, or in a service that is compatible with it."""
-    return environ.get("GITHUB_ACTIONS") == "true"
-
-
 @contextmanager
 def inert_output(environ: Mapping[str, str] = os.environ) -> Iterator[None]:
     r"""Escape workflow commands in both output streams while the context lasts.
@@ -40,7 +35,7 @@ def inert_output(environ: Mapping[str, str] = os.environ) -> Iterator[None]:
     stays as it is: no runner reads it, and a document may contain its own hash.
     """
     before = sys.stdout, sys.stderr
-    if on_github(environ):
+    if environ.get("GITHUB_ACTIONS") == "true":
         sys.stdout, sys.stderr = (_inert(stream) for stream in before)
     try:
         yield
@@ -95,7 +90,7 @@ def _possible_command(text: str) -> str:
 
 def annotate_github(view: RunView, options: ReportOptions, environ: Mapping[str, str]) -> None:
     """Write annotations to standard error, and add the Markdown report to the summary."""
-    if on_github(environ):
+    if environ.get("GITHUB_ACTIONS") == "true":
         from kindlm.reports.github_annotations import annotations_of, as_command
 
         lines = [as_command(annotation) for annotation in annotations_of(view, options.folder)]

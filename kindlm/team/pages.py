@@ -133,17 +133,14 @@ class Pages:
             _set_cookie(answer, request, "", 0)
             return answer
         if person is None:
-            return self._to_login(request)
+            if request.method in _READS and "text/html" in request.headers.get("accept", ""):
+                return _redirect(f"{LOGIN}?{urlencode({'next': request.full_path})}")
+            return self._login_page(None, "", "Log in to see this history.")
         if request.path == "/":
             return _redirect(START_PAGE)
         if request.method not in _READS and not request.path.startswith(f"{PREFIX}/"):
             return _refused(403, "These pages are read-only.")
         return None
-
-    def _to_login(self, request: Request) -> Response:
-        if request.method not in _READS or "text/html" not in request.headers.get("accept", ""):
-            return self._login_page(None, "", "Log in to see this history.")
-        return _redirect(f"{LOGIN}?{urlencode({'next': request.full_path})}")
 
     async def _person_of(self, request: Request) -> Actor | None:
         if self._header is not None:
