@@ -158,6 +158,7 @@ def _rescoring(
             suite=options.suite,
             concurrency=options.concurrency,
             max_cost_usd=options.max_cost_usd,
+            compat=request.options.compat,
         ),
         derived=Derived(
             "rescored", source.info.id, repeats=repeats, never=never, why_incomplete=why_incomplete
