@@ -18,13 +18,7 @@ from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, misuse
 from kindlm.packages import CRASHES, as_written, is_own, options_of_package, own
 from kindlm.plugins import Adapter, Provider
-from kindlm.suite import (
-    FORWARDED,
-    AgentTarget,
-    Case,
-    Service,
-    Suite,
-)
+from kindlm.suite import FORWARDED, AgentTarget, Case, Service, Suite
 from kindlm.values import filled
 from kindlm.wording import first_of
 

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from pydantic import (
-    AliasChoices,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PrivateAttr,
-    Tag,
-)
+from pydantic import AliasChoices, BeforeValidator, ConfigDict, Field, PrivateAttr, Tag
 
 from kindlm.packages import as_written
 from kindlm.plugins import Adapter, Provider

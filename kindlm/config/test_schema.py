@@ -6,14 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    AliasChoices,
-    ConfigDict,
-    Field,
-    Tag,
-    model_validator,
-)
+from pydantic import AfterValidator, AliasChoices, ConfigDict, Field, Tag, model_validator
 
 from kindlm.config.expect import ExpectConfig
 from kindlm.config.simulated_tools import McpToolsConfig, ServerToolsConfig, ToolConfig, ToolsEntry

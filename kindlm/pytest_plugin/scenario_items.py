@@ -18,7 +18,7 @@ from kindlm.errors import ErrorCode, KindlmError
 from kindlm.guard import guard
 from kindlm.outcome import Status
 from kindlm.pytest_plugin.controller import Controller
-from kindlm.pytest_plugin.driven_run import DrivenRun, Ran
+from kindlm.pytest_plugin.driven_run import DrivenRun, Ran, failure_text
 from kindlm.pytest_plugin.session_request import (
     SessionOptions,
     Test,
@@ -35,7 +35,7 @@ from kindlm.pytest_plugin.session_request import (
 from kindlm.pytest_plugin.summary import (
     failure_report,
     print_problems,
-    print_run,
+    print_recorded,
     write_configured_reports,
 )
 from kindlm.recording.history_file import new_run_id
@@ -285,9 +285,14 @@ class ScenarioItems:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the problems, the run and the command that shows it."""
-        if self._live is not None:
-            print_problems(terminalreporter, list(map(error_text, self._live.problems)))
-            print_run(terminalreporter, self._live, self._options)
+        if (live := self._live) is None:
+            return
+        print_problems(terminalreporter, map(error_text, live.problems))
+        if live.failure is None:
+            print_recorded(terminalreporter, "run", live.run, self._options)
+        else:
+            line = f"kindlm: the run could not be recorded: {failure_text(live.failure)}"
+            terminalreporter.write_line(line, red=True)
 
     def _items_in(self, collector: pytest.Collector) -> Iterator[pytest.Item]:
         """Yield all items of a file; collects classes that pytest left out."""

@@ -16,7 +16,7 @@ from kindlm.history.rows import read_test
 from kindlm.history.run_names import find_run_or_group
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
-from kindlm.pytest_plugin.driven_run import DrivenRun, Ran, failure_text
+from kindlm.pytest_plugin.driven_run import DrivenRun, Ran
 from kindlm.pytest_plugin.session_request import SessionOptions
 from kindlm.recording.history_file import open_log
 from kindlm.recording.secrets import redactor
@@ -89,15 +89,6 @@ def print_problems(terminal: pytest.TerminalReporter, problems: Iterable[str]) -
     redact = redactor()
     for problem in dict.fromkeys(problems):
         terminal.write_line(f"kindlm: {redact(problem)}", yellow=True)
-
-
-def print_run(terminal: pytest.TerminalReporter, live: DrivenRun, options: SessionOptions) -> None:
-    """Print the run and the command that shows it, or why it could not be recorded."""
-    if live.failure is None:
-        print_recorded(terminal, "run", live.run, options)
-        return
-    why = failure_text(live.failure)
-    terminal.write_line(f"kindlm: the run could not be recorded: {why}", red=True)
 
 
 def print_recorded(

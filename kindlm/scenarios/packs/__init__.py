@@ -7,6 +7,7 @@ form of kindlm.yaml, or a module with scenarios.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from functools import partial
 from importlib.metadata import EntryPoint
 from importlib.util import find_spec
@@ -71,15 +72,11 @@ def discover_pack(pack: str) -> Result[Discovery]:
 
 def _place(entry: EntryPoint) -> Path | None:
     """Return the folder or file of a pack; imports only the packages around it."""
-    try:
-        spec = find_spec(entry.module)
-    except (ImportError, ValueError):
-        return None
-    if spec is None:
-        return None
-    if spec.submodule_search_locations:
-        return Path(next(iter(spec.submodule_search_locations)))
-    return None if spec.origin is None else Path(spec.origin)
+    with suppress(ImportError, ValueError):
+        if (spec := find_spec(entry.module)) is not None:
+            found = next(iter(spec.submodule_search_locations or ()), spec.origin)
+            return None if found is None else Path(found)
+    return None
 
 
 _BORROWED = frozenset(
