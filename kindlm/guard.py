@@ -14,7 +14,6 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-import select
 import signal
 import sys
 import threading
@@ -24,6 +23,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
+
+from kindlm.keeper import adopt_orphans, end_descendants, next_signal
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _POLL_S = 1.0
@@ -104,17 +105,15 @@ class Guard:
         self._memory = _Memory.from_buffer(mmap.mmap(-1, ctypes.sizeof(_Memory)))
         self._report(self._memory)
         if self.ends_all:
-            from kindlm.keeper import adopt_orphans
-
             adopt_orphans()
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):
                 stream.flush()
         parent = os.getpid()
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {*_SIGNALS, signal.SIGCHLD})
         pid = os.fork()
         if pid:
-            self._wait(pid, mask)
+            self._wait(pid)
         self._pid, self._folder = os.getpid(), Path.cwd()
         _end_with(parent)
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -293,36 +292,28 @@ class Guard:
 
     # In the parent.
 
-    def _wait(self, pid: int, mask: set[int | signal.Signals]) -> NoReturn:
-        """Relay signals to the child until it ends; exit like it, or report how it was ended."""
+    def _wait(self, pid: int) -> NoReturn:
+        """Relay signals to the child until it ends; exit like it, or report how it was ended.
+
+        The signals of this process stay blocked.
+        """
         memory = self._memory
         assert memory is not None
-        wake, waker = os.pipe()
-        for end in (wake, waker):
-            os.set_blocking(end, False)
-        signals = silent = beats = 0
-
-        def relay(number: int, _frame: FrameType | None) -> None:
-            nonlocal signals, silent
-            signals, silent = signals + 1, 0
-            memory.announced = signals
-            # A child that ignores two signals is killed.
-            with suppress(ProcessLookupError):
-                os.kill(pid, number if signals <= 2 else signal.SIGKILL)
-
-        for number in _SIGNALS:
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, relay)
+        relayed = {it for it in _SIGNALS if signal.getsignal(it) is not signal.SIG_IGN}
+        # macOS drops a signal that is ignored, as SIGCHLD is by default.
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
-        signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signals = silent = beats = 0
         how = None
         while (ended := os.waitpid(-1 if self.ends_all else pid, os.WNOHANG))[0] != pid:
             if ended[0]:
                 continue
-            if select.select([wake], [], [], _POLL_S)[0]:
-                with suppress(BlockingIOError):
-                    os.read(wake, 4096)
+            if (number := next_signal({*relayed, signal.SIGCHLD}, _POLL_S)) in relayed:
+                signals, silent = signals + 1, 0
+                memory.announced = signals
+                # A child that ignores two signals is killed.
+                with suppress(ProcessLookupError):
+                    os.kill(pid, number if signals <= 2 else signal.SIGKILL)
+            if number is not None:
                 continue
             before, beats = beats, memory.beats
             silent = silent + 1 if 0 < beats == before else 0
@@ -335,8 +326,6 @@ class Guard:
                 how = f"it blocked the event loop for more than {silent * _POLL_S:.0f} s"
                 os.kill(pid, signal.SIGKILL)
         if self.ends_all:
-            from kindlm.keeper import end_descendants
-
             end_descendants()
         status = os.waitstatus_to_exitcode(ended[1])
         code = memory.code - 1

@@ -95,21 +95,22 @@ def _keep(child: int, parent: int, *, is_inner: bool) -> NoReturn:
                 end_descendants(_GRACE_S if is_inner else 0)
                 code = os.waitstatus_to_exitcode(ended[1])
                 os._exit(code if code >= 0 else 128 - code)
-        if (number := _next_signal()) in _RELAYED:
+        if (number := next_signal(_AWAITED, _POLL_S)) in _RELAYED:
             _send(number, {child})
     if is_inner:
         end_descendants(at_once=[child])
     os._exit(1)
 
 
-def _next_signal() -> int | None:
-    """Wait shortly for a signal; return it, or None."""
+def next_signal(awaited: set[signal.Signals], seconds: float) -> int | None:
+    """Wait for one of some blocked signals; return it, or None after some seconds."""
     if sys.platform == "linux":
-        found = signal.sigtimedwait(_AWAITED, _POLL_S)
+        found = signal.sigtimedwait(awaited, seconds)
         number = None if found is None else found.si_signo
     else:
-        time.sleep(_POLL_S / 4)
-        pending = signal.sigpending() & _AWAITED
+        end = time.monotonic() + seconds
+        while not (pending := signal.sigpending() & awaited) and time.monotonic() < end:
+            time.sleep(0.05)
         number = signal.sigwait(pending) if pending else None
     return number
 
