@@ -274,7 +274,7 @@ def test_what_a_platform_lacks_is_named(monkeypatch, make_request):
     )
     keys = {"location": "global", "project": "shop"}
     error = refused(make("anthropic-vertex", "http://127.0.0.1:1", {}, **keys))
-    assert error.hint.endswith("providers.anthropic-vertex.apiKeyEnv")
+    assert "providers.anthropic-vertex.apiKeyEnv (api_key_env of [llm]" in error.hint
     monkeypatch.setitem(sys.modules, "boto3", None)
     monkeypatch.setitem(sys.modules, "google.auth.exceptions", None)
     error = refused(make("anthropic-bedrock", None, AWS, region="eu-west-1"))
