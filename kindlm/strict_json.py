@@ -82,6 +82,11 @@ def compact_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
+def ascii_json(value: Any) -> bytes:
+    """Return JSON in ASCII; escapes encode lone surrogates, which models sometimes write."""
+    return json.dumps(value, separators=(",", ":")).encode("ascii")
+
+
 def as_text(value: Any) -> str:
     """Return text unchanged, another value as `compact_json`."""
     return value if isinstance(value, str) else compact_json(value)

@@ -1,14 +1,9 @@
 """Reads lists of messages in the forms of LangChain and OpenAI.
 
-| `type` or `role` | what kindlm reads |
-|---|---|
-| `ai`, `assistant`, none or another | `content`, `tool_calls`, `usage_metadata`, the model |
-| `tool`, `function` | `content`, as the result of the call with the `tool_call_id` |
-| `human`, `user` | `content`: the messages after the one that was sent are the answer |
-| `system`, `developer`, `remove` | nothing |
-
-A message of the role `user` with tool results does not count as one of the user. An item of
-OpenAI's responses has no role: its type says whether it is a tool call or a result.
+A message whose `type` or `role` is not in `_SPEAKERS` is the assistant's. The messages after the
+one that was sent are the answer. A message of the role `user` with tool results does not count as
+one of the user. An item of OpenAI's responses has no role: its type says whether it is a tool call
+or a result.
 """
 
 from __future__ import annotations
@@ -19,7 +14,7 @@ from typing import Any
 
 from kindlm.agents.drafts import ReportedCalls
 from kindlm.agents.reply_parts import MAX_MESSAGES, compact_json, first_text, lookup, refuse_more
-from kindlm.agents.reply_reading import later_spent, read_counts, read_model, spent_together
+from kindlm.agents.reply_reading import later_spent, read_counts, read_model
 from kindlm.agents.tool_entries import (
     calls_and_results,
     failed_tool,
@@ -153,11 +148,6 @@ def calls_of(messages: Iterable[ChatMessage]) -> tuple[ToolUse, ...]:
                 answered = calls.add(name or UNNAMED, call_id, None)
             answered.answer(message.response)
     return calls.uses
-
-
-def spent_by(messages: Iterable[ChatMessage]) -> Spent:
-    """Return the sum of the usage that messages report, and the model if all name the same."""
-    return spent_together([message.spent for message in messages])
 
 
 def _read(value: Mapping[str, Any]) -> Iterator[ChatMessage]:

@@ -10,7 +10,6 @@ value as text, once. It never inserts into JSON text, so no value can break the 
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Annotated, Any
 
@@ -53,11 +52,6 @@ def make_body(request: AgentRequest, form: str, template: Any = None) -> Any:
         fixed = {"route": "conversational", "userId": "test-user"}
         return {"message": text, "prompt": text, **fixed, **context_with_history(request)}
     return {"message": text, "conversation_id": request.conversation}
-
-
-def ascii_json(value: Any) -> bytes:
-    """Return JSON in ASCII; escapes encode lone surrogates, which models sometimes write."""
-    return json.dumps(value, separators=(",", ":")).encode("ascii")
 
 
 def request_warnings(

@@ -58,9 +58,12 @@ class Graph(Served):
     """The `config` of the graph's runs (`langgraph` in the mode `cloud`)."""
 
     def agent(self, server: HttpTarget) -> ServedAgent:
-        options = self.model_copy(update={"mode": self.served_by(server.endpoint)})
-        kind = ThreadAgent if options.mode == "cloud" else ServedAgent
-        return kind(server, options)
+        mode, parts = self.mode, urlsplit(server.endpoint)
+        if mode is None and (parts.port == _PORT_OF_SERVER or "/threads" in parts.path):
+            mode = "cloud"
+        mode = mode or ("streaming" if self.streaming else "standard")
+        options = self.model_copy(update={"mode": mode})
+        return (ThreadAgent if mode == "cloud" else ServedAgent)(server, options)
 
     def body_for(self, request: AgentRequest, _carried: Any) -> dict[str, Any]:
         messages = [{"role": "user", "content": last_user_text(request)}]
@@ -84,14 +87,6 @@ class Graph(Served):
             hint = f"Remove it, or write `{spelling.line('mode', 'cloud')}`"
             for key in ("assistantId", "inputKey", "graphConfig"):
                 yield key, f"in the mode {self.mode}", hint
-
-    def served_by(self, endpoint: str) -> Mode:
-        if self.mode is not None:
-            return self.mode
-        parts = urlsplit(endpoint)
-        if parts.port == _PORT_OF_SERVER or "/threads" in parts.path:
-            return "cloud"
-        return "streaming" if self.streaming else "standard"
 
 
 class ThreadAgent(ServedAgent):

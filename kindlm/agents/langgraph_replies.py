@@ -21,11 +21,10 @@ from kindlm.agents.chat_messages import (
     last_text,
     new_messages,
     read_messages,
-    spent_by,
 )
 from kindlm.agents.drafts import Draft, Frame, ParsedAnswer, assemble
 from kindlm.agents.reply_parts import NotJson, UnreadableReply, error_text
-from kindlm.agents.reply_reading import FailedReply, agent_reply, read_spent
+from kindlm.agents.reply_reading import FailedReply, agent_reply, read_spent, spent_together
 from kindlm.agents.tool_entries import (
     hidden_calls,
     looks_like_a_call,
@@ -189,7 +188,8 @@ class GraphDraft(Draft):
         )
 
     def spent(self) -> Spent:
-        told, about = spent_by(self.merging.messages), read_spent(self.about, self.priced)
+        told = spent_together([message.spent for message in self.merging.messages])
+        about = read_spent(self.about, self.priced)
         usage = told.usage if about.usage == Usage() else about.usage
         return Spent(usage, about.cost_usd, about.model or told.model)
 

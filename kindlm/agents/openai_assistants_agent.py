@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 from urllib.parse import quote, urlencode
 
 from kindlm.agents.agent_failures import AgentFailure, Who
-from kindlm.agents.http_request import ascii_json, last_user_text
+from kindlm.agents.http_request import last_user_text
 from kindlm.agents.reply_parts import UnreadableReply, first_text, lookup
 from kindlm.agents.reply_reading import agent_reply, read_spent
 from kindlm.agents.served import AssistantId, HttpTarget, Served, ServedAgent, http_target
@@ -27,6 +27,7 @@ from kindlm.agents.tool_entries import read_tool_use
 from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
+from kindlm.strict_json import ascii_json
 from kindlm.suite import AgentTarget
 from kindlm.transcript import UNNAMED, ToolCall, ToolUse
 from kindlm.wires import object_or_empty, objects, parse_object

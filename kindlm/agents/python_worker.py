@@ -21,11 +21,11 @@ from typing import BinaryIO, TypeAlias
 from pydantic import TypeAdapter
 
 from kindlm.agents.agent_failures import Who
-from kindlm.agents.http_request import ascii_json
 from kindlm.agents.python_agent import PythonAgent, python_agent
 from kindlm.dataclass import dataclass
 from kindlm.errors import Err, Ok, Raised, Result
 from kindlm.ports import AgentReply, AgentRequest
+from kindlm.strict_json import ascii_json
 from kindlm.suite import AgentTarget
 
 

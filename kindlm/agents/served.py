@@ -20,7 +20,7 @@ from pydantic import Field
 
 from kindlm.agents.agent_failures import SHORTEST_HIDDEN, AgentFailure, Who, is_retryable
 from kindlm.agents.drafts import ParsedAnswer
-from kindlm.agents.http_request import ascii_json, request_warnings
+from kindlm.agents.http_request import request_warnings
 from kindlm.agents.reply_parts import WHERE_THE_TEXT_IS, UnreadableReply
 from kindlm.agents.reply_reading import FailedReply
 from kindlm.dataclass import dataclass, replace
@@ -28,6 +28,7 @@ from kindlm.errors import Err, Ok, Result
 from kindlm.plugins import Adapter
 from kindlm.ports import Agent, AgentReply, AgentRequest
 from kindlm.section import Maybe, Text
+from kindlm.strict_json import ascii_json
 from kindlm.suite import AgentTarget
 from kindlm.values import check_url, is_url
 from kindlm.wires import is_sse

@@ -22,7 +22,6 @@ from kindlm.agents.command import run_once
 from kindlm.agents.http_request import (
     PLACEHOLDERS,
     all_messages,
-    ascii_json,
     check_placeholders,
     last_user_text,
     make_body,
@@ -53,7 +52,7 @@ from kindlm.errors import Err, KindlmError, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest, ConversationSpoilt
 from kindlm.section import CommandLine, Maybe, Text
 from kindlm.spelling import Spelling
-from kindlm.strict_json import as_text
+from kindlm.strict_json import as_text, ascii_json
 from kindlm.suite import AgentTarget
 from kindlm.transcript import Role
 from kindlm.values import refuse

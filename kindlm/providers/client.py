@@ -11,7 +11,6 @@ kindlm's own questions is cut off, later questions to the model leave room for i
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
@@ -24,7 +23,7 @@ from kindlm.errors import Err, KindlmError, Ok, Result
 from kindlm.ports import ModelReply, ModelRequest, ToolDefinition
 from kindlm.providers.provider_failures import Endpoint, HttpAnswer, billed
 from kindlm.providers.quota import quotas
-from kindlm.strict_json import json_or_text
+from kindlm.strict_json import ascii_json, compact_json, json_or_text
 from kindlm.suite import ModelParams
 from kindlm.transcript import FinishReason, Message, ToolCall, Usage
 from kindlm.wires import (
@@ -100,9 +99,7 @@ class ApiFormat:
 
 def written_arguments(call: ToolCall) -> str:
     """Return the arguments of a call as models write them: without spaces and escapes."""
-    if call.malformed is not None:
-        return call.malformed
-    return json.dumps(call.arguments, ensure_ascii=False, separators=(",", ":"))
+    return compact_json(call.arguments) if call.malformed is None else call.malformed
 
 
 def function_tool(tool: ToolDefinition) -> dict[str, Any]:
@@ -263,12 +260,9 @@ class WireClient:
         """
         refused = self._refused.get(request.model, frozenset())
         sent = self._wire.encode(request, refused)
-        # ASCII, as only escapes can hold lone surrogates, which models do write.
-        body = json.dumps(sent.body, separators=(",", ":")).encode("ascii")
+        body, path = ascii_json(sent.body), self._wire.path
         started = time.perf_counter()
-        result = await post(
-            self._endpoint, self._transport, self._wire.path, body, request.timeout_s
-        )
+        result = await post(self._endpoint, self._transport, path, body, request.timeout_s)
         latency_ms = (time.perf_counter() - started) * 1000
         if isinstance(result, Err):
             return result

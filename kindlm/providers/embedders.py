@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,6 +23,7 @@ from kindlm.ports import Embedder, Embedding
 from kindlm.providers.client import Transport, post
 from kindlm.providers.provider_failures import Endpoint
 from kindlm.providers.provider_registry import check_settings, options_of
+from kindlm.strict_json import ascii_json
 from kindlm.suite import ProviderSettings, Suite
 from kindlm.transcript import Usage
 from kindlm.wires import (
@@ -63,10 +63,9 @@ class WireEmbedder:
     async def embed(self, texts: Sequence[str], timeout_s: float) -> Result[Embedding]:
         # OpenAI rejects empty texts, and a model may answer nothing.
         body = {"model": self.model, "input": [text or " " for text in texts]}
-        content = json.dumps(body, separators=(",", ":")).encode("ascii")
         started = time.perf_counter()
-        self._transport = self._transport or self._connect()
-        exchange = await post(self._endpoint, self._transport, self._path, content, timeout_s)
+        self._transport = transport = self._transport or self._connect()
+        exchange = await post(self._endpoint, transport, self._path, ascii_json(body), timeout_s)
         latency_ms = (time.perf_counter() - started) * 1000
         if isinstance(exchange, Err):
             return Err(self._advise(exchange.error))

@@ -1,11 +1,7 @@
 """Reads rate limit headers, which are untrusted; unreadable values are ignored.
 
-- OpenAI and compatible providers: `x-ratelimit-remaining-requests`, `-limit-`, `-reset-`, and the
-  same for tokens; a reset is a duration such as `20ms`, `1s` or `6m0s`.
-- Anthropic: `anthropic-ratelimit-requests-remaining`, `-limit`, `-reset`, and the same for tokens,
-  input tokens and output tokens; a reset is a time (RFC 3339).
-- The IETF's drafts (draft-ietf-httpapi-ratelimit-headers) up to 06: `ratelimit-remaining`,
-  `-limit`, `-reset`; a reset is in seconds.
+The reset of a limit is a duration at OpenAI (`20ms`, `6m0s`), a time at Anthropic (RFC 3339), and
+in seconds in the IETF's drafts up to 06 (draft-ietf-httpapi-ratelimit-headers).
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from kindlm.agents.frameworks import as_json, is_a, total
 from kindlm.agents.http_request import last_user_text
 from kindlm.agents.reply_parts import compact_json
 from kindlm.agents.reply_reading import FailedReply
-from kindlm.plugins import AgentReply, AgentRequest, Framework, ToolUse, Usage
+from kindlm.plugins import AgentReply, AgentRequest, Framework, Usage
 from kindlm.wires import extras_from
 
 _PACKAGE = "google.adk"
@@ -75,6 +75,10 @@ class GoogleADK(Framework):
         uses, unseen = calls.uses, self._unseen
         if self._runner is None and any([*use.call.arguments] == ["request"] for use in uses):
             unseen = _MAY_BE_INNER
+        # ADK itself asks for confirmations and credentials by calls.
+        is_asking = any(
+            use.call.name.startswith("adk_request_") and use.response is None for use in uses
+        )
         return AgentReply(
             text=_text(whole),
             raw=compact_json([as_json(event) for event in whole]),
@@ -83,7 +87,7 @@ class GoogleADK(Framework):
             model=models[-1] if models else None,
             reports_tools=self._runner is not None or bool(uses) or None,
             unseen=unseen,
-            warnings=(_WAITS,) if any(map(_is_asking, uses)) else (),
+            warnings=(_WAITS,) if is_asking else (),
         )
 
 
@@ -101,11 +105,6 @@ def _agent_tools(agent: Any) -> Iterator[Any]:
     yield from (tool for tool in getattr(agent, "tools", ()) if is_a(tool, _PACKAGE, "AgentTool"))
     for inner in getattr(agent, "sub_agents", ()):
         yield from _agent_tools(inner)
-
-
-def _is_asking(use: ToolUse) -> bool:
-    """Return whether a call is ADK's own request for a confirmation or a credential."""
-    return use.call.name.startswith("adk_request_") and use.response is None
 
 
 def _text(events: Sequence[Any]) -> str:

@@ -17,12 +17,13 @@ from functools import cache
 from importlib import import_module
 from typing import Any, ClassVar
 
-from kindlm.agents.chat_messages import holds_message, read_messages, spent_by
+from kindlm.agents.chat_messages import holds_message, read_messages
 from kindlm.agents.drafts import ReportedCall, ReportedCalls
 from kindlm.agents.frameworks import as_json, is_a
 from kindlm.agents.http_request import all_messages, last_user_text
 from kindlm.agents.langgraph_replies import Sent, read_pieces, read_value
 from kindlm.agents.reply_parts import compact_json
+from kindlm.agents.reply_reading import spent_together
 from kindlm.dataclass import replace
 from kindlm.plugins import AgentReply, AgentRequest, Framework
 from kindlm.same_calls import merged_uses
@@ -106,7 +107,8 @@ class _Observed:
 
         If no model of LangChain answered, another model may have called tools unobserved.
         """
-        spent = spent_by(read_messages(as_json(self.answers)))
+        answers = read_messages(as_json(self.answers))
+        spent = spent_together([answer.spent for answer in answers])
         return replace(
             reply,
             tool_uses=tuple(merged_uses(self.calls.uses, reply.tool_uses)),
