@@ -14,7 +14,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from kindlm.agents.reply_parts import WHERE_THE_TEXT_IS, UnreadableReply, error_text
-from kindlm.agents.reply_reading import FailedReply, read_spent
+from kindlm.agents.reply_reading import FailedReply
+from kindlm.agents.reply_usage import read_spent
 from kindlm.agents.tool_entries import calls_anywhere
 from kindlm.dataclass import dataclass
 from kindlm.errors import ErrorCode, KindlmError, Raised, misuse, unanswered

@@ -14,7 +14,7 @@ from typing import Any
 
 from kindlm.agents.drafts import ReportedCalls
 from kindlm.agents.reply_parts import MAX_MESSAGES, compact_json, first_text, lookup, refuse_more
-from kindlm.agents.reply_reading import later_spent, read_counts, read_model
+from kindlm.agents.reply_usage import later_spent, read_counts, read_model
 from kindlm.agents.tool_entries import (
     calls_and_results,
     failed_tool,

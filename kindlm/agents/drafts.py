@@ -10,7 +10,8 @@ from dataclasses import field
 from typing import Any, NamedTuple
 
 from kindlm.agents.reply_parts import AGENT_RULE, MAX_CALLS, NotJson, UnreadableReply, refuse_more
-from kindlm.agents.reply_reading import FailedReply, read_spent
+from kindlm.agents.reply_reading import FailedReply
+from kindlm.agents.reply_usage import read_spent
 from kindlm.agents.tool_entries import failed_tool, names_a_tool
 from kindlm.dataclass import dataclass
 from kindlm.ports import AgentReply

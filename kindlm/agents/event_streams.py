@@ -31,12 +31,10 @@ from kindlm.agents.reply_reading import (
     Reading,
     agent_reply,
     failure_of,
-    later_spent,
     read_reply,
-    read_spent,
-    spent_together,
     text_of,
 )
+from kindlm.agents.reply_usage import later_spent, read_spent, spent_together
 from kindlm.agents.tool_entries import (
     UNREAD,
     calls_of_event,

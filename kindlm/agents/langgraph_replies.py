@@ -24,7 +24,8 @@ from kindlm.agents.chat_messages import (
 )
 from kindlm.agents.drafts import Draft, Frame, ParsedAnswer, assemble
 from kindlm.agents.reply_parts import NotJson, UnreadableReply, error_text
-from kindlm.agents.reply_reading import FailedReply, agent_reply, read_spent, spent_together
+from kindlm.agents.reply_reading import FailedReply, agent_reply
+from kindlm.agents.reply_usage import read_spent, spent_together
 from kindlm.agents.tool_entries import (
     hidden_calls,
     looks_like_a_call,

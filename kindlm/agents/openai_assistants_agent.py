@@ -21,7 +21,8 @@ from urllib.parse import quote, urlencode
 from kindlm.agents.agent_failures import AgentFailure, Who
 from kindlm.agents.http_request import last_user_text
 from kindlm.agents.reply_parts import UnreadableReply, first_text, lookup
-from kindlm.agents.reply_reading import agent_reply, read_spent
+from kindlm.agents.reply_reading import agent_reply
+from kindlm.agents.reply_usage import read_spent
 from kindlm.agents.served import AssistantId, HttpTarget, Served, ServedAgent, http_target
 from kindlm.agents.tool_entries import read_tool_use
 from kindlm.dataclass import replace

@@ -20,12 +20,9 @@ from kindlm.agents.reply_reading import (
     Reading,
     agent_reply,
     failure_of,
-    read_cost,
-    read_counts,
-    read_model,
     read_reply,
-    spent_together,
 )
+from kindlm.agents.reply_usage import read_cost, read_counts, read_model, spent_together
 from kindlm.agents.served import HttpReply, Streams
 from kindlm.agents.tool_entries import calls_of_event, read_tool_use
 from kindlm.dataclass import dataclass, replace

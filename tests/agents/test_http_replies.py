@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from kindlm.agents.reply_reading import read_cost
+from kindlm.agents.reply_usage import read_cost
 from kindlm.strict_json import parse_json
 from kindlm.suite import AgentTarget
 from kindlm.transcript import Extras, ToolCall, ToolUse, Usage

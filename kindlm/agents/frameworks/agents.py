@@ -17,7 +17,7 @@ from kindlm.agents.drafts import ReportedCalls
 from kindlm.agents.frameworks import as_json, is_a, total
 from kindlm.agents.http_request import all_messages
 from kindlm.agents.reply_parts import compact_json
-from kindlm.agents.reply_reading import read_counts, read_model
+from kindlm.agents.reply_usage import read_counts, read_model
 from kindlm.agents.tool_entries import parts_text, read_tool_use, reported_calls
 from kindlm.plugins import AgentReply, AgentRequest, Framework, Usage
 from kindlm.same_calls import merged_uses

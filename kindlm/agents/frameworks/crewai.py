@@ -21,7 +21,7 @@ from kindlm.agents.drafts import ReportedCall, ReportedCalls
 from kindlm.agents.frameworks import as_json, is_a, total
 from kindlm.agents.http_request import all_messages, context_with_history, last_user_text
 from kindlm.agents.reply_parts import compact_json
-from kindlm.agents.reply_reading import read_counts
+from kindlm.agents.reply_usage import read_counts
 from kindlm.agents.user_code import in_thread
 from kindlm.dataclass import replace
 from kindlm.plugins import AgentReply, AgentRequest, Framework, Usage

@@ -23,7 +23,7 @@ from kindlm.agents.frameworks import as_json, is_a
 from kindlm.agents.http_request import all_messages, last_user_text
 from kindlm.agents.langgraph_replies import Sent, read_pieces, read_value
 from kindlm.agents.reply_parts import compact_json
-from kindlm.agents.reply_reading import spent_together
+from kindlm.agents.reply_usage import spent_together
 from kindlm.dataclass import replace
 from kindlm.plugins import AgentReply, AgentRequest, Framework
 from kindlm.same_calls import merged_uses

@@ -13,7 +13,7 @@ from kindlm.agents.drafts import ReportedCalls
 from kindlm.agents.frameworks import as_json, is_a, total
 from kindlm.agents.http_request import all_messages, last_user_text
 from kindlm.agents.reply_parts import compact_json
-from kindlm.agents.reply_reading import read_model, read_usage
+from kindlm.agents.reply_usage import read_model, read_usage
 from kindlm.plugins import AgentReply, AgentRequest, Framework, Usage
 
 _PACKAGE = "llama_index"

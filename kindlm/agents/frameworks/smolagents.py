@@ -16,7 +16,7 @@ from kindlm.agents.drafts import ReportedCalls
 from kindlm.agents.frameworks import as_json, is_a, total
 from kindlm.agents.http_request import last_user_text, system_text
 from kindlm.agents.reply_parts import compact_json
-from kindlm.agents.reply_reading import read_counts
+from kindlm.agents.reply_usage import read_counts
 from kindlm.agents.user_code import in_thread
 from kindlm.dataclass import replace
 from kindlm.plugins import AgentReply, AgentRequest, Framework, ToolUse, Usage

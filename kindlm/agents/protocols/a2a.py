@@ -14,7 +14,8 @@ from kindlm.agents.drafts import ParsedAnswer, ReportedCalls
 from kindlm.agents.http_request import last_user_text
 from kindlm.agents.protocols import Protocol
 from kindlm.agents.reply_parts import UnreadableReply, compact_json, error_text, lookup
-from kindlm.agents.reply_reading import FailedReply, agent_reply, read_spent
+from kindlm.agents.reply_reading import FailedReply, agent_reply
+from kindlm.agents.reply_usage import read_spent
 from kindlm.agents.tool_entries import hidden_calls, names_a_tool, read_tool_use, reported_calls
 from kindlm.ports import AgentRequest
 from kindlm.wires import Spent, content_text, object_or_empty, objects

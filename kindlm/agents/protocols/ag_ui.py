@@ -18,13 +18,8 @@ from kindlm.agents.drafts import Draft, ParsedAnswer, ReportedCall, ReportedCall
 from kindlm.agents.http_request import all_messages
 from kindlm.agents.protocols import Protocol
 from kindlm.agents.reply_parts import UnreadableReply, first_text
-from kindlm.agents.reply_reading import (
-    FailedReply,
-    agent_reply,
-    read_counts,
-    read_model,
-    spent_together,
-)
+from kindlm.agents.reply_reading import FailedReply, agent_reply
+from kindlm.agents.reply_usage import read_counts, read_model, spent_together
 from kindlm.agents.tool_entries import UNREAD, failed_tool, is_of_tool
 from kindlm.ports import AgentRequest
 from kindlm.same_calls import merged_uses

@@ -17,7 +17,8 @@ from kindlm.agents.drafts import Draft, ParsedAnswer, ReportedCalls
 from kindlm.agents.http_request import all_messages
 from kindlm.agents.protocols import Protocol
 from kindlm.agents.reply_parts import UnreadableReply, end_reasons, first_text
-from kindlm.agents.reply_reading import FailedReply, agent_reply, read_spent
+from kindlm.agents.reply_reading import FailedReply, agent_reply
+from kindlm.agents.reply_usage import read_spent
 from kindlm.agents.tool_entries import UNREAD, is_of_tool
 from kindlm.ports import AgentRequest
 from kindlm.wires import Spent
