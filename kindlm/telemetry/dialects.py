@@ -10,11 +10,20 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any
 
-from kindlm.dataclass import dataclass
 from kindlm.ports import ToolDefinition
-from kindlm.strict_json import read_json
+from kindlm.telemetry.messages import (
+    HIDDEN,
+    MAX_DEPTH,
+    AskedCall,
+    Said,
+    definitions_in,
+    json_value,
+    messages_in,
+    read_message,
+    unwrapped,
+)
 from kindlm.telemetry.spans import Span
-from kindlm.wires import object_or_empty, text_or_none, token_count
+from kindlm.wires import text_or_none, token_count
 
 
 class Kind(StrEnum):
@@ -175,7 +184,6 @@ PROVIDERS = {
 _ENDED_FOR_TOOLS = frozenset(
     {"tool_calls", "tool_call", "tool-calls", "tool_use", "function_call", "tooluse"}
 )
-_HIDDEN = "__REDACTED__"
 
 
 def kind_of(span: Span) -> Kind:
@@ -198,7 +206,7 @@ def fact(span: Span, name: str) -> Any:
     """Return a fact of `_NAMES`; None if the span does not have it."""
     for attribute in _NAMES[name]:
         value = span.attributes.get(attribute)
-        if value is not None and value != _HIDDEN:
+        if value is not None and value != HIDDEN:
             return value
     return None
 
@@ -223,7 +231,7 @@ def capture_hint(span: Span) -> str:
 
 def arguments(span: Span) -> Any:
     """Return the arguments of a tool call, None if they are unknown."""
-    value = _json(fact(span, "arguments"))
+    value = json_value(fact(span, "arguments"))
     if isinstance(value, dict):
         # First decorated Python functions and tools of smolagents, then tools of LangChain.
         called = value.keys() - {"sanitize_inputs_outputs"}
@@ -236,11 +244,11 @@ def arguments(span: Span) -> Any:
 
 def result(span: Span) -> Any:
     """Return the result of a tool call, None if it is unknown; `{"error": …}` if it failed."""
-    value = _json(fact(span, "result"))
+    value = json_value(fact(span, "result"))
     if isinstance(value, dict) and value.keys() == {"output", "kwargs"}:
         value = value["output"]  # tools of LangChain
     if (message := _serialised_result(value)) is not None:
-        value = _json(message.get("content"))
+        value = json_value(message.get("content"))
     if value is None and span.is_error:
         return {"error": span.status_message or str(span.attributes.get("error.type", "failed"))}
     return value
@@ -248,7 +256,7 @@ def result(span: Span) -> Any:
 
 def call_id(span: Span) -> Any:
     """Return the id of a tool call, None if it is unknown."""
-    message = _serialised_result(_json(fact(span, "result"))) or {}
+    message = _serialised_result(json_value(fact(span, "result"))) or {}
     return fact(span, "call id") or message.get("tool_call_id")
 
 
@@ -257,53 +265,6 @@ def _serialised_result(value: Any) -> dict[str, Any] | None:
     message = unwrapped(value)
     is_message = message is not value and ("lc" in value or message["role"] == "tool")
     return message if is_message else None
-
-
-_CLASSES = {
-    "HumanMessage": "user",
-    "SystemMessage": "system",
-    "ToolMessage": "tool",
-    "AIMessage": "assistant",
-}
-
-
-def unwrapped(value: Any) -> Any:
-    """Return a message without the wrapper of LangChain's serialisation."""
-    if not isinstance(value, dict):
-        return value
-    inner, path = value.get("kwargs"), value.get("id")
-    if "lc" in value and isinstance(inner, dict):
-        name = str(path[-1]).removesuffix("Chunk") if isinstance(path, list) and path else ""
-        return {"role": _CLASSES[name], **inner} if name in _CLASSES else inner
-    inner = value.get("data")
-    if not isinstance(inner, dict) or {"content", "tool_call_id"}.isdisjoint(inner):
-        return value
-    return {"role": value["type"], **inner} if "type" in value else value
-
-
-@dataclass(frozen=True, slots=True)
-class AskedCall:
-    """A tool call that a model asked for in a message."""
-
-    id: str
-    name: str
-    arguments: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """A message to or from a model.
-
-    `results` are tool results by the ids of their calls. `is_whole` means that the message has only
-    text, calls and results. `ended` is the finish reason.
-    """
-
-    role: str
-    text: str
-    calls: tuple[AskedCall, ...]
-    results: Mapping[str, Any]
-    is_whole: bool
-    ended: Any
 
 
 def calls_said(span: Span) -> tuple[list[AskedCall], bool]:
@@ -347,127 +308,16 @@ def results_asked(span: Span) -> dict[str, Any]:
 
 def conversation(span: Span) -> list[Said]:
     """Return the messages to a model or an agent, oldest first, with the system text."""
-    attributes = map(messages_in, (*_attributes(span, "asked"), _json(fact(span, "input"))))
+    attributes = map(messages_in, (*_attributes(span, "asked"), json_value(fact(span, "input"))))
     said = next(filter(None, attributes), [])
     for role in () if said else ("system", "user"):
         for of_event in span.events.get(f"gen_ai.{role}.message", ()):
-            said.append(_said({**of_event, "role": role}))
-    system = _json(fact(span, "system"))
+            said.append(read_message({**of_event, "role": role}))
+    system = json_value(fact(span, "system"))
     if system is not None:
         key = "content" if isinstance(system, str) else "parts"
-        said.insert(0, _said({"role": "system", key: system}))
+        said.insert(0, read_message({"role": "system", key: system}))
     return said
-
-
-_HOLDERS = (
-    "messages", "generations", "choices", "message", "output", "outputs", "input", "inputs",
-    "prompt", "question", "query",
-)  # fmt: skip
-"""Keys that hold messages in inputs and outputs, in the order in which they are tried."""
-
-
-def messages_in(value: Any, depth: int = 0) -> list[Said]:
-    """Return the messages in an input or output, in any form of a model's API or a framework.
-
-    A text alone is a message of the user.
-    """
-    value = unwrapped(value)
-    if isinstance(value, str):
-        read = _json(value) if value[:1] in ("[", "{") else value
-        if isinstance(read, str):
-            return [_said({"role": "user", "content": value})] if value.strip() else []
-        value = read
-    if depth > _DEPTH or not isinstance(value, list | dict):
-        return []
-    if isinstance(value, list):
-        if len(value) == 2 and value[0] in _PAIRED and isinstance(value[1], str):
-            return [_said({"role": value[0], "content": value[1]})]  # a form of LangChain
-        return [said for each in value for said in messages_in(each, depth + 1)]
-    if not _OF_MESSAGE.isdisjoint(value) or _is_bare_call(value):
-        return [_said(value)]
-    held = _first(value, *_HOLDERS)
-    if held is None:
-        return [_said(value)]
-    system = _first(value, "system", "instructions")
-    before = [_said({"role": "system", "content": system})] if system else []
-    return before + messages_in(held, depth + 1)
-
-
-_ROLES = {
-    "human": "user",
-    "ai": "assistant",
-    "model": "assistant",
-    "system": "system",
-    "developer": "system",
-    "tool": "tool",
-    "function": "tool",
-}
-_PAIRED = (*_ROLES, "user", "assistant")
-"""The roles in LangChain's form of a message, a role and a text."""
-
-_TEXTS = frozenset({"text", "input_text", "output_text"})
-_CALL_TYPES = frozenset({"tool_call", "tool-call", "tool_use", "function_call"})
-_RESULT_TYPES = frozenset(
-    {"tool_call_response", "tool-result", "tool_result", "function_call_output"}
-)
-
-
-def _said(message: dict[str, Any]) -> Said:
-    content = message.get("content")
-    if isinstance(content, str) and content.startswith('[{"type"'):  # parts, in OpenLLMetry's form
-        message = message | {"content": _json(content)}
-    role, texts, is_whole, ended = "", list[str](), True, None
-    calls, results = list[AskedCall](), dict[str, Any]()
-    for part in _parts(message):
-        kind = str(part.get("type"))
-        role = role or str(part.get("role") or (kind if kind in _ROLES else ""))
-        ended = ended or part.get("finish_reason")
-        results |= _results(part, kind)
-        if kind in _RESULT_TYPES:
-            continue
-        function = part.get("function")
-        inner = function if isinstance(function, dict) else part
-        is_call = kind in _CALL_TYPES or "toolName" in part or _is_bare_call(part)
-        if inner is not part or is_call:
-            key = _first(part, "id", "toolCallId", "toolUseId", "call_id")
-            name = _first(inner, "name", "toolName")
-            given = _json(_first(inner, "arguments", "args", "input"))
-            calls.append(AskedCall(str(key or ""), str(name or ""), given))
-        if inner is part and kind not in _CALL_TYPES:
-            texts += [text for key in ("content", "text") if isinstance(text := part.get(key), str)]
-            has_kind = "type" in part and part is not message and kind not in _ROLES
-            is_whole = is_whole and not (has_kind and kind not in _TEXTS)
-    role = _ROLES.get(role.lower(), role.lower()) or "user"
-    text = "" if role == "tool" else "\n".join(text for text in texts if text != _HIDDEN)
-    return Said(role, text, tuple(calls), results, is_whole, ended)
-
-
-def _is_bare_call(part: Mapping[str, Any]) -> bool:
-    """Return whether a part is a call in older conventions, of Bedrock, or of Gemini."""
-    return "name" in part and not {"arguments", "args", "input"}.isdisjoint(part)
-
-
-def _results(part: dict[str, Any], kind: str) -> dict[str, Any]:
-    """Return the tool result that a part of a message is, by the id of its call."""
-    of_bedrock = part.get("toolResult")
-    if isinstance(of_bedrock, dict) and {"toolUseId", "content"} <= of_bedrock.keys():
-        # The form of Bedrock's Converse API, which Strands Agents uses.
-        content = of_bedrock["content"]
-        if isinstance(content, list) and len(content) == 1 and isinstance(content[0], dict):
-            content = _json(_first(content[0], "text", "json"))
-        failed = of_bedrock.get("status") == "error"
-        return {str(of_bedrock["toolUseId"]): {"error": content} if failed else content}
-    # A message in an event `gen_ai.tool.message` has no role.
-    is_result = (
-        kind in _RESULT_TYPES or part.get("role") == "tool" or {"id", "content"} <= set(part)
-    )
-    if not is_result:
-        return {}
-    key = _first(part, "tool_call_id", "toolCallId", "tool_use_id", "call_id", "id")
-    value = _first(part, "response", "result", "output", "content")
-    if isinstance(value, dict) and value.keys() == {"type", "value"}:
-        value = value["value"]  # the AI SDK wraps results with their type
-    return {key: _json(value)} if isinstance(key, str) and value is not None else {}
 
 
 def tools_given(span: Span) -> tuple[ToolDefinition, ...]:
@@ -476,29 +326,11 @@ def tools_given(span: Span) -> tuple[ToolDefinition, ...]:
     return tuple({each.name: each for each in found}.values())
 
 
-def definitions_in(value: Any, depth: int = 0) -> Iterator[ToolDefinition]:
-    """Yield the tool definitions in a JSON value, whatever the form of the model's API."""
-    value = _json(value)
-    if depth > _DEPTH or not isinstance(value, list | dict):
-        return
-    if isinstance(value, dict):
-        if isinstance(value.get("name"), str) and not value.keys().isdisjoint(_SCHEMAS):
-            schema = object_or_empty(_json(_first(value, *_SCHEMAS)))
-            yield ToolDefinition(value["name"], text_or_none(value.get("description")), schema)
-            return
-        value = list(value.values())
-    for each in value:
-        yield from definitions_in(each, depth + 1)
-
-
-_SCHEMAS = ("parameters", "input_schema", "inputSchema", "parameters_json_schema")
-
-
 def _values(span: Span, which: str) -> Iterator[Any]:
     """Yield the values of attributes and events that hold messages."""
     yield from _attributes(span, which)
     for attributes in span.events.get(_EVENTS[which], ()):
-        yield {key.rpartition(".")[2]: _json(value) for key, value in attributes.items()}
+        yield {key.rpartition(".")[2]: json_value(value) for key, value in attributes.items()}
 
 
 def _attributes(span: Span, which: str) -> Iterator[Any]:
@@ -508,8 +340,8 @@ def _attributes(span: Span, which: str) -> Iterator[Any]:
             nested = _nested(span.attributes, name)
             value = [nested[key] for key in sorted(nested, key=lambda key: (len(key), key))] or None
         else:
-            value = _json(span.attributes.get(name))
-        if value is not None and value != _HIDDEN:
+            value = json_value(span.attributes.get(name))
+        if value is not None and value != HIDDEN:
             yield value
 
 
@@ -519,7 +351,7 @@ def _nested(attributes: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     for name, value in attributes.items():
         if not name.startswith(prefix):
             continue
-        at, (*path, last) = root, name[len(prefix) :].split(".")[:_DEPTH]
+        at, (*path, last) = root, name[len(prefix) :].split(".")[:MAX_DEPTH]
         for step in path:
             below = at.setdefault(step, {})
             if not isinstance(below, dict):
@@ -528,38 +360,3 @@ def _nested(attributes: Mapping[str, Any], prefix: str) -> dict[str, Any]:
         else:
             at[last] = value
     return root
-
-
-_DEPTH = 12
-_WITHIN = (
-    "message", "messages", "parts", "content", "contents", "tool_calls", "toolCalls", "tool_call",
-    "message_content", "toolUse", "function_call", "functionCall",
-)  # fmt: skip
-"""Keys under which a message holds other messages, parts and calls."""
-_OF_MESSAGE = {"role", "toolName", "call_id", "finish_reason", *_WITHIN} - {"message", "messages"}
-"""Keys that only messages have."""
-
-
-def _parts(value: Any, depth: int = 0) -> Iterator[dict[str, Any]]:
-    """Yield all objects of a message, outer ones before inner ones."""
-    if depth > _DEPTH:
-        return
-    if isinstance(value, str) and value[:1] in ("[", "{") and depth:
-        value = _json(value)
-    if isinstance(value, list):
-        for each in value:
-            yield from _parts(each, depth + 1)
-    elif isinstance(value, dict):
-        yield value
-        keys = value if value.keys() and all(key.isdigit() for key in value) else _WITHIN
-        for key in keys:
-            if key in value and not (key == "content" and isinstance(value[key], str)):
-                yield from _parts(value[key], depth + 1)
-
-
-def _first(value: Mapping[str, Any], *keys: str) -> Any:
-    return next((value[key] for key in keys if value.get(key) is not None), None)
-
-
-def _json(value: Any) -> Any:
-    return read_json(value) if isinstance(value, str) else value

@@ -14,7 +14,8 @@ from typing import Any
 
 from kindlm.dataclass import dataclass
 from kindlm.telemetry import dialects
-from kindlm.telemetry.dialects import AskedCall, Kind
+from kindlm.telemetry.dialects import Kind
+from kindlm.telemetry.messages import AskedCall
 from kindlm.telemetry.spans import Span
 from kindlm.transcript import UNNAMED, ToolCall, ToolUse, Usage, storable_json
 from kindlm.wires import extras_from

@@ -21,7 +21,8 @@ from kindlm.outcome import Status
 from kindlm.ports import ToolDefinition
 from kindlm.strict_json import parse_json, require_shallow
 from kindlm.telemetry import dialects
-from kindlm.telemetry.dialects import Kind, Said
+from kindlm.telemetry.dialects import Kind
+from kindlm.telemetry.messages import Said, messages_in
 from kindlm.telemetry.spans import NoProtobuf, Span, read_protobuf, spans_in
 from kindlm.telemetry.trace_reading import TraceReading, in_order, read_trace
 from kindlm.transcript import Step, ToolCall, ToolUse, Transcript, Turn, storable_json
@@ -261,7 +262,7 @@ def _turns(
         if before and before == users[: len(before)]:
             turn = len(before) - 1
         steps[turn].append(Step("", tuple(use for _, (_, use) in group)))
-    answer = dialects.messages_in(dialects.said([*chats.values()][-1])) if chats else []
+    answer = messages_in(dialects.said([*chats.values()][-1])) if chats else []
     steps[-1].append(Step("\n".join(filter(None, (each.text for each in answer)))))
     return tuple(Turn(user, tuple(made)) for user, made in zip(users, steps, strict=True))
 

@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kindlm.strict_json import read_json
-from kindlm.telemetry import dialects
 from kindlm.telemetry.dialects import Kind
+from kindlm.telemetry.messages import unwrapped
 from kindlm.telemetry.spans import Span
 from kindlm.wires import object_or_empty, objects
 
@@ -213,7 +213,7 @@ def _span(
     attributes: dict[str, Any] = {"gen_ai.operation.name": _OPERATIONS[kind]}
     given, said = _read(given), _read(said)
     if kind is Kind.TOOL:
-        message = dialects.unwrapped(said)
+        message = unwrapped(said)
         if isinstance(message, dict) and {"tool_call_id", "content"} <= message.keys():
             attributes["gen_ai.tool.call.id"], said = message["tool_call_id"], message["content"]
         attributes["gen_ai.tool.name"] = name

@@ -17,7 +17,7 @@ from kindlm.history.recorded_attempts import PurgedError, RecordedAttempt, trans
 from kindlm.history.rows import ExecutionView
 from kindlm.outcome import Status
 from kindlm.secrecy import HIDDEN
-from kindlm.telemetry.dialects import definitions_in
+from kindlm.telemetry.messages import definitions_in
 from kindlm.transcript import Role, Step, Transcript, Turn
 from kindlm.wires.reading import read_request
 from kindlm_store import REDACTED
