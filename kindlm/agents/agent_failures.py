@@ -13,10 +13,10 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
+from kindlm.agents.hidden_calls import calls_anywhere
 from kindlm.agents.reply_parts import WHERE_THE_TEXT_IS, UnreadableReply, error_text
 from kindlm.agents.reply_reading import FailedReply
 from kindlm.agents.reply_usage import read_spent
-from kindlm.agents.tool_entries import calls_anywhere
 from kindlm.dataclass import dataclass
 from kindlm.errors import ErrorCode, KindlmError, Raised, misuse, unanswered
 from kindlm.strict_json import json_or_text, read_json

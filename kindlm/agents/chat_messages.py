@@ -13,12 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kindlm.agents.drafts import ReportedCalls
+from kindlm.agents.hidden_calls import hidden_calls
 from kindlm.agents.reply_parts import MAX_MESSAGES, compact_json, first_text, lookup, refuse_more
 from kindlm.agents.reply_usage import later_spent, read_counts, read_model
 from kindlm.agents.tool_entries import (
     calls_and_results,
     failed_tool,
-    hidden_calls,
     is_item,
     listed_calls,
     reported_calls,

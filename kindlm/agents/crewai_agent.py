@@ -11,12 +11,13 @@ from typing import Any, ClassVar
 
 from kindlm.agents.chat_messages import calls_of, read_messages
 from kindlm.agents.drafts import ParsedAnswer
+from kindlm.agents.hidden_calls import hidden_calls
 from kindlm.agents.http_request import context_with_history, last_user_text
 from kindlm.agents.reply_parts import AGENT_RULE, UnreadableReply, error_text, first_text
 from kindlm.agents.reply_reading import FailedReply, agent_reply, failure_warnings
 from kindlm.agents.reply_usage import read_cost, read_counts, read_model
 from kindlm.agents.served import HttpReply, Served
-from kindlm.agents.tool_entries import hidden_calls, reported_calls, tool_answer
+from kindlm.agents.tool_entries import reported_calls, tool_answer
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.same_calls import KnownCalls, merged_uses
 from kindlm.strict_json import as_text

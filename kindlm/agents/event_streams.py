@@ -14,6 +14,7 @@ from typing import Any
 
 from kindlm.agents.drafts import Draft, Frame, ParsedAnswer, assemble
 from kindlm.agents.event_framing import StreamFormat, frames_of
+from kindlm.agents.hidden_calls import calls_of_event
 from kindlm.agents.protocols.a2a import read_call_answer
 from kindlm.agents.protocols.ag_ui import RunDraft
 from kindlm.agents.protocols.ai_sdk import UiDraft
@@ -37,7 +38,6 @@ from kindlm.agents.reply_reading import (
 from kindlm.agents.reply_usage import later_spent, read_spent, spent_together
 from kindlm.agents.tool_entries import (
     UNREAD,
-    calls_of_event,
     has_place_for_calls,
     listed_calls,
     names_a_tool,

@@ -23,17 +23,11 @@ from kindlm.agents.chat_messages import (
     read_messages,
 )
 from kindlm.agents.drafts import Draft, Frame, ParsedAnswer, assemble
+from kindlm.agents.hidden_calls import hidden_calls, looks_like_a_call
 from kindlm.agents.reply_parts import NotJson, UnreadableReply, error_text
 from kindlm.agents.reply_reading import FailedReply, agent_reply
 from kindlm.agents.reply_usage import read_spent, spent_together
-from kindlm.agents.tool_entries import (
-    hidden_calls,
-    looks_like_a_call,
-    may_list_calls,
-    read_tool_use,
-    reported_calls,
-    tool_answer,
-)
+from kindlm.agents.tool_entries import may_list_calls, read_tool_use, reported_calls, tool_answer
 from kindlm.dataclass import dataclass, replace
 from kindlm.ports import AgentReply
 from kindlm.same_calls import KnownCalls, merged_uses

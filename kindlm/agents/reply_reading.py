@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
+from kindlm.agents.hidden_calls import calls_anywhere, hidden_calls
 from kindlm.agents.reply_parts import (
     ABSENT,
     MAX_CALLS,
@@ -25,9 +26,7 @@ from kindlm.agents.reply_usage import MAX_NAME, MODEL_KEYS, read_numbers, read_s
 from kindlm.agents.tool_entries import (
     UNREAD,
     call_warnings,
-    calls_anywhere,
     has_place_for_calls,
-    hidden_calls,
     is_call_key,
     parts_text,
     reported_calls,

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from kindlm.agents.drafts import Draft, ParsedAnswer, ReportedCalls
 from kindlm.agents.event_streams import read_stream
+from kindlm.agents.hidden_calls import calls_of_event
 from kindlm.agents.http_agent import Posted
 from kindlm.agents.reply_parts import UnreadableReply, error_text, first_text
 from kindlm.agents.reply_reading import (
@@ -24,7 +25,7 @@ from kindlm.agents.reply_reading import (
 )
 from kindlm.agents.reply_usage import read_cost, read_counts, read_model, spent_together
 from kindlm.agents.served import HttpReply, Streams
-from kindlm.agents.tool_entries import calls_of_event, read_tool_use
+from kindlm.agents.tool_entries import read_tool_use
 from kindlm.dataclass import dataclass, replace
 from kindlm.transcript import UNNAMED
 from kindlm.wires import Spent, parse_body

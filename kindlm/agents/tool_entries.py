@@ -14,8 +14,6 @@ from typing import Any
 from kindlm.agents.reply_parts import (
     ABSENT,
     AGENT_RULE,
-    WHOLE,
-    UnreadableReply,
     first_text,
     first_warnings,
     lookup,
@@ -24,21 +22,21 @@ from kindlm.agents.reply_parts import (
 )
 from kindlm.dataclass import replace
 from kindlm.errors import DOCS
-from kindlm.same_calls import KnownCalls, merged_uses
+from kindlm.same_calls import merged_uses
 from kindlm.transcript import UNNAMED, ToolCall, ToolUse
 from kindlm.wires import content_text, objects
 from kindlm.wording import shown
 
-_NAMES = ("tool", "tool_name", "toolName", "name", "action")
+NAMES = ("tool", "tool_name", "toolName", "name", "action")
 _ARGUMENTS = (
     *("arguments", "args", "parameters", "params", "input"),
     *("tool_input", "toolInput", "action_input", "inputs"),
 )
-_RESPONSES = ("result", "output", "response", "observation")
+RESPONSES = ("result", "output", "response", "observation")
 _IDS = ("call_id", "tool_call_id", "toolCallId", "id")
 _STEPS = "steps"
 _LISTS = frozenset({"toolcalls", "functioncalls", "toolinvocations", "tooluses"})
-"""Keys of lists of tool calls, as `_folded` returns them, like those below."""
+"""Keys of lists of tool calls, as `folded` returns them, like those below."""
 
 _SINGLES = frozenset({"functioncall", "toolcall"})
 """Keys of a single call, as OpenAI's API had it before it had lists."""
@@ -59,7 +57,9 @@ _CALL_KEYS = _LISTS | _SINGLES | _USED | _MAYBE | {_PAIRS}
 _SHOW_CALLS = _LISTS | _USED | {_PAIRS}
 """Keys of lists that an agent has even if they are empty."""
 
-_OF_CALLS = _SHOW_CALLS | _SINGLES | {"tooluse", "toolresult", "toolresults", "functionresponse"}
+KEYS_OF_CALLS = (
+    _SHOW_CALLS | _SINGLES | {"tooluse", "toolresult", "toolresults", "functionresponse"}
+)
 """Keys that mean tool calls in any place."""
 
 _HOLDERS = ("message", "data", "metadata", "meta", "trace")
@@ -68,18 +68,13 @@ _HOLDERS = ("message", "data", "metadata", "meta", "trace")
 _CHAT_MESSAGE = "choices[0].message"
 """A message of OpenAI's chat completions."""
 
-_CHAT_DELTA = "choices[0].delta"
+CHAT_DELTA = "choices[0].delta"
 """A piece of such a message in a stream."""
 
-_READ_IN = frozenset({"", *_HOLDERS, _CHAT_MESSAGE})
+READ_IN = frozenset({"", *_HOLDERS, _CHAT_MESSAGE})
 """The paths of the objects in which kindlm reads calls."""
 
-_READ_WITH_MESSAGE = frozenset(
-    {"content_block", f"{_CHAT_DELTA}.tool_calls", f"{_CHAT_DELTA}.function_call"}
-)
-"""The paths of pieces of calls, which are read once the message of a stream is whole."""
-
-_PARTS = ("content", "output")
+PARTS = ("content", "output")
 """Keys of the parts of an answer in Anthropic's messages and OpenAI's responses."""
 
 _BESIDE_CALL = ("result", "output", "approval", "list_tools")
@@ -88,20 +83,9 @@ _BESIDE_CALL = ("result", "output", "approval", "list_tools")
 _CALLS_WITH_NAMES = frozenset({"function_call", "tool_call", "custom_tool_call", "mcp_call"})
 """Types of parts that do not imply which tool is called."""
 
-_CALLED_WITH = frozenset({"arguments", "args", "tool_input", "toolInput", "action_input"})
-"""Keys of arguments; the definition of a tool has `parameters` instead."""
-
-_NAMES_OF_TOOLS = ("tool", "tool_name", "toolName")
-_OF_A_CALL = frozenset({"tool_call_id", "toolCallId", "tool_use_id", "toolUseId"})
-_IDS_OF_CALLS = (*sorted(_OF_A_CALL), "call_id")
+CALL_IDS = frozenset({"tool_call_id", "toolCallId", "tool_use_id", "toolUseId"})
+_IDS_OF_CALLS = (*sorted(CALL_IDS), "call_id")
 """Keys under which a result has the id of its call."""
-
-_SCHEMAS = ("parameters", "input_schema", "inputSchema", "args_schema")
-"""Keys of the JSON Schema in the definition of a tool."""
-
-_BESIDE_DEFINITION = _OF_A_CALL | {*_CALLED_WITH, *_NAMES_OF_TOOLS, *_RESPONSES}
-"""Keys that no definition of a tool has."""
-
 
 _A_LIST = (
     'Send a list of objects, such as `[{"name": "lookup_order", "arguments": {}}]`, or say where it'
@@ -112,19 +96,18 @@ _A_LIST = (
 UNREAD = ToolUse(ToolCall("unread", UNNAMED, {}), None, AGENT_RULE)
 """Stands for a tool call that kindlm cannot read: it may be the call that a test forbids."""
 
-_NONE_KNOWN = KnownCalls(())
 _MAX_WARNINGS = 3
 
 
 @lru_cache(maxsize=1000)
-def _folded(key: str) -> str:
+def folded(key: str) -> str:
     """Return a key in a form that is the same for all spellings: `toolCalls`, `tool_calls`."""
     return key.replace("_", "").replace("-", "").lower()
 
 
 def is_call_key(key: str) -> bool:
     """Return whether a reply may have tool calls under a key."""
-    return key == _STEPS or _folded(key) in _CALL_KEYS
+    return key == _STEPS or folded(key) in _CALL_KEYS
 
 
 def reported_calls(value: Any, path: str | None) -> list[ToolUse]:
@@ -172,114 +155,14 @@ def _holders(value: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]
         yield _CHAT_MESSAGE, message
 
 
-def calls_anywhere(value: Any) -> str | None:
-    """Return the path of a possible tool call in an answer; None if nothing looks like one."""
-    try:
-        usual = reported_calls(value, None)
-    except UnreadableReply:
-        return WHOLE
-    return WHOLE if usual else hidden_calls(value)
-
-
-def hidden_calls(value: Any, known: KnownCalls = _NONE_KNOWN) -> str | None:
-    """Return the path of a possible tool call that `reported_calls` does not read.
-
-    Its key means tool calls, or it looks like a call or a tool result, in a place where kindlm
-    reads none. It may be the call that a test forbids. A part that repeats one of the `known` calls
-    is not hidden.
-    """
-    waiting = [("", value)]
-    while waiting:
-        path, part = waiting.pop()
-        if isinstance(part, list):
-            waiting += [(f"{path}[{index}]", item) for index, item in enumerate(part)]
-        if not isinstance(part, dict):
-            continue
-        if looks_like_a_call(part) and not _is_definition(part):
-            if _is_known(part, known):
-                continue
-            return path or "."
-        for key, item in part.items():
-            place = f"{path}.{key}".lstrip(".")
-            if place in _READ_WITH_MESSAGE or (path in _READ_IN and _is_read(path, key, item)):
-                continue
-            if _folded(key) in _OF_CALLS and item and isinstance(item, list | dict):
-                if all(_is_known(entry, known) for entry in _entries(item)):
-                    continue
-                return place
-            if path in _READ_IN and key in _PARTS and isinstance(item, list):
-                items = ((at, each) for at, each in enumerate(item) if not is_item(each))
-                waiting += [(f"{place}[{at}]", each) for at, each in items]
-            else:
-                waiting.append((place, item))
-    return None
-
-
-def _is_read(path: str, key: str, found: Any) -> bool:
+def is_read(path: str, key: str, found: Any) -> bool:
     """Return whether `reported_calls` reads the value of a key in an object at a path."""
+    if path not in READ_IN:
+        return False
     if key == _STEPS:
         return not path and _may_be_calls(found)
-    kind = _folded(key)
+    kind = folded(key)
     return kind in _CALL_KEYS and (kind != _CHOICES or bool(_calls_among(kind, found)))
-
-
-def calls_of_event(event: Mapping[str, Any], name: str = "") -> list[ToolUse]:
-    """Return the calls in an event of a stream, and `UNREAD` if it may contain another one.
-
-    An event without calls whose `name` or type mentions tools counts as a call.
-    """
-    calls = reported_calls(event, None)
-    place = hidden_calls(event)
-    is_call = place == "." or names_a_tool(name) or is_of_tool(event)
-    # An event with calls may itself look like a call.
-    if place not in (None, ".") or (is_call and not calls):
-        calls = [*calls, UNREAD]
-    return calls
-
-
-def _entries(listed: list[Any] | dict[str, Any]) -> list[Any]:
-    """Return the entries of a list of calls; of a pair with a result, only the call."""
-    entries = listed if isinstance(listed, list) else [listed]
-    return [entry[0] if isinstance(entry, list) and entry else entry for entry in entries]
-
-
-def _is_known(part: Any, known: KnownCalls) -> bool:
-    """Return whether a part, a call or the name of its tool, reports a known call."""
-    if isinstance(part, str):
-        part = {"name": part}
-    if not isinstance(part, dict):
-        return False
-    call = read_tool_use(part).call
-    if call.malformed is not None and not known.has(call):
-        # In LangChain, the input of an action may be a text.
-        call = replace(call, arguments={"tool_input": call.malformed}, malformed=None)
-    return known.has(call)
-
-
-def _is_definition(part: Mapping[str, Any]) -> bool:
-    """Return whether a part defines a tool: it has a JSON Schema in place of arguments."""
-    function = part.get("function")
-    definition = function if isinstance(function, dict) else part
-    schemas = [definition[key] for key in _SCHEMAS if isinstance(definition.get(key), dict)]
-    has_schema = any(it.get("type") == "object" and "properties" in it for it in schemas)
-    return has_schema and _BESIDE_DEFINITION.isdisjoint({*part, *definition})
-
-
-def looks_like_a_call(part: Mapping[str, Any]) -> bool:
-    """Return whether an object reports a tool call or a tool result."""
-    names = [part.get(key) for key in _NAMES]
-    kind, role = part.get("type"), part.get("role")
-    return (
-        _is_call(part)
-        or (isinstance(kind, str) and is_of_tool(part) and "result" in kind.lower())
-        or (isinstance(role, str) and role.lower() in ("tool", "function"))
-        or not _OF_A_CALL.isdisjoint(part)
-        or any(isinstance(part.get(key), str) and part[key] for key in _NAMES_OF_TOOLS)
-        or (
-            not _CALLED_WITH.isdisjoint(part)
-            and any(isinstance(name, str) and name for name in names)
-        )
-    )
 
 
 def is_of_tool(event: Mapping[str, Any]) -> bool:
@@ -294,7 +177,7 @@ def names_a_tool(kind: Any) -> bool:
 
 def parts_text(value: Mapping[str, Any]) -> str | None:
     """Return the text of an answer that consists of parts, None for another answer."""
-    for key in _PARTS:
+    for key in PARTS:
         parts = value.get(key)
         if isinstance(parts, list) and parts and all(map(_is_part, parts)):
             pieces = [
@@ -315,7 +198,7 @@ def _is_part(part: Any) -> bool:
 def _listed(holder: Mapping[str, Any], place: str) -> Iterator[list[ToolUse]]:
     """Yield the calls of an object, list by list."""
     for key, found in holder.items():
-        kind = _folded(key)
+        kind = folded(key)
         if kind in _SINGLES:
             yield listed_calls([found] if found else None, place + key)
         elif kind in _LISTS:
@@ -326,8 +209,8 @@ def _listed(holder: Mapping[str, Any], place: str) -> Iterator[list[ToolUse]]:
             yield listed_calls(calls, place + key)
         elif kind in _MAYBE or kind == _PAIRS:
             yield _calls_among(kind, found)
-        elif key in _PARTS and isinstance(found, list):
-            yield [read_tool_use(part) for part in found if _is_call(part)]
+        elif key in PARTS and isinstance(found, list):
+            yield [read_tool_use(part) for part in found if is_call(part)]
 
 
 def _calls_among(kind: str, found: Any) -> list[ToolUse]:
@@ -345,7 +228,7 @@ def _calls_among(kind: str, found: Any) -> list[ToolUse]:
     return uses
 
 
-def _is_call(part: Any) -> bool:
+def is_call(part: Any) -> bool:
     """Return whether a part is a tool call, and not a tool result or an approval."""
     if not _is_part(part) or any(word in part["type"] for word in _BESIDE_CALL):
         return False
@@ -355,8 +238,8 @@ def _is_call(part: Any) -> bool:
 def _results_of_parts(holder: Mapping[str, Any]) -> dict[str, Any]:
     """Return the tool results among the parts of an object, by call id."""
     results = {}
-    for part in (part for key in _PARTS for part in objects(holder.get(key))):
-        if is_item(part) and not _is_call(part):
+    for part in (part for key in PARTS for part in objects(holder.get(key))):
+        if is_item(part) and not is_call(part):
             result = part.get("output", part.get("content"))
             failed = part.get("is_error") is True
             results[_id_of_call(part) or ""] = failed_tool(result) if failed else result
@@ -365,7 +248,7 @@ def _results_of_parts(holder: Mapping[str, Any]) -> dict[str, Any]:
 
 def is_item(value: Any) -> bool:
     """Return whether a value is a tool call or a tool result, and no message with parts."""
-    return _is_call(value) or (_is_part(value) and _id_of_call(value) is not None)
+    return is_call(value) or (_is_part(value) and _id_of_call(value) is not None)
 
 
 def _id_of_call(part: Mapping[str, Any]) -> str | None:
@@ -386,11 +269,11 @@ def has_place_for_calls(value: Any, path: str | None) -> bool:
     if may_list_calls(value.get(_STEPS)):
         return True
     holders = [holder for _, holder in _holders(value)]
-    if "choices" in value and isinstance(delta := lookup(value, _CHAT_DELTA), dict):
+    if "choices" in value and isinstance(delta := lookup(value, CHAT_DELTA), dict):
         holders.append(delta)
     # Some libraries write null for each field without a value.
     lists = (key for it in holders for key, found in it.items() if isinstance(found, list | dict))
-    return any(_folded(key) in _SHOW_CALLS for key in lists)
+    return any(folded(key) in _SHOW_CALLS for key in lists)
 
 
 def may_list_calls(steps: Any) -> bool:
@@ -426,7 +309,7 @@ def failed_tool(error: Any, result: Any = None) -> dict[str, Any]:
     return failure if result is None else {**failure, "result": result}
 
 
-def tool_answer(entry: Mapping[str, Any], keys: Iterable[str] = _RESPONSES) -> Any:
+def tool_answer(entry: Mapping[str, Any], keys: Iterable[str] = RESPONSES) -> Any:
     """Return the result under the first of the keys; an `error` or no success means a failure."""
     result, error = _first(entry, keys), entry.get("error")
     result = None if result is ABSENT else result
@@ -449,7 +332,7 @@ def read_tool_use(entry: Mapping[str, Any]) -> ToolUse:
     """Read one reported call and its result; a call without an id has an empty one."""
     function = entry.get("function")
     nested = function if isinstance(function, dict) else {}
-    name = first_text(nested.get("name"), function, *map(entry.get, _NAMES))
+    name = first_text(nested.get("name"), function, *map(entry.get, NAMES))
     kind = str(entry.get("type"))
     if name is None and kind.endswith("_call") and kind not in _CALLS_WITH_NAMES:
         name = kind.removesuffix("_call")  # the type alone names a tool of the provider

@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from kindlm.agents.drafts import ParsedAnswer, ReportedCalls
+from kindlm.agents.hidden_calls import hidden_calls
 from kindlm.agents.http_request import last_user_text
 from kindlm.agents.protocols import Protocol
 from kindlm.agents.reply_parts import UnreadableReply, compact_json, error_text, lookup
 from kindlm.agents.reply_reading import FailedReply, agent_reply
 from kindlm.agents.reply_usage import read_spent
-from kindlm.agents.tool_entries import hidden_calls, names_a_tool, read_tool_use, reported_calls
+from kindlm.agents.tool_entries import names_a_tool, read_tool_use, reported_calls
 from kindlm.ports import AgentRequest
 from kindlm.wires import Spent, content_text, object_or_empty, objects
 

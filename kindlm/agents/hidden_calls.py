@@ -1,0 +1,145 @@
+"""Finds possible tool calls in places of an answer where kindlm reads none.
+
+Such a call may be the one that a test forbids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kindlm.agents.reply_parts import WHOLE, UnreadableReply, first_text
+from kindlm.agents.tool_entries import (
+    CALL_IDS,
+    CHAT_DELTA,
+    KEYS_OF_CALLS,
+    NAMES,
+    PARTS,
+    READ_IN,
+    RESPONSES,
+    UNREAD,
+    folded,
+    is_call,
+    is_item,
+    is_of_tool,
+    is_read,
+    names_a_tool,
+    read_tool_use,
+    reported_calls,
+)
+from kindlm.dataclass import replace
+from kindlm.same_calls import KnownCalls
+from kindlm.transcript import ToolUse
+
+_READ_WITH_MESSAGE = frozenset(
+    {"content_block", f"{CHAT_DELTA}.tool_calls", f"{CHAT_DELTA}.function_call"}
+)
+"""The paths of pieces of calls, which are read once the message of a stream is whole."""
+
+_CALLED_WITH = frozenset({"arguments", "args", "tool_input", "toolInput", "action_input"})
+"""Keys of arguments; the definition of a tool has `parameters` instead."""
+
+_NAMES_OF_TOOLS = ("tool", "tool_name", "toolName")
+_SCHEMAS = ("parameters", "input_schema", "inputSchema", "args_schema")
+"""Keys of the JSON Schema in the definition of a tool."""
+
+_BESIDE_DEFINITION = CALL_IDS | {*_CALLED_WITH, *_NAMES_OF_TOOLS, *RESPONSES}
+"""Keys that no definition of a tool has."""
+
+_NONE_KNOWN = KnownCalls(())
+
+
+def calls_anywhere(value: Any) -> str | None:
+    """Return the path of a possible tool call in an answer; None if nothing looks like one."""
+    try:
+        usual = reported_calls(value, None)
+    except UnreadableReply:
+        return WHOLE
+    return WHOLE if usual else hidden_calls(value)
+
+
+def hidden_calls(value: Any, known: KnownCalls = _NONE_KNOWN) -> str | None:
+    """Return the path of a possible tool call that `reported_calls` does not read.
+
+    Its key means tool calls, or it looks like a call or a tool result. A part that repeats one of
+    the `known` calls is not hidden.
+    """
+    waiting = [("", value)]
+    while waiting:
+        path, part = waiting.pop()
+        if isinstance(part, list):
+            waiting += [(f"{path}[{index}]", item) for index, item in enumerate(part)]
+        if not isinstance(part, dict):
+            continue
+        if looks_like_a_call(part) and not _is_definition(part):
+            if _is_known(part, known):
+                continue
+            return path or "."
+        for key, item in part.items():
+            place = f"{path}.{key}".lstrip(".")
+            if place in _READ_WITH_MESSAGE or is_read(path, key, item):
+                continue
+            if folded(key) in KEYS_OF_CALLS and item and isinstance(item, list | dict):
+                if all(_is_known(entry, known) for entry in _entries(item)):
+                    continue
+                return place
+            if path in READ_IN and key in PARTS and isinstance(item, list):
+                items = ((at, each) for at, each in enumerate(item) if not is_item(each))
+                waiting += [(f"{place}[{at}]", each) for at, each in items]
+            else:
+                waiting.append((place, item))
+    return None
+
+
+def calls_of_event(event: Mapping[str, Any], name: str = "") -> list[ToolUse]:
+    """Return the calls in an event of a stream, and `UNREAD` if it may contain another one.
+
+    An event without calls whose `name` or type mentions tools counts as a call.
+    """
+    calls = reported_calls(event, None)
+    place = hidden_calls(event)
+    names_one = place == "." or names_a_tool(name) or is_of_tool(event)
+    # An event with calls may itself look like a call.
+    if place not in (None, ".") or (names_one and not calls):
+        calls = [*calls, UNREAD]
+    return calls
+
+
+def _entries(listed: list[Any] | dict[str, Any]) -> list[Any]:
+    """Return the entries of a list of calls; of a pair with a result, only the call."""
+    entries = listed if isinstance(listed, list) else [listed]
+    return [entry[0] if isinstance(entry, list) and entry else entry for entry in entries]
+
+
+def _is_known(part: Any, known: KnownCalls) -> bool:
+    """Return whether a part, a call or the name of its tool, reports a known call."""
+    if isinstance(part, str):
+        part = {"name": part}
+    if not isinstance(part, dict):
+        return False
+    call = read_tool_use(part).call
+    if call.malformed is not None and not known.has(call):
+        # In LangChain, the input of an action may be a text.
+        call = replace(call, arguments={"tool_input": call.malformed}, malformed=None)
+    return known.has(call)
+
+
+def _is_definition(part: Mapping[str, Any]) -> bool:
+    """Return whether a part defines a tool: it has a JSON Schema in place of arguments."""
+    function = part.get("function")
+    definition = function if isinstance(function, dict) else part
+    schemas = [definition[key] for key in _SCHEMAS if isinstance(definition.get(key), dict)]
+    has_schema = any(it.get("type") == "object" and "properties" in it for it in schemas)
+    return has_schema and _BESIDE_DEFINITION.isdisjoint({*part, *definition})
+
+
+def looks_like_a_call(part: Mapping[str, Any]) -> bool:
+    """Return whether an object reports a tool call or a tool result."""
+    return (
+        is_call(part)
+        or (is_of_tool(part) and "result" in str(part.get("type")).lower())
+        or str(part.get("role")).lower() in ("tool", "function")
+        or not CALL_IDS.isdisjoint(part)
+        or first_text(*map(part.get, _NAMES_OF_TOOLS)) is not None
+        or (not _CALLED_WITH.isdisjoint(part) and first_text(*map(part.get, NAMES)) is not None)
+    )
