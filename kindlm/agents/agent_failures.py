@@ -37,7 +37,6 @@ _CREDENTIALS = re.compile(r"(?<=//)[^/?#]*@|[?#].*", re.DOTALL)
 _STREAM = re.compile(r"[\ufeff\s]*(?:(?:data|event|id|retry)?:|\{[^\r\n]*[\r\n]+\s*\{)")
 _QUOTED_CHARACTERS = 200
 _LOOKED_AT = 10_000
-_HIDDEN = "[hidden]"
 _A_PAGE_CAME = (
     "Check the agent's URL, and whether it requires a login. Answers are sent as "
     "application/json, text/plain or text/event-stream"
@@ -63,7 +62,7 @@ class Who:
 
     def clean(self, text: str) -> str:
         for secret in sorted(self.secrets, key=len, reverse=True):
-            text = text.replace(secret, _HIDDEN)
+            text = text.replace(secret, "[hidden]")
         return text
 
     def quote(self, text: str) -> str:
@@ -103,7 +102,6 @@ class Who:
         return misuse(f"{self.title}: {message}", hint)
 
     def timed_out(self, timeout_s: float, *, retryable: bool = False) -> KindlmError:
-        """Return the error of an exchange that exceeded its time limit."""
         return self.failed(
             f"{self.title} did not answer within {timeout_s * 1000:.0f} ms",
             "Raise `timeoutMs` of the agent or of the defaults (`timeout_ms` in kindlm.toml, "

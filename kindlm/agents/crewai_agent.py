@@ -25,7 +25,6 @@ from kindlm.transcript import ToolCall, ToolUse, Usage
 from kindlm.wires import Spent, objects, parse_object
 
 _TEXTS = ("result", "output", "final_output", "raw")
-_TASKS = ("tasks", "tasks_output")
 _EXECUTIONS = "agent_executions"
 _USAGES = ("usage_metrics", "token_usage", "usage")
 _RESULTS = ("output", "raw", "result")
@@ -46,7 +45,7 @@ def read_crew(text: str) -> AgentReply:
     answer = _text(value)
     if not answer and value.get("error"):
         raise FailedReply(error_text({"error": value["error"]}))
-    place = next((key for key in _TASKS if isinstance(value.get(key), list)), "")
+    place = "tasks" if isinstance(value.get("tasks"), list) else "tasks_output"
     tasks, executions = objects(value.get(place)), objects(value.get(_EXECUTIONS))
     if answer is None and not tasks and not executions:
         raise UnreadableReply(_NO_ANSWER)

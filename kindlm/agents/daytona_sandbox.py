@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 _KEY = "DAYTONA_API_KEY"
 _CREATE_S = 60.0
 _DELETE_S = 30.0
-_SESSION = "kindlm"
 _STARTED = "kindlm: the program is started"
 """A line on standard error before the program starts: from then on, it takes input."""
 
@@ -86,7 +85,7 @@ class DaytonaSandbox:
         from daytona import SessionExecuteRequest
 
         self._sessions += 1
-        session = f"{_SESSION}-{self._sessions}"
+        session = f"kindlm-{self._sessions}"
         process = self._sandbox.process
         async with AsyncExitStack() as stack:
             with _sdk_errors():

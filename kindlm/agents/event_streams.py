@@ -181,9 +181,6 @@ class ModelDraft(Draft):
         self.calls.append(use)
 
 
-_BLOCKS = ("message_start", "message_delta", "content_block_")
-
-
 def _is_chunk(value: Mapping[str, Any]) -> bool:
     choices = objects(value.get("choices"))
     return any(isinstance(choice.get("delta"), dict) for choice in choices)
@@ -191,7 +188,8 @@ def _is_chunk(value: Mapping[str, Any]) -> bool:
 
 def _is_block(value: Mapping[str, Any]) -> bool:
     kind, parts = value.get("type"), map(value.get, ("message", "content_block", "delta"))
-    is_known = isinstance(kind, str) and kind.startswith(_BLOCKS)
+    types = ("message_start", "message_delta", "content_block_")
+    is_known = isinstance(kind, str) and kind.startswith(types)
     return is_known and any(isinstance(part, dict) for part in parts)
 
 
@@ -252,14 +250,6 @@ class _ResponseDraft(Draft):
         )
 
 
-_OF_MODELS = frozenset({StreamFormat.CHAT, StreamFormat.ANTHROPIC})
-_UNREAD_FORMATS = (StreamFormat.GEMINI, StreamFormat.A2A)
-_DRAFTS: Mapping[StreamFormat, Callable[[], Draft]] = {
-    StreamFormat.UI_MESSAGES: UiDraft,
-    StreamFormat.AG_UI: RunDraft,
-}
-
-
 def read_stream(
     text: str,
     reading: Reading,
@@ -281,18 +271,23 @@ def read_stream(
     frames, end = frames_of(text, is_sse=is_sse)
     if not is_sse and len(frames) == 1 and StreamFormat.A2A in end.formats:
         return read_call_answer(frames[0].value)  # a whole answer, and no stream
-    if (unread := next((it for it in _UNREAD_FORMATS if it in end.formats), None)) is not None:
-        hint = "Let the agent send its whole answer as JSON"
-        raise unreadable(f"streams of {unread} are not read", hint)
+    for unread in (StreamFormat.GEMINI, StreamFormat.A2A):
+        if unread in end.formats:
+            hint = "Let the agent send its whole answer as JSON"
+            raise unreadable(f"streams of {unread} are not read", hint)
     if speaks is not None and speaks not in end.formats:
         raise unreadable(f"it is not a stream of {speaks}", ANOTHER_PROTOCOL)
     check_end = partial(end.check, has_end=has_end)
-    known = next((draft for name, draft in _DRAFTS.items() if name in end.formats), None)
-    if known is not None:
-        draft = known()
+    draft: Draft
+    if StreamFormat.UI_MESSAGES in end.formats:
+        draft = UiDraft()
+    elif StreamFormat.AG_UI in end.formats:
+        draft = RunDraft()
     elif StreamFormat.RESPONSES in end.formats:
         draft = _ResponseDraft(reading, check_end)
-    elif otherwise is not None and _OF_MODELS.isdisjoint(end.formats):
+    elif otherwise is not None and {StreamFormat.CHAT, StreamFormat.ANTHROPIC}.isdisjoint(
+        end.formats
+    ):
         draft = otherwise
     else:
         draft = ModelDraft(reading)

@@ -28,7 +28,6 @@ from kindlm.suite import AgentTarget, ListedTools
 from kindlm.transcript import ToolCall
 from kindlm.values import check_url
 
-_HASH_LENGTH = 12
 _FORM = 'Write it like {"tool": "lookup_order", "arguments": {"order_id": "A1"}}'
 
 
@@ -122,7 +121,7 @@ class McpAgent:
         by_name = sorted(listed, key=lambda tool: str(tool["name"]))
         digest = hashlib.sha256(json.dumps(by_name, sort_keys=True).encode()).hexdigest()
         identity = connection.identity
-        return Ok(ListedTools(self._who.name, identity, digest[:_HASH_LENGTH], listed))
+        return Ok(ListedTools(self._who.name, identity, digest[:12], listed))
 
     async def _connected(self, timeout_s: float) -> McpConnection:
         if self._connection is None:

@@ -79,7 +79,6 @@ QUERY_TEXT_KEYS = (
 )
 """The same for requests of the form `query`."""
 
-_NO_TEXT = "kindlm found no answer text in it"
 _SET_THE_PATH = "set `toolCallsPath` (`tool_calls_path` in kindlm.toml)"
 _BESIDE_CALLS = frozenset(
     {
@@ -236,7 +235,7 @@ def text_of(value: Any, reading: Reading) -> str | None:
 
 def _no_text(value: Any) -> NoTextKnown:
     """Return the error; its hint names the key if the object has only one text."""
-    error = NoTextKnown(_NO_TEXT)
+    error = NoTextKnown("kindlm found no answer text in it")
     members = value.items() if isinstance(value, dict) else ()
     texts = [key for key, it in members if isinstance(it, str) and key not in _BESIDE_CALLS]
     if len(texts) == 1 and texts[0].isidentifier() and len(texts[0]) <= MAX_NAME:

@@ -85,7 +85,6 @@ class Gateway(GatewayServer):
         self._restore: Callable[[], None] | None = None
 
     async def __aenter__(self) -> Self:
-        """Listen on a free port."""
         MESSAGE_HEADERS.set({})
         return await super().__aenter__()
 

@@ -116,7 +116,6 @@ class GatewayServer(ABC):
         return self
 
     async def __aexit__(self, *exception: object) -> None:
-        """Close all connections."""
         await self._stack.aclose()
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:

@@ -149,7 +149,6 @@ _REFUSAL = re.compile(
 _TOO_MUCH = re.compile(r"too large|too high|supports at most", re.IGNORECASE)
 """The model takes the parameter, but not this value."""
 
-_FORMAT = "response_format"
 _OF_FORMAT = re.compile(r"(?<!\w)(?:response_format|json_schema|json_object)(?!\w)")
 """An error that mentions the format rejects it, in any words: LM Studio and vLLM say what it must
 be, others only name the unknown kind."""
@@ -174,22 +173,19 @@ def refused_parameters(status: int, body: str, sent: Iterable[str]) -> frozenset
         name
         for name in sent
         if (is_refusal and re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", words))
-        or (name == _FORMAT and _OF_FORMAT.search(words))
+        or (name == "response_format" and _OF_FORMAT.search(words))
     )
 
 
 MAX_BODY_BYTES = 10_000_000
 """The limit of an answer, far above any real one."""
 
-_OK = 200
-_CLIENT_ERROR = 400
-
 
 def _status_within(body: Mapping[str, Any]) -> int | None:
     """Return the status of an error that OpenRouter sends with status 200."""
     errors = objects([part.get("error") for part in (body, *objects(body.get("choices")))])
     codes = [error.get("code") for error in errors]
-    return next((each for each in codes if isinstance(each, int) and each >= _CLIENT_ERROR), None)
+    return next((each for each in codes if isinstance(each, int) and each >= 400), None)
 
 
 class NoAnswer(Exception):  # noqa: N818 - it names what happened
@@ -267,7 +263,7 @@ class WireClient:
         if isinstance(result, Err):
             return result
         answer = result.value
-        if answer.status == _OK:
+        if answer.status == 200:
             reply = self._reply(request, sent, answer, latency_ms)
             is_cut = isinstance(reply, Ok) and reply.value.finish_reason is FinishReason.MAX_TOKENS
             if is_cut and sent.is_tight:

@@ -34,8 +34,6 @@ from kindlm.wires import (
     token_count,
 )
 
-_OK = 200
-
 
 class WireEmbedder:
     """Implements `ports.Embedder`; connects when it is first used.
@@ -70,7 +68,7 @@ class WireEmbedder:
         if isinstance(exchange, Err):
             return Err(self._advise(exchange.error))
         answer = exchange.value
-        if answer.status != _OK:
+        if answer.status != 200:
             return Err(self._advise(self._endpoint.refused(answer)))
         try:
             return Ok(self._read(answer.text, len(texts), latency_ms))

@@ -117,7 +117,6 @@ def _message(message: Message) -> dict[str, Any]:
 
 
 _EMBEDDING_MODEL = "nomic-embed-text"
-_NOT_FOUND = 404
 
 
 class Ollama(Provider):
@@ -193,7 +192,7 @@ class _Transport:
 
 def _advise(error: KindlmError, endpoint: Endpoint, model: str) -> KindlmError:
     """Return the error with a hint if Ollama is not running or lacks the model."""
-    if error.details.get("status") == _NOT_FOUND and model in error.message:
+    if error.details.get("status") == 404 and model in error.message:
         return replace(error, hint=f"Fetch the model: ollama pull {model}")
     if error.code is ErrorCode.PROVIDER_NETWORK_ERROR and "refused" in error.message:
         hint = f"Start Ollama: ollama serve, or check {endpoint.address_key}"

@@ -121,7 +121,6 @@ class PriceTable:
         return rates.cost(usage)
 
     def _users(self, model: str) -> Price | None:
-        """Return the user's own price of a model."""
         if model not in self._found:
             name = matching_name(model, self._prices)
             self._found[model] = None if name is None else self._prices[name]

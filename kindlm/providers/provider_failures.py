@@ -67,7 +67,6 @@ class Endpoint:
         return _redactor(self.key)(text).replace(self.key, "[redacted]")
 
     def timed_out(self, timeout_s: float) -> KindlmError:
-        """Return the error of a call that exceeded its time limit."""
         return self._failed(
             f"{self.title} request timed out after {timeout_s * 1000:.0f} ms",
             "Raise defaults.timeoutMs (eval.default_timeout in kindlm.toml), or check whether the "
@@ -101,14 +100,12 @@ class Endpoint:
         return self._failed(f"The call to {self.title} failed: {self._quoted(reason)}")
 
     def sent_too_much(self, limit: int) -> KindlmError:
-        """Return the error of an answer that exceeds the size limit."""
         return self._failed(
             f"{self.title} sent more than {limit // 1_000_000} MB",
             f"Check that {self.address_key} is the API itself, or ask for shorter answers",
         )
 
     def unreadable(self, answer: HttpAnswer, reason: str) -> KindlmError:
-        """Return the error of a complete but unreadable answer."""
         return self._failed(
             f"{self.title} sent an answer that cannot be used ({self._quoted(reason)})"
             f": {self._quoted(answer.text)}",
@@ -137,7 +134,6 @@ class Endpoint:
         return self._failed(message, status=status, retryable=True, resend=True, body=body)
 
     def refused(self, answer: HttpAnswer) -> KindlmError:
-        """Return the error of an unsuccessful HTTP status."""
         now = datetime.now(UTC)
         status, wait = answer.status, retry_after(answer.headers, now)
         retryable = status in _RETRYABLE_STATUSES or status >= 500

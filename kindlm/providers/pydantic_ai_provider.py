@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 _INSTALL = "Install it: pip install 'kindlm[models]'"
 _EXTRA = re.compile(r"pydantic-ai-slim\[([\w-]+)\]")
 _NO_KEY = "unused"
-_BAD_REQUEST = 400
 _ONE_TRY = {"AWS_MAX_ATTEMPTS": "1"}
 """boto3 reads the number of tries only from the environment."""
 _OF_ONE_PROVIDER = re.compile(r"(OPENAI|ANTHROPIC)_(?!API_VERSION)|([A-Z]+)_CUSTOM_HEADERS")
@@ -217,7 +216,7 @@ class PydanticAiClient:
         from pydantic_ai import exceptions
 
         if isinstance(error, exceptions.ModelHTTPError):
-            if error.status_code == _BAD_REQUEST:  # the request may have asked for too many tokens
+            if error.status_code == 400:  # the request may have asked for too many tokens
                 self._needs_room.discard(request.model)
             headers = dict(error.headers or {})
             if error.retry_after is not None:  # Google has it in the body
