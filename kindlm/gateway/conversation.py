@@ -17,13 +17,12 @@ from typing import Any
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import ErrorCode
 from kindlm.events.execution_events import ProviderFailed, ProviderRequested, ProviderResponded
-from kindlm.gateway.upstreams import ITEMS, SILENT, WIRES
-from kindlm.ports import CallDesk, Purpose, RecordedModelCall, Seen
+from kindlm.gateway.paths import FREE, ITEMS, SILENT, WIRES, ReceivedAnswer, read_content
+from kindlm.ports import CallDesk, Purpose, Seen
 from kindlm.stored_form import bounded
-from kindlm.strict_json import read_json
 from kindlm.transcript import Cost, CostSource, Message, Role, ToolCall, ToolUse, Usage, sum_of
-from kindlm.wires import WireAnswer, error_message, object_or_empty, text_or_none, token_count
-from kindlm.wires.reading import WireRequest, read_answer, read_request
+from kindlm.wires import WireAnswer, object_or_empty, text_or_none
+from kindlm.wires.reading import WireRequest, read_request
 from kindlm_store.new_event import scrub
 
 _REMEMBERED_CALLS = 32
@@ -35,11 +34,6 @@ _CODES = {
     429: ErrorCode.PROVIDER_RATE_LIMIT,
     0: ErrorCode.PROVIDER_NETWORK_ERROR,
 }
-_EMBEDDINGS = "openai/embeddings"
-_FREE = frozenset(
-    {"anthropic/messages/count_tokens", "openai/responses/input_tokens", "openai/moderations"}
-)
-"""The paths whose calls cost nothing and report no tokens."""
 
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
@@ -79,27 +73,6 @@ class _Use:
     call: ToolCall
     response: Any = None
     is_answered: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ReceivedAnswer:
-    """The HTTP answer to a model call, or to a replayed one (`recorded`).
-
-    Attributes:
-        status: 0 if no answer arrived.
-        body: None if it cannot be read.
-        problem: why the answer is incomplete.
-        is_sent: whether the provider may have received the request, and may charge for it.
-        hint: what to do about a failure.
-    """
-
-    status: int
-    content_type: str
-    body: str | None
-    problem: str | None = None
-    recorded: RecordedModelCall | None = None
-    is_sent: bool = True
-    hint: str = ""
 
 
 class SeenConversation:
@@ -223,7 +196,7 @@ class SeenConversation:
         if call.is_over:
             return
         call.is_over = True
-        answer, problem = _read(call.path, got)
+        answer, problem = read_content(call.path, got)
         if problem is None:
             self._record_response(call, got, answer)
         else:
@@ -240,7 +213,7 @@ class SeenConversation:
             cost = self.desk.price(call.provider, model or call.model, usage)
             self.desk.spend(model or call.model, cost)
         source = None if cost.usd is None else cost.source
-        if got.status < 400 and got.is_sent and call.path not in _FREE:
+        if got.status < 400 and got.is_sent and call.path not in FREE:
             # An answer that was cut off may not report all its tokens.
             charged = (Usage(), Cost()) if answer.error is None else (usage, cost)
             self._usage.append((call.number, *charged))
@@ -272,7 +245,7 @@ class SeenConversation:
         call.answer, self._trouble = answer, None
         model = bounded(scrub(answer.model)) if answer.model else None
         cost = now = Cost(0.0, CostSource.COMPUTED)
-        if call.path not in _FREE:
+        if call.path not in FREE:
             cost = now = self.desk.price(call.provider, model or call.model, answer.usage)
         then, latency_ms = got.recorded, call.latency_ms
         failed: Sequence[tuple[Usage, Cost]] = ()
@@ -403,27 +376,3 @@ def _storable(messages: Sequence[Message], previous: ModelCall | None) -> tuple[
         )
         for each in messages
     )
-
-
-def _read(path: str, got: ReceivedAnswer) -> tuple[WireAnswer, str | None]:
-    """Return the content of an answer, and why it is incomplete, or None."""
-    wire, problem = WIRES.get(path), got.problem
-    if got.status >= 400:
-        reason = error_message(read_json(got.body)) or (got.body or "")[:200].strip()
-        refused = f"The provider answered {got.status}: {reason or 'no reason'}"
-        return WireAnswer(""), problem or refused
-    if got.body is None:
-        return WireAnswer(""), problem or "The answer cannot be read."
-    if path == _EMBEDDINGS:  # which have only input tokens
-        usage = object_or_empty(object_or_empty(read_json(got.body)).get("usage"))
-        tokens = token_count(usage.get("prompt_tokens"))
-        return WireAnswer("", usage=Usage() if tokens is None else Usage(tokens, 0)), problem
-    if path in _FREE or wire is None:
-        return WireAnswer("", usage=Usage(0, 0) if path in _FREE else Usage()), problem
-    answer = read_answer(wire, got.content_type, got.body)
-    if answer.error is not None:
-        return answer, f"The answer cannot be read: {answer.error}."
-    if not answer.complete:
-        return answer, problem or "The answer ended before it was complete."
-    # An agent may close the connection once the model has finished.
-    return answer, None if answer.finish_reason is not None else problem

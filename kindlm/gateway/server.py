@@ -30,7 +30,8 @@ from aiohttp import (
     web,
 )
 
-from kindlm.gateway.conversation import ModelCall, ReceivedAnswer, SeenConversation
+from kindlm.gateway.conversation import ModelCall, SeenConversation
+from kindlm.gateway.paths import ReceivedAnswer
 from kindlm.gateway.upstreams import Upstream
 from kindlm.http_client import has_proxies
 

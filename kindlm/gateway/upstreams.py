@@ -6,46 +6,17 @@ suites. Agents never see these keys.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import field
-from typing import Any
 
 from kindlm.dataclass import dataclass
-from kindlm.strict_json import read_json
 from kindlm.suite import ProviderSettings
-from kindlm.wires import Wire
-
-WIRES: Mapping[str, Wire] = {
-    "openai/chat/completions": "chat",
-    "openai/responses": "responses",
-    "anthropic/messages": "anthropic",
-}
-"""The format of requests to a path. Requests to other paths are forwarded, but not understood."""
-
-SILENT = re.compile(
-    r"(openai/(audio|conversations|embeddings|files|images|models|moderations|rerank"
-    r"|responses/(compact|input_tokens)|traces|uploads|vector_stores|videos)"
-    r"|anthropic/(api/event_logging|files|messages/count_tokens|models))(/[\w-]+)*"
-)
-"""The paths whose answers never contain tool calls."""
-
-ITEMS = {"chat": "messages", "responses": "input", "anthropic": "messages"}
-"""The key with the list of messages in requests of a format."""
 
 DEFAULT_BASES = {
     "openai": "https://api.openai.com/v1",
     "anthropic": "https://api.anthropic.com/v1",
 }
 """The default base URLs of the providers."""
-
-
-def sent_body(path: str, body: str | None, items: Sequence[str]) -> Any:
-    """Return the body of a request as a JSON value, from its separately recorded `items`."""
-    sent, wire = read_json(body), WIRES.get(path)
-    if items and wire is not None and isinstance(sent, dict):
-        sent[ITEMS[wire]] = list(map(read_json, items))
-    return sent
 
 
 @dataclass(frozen=True, slots=True)
