@@ -133,13 +133,14 @@ def pair_checks(
 def _count_checks(samples: Sequence[Sample]) -> dict[CheckKey, Counts]:
     """Return the checks of a side, each over the repeats that decided it or errored."""
     errored = sum(sample.status is Status.ERRORED for sample in samples)
-    decided: Counter[CheckKey] = Counter()
-    passed: Counter[CheckKey] = Counter()
+    found: dict[CheckKey, Counts] = {}
     for sample in samples:
         for check, code in read_checks(sample.checks).items():
-            decided[check] += sample.status is not Status.ERRORED
-            passed[check] += code is None
-    return {check: Counts(passed[check], times + errored) for check, times in decided.items()}
+            passed, n = found.get(check, (0, errored))
+            found[check] = Counts(
+                passed + (code is None), n + (sample.status is not Status.ERRORED)
+            )
+    return found
 
 
 def _meets_pass_rate(counts: Counts, test: PlannedSamples) -> bool:
@@ -166,12 +167,13 @@ def compare_behaviour(
     if len({sample.calls for sample in everything}) > 1:
         tools = _replaced(before, after, lambda sample: {_tools(sample)})
         other_arguments = not tools and _other_arguments(before, after, arguments)
+    failures = _replaced(before, after, lambda sample: sample.failures)
     turns = range(1, max(len(sample.earlier) for sample in everything) + 1)
     return BehaviourChange(
         tools=tools,
         arguments=other_arguments,
-        failures=_replaced(before, after, lambda sample: sample.failures),
-        outcomes=_other_outcomes(before, after, same_config),
+        failures=failures,
+        outcomes=failures if same_config else _other_outcomes(before, after),
         checks=_other_checks(before, after, same_config),
         output=_have_no_text_in_common((sample.output for sample in side) for side in sides),
         turns=tuple(
@@ -204,13 +206,8 @@ def _have_no_text_in_common(texts: Iterable[Iterable[str | None]]) -> bool:
     return bool(old) and bool(new) and old.isdisjoint(new)
 
 
-def _other_outcomes(before: Sequence[Sample], after: Sequence[Sample], same_config: bool) -> bool:
-    """Return whether other checks fail.
-
-    With another configuration, only errors and the checks that both sides make count.
-    """
-    if same_config:
-        return _replaced(before, after, lambda sample: sample.failures)
+def _other_outcomes(before: Sequence[Sample], after: Sequence[Sample]) -> bool:
+    """Return whether other checks fail, of those that both sides make, or other errors occur."""
 
     def made(side: Sequence[Sample]) -> set[tuple[str, str]]:
         checks = (check for sample in side for check in read_checks(sample.checks))
@@ -234,7 +231,12 @@ def _other_checks(before: Sequence[Sample], after: Sequence[Sample], same_config
     In a scenario, a label may differ every time, for example by a random number. So with the same
     configuration and a single execution on a side, only the number of checks of each kind counts.
     """
-    if {sample.checks for sample in before} == {sample.checks for sample in after}:
+
+    def keys(text: str) -> frozenset[CheckKey]:
+        return frozenset(read_checks(text))
+
+    old, new = ({sample.checks for sample in side} for side in (before, after))
+    if old == new or {*map(keys, old)} == {*map(keys, new)}:
         return False
     labels_count = not same_config or min(len(before), len(after)) > 1
 

@@ -220,9 +220,7 @@ class RunDiff:
             olds = {(test.name, test.target): test for file in before for test in read(file)}
             for new in chain.from_iterable(map(read, after)):
                 test = self._compare(olds.pop((new.name, new.target), None), new)
-                known = all(side.counts.n for side in (test.before, test.after) if side)
-                place = False, new.file.ordinal, new.ordinal
-                found.append((place, replace(test, known=known)))
+                found.append(((False, new.file.ordinal, new.ordinal), test))
             # A test that is not in AFTER may be defined in a file that could not be loaded.
             lacks_file = any(file.unread or file.name in self.unloaded for file in after)
             for old in olds.values():
@@ -260,7 +258,8 @@ class RunDiff:
                 checks=compared_tests.pair_checks(own_old, own_new, is_other),
             )
         pair = with_added(pair, *(added.get(key) for added in self._added))
-        return TestDiff(key, before, after, behaviour, pair, changed)
+        known = all(side.counts.n for side in (before, after) if side)
+        return TestDiff(key, before, after, behaviour, pair, changed, known)
 
     def _is_wanted(self, key: QualifiedName) -> bool:
         if not self.options.test:

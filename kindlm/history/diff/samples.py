@@ -15,7 +15,7 @@ import json
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import chain, groupby, pairwise, takewhile
 from operator import itemgetter
 from sys import intern
@@ -278,9 +278,13 @@ def read_samples(
 
 def read_repeats(db: sqlite3.Connection, execution: str, attempts: Attempts) -> list[Sample]:
     """Return the repeats of the test of an execution, with the scores of all checks."""
-    query = _SAMPLES.replace("$executions", attempts.executions).replace("IN $ids", _OF_EXECUTION)
-    rows = db.execute(query, {"execution": execution, "scored": None})
-    return [_sample(tuple(row), None) for row in rows]
+    rows = db.execute(_repeats_query(attempts), {"execution": execution, "scored": None})
+    return [_sample(row, None) for row in rows]
+
+
+@cache
+def _repeats_query(attempts: Attempts) -> str:
+    return _SAMPLES.replace("$executions", attempts.executions).replace("IN $ids", _OF_EXECUTION)
 
 
 def text_with(db: sqlite3.Connection, digest: str | None) -> str | None:
@@ -290,7 +294,7 @@ def text_with(db: sqlite3.Connection, digest: str | None) -> str | None:
     return row[0] if row else None
 
 
-def _sample(row: tuple[Any, ...], grading: Collection[Scored] | None) -> Sample:
+def _sample(row: Sequence[Any], grading: Collection[Scored] | None) -> Sample:
     identity, status, source, error, output, is_output_gone, *rest = row[2:]
     latency, tokens, cost, score, checks, listed = rest
     scored, answers, calls = json.loads(listed)
@@ -367,6 +371,8 @@ def _each_once(side: PlannedSamples) -> PlannedSamples:
     first = dict[str, Sample]()
     for sample in side.samples:
         first.setdefault(sample.conversation, sample)
+    if len(first) == len(side.samples):
+        return side
     return replace(side, samples=list(first.values()))
 
 

@@ -17,6 +17,7 @@ _MOST_T = 1024.0
 """For any degrees of freedom, 99.9 % of Student's t lie below this value."""
 
 
+@lru_cache
 def wilson_interval(
     successes: float, n: float, level: float = _LEVEL
 ) -> tuple[float, float] | None:
@@ -40,6 +41,7 @@ def wilson_interval(
     return (0.0 if successes == 0 else max(0.0, low)), (1.0 if successes == n else min(1.0, high))
 
 
+@lru_cache
 def rate_difference_interval(
     before: tuple[float, float], after: tuple[float, float]
 ) -> tuple[float, float] | None:

@@ -200,7 +200,7 @@ def rate_text(diff: RunDiff) -> str | None:
 
     Added repeats count, but not in the interval and p: their tests were selected by their results.
     """
-    rates = [test.pass_rates for test in diff.tests if test.pass_rates]
+    rates = [both for test in diff.tests if (both := test.pass_rates)]
     if not rates:
         return None
     before, after = (percent(fmean(side)) for side in zip(*rates, strict=True))
@@ -372,7 +372,7 @@ def side_text(side: Side | None) -> str:
 def fail_on_text(diff: RunDiff) -> str | None:
     """Return the exit code if `--fail-on` makes it differ from the verdict, else None."""
     fail_on = diff.options.fail_on
-    by_verdict = headline_of(diff).good is False
+    by_verdict = diff.verdict not in _GOOD
     if fail_on is FailOn.DEFAULT or diff.fails == by_verdict:
         return None
     return f"--fail-on {fail_on}: the exit code is {int(diff.fails)}."
