@@ -267,13 +267,9 @@ class GenerationScript:
 
 def profile_text(profile: Profile) -> str:
     """Return a profile as YAML, for people."""
-    return yaml_text({Comment(_ABOUT_PROFILE): None, **profile})
-
-
-_ABOUT_PROFILE = (
-    "How kindlm gen understood the agent. To correct it, change the description you pass:"
-    "\n--description, or --system-prompt."
-)
+    about = "How kindlm gen understood the agent. To correct it, change the description you pass:"
+    about += "\n--description, or --system-prompt."
+    return yaml_text({Comment(about): None, **profile})
 
 
 def not_written(error: OSError) -> KindlmError:

@@ -74,7 +74,6 @@ class _PendingTest:
     path: str
     name: str
     change: Callable[[Case], Case]
-    on_result: Callable[[Ran], None]
     done: Future[Ran] = field(default_factory=Future)
     _script: Script | None = None
     _running: set[asyncio.Task[Any]] = field(default_factory=set)
@@ -114,11 +113,6 @@ class _PendingTest:
             self._running.discard(task)
         return self._cut or error
 
-    def ended(self, ran: Ran) -> None:
-        """Report the result."""
-        self.on_result(ran)
-        self.done.set_result(ran)
-
 
 class _SteadyLoop(asyncio.SelectorEventLoop):
     """An event loop whose clock goes on if a fixture, like freezegun, stops `time.monotonic`."""
@@ -133,13 +127,14 @@ class _SteadyLoop(asyncio.SelectorEventLoop):
 class DrivenRun:
     """One recorded run, which runs a test whenever pytest does; implements `recording.Watcher`.
 
-    `log` is the history, until the run ends.
+    `log` is the history, until the run ends. `statuses` are those of the tests so far, by name.
     """
 
     log: EventLog
 
     def __init__(self, request: RunRequest, run: str, *, dealt: bool) -> None:
         self.run = run
+        self.statuses: dict[str, Status | None] = {}
         self.problems: list[KindlmError] = []
         self.failure: BaseException | None = None
         self.duration_ms = 0.0
@@ -172,19 +167,12 @@ class DrivenRun:
             handler = signal.default_int_handler
             self._handlers.enter_context(handling([signal.SIGTERM], handler))
 
-    def test(
-        self,
-        path: str,
-        name: str,
-        change: Callable[[Case], Case],
-        on_result: Callable[[Ran], None],
-    ) -> Ran:
+    def test(self, path: str, name: str, change: Callable[[Case], Case]) -> Ran:
         """Run a test, changed by `change`, and wait until it has ended.
 
-        An exception meanwhile, such as a timeout of pytest, first ends the test. `on_result` is
-        called with the result in the thread of the run.
+        An exception meanwhile, such as a timeout of pytest, first ends the test.
         """
-        self._current = test = _PendingTest(path, name, change, on_result)
+        self._current = test = _PendingTest(path, name, change)
         self._call(self._queue.put_nowait, test)
         first: tuple[Future[Any], ...] = test.done, self._over
         try:
@@ -277,16 +265,21 @@ class DrivenRun:
                     "it ran already in this session, and its result is recorded: kindlm show "
                     f"{self.run}; to repeat it, write @scenario(repeats=…)"
                 )
-                test.ended(Ran(error=lost.get(test.path), reason=again))
+                self._end(test, Ran(error=lost.get(test.path), reason=again))
                 continue
             self._running.clear()
             (entry,) = planned.cases
             changed = replace(entry, case=test.changed(entry.case))
             part = Plan((replace(planned, cases=(changed,)),))
             yield part
-            test.ended(Ran(tuple(self._running), len(part), reason=self._stop.reason))
+            ran = Ran(tuple(self._running), len(part), reason=self._stop.reason)
+            self._end(test, ran)
         if parts and not self._dealt:
             self._stop.wind_down(self._why_ended)
+
+    def _end(self, test: _PendingTest, ran: Ran) -> None:
+        self.statuses.setdefault(test.name, ran.status)
+        test.done.set_result(ran)
 
     def _call(self, function: Callable[..., object], *arguments: object) -> None:
         """Call a function in the thread of the run, if its event loop is open."""

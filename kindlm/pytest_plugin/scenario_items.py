@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -100,7 +100,6 @@ class ScenarioItems:
         self._held: dict[pytest.Collector, Sequence[pytest.Item | pytest.Collector]] = {}
         self._tests: dict[pytest.Item, Test] = {}
         self._lost: dict[pytest.Item, KindlmError] = {}
-        self._recorded: dict[str, Status | None] = {}
         self._failed: dict[str, str] = {}
         self._live: DrivenRun | None = None
 
@@ -262,7 +261,7 @@ class ScenarioItems:
         live = self._live
         if live is None:
             return
-        live.end(_why_ended(session), self._objection())
+        live.end(_why_ended(session), self._objection(live.statuses))
         unwritten: list[KindlmError] = []
         if live.failure is None and not hasattr(session.config, "workerinput"):
             unwritten = write_configured_reports(live.run, self._options)
@@ -276,8 +275,8 @@ class ScenarioItems:
                 "run": live.run,
                 "open": live.stays_open,
                 "objection": live.objection,
-                "chosen": len({item.nodeid for item in self._tests}),
-                "ran": len(self._recorded),
+                "chosen": len({test.full_name for test in self._tests.values()}),
+                "ran": len(live.statuses),
                 "duration_ms": live.duration_ms,
                 "failed": live.failure is not None,
                 "problems": list(map(error_text, live.problems)),
@@ -315,24 +314,21 @@ class ScenarioItems:
 
     def _run(self, item: pytest.Item, change: Callable[[Case], Case]) -> Ran:
         assert self._live is not None
-
-        def on_result(ran: Ran) -> None:
-            self._recorded.setdefault(item.nodeid, ran.status)
-
         test = self._tests[item]
-        return self._live.test(test.path, test.full_name, change, on_result)
+        return self._live.test(test.path, test.full_name, change)
 
-    def _objection(self) -> str | None:
+    def _objection(self, statuses: Mapping[str, Status | None]) -> str | None:
         """Return the reason against the run if pytest failed tests that kindlm did not fail.
 
         pytest may fail a test for the teardown of a fixture, a failed subtest, a strict xfail mark,
         or another plugin. Such a run does not pass.
         """
         green = (Status.PASSED, Status.SKIPPED)
+        names = {item.nodeid: test.full_name for item, test in self._tests.items()}
         failed = [
-            f"{test} ({phase})"
-            for test, phase in self._failed.items()
-            if self._recorded.get(test) in green
+            f"{item} ({phase})"
+            for item, phase in self._failed.items()
+            if statuses.get(names.get(item, "")) in green
         ]
         if not failed:
             return None

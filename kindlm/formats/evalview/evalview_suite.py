@@ -26,7 +26,7 @@ from kindlm.formats.evalview.case_schema import (
     VarianceConfig,
 )
 from kindlm.formats.evalview.expectations import compile_expectations
-from kindlm.formats.evalview.project_config import JudgeConfig, ProjectConfig
+from kindlm.formats.evalview.project_config import ProjectConfig
 from kindlm.outcome import ScoreLimits
 from kindlm.packages import own
 from kindlm.plugins import Adapter
@@ -81,8 +81,9 @@ def compile_folder(
     """
     targets = ModelTargets()
     compiled = tuple(_case(case, config, targets, compat=compat) for case in cases)
-    if config.judge is not None:
-        targets.add_judge(config.judge)
+    if (judge := config.judge) is not None:
+        provider = targets.provider(judge.provider.strip().lower(), judge.base_url)
+        targets.models[JUDGE] = ModelTarget(JUDGE, provider, judge.model)
     document: dict[str, Any] = {
         "cases": [_without_credentials(resolved(case.config)) for case in cases],
         "config": _without_credentials(resolved(config)),
@@ -286,11 +287,6 @@ class ModelTargets:
     providers: dict[str, ProviderSettings] = field(default_factory=dict)
     models: dict[str, ModelTarget] = field(default_factory=dict)
 
-    def add_judge(self, judge: JudgeConfig) -> None:
-        """Add the model that judges."""
-        provider = self._provider(judge.provider.strip().lower(), judge.base_url)
-        self.models[JUDGE] = ModelTarget(JUDGE, provider, judge.model)
-
     def add(self, target: Target) -> str:
         """Add the model of a case, and return its id: the adapter and the name of the model.
 
@@ -300,14 +296,15 @@ class ModelTargets:
         adapter, endpoint, model = target.adapter, target.endpoint, target.model
         assert model is not None, "cases are checked before they are compiled"
         base_url = endpoint if endpoint is not None and _is_address(endpoint) else None
-        provider = self._provider(adapter, base_url)
+        provider = self.provider(adapter, base_url)
         name = f"{adapter}/{as_written(model)}"
         if (known := self.models.get(name)) is not None and known.provider != provider:
             name += f" at {as_written(base_url or adapter)}"
         self.models[name] = ModelTarget(name, provider, model)
         return name
 
-    def _provider(self, kind: str, base_url: str | None) -> str:
+    def provider(self, kind: str, base_url: str | None) -> str:
+        """Return the name of a provider of this type at this address, which it adds."""
         for name, known in self.providers.items():
             if (known.type, known.base_url) == (kind, base_url):
                 return name
