@@ -40,61 +40,54 @@ class Served:
     ended: list[KindlmError]
 
 
-@asynccontextmanager
-async def serve_suites(
-    request: RunRequest,
-    run: str,
-    stop: Stop,
-    reader: sqlite3.Connection,
-    show_problem: Callable[[KindlmError | Diagnostic], None],
-    variables_for: Callable[[Suite], Mapping[str, str]],
-) -> AsyncIterator[Served]:
-    """Start the programs of the suites. Yield the suites that are ready, and those that are not.
+@dataclass(eq=False, slots=True)
+class Serving:
+    """Prepares the suites of a run one after the other, and starts their programs.
 
     The programs of a suite get `variables_for` it in their environment, except its providers. A
     requested stop starts no more of them, and a program that ends by itself stops the run.
     """
-    places, derived = request.places, request.derived
-    # A replay has the canary of the original run; it may be a replay of a replay.
-    sources = sources_of(reader, run if derived is None else derived.run)
-    original = next((each for each, mode in sources.items() if mode != "replayed"), run)
-    canary = canary_of(original)
-    suites = {places.ordinal(s.path, at): s for at, s in enumerate(request.suites)}
-    skipped = {
-        places.ordinal(each.path, at): each for at, each in enumerate(request.skipped, len(suites))
-    }
-    plan = partial(make_plan, selection=request.selection, places=places)
-    async with AsyncExitStack() as stack:
-        serving = _Serving(request, canary, stop, reader, show_problem, variables_for, stack)
-        for planned in plan(list(suites.values())).suites:
-            served = await _unless_stopped(serving.serve(planned), stop)
-            if isinstance(served, Err):
-                suite = planned.suite
-                tests = sum(len(case.targets) for case in suite.cases)
-                skipped[planned.ordinal] = SkippedSuite(suite.name, suite.path, tests, served.error)
-            elif served is not None:
-                suites[planned.ordinal] = served.value
-        whole = plan(list(suites.values()), missing=skipped)
-        # A derived run has the executions of its source.
-        repeats = None if derived is None else derived.repeats
-        work = whole if repeats is None else plan_repeats(whole, repeats)
-        yield Served(whole, work, skipped, serving.ended)
-
-
-@dataclass(eq=False, slots=True)
-class _Serving:
-    """Prepares one suite after the other. Programs that it starts are ended with the `stack`."""
 
     request: RunRequest
-    canary: str
+    run: str
     stop: Stop
     reader: sqlite3.Connection
     show_problem: Callable[[KindlmError | Diagnostic], None]
     variables_for: Callable[[Suite], Mapping[str, str]]
-    stack: AsyncExitStack
     ended: list[KindlmError] = field(default_factory=list)
 
-    async def serve(self, planned: PlannedSuite) -> Result[Suite]:
+    @asynccontextmanager
+    async def suites(self) -> AsyncIterator[Served]:
+        """Yield the suites that are ready, and those that are not, while their programs run."""
+        request, places, derived = self.request, self.request.places, self.request.derived
+        # A replay has the canary of the original run; it may be a replay of a replay.
+        sources = sources_of(self.reader, self.run if derived is None else derived.run)
+        original = next((each for each, mode in sources.items() if mode != "replayed"), self.run)
+        suites = {places.ordinal(s.path, at): s for at, s in enumerate(request.suites)}
+        skipped = {
+            places.ordinal(each.path, at): each
+            for at, each in enumerate(request.skipped, len(suites))
+        }
+        plan = partial(make_plan, selection=request.selection, places=places)
+        async with AsyncExitStack() as stack:
+            for planned in plan(list(suites.values())).suites:
+                suite, serving = planned.suite, self._serve(planned, canary_of(original), stack)
+                served = await _unless_stopped(serving, self.stop)
+                if isinstance(served, Err):
+                    tests = sum(len(case.targets) for case in suite.cases)
+                    lost = SkippedSuite(suite.name, suite.path, tests, served.error)
+                    skipped[planned.ordinal] = lost
+                elif served is not None:
+                    suites[planned.ordinal] = served.value
+            whole = plan(list(suites.values()), missing=skipped)
+            # A derived run has the executions of its source.
+            repeats = None if derived is None else derived.repeats
+            work = whole if repeats is None else plan_repeats(whole, repeats)
+            yield Served(whole, work, skipped, self.ended)
+
+    async def _serve(
+        self, planned: PlannedSuite, canary: str, stack: AsyncExitStack
+    ) -> Result[Suite]:
         """Fill in recorded answers, the environment, the ports of services, and listed tools."""
         suite, request, derived = planned.suite, self.request, self.request.derived
         has_cassettes = any(tool.cassette for case in suite.cases for tool in case.tools)
@@ -110,7 +103,7 @@ class _Serving:
         if isinstance(services, Err):
             return services
         starting = start_services(services.value, partial(self._environ, suite), self._lost)
-        ports = await self.stack.enter_async_context(starting)
+        ports = await stack.enter_async_context(starting)
         if isinstance(ports, Err):
             return ports
         bound = bind_suite(
@@ -120,7 +113,7 @@ class _Serving:
             selected={case.case.name: case.targets for case in planned.cases if case.selected},
             # A program that is not called needs no address.
             required=derived is None,
-            canary=self.canary,
+            canary=canary,
         )
         if isinstance(bound, Err) or all(agent.adapter != "mcp" for agent in suite.all_agents()):
             return bound

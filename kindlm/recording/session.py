@@ -27,7 +27,7 @@ from kindlm.providers.provider_registry import make_client
 from kindlm.recording.recorder import RunRecorder
 from kindlm.recording.request import Driven, RunRequest, Settling, Watcher
 from kindlm.recording.resumption import Unfinished, lost_suite, read_earlier, read_unfinished
-from kindlm.recording.serving import Served, serve_suites, unsandboxed
+from kindlm.recording.serving import Served, Serving, unsandboxed
 from kindlm.recording.session_events import finish_run, run_resumed, session_started
 from kindlm.recording.suite_secrets import suite_secrets
 from kindlm.suite import ProviderSettings, Suite
@@ -93,9 +93,9 @@ class _Session:
                 show_problem(warning)
         async with (
             self._observers() as observers,
-            serve_suites(
+            Serving(
                 request, self.run, self.stop, self.reader, show_problem, observers.variables_for
-            ) as served,
+            ).suites() as served,
             _agents_of(request) as agents,
         ):
             if observers.gateway is not None:
