@@ -265,11 +265,7 @@ class ToolCall(ExpectedCall, CheckSection):
             yield "TOOL_RESPONSE_MISMATCH", message
 
     def _not_called(self, uses: Sequence[ToolUse]) -> CheckResult:
-        """Return whether the tool was not called; with `args_match`, not with such arguments.
-
-        The check is undecided if the arguments of a call are not a JSON object, or if a call has no
-        name, or a name that looks like the tool's.
-        """
+        """Return whether the tool was not called; with `args_match`, not with such arguments."""
         tool, wanted = self.tool, self.arguments
         calls = [(index, use) for index, use in enumerate(uses) if self.fits(use)]
         if calls:

@@ -167,11 +167,7 @@ class Hallucination(AskingCheck):
 
 
 def confidence_of(claims: int, unsupported: int, signs: int) -> float:
-    """Return the confidence that an answer is made up, from 0 to 0.99, by numbers of findings.
-
-    It is 0 without unsupported claims and signs, and 0.7 for signs without any claim. Otherwise,
-    it is 0.5 plus half the share of unsupported claims and signs among all claims and signs.
-    """
+    """Return the confidence that an answer is made up, from 0 to 0.99, by numbers of findings."""
     bad = unsupported + signs
     if not bad or not claims:
         return 0.7 if bad else 0.0

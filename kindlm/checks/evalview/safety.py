@@ -161,12 +161,7 @@ _HOLDS: dict[str, Callable[[str], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class NoPii(Check):
-    """Neither the text nor its normal form contains personal data of EvalView's kinds.
-
-    The kinds are e-mail addresses; phone numbers with a country code or an area code in brackets;
-    possible US social security numbers; cards of 16 digits with a valid check digit; and
-    capitalised street addresses. A bare 555-123-4567 does not count: any number may look like it.
-    """
+    """Neither the text nor its normal form contains personal data of EvalView's kinds."""
 
     kind = "no_pii"
     demands = Demands.SAFETY

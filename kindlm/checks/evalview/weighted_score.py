@@ -220,10 +220,7 @@ _UNKNOWING = re.compile(r"(?:sorry,? )?(?:i|we) (?:do not|don.t) know[.!]?")
 
 
 def tool_accuracy(wanted: Scored, called: Iterable[str]) -> float:
-    """Return the share of expected tools and categories that were called; 1 if none is expected.
-
-    A tool named twice counts once. Calls to other tools do not matter.
-    """
+    """Return the share of expected tools and categories that were called; 1 if none is expected."""
     tools, categories, used = set(wanted.tools), wanted.categories.values(), set(called)
     met = len(tools & used) + sum(not used.isdisjoint(category or ()) for category in categories)
     total = len(tools) + len(categories)
