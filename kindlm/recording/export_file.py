@@ -119,18 +119,8 @@ def text_lines(
 
 def event_line(event: RecordedEvent) -> bytes:
     """Return the line of an event."""
-    line = {
-        "stream": event.stream,
-        "version": event.version,
-        "type": event.type,
-        "schema": event.schema,
-        "id": str(event.id),
-        "at": event.at,
-        "subject": event.subject,
-        "data": event.data,
-        "hash": event.hash,
-    }
-    return _json_line({"event": line})
+    line = {member: getattr(event, member) for member in _EVENT}
+    return _json_line({"event": line | {"id": str(event.id)}})
 
 
 def _json_line(value: Mapping[str, Any]) -> bytes:

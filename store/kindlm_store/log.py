@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from kindlm_store.canonical import hash_text
 from kindlm_store.database import (
@@ -95,34 +95,20 @@ class EventLog:
     def submit(self, *appends: Append) -> Ticket:
         """Queue events for writing, all or none of them; never wait for the disk.
 
-        Returns:
-            A ticket. Its `result()`, or `await`, returns as soon as the events are durable, or
-            raises ConflictError, SealedError or WriteFailedError.
-
-        Raises:
-            ValueError: A stream has no name or no event.
-            StoreClosedError: The log is closed.
+        The ticket's `result()`, or `await`, returns as soon as the events are durable, or raises
+        ConflictError, SealedError or WriteFailedError. Raises `ValueError` if a stream has no name
+        or no event, and `StoreClosedError`.
         """
         if not appends:
             raise ValueError("nothing to append")
         return self._writer.put(list(map(self.redacted, appends)))
 
-    def append(
-        self,
-        stream: str,
-        events: Sequence[NewEvent],
-        *,
-        expected_version: int | None = None,
-        seal: bool = False,
-    ) -> None:
+    def append(self, stream: str, events: Sequence[NewEvent], **more: Any) -> None:
         """Append events to one stream and wait until they are durable.
 
-        Raises:
-            ConflictError: The stream is not at the expected version.
-            SealedError: The stream is sealed.
-            WriteFailedError: The file cannot be written.
+        `more` are the other fields of `Append`. Raises what the ticket of `submit` raises.
         """
-        self.submit(Append(stream, events, expected_version, seal)).result()
+        self.submit(Append(stream, events, **more)).result()
 
     def flush(self) -> Ticket:
         """Return a ticket that is done when everything submitted is durable or was refused."""
@@ -199,10 +185,9 @@ class EventLog:
     def reader(self) -> sqlite3.Connection:
         """Return a new read-only connection; rows are `sqlite3.Row`. The caller closes it.
 
-        Raises:
-            StoreClosedError: This process was forked from the one that opened the log. Its copy of
-                SQLite's memory has locks that only the parent holds, so another connection may
-                overwrite what it reads.
+        Raises `StoreClosedError` in a process that was forked from the one that opened the log. Its
+        copy of SQLite's memory has locks that only the parent holds, so another connection may
+        overwrite what it reads.
         """
         if os.getpid() != self._process:
             raise StoreClosedError(FORKED)

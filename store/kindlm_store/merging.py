@@ -112,16 +112,9 @@ class Taken:
 class Merge:
     """Merges streams of a source log into a log, and folds their events.
 
-    Attributes:
-        log: The log that receives the events.
-        source: A connection to the source: a file, or a `scratch_log`.
-        source_path: Its file, for locks and errors.
-        accept: Checks each event before it is merged.
-        claims: Event type → heads of streams that an event of it notes. The log must have them
-            after the merge.
-        erasures: Event type → the erasure that an event of it records.
-        begins: Stream → the event after which it begins in the source, if its first events are not
-            there.
+    The `source` is a file, or a `scratch_log`; `source_path` is for locks and errors. The log must
+    have all heads that events of the source claim after the merge. `begins` has the event after
+    which a stream begins in the source, if its first events are not there.
     """
 
     log: EventLog

@@ -108,17 +108,10 @@ def is_timestamp(text: str) -> bool:
 
 
 class NewEvent:
-    """An event to append.
+    """An event to append; the store's README describes its fields.
 
-    Args:
-        type: A stable dotted name in the past tense.
-        data: A JSON object, which may contain `Text` and `HeadOf` anywhere.
-        schema: Version of the form of the data, from 1.
-        subject: The part of the stream that the event is about; None for the whole stream.
-        at: UTC, ISO 8601, microseconds; None for now.
-
-    Raises:
-        ValueError: The event cannot be stored; the message names the part.
+    `data` is a JSON object, which may contain `Text` and `HeadOf` anywhere. `at` is None for now.
+    Raises `ValueError`, with the part, if it cannot be stored.
     """
 
     __slots__ = ("at", "gaps", "parts", "raw_id", "schema", "subject", "texts", "type")

@@ -20,19 +20,10 @@ class Head(NamedTuple):
 
 
 class RecordedEvent(NamedTuple):
-    """An event as recorded.
+    """An event as recorded; the store's README describes its fields.
 
-    Attributes:
-        position: Order of arrival in this file; differs between files.
-        raw_id: The identity of the event in all files, 16 bytes.
-        stream: Name of the stream.
-        version: Position in the stream, from 1.
-        type: Event type.
-        schema: Version of the form of `data`.
-        at: UTC, ISO 8601, microseconds.
-        subject: The part of the stream that the event is about.
-        json: The payload in canonical JSON; an authored text is `{"$ref": "<ref>"}`.
-        raw_hash: Tagged hash over this event as stored and all before it.
+    `position` is the order of arrival in this file, `raw_id` the 16 bytes of its id. `json` is the
+    payload as stored, and `raw_hash` the tagged hash over this event and all before it.
     """
 
     position: int

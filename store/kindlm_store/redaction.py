@@ -87,10 +87,8 @@ _ENCODINGS: tuple[Callable[[str], str], ...] = (
 class Redactor:
     """Replaces secrets in a text by `[redacted]`, in time proportional to the text.
 
-    The store's README lists the forms in which it finds secrets, and those in which it does not.
-
-    Args:
-        secrets: The values to replace; those under 8 characters are ignored.
+    Those under 8 characters are ignored. The store's README lists the forms in which it finds
+    secrets, and those in which it does not.
     """
 
     def __init__(self, secrets: Iterable[str]) -> None:

@@ -79,19 +79,11 @@ def verify_file(
     claims: Claims | None = None,
     erasures: Erasures | None = None,
 ) -> Verification:
-    """Check the stored events and texts of a log against their hashes.
+    """Check the stored events and texts of a log against their hashes, or only those of a stream.
 
-    Args:
-        path: Its file.
-        stream: Check this stream and the texts it refers to; None checks the whole file.
-        heads: Stream → a hash, `sha256:<hex>`, that was noted elsewhere. An event of the stream
-            must have it.
-        claims: Event type → function that returns such hashes, which an event of this type noted
-            with `HeadOf`.
-        erasures: Event type → function that reads the erasure from an event of this type. An event
-            must record each erased text; None allows any text to be erased.
-
-    Raises `OpenError` if the file does not exist, or is no event log.
+    `heads` are hashes by stream, `sha256:<hex>`, that were noted elsewhere, and `claims` read those
+    that events noted. An event of the stream must have each of them. With `erasures`, an event must
+    record each erased text. Raises `OpenError` if the file does not exist, or is no event log.
     """
     file = Path(path)
     with translated(file), closing(open_reader(file)) as connection:
