@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kindlm.checks.guardrails import Canary, NotInArguments, NotInOutput, canary_of, leaks
+from kindlm.checks.guardrails import Canary, NoCanary, canary_of, leaks
 from kindlm.outcome import Outcome
 from kindlm.ports import CheckContext
 from kindlm.transcript import Step, ToolCall, ToolUse, Transcript, Turn
@@ -64,7 +64,7 @@ def test_a_canary_is_found_in_what_arguments_say_not_in_how_json_writes_them(
 ) -> None:
     def outcome(of: dict[str, Any], given: str = f"It is kc-{TOKEN}.") -> Outcome:
         step = Step("Sent.", (ToolUse(ToolCall("c1", "send", of), None),))
-        check = NotInArguments()
+        check = NoCanary("canary_arguments")
         return check.evaluate(Transcript(turns=(Turn(given, (step,)),)), context).outcome
 
     assert outcome(arguments) is Outcome.FAILED
@@ -93,7 +93,7 @@ LOOKED_UP = ToolUse(ToolCall("c1", "look", {}), {"note": PLANTED})
 def test_a_canary_is_kept_only_by_an_agent_that_was_given_it(
     transcript: Transcript, outcome: Outcome
 ) -> None:
-    assert NotInOutput().evaluate(transcript, context).outcome is outcome
+    assert NoCanary("canary_output").evaluate(transcript, context).outcome is outcome
 
 
 @pytest.mark.parametrize("places", [["output"], ["arguments"], ["output", "arguments"]])
