@@ -6,7 +6,7 @@ Users choose the form of the body. The `streaming` adapter is based on this one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -51,7 +51,8 @@ PROTOCOLS: Mapping[Name, Protocol] = {
 class Posted(Served):
     """The base of options of agents that take JSON by POST.
 
-    The body has a `form` of kindlm, follows a template, or has the form of a protocol.
+    The body has a `form` of kindlm, follows a template, or has the form of a protocol. A subclass
+    has the fields `body` and `protocol`.
     """
 
     refused_hint: ClassVar[str | None] = (
@@ -59,8 +60,9 @@ class Posted(Served):
         "its `url`"
     )
 
-    body: BodyTemplate = None
-    protocol: ProtocolName = None
+    if TYPE_CHECKING:
+        body: BodyTemplate
+        protocol: ProtocolName
 
     @model_validator(mode="after")
     def _can_be_added(self) -> Self:
@@ -133,6 +135,8 @@ class Http(Posted):
     )
     """Form of the JSON body (`http`). `message`, the default, has the new message. `messages` has
     all messages, and alone the system text. `query` has `query` and `context`."""
+    body: BodyTemplate = None
+    protocol: ProtocolName = None
     response_path: ResponsePath = None
     tool_calls_path: ToolCallsPath = None
 

@@ -14,6 +14,8 @@ from kindlm.agents.drafts import Draft, ParsedAnswer, ReportedCalls
 from kindlm.agents.event_streams import read_stream
 from kindlm.agents.hidden_calls import calls_of_event
 from kindlm.agents.http_agent import Posted
+from kindlm.agents.http_request import BodyTemplate
+from kindlm.agents.protocols import ProtocolName
 from kindlm.agents.reply_parts import UnreadableReply, error_text, first_text
 from kindlm.agents.reply_reading import (
     QUERY_TEXT_KEYS,
@@ -39,6 +41,8 @@ class Streaming(Posted):
     other_names: ClassVar[Mapping[str, str]] = {"tapescope": "tapescope", "jsonl": "tapescope"}
 
     streaming: Streams = None
+    protocol: ProtocolName = None
+    body: BodyTemplate = None
 
     @property
     def form(self) -> str:
