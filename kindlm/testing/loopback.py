@@ -34,22 +34,14 @@ class LoopbackServer:
 
     Args:
         script: a script, its file, the name of a built-in script, or its data.
-        faults: faults from the start, in the form of a script.
         host: a loopback address.
         port: 0 for any free port.
     """
 
-    def __init__(
-        self,
-        script: Source,
-        *,
-        faults: Sequence[Mapping[str, Any]] = (),
-        host: str = "127.0.0.1",
-        port: int = 0,
-    ) -> None:
+    def __init__(self, script: Source, *, host: str = "127.0.0.1", port: int = 0) -> None:
         self._host = _require_loopback(host)
         self._port = port
-        self._app = App(load_script(script), _as_faults(faults))
+        self._app = App(load_script(script))
         self._started = Future[tuple[int, Callable[[], object]]]()
         self._thread = threading.Thread(target=self._run, name="kindlm-loopback", daemon=True)
 
@@ -81,7 +73,8 @@ class LoopbackServer:
 
     def use_faults(self, faults: Sequence[Mapping[str, Any]]) -> None:
         """Replace all faults, from the next request on."""
-        self._app.use_faults(_as_faults(faults))
+        rules = fault_rules(Node([dict(fault) for fault in faults], "faults"))
+        self._app.use_faults(rules)
 
     def use_script(self, script: Source) -> None:
         """Play another script, from the next request on."""
@@ -98,7 +91,3 @@ class LoopbackServer:
         async with listening(self._app.handle, self._host, self._port) as port:
             self._started.set_result((port, lambda: loop.call_soon_threadsafe(over.set)))
             await over.wait()
-
-
-def _as_faults(faults: Sequence[Mapping[str, Any]]) -> Any:
-    return fault_rules(Node([dict(fault) for fault in faults], "faults"))

@@ -102,9 +102,8 @@ class _FaultPlan:
 class App:
     """Answers requests from a script; any thread may replace the script and the faults."""
 
-    def __init__(self, script: Script, extra_faults: Sequence[FaultRule] = ()) -> None:
+    def __init__(self, script: Script) -> None:
         self.requests: list[LoggedRequest] = []
-        self._extra_faults = tuple(extra_faults)
         self.use_script(script)
         self._wires: dict[str, _Wire] = {
             "/v1/chat/completions": Chat(),
@@ -116,7 +115,7 @@ class App:
     def use_script(self, script: Script) -> None:
         """Play another script from now on, with its faults."""
         self._script = script
-        self.use_faults((*script.faults, *self._extra_faults))
+        self.use_faults(script.faults)
 
     def use_faults(self, rules: Sequence[FaultRule]) -> None:
         """Replace all faults."""

@@ -71,8 +71,9 @@ def test_a_run_whose_last_execution_fails_is_finished(workspace, server):
 
 
 def test_ctrl_c_still_ends_a_run_that_stopped_at_a_failure(workspace):
-    script = {"rules": [{"name": "answer", "when": {}, "reply": {"text": "delivered"}}]}
-    with LoopbackServer(script, faults=[{"contains": "SLOW", "stallMs": 60_000}]) as server:
+    rules = [{"name": "answer", "when": {}, "reply": {"text": "delivered"}}]
+    faults = [{"contains": "SLOW", "stallMs": 60_000}]
+    with LoopbackServer({"rules": rules, "faults": faults}) as server:
         tests = [("slow", PASSES, {"vars": {"order": "SLOW"}}), ("bad", FAILS, {})]
         suite_of(workspace, server, *tests)
         process = workspace.start("test", "--fail-fast", "-j", "2")

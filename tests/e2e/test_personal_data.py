@@ -50,7 +50,8 @@ def record(workspace, *, redact):
         ),
         workspace.test("refused", vars={"order": f"FAULT {EMAIL}"}, tools=[], expect={}),
     ]
-    with LoopbackServer(SCRIPT, faults=[{"status": 400, "contains": "order FAULT"}]) as server:
+    faults = [{"status": 400, "contains": "order FAULT"}]
+    with LoopbackServer({**SCRIPT, "faults": faults}) as server:
         workspace.suite(server.url, tests=tests, record={"redactPii": redact})
         report = workspace.report("--verbose")
         sent = str([request.body for request in server.requests])

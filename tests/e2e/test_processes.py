@@ -90,8 +90,8 @@ def test_runs_at_once_on_one_new_database_lose_nothing(workspace, server):
 
 
 def test_a_stopped_run_prints_what_it_has_and_can_be_verified(workspace):
-    script = {"rules": [{"name": "answer", "when": {}, "reply": {"text": "delivered"}}]}
-    with LoopbackServer(script, faults=[{"latencyMs": 100}]) as slow:
+    rules = [{"name": "answer", "when": {}, "reply": {"text": "delivered"}}]
+    with LoopbackServer({"rules": rules, "faults": [{"latencyMs": 100}]}) as slow:
         tests = [workspace.test(f"test-{n}", tools=[], expect=EXPECT) for n in range(60)]
         workspace.suite(slow.url, tests=tests, defaults={"concurrency": 2})
         process = workspace.start("test")

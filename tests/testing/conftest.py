@@ -27,7 +27,9 @@ class Asked:
     """An app that is asked in this process, without a socket."""
 
     def __init__(self, script: Any, faults: Any = ()) -> None:
-        self.app = App(load_script(script), fault_rules(Node(list(faults), "faults")))
+        self.app = App(load_script(script))
+        if faults:
+            self.app.use_faults(fault_rules(Node(list(faults), "faults")))
 
     def post(self, path: str, **body: Any) -> HttpAnswer:
         """The answer to a request; what is None in a body is left out."""
