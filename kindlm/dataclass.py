@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from dataclasses import dataclass, replace
 else:
 
-    def dataclass(*, frozen=False, slots=False, eq=True, kw_only=False):
+    def dataclass(*, frozen=False, slots=False, eq=True, **more):
         """Return a decorator that makes a dataclass; see `dataclasses.dataclass`."""
         if not (frozen and slots and eq):
-            return dataclasses.dataclass(frozen=frozen, slots=slots, eq=eq, kw_only=kw_only)
+            return dataclasses.dataclass(frozen=frozen, slots=slots, eq=eq, **more)
 
         def made(cls):
             # The standard library requires that a class is frozen if and only if its base is.
             is_derived = dataclasses.is_dataclass(cls)
             bare = dataclasses.dataclass(
-                init=False, repr=False, eq=False, frozen=is_derived, slots=True, kw_only=kw_only
+                init=False, repr=False, eq=False, frozen=is_derived, slots=True, **more
             )
             return _frozen(bare(cls))
 

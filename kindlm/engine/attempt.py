@@ -157,7 +157,7 @@ async def run_execution(
     return finished
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class _Attempt:
     """One attempt at an execution, with its results so far."""
 

@@ -66,7 +66,7 @@ _CUT_OFF = KindlmError(
 )
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)  # what it leads to has secrets
 class Calls:
     """Makes the calls of one attempt, each when the pace of its callee allows it.
 

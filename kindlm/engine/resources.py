@@ -105,7 +105,7 @@ class OpenCall:
     retry_at: float = 0.0
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)  # what it leads to has secrets
 class LiveRun:
     """A run in progress: the resources that its executions share, and their common limits.
 

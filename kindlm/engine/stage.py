@@ -34,7 +34,7 @@ _CANCELLED_ITSELF = KindlmError(
 )
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class ScriptedTrial:
     """Implements `ports.Stage` for one attempt of an execution."""
 

@@ -522,3 +522,12 @@ def test_what_the_provider_says_is_taken_as_it_is():
 @given(st.integers(0, 200), st.floats(0, 1, exclude_max=True))
 def test_no_wait_is_longer_than_the_longest_or_shorter_than_half_the_base(attempt, random):
     assert 0.25 <= retry_delay(attempt, None, random) <= MAX_DELAY_S
+
+
+def test_what_leads_to_the_settings_of_a_run_does_not_show_them() -> None:
+    async def shown() -> list[str]:
+        clock = LoopClock()
+        calls = make_calls(clock, Deadline(1, clock))
+        return [repr(calls), repr(calls.run)]
+
+    assert not any("Suite(" in text for text in run_at_once(shown()))
