@@ -62,21 +62,15 @@ class EventLog:
     ) -> Self:
         """Open an event log for reading and writing; create it if the file does not exist.
 
-        Args:
-            path: The file; missing folders are created.
-            projections: Read models to maintain. Missing and older ones, and those behind the
-                events, are folded now.
-            redact: Removes secrets from strings, as `Redactor` does. It is a pure function, and
-                finds them also in the JSON form of a payload and among other texts.
-            keep: Names and whole strings of payloads that stay, whatever `redact` does: a program's
-                own words. It does not apply to a `Text`.
-            synchronous: SQLite's setting; FULL survives a power cut.
-            repair: Whether to allow changed tables and views of projections, which `rebuild` makes
-                again.
+        Missing and older `projections`, and those behind the events, are folded now. `redact`
+        removes secrets from strings, as `Redactor` does. It is a pure function, and finds them also
+        in the JSON form of a payload and among other texts. `keep` are names and whole strings of
+        payloads that stay, a program's own words; it does not apply to a `Text`. `synchronous` is
+        SQLite's setting: FULL survives a power cut. `repair` allows changed tables and views of
+        projections, which `rebuild` makes again.
 
-        Raises:
-            ForeignSchemaError: A trigger, view, index or table differs from what this code creates.
-            OpenError: The file cannot be opened as an event log.
+        Raises `ForeignSchemaError` if a trigger, view, index or table differs from what this code
+        creates, and `OpenError` if the file is no event log.
         """
         file = Path(path)
         make_ready(file, synchronous)

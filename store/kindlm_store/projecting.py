@@ -231,10 +231,7 @@ class Projector:
             )
 
     def update(self, path: Path) -> None:
-        """Fold projections that are missing or older in the file, and what others appended.
-
-        Another program may have appended events without folding them.
-        """
+        """Fold projections that are missing or older in the file, and what others appended."""
         if self._outdated():
             with setup_lock(path):
                 self._refold(self._outdated(), lambda _done, _last: None)
