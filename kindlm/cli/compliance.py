@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kindlm.cli.console import fail, note, or_fail, refuse, show
 from kindlm.cli.options import TestOptions
-from kindlm.cli.reporters import STDOUT, Reporter, distinct, open_output, open_report, spare
+from kindlm.cli.reporters import STDOUT, distinct, open_output, open_report, spare
 from kindlm.errors import Err, ErrorCode, KindlmError, SourceLocation, broken
 from kindlm.history.run_view import RunView
 from kindlm.recording.request import RunRequest
@@ -22,7 +22,7 @@ from kindlm.reports.compliance_report import (
     require_pdf,
     write_report,
 )
-from kindlm.reports.report_registry import Report, ReportOptions
+from kindlm.reports.report_registry import Reporter, ReportOptions
 from kindlm.suite import Suite
 from kindlm.wording import shown, shown_path
 
@@ -41,7 +41,7 @@ def check_pdf(
     """End the command if a PDF cannot be made, or would overwrite a report or an input file."""
     if file == STDOUT:
         refuse("A PDF cannot go to standard output.", "Name a file: --pdf FILE")
-    pdf = Reporter(Report("compliance", write_report), file)
+    pdf = Reporter("compliance", write_report, file)
     or_fail(require_pdf())
     or_fail(distinct([*reporters, pdf]))
     or_fail(spare([pdf], database, suites, referenced))

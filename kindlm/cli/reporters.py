@@ -18,26 +18,18 @@ from pathlib import Path
 from typing import BinaryIO, TextIO
 
 from kindlm.cli.console import or_fail, refuse
-from kindlm.dataclass import dataclass, replace
+from kindlm.dataclass import replace
 from kindlm.errors import Err, KindlmError, Ok, Raised, Result, SourceLocation, broken, misuse
 from kindlm.history.run_view import RunView
 from kindlm.recording.history_file import files_of
 from kindlm.recording.project import configuration_file, report_files
-from kindlm.reports.report_registry import Report, ReportOptions, find_report
+from kindlm.reports.report_registry import Reporter, ReportOptions, find_report
 
 STDOUT = Path("-")
 """The name of standard output as a file."""
 
 _NOT_REPLACED = tuple(map(Path, ("/dev/fd", "/dev/stdout", "/dev/stderr", "/proc")))
 """Where paths stand for open files, which are written to and never replaced."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reporter:
-    """A report and its file; None is standard output."""
-
-    report: Report
-    file: Path | None
 
 
 def parse_reporters(values: Sequence[str], output: Path | None) -> list[Reporter]:
@@ -49,16 +41,16 @@ def parse_reporters(values: Sequence[str], output: Path | None) -> list[Reporter
     reporters: list[Reporter] = []
     for value in values or ["terminal"]:
         name, named, file = value.partition("=")
-        report = or_fail(find_report(name))
+        reporter = or_fail(find_report(name))
         if named and not file:
             refuse(
                 f"--reporter {name}= names no file.",
                 f"Name it: --reporter {name}=FILE, or leave the = out for standard output.",
             )
-        reporters.append(Reporter(report, Path(file) if file not in ("", str(STDOUT)) else None))
+        reporters.append(replace(reporter, file=None if file in ("", str(STDOUT)) else Path(file)))
     without_file = [index for index, reporter in enumerate(reporters) if reporter.file is None]
     if len(without_file) > 1:
-        names = [reporters[index].report.name for index in without_file]
+        names = [reporters[index].name for index in without_file]
         what = f"Only one report can go to standard output, not {' and '.join(names)}."
         refuse(what, f"Give the others a file: --reporter {names[-1]}=FILE")
     if output not in (None, STDOUT):
@@ -83,7 +75,7 @@ def configured_reporters(root: Path) -> Result[list[Reporter]]:
             error = found.error
             where = SourceLocation(str(configuration_file(root)))
             return Err(replace(error, message=f"report.formats: {error.message}", where=where))
-        reporters.append(Reporter(found.value, file))
+        reporters.append(replace(found.value, file=file))
     return distinct(reporters)
 
 
@@ -110,7 +102,7 @@ def spare(
     kept = {os.path.realpath(file): "a file that a suite refers to" for file in referenced}
     kept |= {os.path.realpath(suite): "a suite" for suite in suites}
     for reporter in reporters:
-        name, file = reporter.report.name, reporter.file
+        name, file = reporter.name, reporter.file
         if file is None:
             continue
         if file.is_dir():
@@ -137,14 +129,14 @@ def write_reports(
     """
     errors: list[KindlmError] = []
     for reporter in reporters:
-        name, file = reporter.report.name, reporter.file
+        name, file = reporter.name, reporter.file
         try:
             if file is None:
-                wrong = reporter.report.write(view, sys.stdout, options)
+                wrong = reporter.write(view, sys.stdout, options)
                 sys.stdout.flush()
             else:
                 with open_report(file) as out:
-                    wrong = reporter.report.write(view, out, replace(options, color=False))
+                    wrong = reporter.write(view, out, replace(options, color=False))
         except Raised as none:
             again = _again(view, name, file or Path("FILE"), options)
             wrong = replace(none.error, hint=f"{none.error.hint}. Then: {again}")

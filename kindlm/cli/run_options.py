@@ -16,7 +16,7 @@ from kindlm.bounds import MAX_SHARDS, MAX_WORKERS, SCHEDULERS
 from kindlm.cli.console import fail, note, or_fail, refuse, show
 from kindlm.cli.history import open_history
 from kindlm.cli.options import TestOptions, option_name, refuse_together
-from kindlm.cli.reporters import Reporter, spare
+from kindlm.cli.reporters import spare
 from kindlm.dataclass import replace
 from kindlm.engine.resources import Limits
 from kindlm.events.run import RunOptions
@@ -28,6 +28,7 @@ from kindlm.recording.project import Project, paths_from, run_environment
 from kindlm.recording.request import RunRequest
 from kindlm.recording.resumption import Unfinished
 from kindlm.reports.figures import percent
+from kindlm.reports.report_registry import Reporter
 from kindlm.suite import Suite
 
 RECORDED_OPTIONS = [field.name for field in fields(RunOptions) if field.name != "runner"]

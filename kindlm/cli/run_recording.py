@@ -31,7 +31,7 @@ from kindlm.cli.history import open_recorded, report_options
 from kindlm.cli.logs import name_run
 from kindlm.cli.options import TestOptions
 from kindlm.cli.progress import ProgressView, make_progress
-from kindlm.cli.reporters import Reporter, write_reports
+from kindlm.cli.reporters import write_reports
 from kindlm.cli.server_environ import server_environ
 from kindlm.config.diagnostics import Diagnostic
 from kindlm.dataclass import dataclass, replace
@@ -55,7 +55,7 @@ from kindlm.recording.unwritten import (
     import_command,
     keep_unwritten,
 )
-from kindlm.reports.report_registry import Report, ReportOptions
+from kindlm.reports.report_registry import Reporter, ReportOptions
 from kindlm.wording import shown_path
 from kindlm_store import EventLog, LockHeldError, Redactor, SealedError, WriteFailedError
 
@@ -124,7 +124,7 @@ class Requested:
         if errors:
             from kindlm.reports.terminal_report import write_report
 
-            if Reporter(Report("terminal", write_report), None) not in reporters:
+            if Reporter("terminal", write_report) not in reporters:
                 # The user still gets the verdict.
                 look_here = replace(look, quiet=True, color=wants_color(sys.stderr))
                 write_report(view, sys.stderr, look_here)

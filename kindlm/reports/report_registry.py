@@ -59,8 +59,8 @@ class ReportOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """A format for a recorded run, and its name for users.
+class Reporter:
+    """A format for a recorded run, its name for users, and its file; None is standard output.
 
     `write` writes the run piece by piece: memory does not grow with the number of tests. It returns
     an error if it wrote something else than the requested report. It raises `errors.Raised` if it
@@ -69,15 +69,16 @@ class Report:
 
     name: str
     write: Callable[[RunView, TextIO, ReportOptions], KindlmError | None]
+    file: Path | None = None
 
 
-def find_report(name: str) -> Result[Report]:
+def find_report(name: str) -> Result[Reporter]:
     """Return the report of that name, or an error that lists the names."""
     from kindlm import packages, plugins
 
     own_name = _ALIASES.get(name, name)
     if (module := _own_reports().get(own_name)) is not None:
-        return Ok(Report(own_name, import_module(module).write_report))
+        return Ok(Reporter(own_name, import_module(module).write_report))
     found = packages.find(plugins.Report, name)
     if found is None:
         known = report_names()
@@ -89,7 +90,7 @@ def find_report(name: str) -> Result[Report]:
     if isinstance(found, Err):
         return found
     plugin = packages.installed(plugins.Report.group)[name][0]
-    return Ok(Report(plugin.name, partial(_write_of_package, plugin, found.value)))
+    return Ok(Reporter(plugin.name, partial(_write_of_package, plugin, found.value)))
 
 
 def report_names() -> list[str]:

@@ -6,13 +6,12 @@ import json
 import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import SimpleNamespace
 
 import pytest
 import typer
 
-from kindlm.cli.reporters import Reporter, parse_reporters, write_reports
-from kindlm.reports.report_registry import ReportOptions
+from kindlm.cli.reporters import parse_reporters, write_reports
+from kindlm.reports.report_registry import Reporter, ReportOptions
 
 
 @pytest.mark.parametrize(
@@ -131,7 +130,7 @@ def test_a_report_that_is_cut_off_leaves_the_one_before_and_nothing_else(here):
         raise KeyboardInterrupt
 
     Path("report.json").write_text("the one before")
-    reporter = Reporter(SimpleNamespace(name="json", write=cut_off), Path("report.json"))
+    reporter = Reporter("json", cut_off, Path("report.json"))
     with pytest.raises(KeyboardInterrupt):
         write_reports([reporter], None, ReportOptions())
     assert Path("report.json").read_text() == "the one before"
@@ -144,7 +143,7 @@ def test_others_may_read_a_report_as_the_umask_says(here):
 
     before = os.umask(0o027)
     try:
-        reporter = Reporter(SimpleNamespace(name="json", write=write), Path("a/b"))
+        reporter = Reporter("json", write, Path("a/b"))
         assert write_reports([reporter], None, ReportOptions()) == []
     finally:
         os.umask(before)
@@ -158,6 +157,6 @@ def test_a_folder_in_memory_is_one_like_any_other(here):
         out.write("é\n")
 
     with TemporaryDirectory(dir="/dev/shm") as folder:
-        reporter = Reporter(SimpleNamespace(name="json", write=write), Path(folder, "a/b"))
+        reporter = Reporter("json", write, Path(folder, "a/b"))
         assert write_reports([reporter], None, ReportOptions()) == []
         assert Path(folder, "a/b").read_bytes() == "é\n".encode()

@@ -13,7 +13,7 @@ from kindlm.cli.commands.replay import ReplayOptions
 from kindlm.cli.console import fail, note, or_fail, refuse, show, warn
 from kindlm.cli.history import finished_run, open_history, open_recorded, project_here
 from kindlm.cli.options import TestOptions, parse_since
-from kindlm.cli.reporters import Reporter, parse_reporters
+from kindlm.cli.reporters import parse_reporters
 from kindlm.cli.run_options import as_recorded, load_tests, make_request
 from kindlm.cli.run_recording import Requested, record_run
 from kindlm.dataclass import replace
@@ -31,6 +31,7 @@ from kindlm.recording.loading import Loaded
 from kindlm.recording.project import Project, default_paths, paths_from
 from kindlm.recording.request import Derived, RunRequest
 from kindlm.recording.resumption import find_unfinished, read_unfinished, resumed
+from kindlm.reports.report_registry import Reporter
 from kindlm.suite import Case, Suite
 from kindlm.transcript import Message, Role
 from kindlm.wording import count

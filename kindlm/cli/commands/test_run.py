@@ -14,7 +14,7 @@ from kindlm.cli.console import fail, note, or_fail, refuse, show, warn
 from kindlm.cli.ending import NOTHING_RUN
 from kindlm.cli.history import open_history, project_here
 from kindlm.cli.options import TestOptions, refuse_together
-from kindlm.cli.reporters import Reporter, configured_reporters, parse_reporters
+from kindlm.cli.reporters import configured_reporters, parse_reporters
 from kindlm.cli.run_options import NOT_RESUMED, as_recorded, load_tests, make_request, wants_push
 from kindlm.cli.run_recording import Requested, run_elsewhere
 from kindlm.cli.server_environ import SUITES, server_environ, suites_hash
@@ -30,6 +30,7 @@ from kindlm.recording.project import Project, default_paths, paths_from
 from kindlm.recording.request import RunRequest
 from kindlm.recording.resumption import Unfinished, find_unfinished, read_unfinished, resumed
 from kindlm.recording.unwritten import find_unwritten, import_command
+from kindlm.reports.report_registry import Reporter
 from kindlm.wording import shown_path
 from kindlm_store import LockHeldError, holder
 
