@@ -22,7 +22,7 @@ from kindlm.events.codec import EventError, OfAttempt, Payload, TextOf, read, va
 from kindlm_store import EventLog, RecordedEvent
 
 if TYPE_CHECKING:
-    from kindlm_store.merging import Accept, Begin, Merge
+    from kindlm_store.merging import Merge
 
 STREAM_NAME = r"(run|journal)/[0-9A-Za-z_.-]{1,100}"
 
@@ -85,23 +85,13 @@ def require_known_form(recorded: RecordedEvent) -> None:
             raise ValueError(f"{recorded.type} shard: {what}")
 
 
-def merge_of(
-    log: EventLog,
-    source: sqlite3.Connection,
-    path: Path,
-    *,
-    begins: Mapping[str, Begin] | None = None,
-    accept: Accept = require_known_form,
-) -> Merge:
-    """Return the `Merge` of another log into a history, with the rules of kindlm's events."""
+def merge_of(log: EventLog, source: sqlite3.Connection, path: Path, **more: Any) -> Merge:
+    """Return the `Merge` of another log into a history, with the rules of kindlm's events.
+
+    `more` are other fields of it, which take precedence over these rules.
+    """
     from kindlm_store.merging import Merge  # most commands merge nothing
 
-    return Merge(
-        log,
-        source,
-        path,
-        accept=accept,
-        claims=run.SEALED_HEADS,
-        erasures=run.PURGES,
-        begins=begins or {},
-    )
+    rules = {"accept": require_known_form, "claims": run.SEALED_HEADS, "erasures": run.PURGES}
+    fields: dict[str, Any] = rules | more
+    return Merge(log, source, path, **fields)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from kindlm.config import LoadedSuite, load_suite, suite_identity
 from kindlm.config.diagnostics import Diagnostic
@@ -153,17 +154,11 @@ def _folders(found: Sequence[Found], root: Path) -> list[Path]:
 
 
 def _load(
-    held: Discovery,
-    root: Path,
-    environ: Mapping[str, str],
-    *,
-    strict: bool,
-    compat: bool,
-    is_run: bool,
+    held: Discovery, root: Path, environ: Mapping[str, str], **of_cases: Any
 ) -> Iterator[LoadedSuite]:
     """Yield the suites of the files: one per kindlm.yaml, one per folder of EvalView cases.
 
-    Front ends are imported only for files that they read.
+    Front ends are imported only for files that they read. `of_cases` are settings for cases.
     """
     project = cache(partial(project_name, root))
     folders: dict[Path, list[Path]] = {}
@@ -176,7 +171,7 @@ def _load(
         from kindlm.formats.evalview import Surroundings as CaseSurroundings
         from kindlm.formats.evalview import load_folder
 
-        cases = CaseSurroundings(root, project(), environ, strict, compat, is_run)
+        cases = CaseSurroundings(root, project(), environ, **of_cases)
     if any(item.front_end == "scenario" or item.suite for item in held.found):
         from kindlm.scenarios.configuration import load_configuration
         from kindlm.scenarios.scenario_suite import Surroundings, load_scenarios
