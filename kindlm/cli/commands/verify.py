@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sqlite3
 import sys
-from collections.abc import Iterable
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -84,7 +84,7 @@ def verify_command(
                 # A rebuild would only copy changes of events into the tables.
                 backup = "restore the history from a backup"
                 state = f"NOT {state}: {'kindlm history rebuild' if found.ok else backup}"
-            _report_part(not changed, f"tables of run {one_line(run)}: {state}", changed)
+            _report_part(f"tables of run {one_line(run)}: {state}", changed)
             sound &= not changed
     except sqlite3.DatabaseError as error:
         refuse(
@@ -107,9 +107,9 @@ def _report_streams(
         problems.setdefault(problem.stream, []).append(f"{place}{problem.what}")
     for name, version, head in connection.execute(_HEADS, {"stream": only}).fetchall():
         wrong = problems.pop(name, [])
-        _report_part(not wrong, f"{one_line(name)}  {count(version, 'event')}  {head}", wrong)
+        _report_part(f"{one_line(name)}  {count(version, 'event')}  {head}", wrong)
     for stream, wrong in problems.items():
-        _report_part(False, one_line(stream or "texts"), wrong)
+        _report_part(one_line(stream or "texts"), wrong)
     gone = [
         f", {number:,} {how}"
         for number, how in ((found.erased, "erased"), (found.withheld, "withheld"))
@@ -160,15 +160,15 @@ def _report_file(connection: sqlite3.Connection, path: Path) -> bool:
         for name in behind_the_log(connection, PROJECTIONS)
     ]
     if wrong:
-        _report_part(False, "the file", wrong)
+        _report_part("the file", wrong)
     elif check == "quick_check":
         large = f"PRAGMA quick_check, since it is larger than {_LARGE // 1024**3} GiB"
-        _report_part(True, f"the file: {large}; it does not compare indexes with their tables")
+        _report_part(f"the file: {large}; it does not compare indexes with their tables")
     return not wrong
 
 
-def _report_part(ok: bool, text: str, wrong: Iterable[str] = ()) -> None:
-    sign, color = ("✓", "\x1b[32m") if ok else ("✗", "\x1b[1;31m")
+def _report_part(text: str, wrong: Sequence[str] = ()) -> None:
+    sign, color = ("✗", "\x1b[1;31m") if wrong else ("✓", "\x1b[32m")
     if wants_color(sys.stdout):
         sign = f"{color}{sign}\x1b[0m"
     sys.stdout.write(f"{sign} {text}\n")
