@@ -6,7 +6,7 @@ Otherwise an event is an object with a text under one of the usual keys, or bare
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
 from itertools import chain
@@ -58,11 +58,11 @@ class ModelDraft(Draft):
     and Anthropic's formats, which are read together at the end of each message; `place` is the
     position of their text in `texts`. `pieced` are the calls of earlier messages, `earlier` is
     their usage, `about` that of the current one, and `own` that in other events. `calls` arrived
-    complete, and `positions` has their indexes by id. `broken` is the first event that begins like
-    a JSON object but is invalid.
+    complete, and `positions` has their indexes by id. `frames` are all events of the stream.
     """
 
     reading: Reading
+    frames: Sequence[Frame]
     texts: list[str] = field(default_factory=list)
     chunks: list[Mapping[str, Any]] = field(default_factory=list)
     blocks: list[Mapping[str, Any]] = field(default_factory=list)
@@ -73,23 +73,16 @@ class ModelDraft(Draft):
     earlier: list[Spent] = field(default_factory=list)
     about: Spent = Spent()
     own: Spent = Spent()
-    broken: NotJson | None = None
-    has_objects: bool = False
     has_place_for_calls: bool = False
-    ends_broken: bool = False
     reasons: list[str] = field(default_factory=list)
 
     def take(self, frame: Frame, _number: int) -> None:
         if not frame.type:
             return
         value = frame.value
-        self.ends_broken = isinstance(value, NotJson)
-        if self.ends_broken:
-            self.broken = self.broken or value
         if frame.type == "error" or (isinstance(value, dict) and value.get("error")):
             raise UnreadableReply(error_text(value, frame.data))
         if isinstance(value, dict):
-            self.has_objects = True
             self._add_object(value, frame.type)
         elif names_a_tool(frame.type):
             self._add_whole(UNREAD)
@@ -102,8 +95,10 @@ class ModelDraft(Draft):
         Bare text may be JSON in pieces. Among objects, or at the end, such a piece is a broken
         event: it may be the call that a test forbids.
         """
-        if self.broken is not None and (self.has_objects or self.ends_broken):
-            raise self.broken
+        values = [frame.value for frame in self.frames if frame.type]
+        broken = [value for value in values if isinstance(value, NotJson)]
+        if broken and (any(isinstance(it, dict) for it in values) or values[-1] is broken[-1]):
+            raise broken[0]
         self._end_message()
         # Many streams repeat the pieces as a whole at the end.
         reply = agent_reply(
@@ -290,5 +285,5 @@ def read_stream(
     ):
         draft = otherwise
     else:
-        draft = ModelDraft(reading)
+        draft = ModelDraft(reading, frames)
     return assemble(draft, frames, check_end)

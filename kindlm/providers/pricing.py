@@ -77,11 +77,7 @@ class PriceTable:
         too. A user's price of 0 costs 0 for any number of tokens, even an unknown one.
         """
         provider = None if provider is None else self._sellers.get(provider, provider)
-        price = None
-        if self._prices:
-            price = None if model is None else self._users(model)
-            if price is None and requested is not None:
-                price = self._users(requested)
+        price = self._users(model) or self._users(requested)
         if price is not None and price.input_usd == price.output_usd == 0:
             return Cost(0.0, CostSource.COMPUTED)
         if price is None and provider == "scripted":
@@ -120,7 +116,9 @@ class PriceTable:
         )
         return rates.cost(usage)
 
-    def _users(self, model: str) -> Price | None:
+    def _users(self, model: str | None) -> Price | None:
+        if model is None or not self._prices:
+            return None
         if model not in self._found:
             name = matching_name(model, self._prices)
             self._found[model] = None if name is None else self._prices[name]

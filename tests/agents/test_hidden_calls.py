@@ -302,10 +302,10 @@ def test_an_event_that_looks_like_a_call_is_noticed_among_those_of_a_graph() -> 
 
 def test_calls_that_an_event_hides_beside_others_are_noticed() -> None:
     event = {"text": "Done.", "tool_calls": [PAY], "trail": {"tool_calls": [REFUND]}}
-    told = read(ModelDraft(Reading()), f"data: {json.dumps(event)}\n\n")
+    told = read(ModelDraft(Reading(), ()), f"data: {json.dumps(event)}\n\n")
     assert names_of(told) == ["pay", UNNAMED]
     event = {"type": "tool_calls", "tool_calls": [PAY]}
-    told = read(ModelDraft(Reading()), f"data: {json.dumps(event)}\n\n")
+    told = read(ModelDraft(Reading(), ()), f"data: {json.dumps(event)}\n\n")
     assert names_of(told) == ["pay"]
 
 

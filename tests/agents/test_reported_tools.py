@@ -22,7 +22,8 @@ from kindlm.transcript import UNNAMED
 
 
 def read(text: str) -> AgentReply:
-    return assemble(ModelDraft(Reading()), frames_of(text, is_sse=True)[0]).reply
+    frames = frames_of(text, is_sse=True)[0]
+    return assemble(ModelDraft(Reading(), frames), frames).reply
 
 
 @pytest.mark.parametrize(
