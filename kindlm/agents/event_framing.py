@@ -17,9 +17,9 @@ from typing import Any
 
 from kindlm.agents.drafts import Frame
 from kindlm.agents.protocols.a2a import is_call_answer
-from kindlm.agents.reply_parts import BROKE_OFF, MAX_EVENTS, NotJson, refuse_more, unreadable
+from kindlm.agents.reply_parts import BROKE_OFF, MAX_EVENTS, NotJson, refuse_more
 from kindlm.strict_json import KeyTwiceError, parse_json, unique_keys
-from kindlm.wires import DONE, LINE_END, Event, objects, parse_events
+from kindlm.wires import DONE, LINE_END, Event, UnreadableReply, objects, parse_events
 
 _EVENT = re.compile(r"[\ufeff\s]*(?:(?:event|id|retry):[^\r\n]*[\r\n]+)*data: ?\{")
 _OBJECT = re.compile(r"\s*\{\s*(?:\"|$)")
@@ -164,9 +164,9 @@ class StreamEnd:
         missing = [known for known, has_ended in self.formats.items() if not has_ended]
         if missing:
             ends = f"{missing[0]} end with `{_ENDS[missing[0]][0]}` or [DONE]"
-            raise unreadable(f"the stream broke off: {ends}", BROKE_OFF)
+            raise UnreadableReply(f"the stream broke off: {ends}", BROKE_OFF)
         if not (has_end or self.is_done or self.formats or self.is_empty):
-            raise unreadable(
+            raise UnreadableReply(
                 "the stream broke off: the connection was closed, without `data: [DONE]` and "
                 "without the end of a chunked body or its Content-Length",
                 BROKE_OFF,

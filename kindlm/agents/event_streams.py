@@ -25,7 +25,6 @@ from kindlm.agents.reply_parts import (
     end_reasons,
     error_text,
     lookup,
-    unreadable,
 )
 from kindlm.agents.reply_reading import (
     FailedReply,
@@ -269,10 +268,11 @@ def read_stream(
     for unread in (StreamFormat.GEMINI, StreamFormat.A2A):
         if unread in end.formats:
             hint = "Let the agent send its whole answer as JSON"
-            raise unreadable(f"streams of {unread} are not read", hint)
+            raise UnreadableReply(f"streams of {unread} are not read", hint)
     if speaks is not None and speaks not in end.formats:
-        raise unreadable(f"it is not a stream of {speaks}", ANOTHER_PROTOCOL)
+        raise UnreadableReply(f"it is not a stream of {speaks}", ANOTHER_PROTOCOL)
     check_end = partial(end.check, has_end=has_end)
+    is_of_model = not end.formats.keys().isdisjoint((StreamFormat.CHAT, StreamFormat.ANTHROPIC))
     draft: Draft
     if StreamFormat.UI_MESSAGES in end.formats:
         draft = UiDraft()
@@ -280,9 +280,7 @@ def read_stream(
         draft = RunDraft()
     elif StreamFormat.RESPONSES in end.formats:
         draft = _ResponseDraft(reading, check_end)
-    elif otherwise is not None and {StreamFormat.CHAT, StreamFormat.ANTHROPIC}.isdisjoint(
-        end.formats
-    ):
+    elif otherwise is not None and not is_of_model:
         draft = otherwise
     else:
         draft = ModelDraft(reading, frames)

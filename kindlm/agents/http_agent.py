@@ -18,7 +18,7 @@ from kindlm.agents.protocols import ANTHROPIC, CHAT, RESPONSES, Name, Protocol, 
 from kindlm.agents.protocols.a2a import A2A, A2A_0_3, is_call_answer, read_call_answer
 from kindlm.agents.protocols.ag_ui import AG_UI
 from kindlm.agents.protocols.ai_sdk import AI_SDK
-from kindlm.agents.reply_parts import ANOTHER_PROTOCOL, NoTextKnown, NotJson, unreadable
+from kindlm.agents.reply_parts import ANOTHER_PROTOCOL, NoTextKnown, NotJson
 from kindlm.agents.reply_reading import (
     QUERY_TEXT_KEYS,
     TEXT_KEYS,
@@ -36,6 +36,7 @@ from kindlm.ports import AgentRequest
 from kindlm.spelling import Spelling
 from kindlm.strict_json import KeyTwiceError, parse_json, unique_keys
 from kindlm.values import refuse
+from kindlm.wires import UnreadableReply
 
 PROTOCOLS: Mapping[Name, Protocol] = {
     "chat": CHAT,
@@ -177,7 +178,7 @@ def _read_answer(
         if failure := failure_of(value):
             raise FailedReply(failure)
         reason = f"it is not an answer in the form of {protocol.title}"
-        raise unreadable(reason, ANOTHER_PROTOCOL)
+        raise UnreadableReply(reason, ANOTHER_PROTOCOL)
     try:
         return ParsedAnswer(
             read_reply(value, Reading() if is_text and value is answer.text else reading)

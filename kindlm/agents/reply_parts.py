@@ -81,18 +81,11 @@ BROKE_OFF = (
 )
 
 
-def unreadable(reason: str, hint: str) -> UnreadableReply:
-    """Return the error of an answer that cannot be read."""
-    error = UnreadableReply(reason)
-    error.hint = hint
-    return error
-
-
 def refuse_more(number: int, most: int, things: str) -> None:
     """Raise `UnreadableReply` if there are too many things."""
     if number > most:
         reason = f"it has more than {most:,} {things}"
-        raise unreadable(reason, "Check whether the agent is caught in a loop")
+        raise UnreadableReply(reason, "Check whether the agent is caught in a loop")
 
 
 def first_warnings(found: Sequence[str], most: int) -> tuple[str, ...]:

@@ -235,12 +235,12 @@ def text_of(value: Any, reading: Reading) -> str | None:
 
 def _no_text(value: Any) -> NoTextKnown:
     """Return the error; its hint names the key if the object has only one text."""
-    error = NoTextKnown("kindlm found no answer text in it")
+    hint = None
     members = value.items() if isinstance(value, dict) else ()
     texts = [key for key, it in members if isinstance(it, str) and key not in _BESIDE_CALLS]
     if len(texts) == 1 and texts[0].isidentifier() and len(texts[0]) <= MAX_NAME:
-        error.hint = WHERE_THE_TEXT_IS.replace("data.answer", texts[0])
-    return error
+        hint = WHERE_THE_TEXT_IS.replace("data.answer", texts[0])
+    return NoTextKnown("kindlm found no answer text in it", hint)
 
 
 def _has_calls_alone(value: Any, reading: Reading) -> bool:

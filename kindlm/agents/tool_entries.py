@@ -18,13 +18,12 @@ from kindlm.agents.reply_parts import (
     first_warnings,
     lookup,
     parent_of,
-    unreadable,
 )
 from kindlm.dataclass import replace
 from kindlm.errors import DOCS
 from kindlm.same_calls import merged_uses
 from kindlm.transcript import UNNAMED, ToolCall, ToolUse
-from kindlm.wires import content_text, objects
+from kindlm.wires import UnreadableReply, content_text, objects
 from kindlm.wording import shown
 
 NAMES = ("tool", "tool_name", "toolName", "name", "action")
@@ -118,7 +117,7 @@ def reported_calls(value: Any, path: str | None) -> list[ToolUse]:
     """
     if path is not None:
         if parent_of(value, path) is ABSENT:
-            raise unreadable(f"it has no tool calls at the configured path: `{path}`", _A_LIST)
+            raise UnreadableReply(f"it has no tool calls at the configured path: `{path}`", _A_LIST)
         return listed_calls(lookup(value, path), path)
     uses, results = calls_and_results(value)
     # A result without a call shows that there was one.
@@ -295,7 +294,7 @@ def listed_calls(found: Any, place: str) -> list[ToolUse]:
         return []
     if isinstance(found, list) and all(isinstance(entry, dict) for entry in found):
         return [read_tool_use(entry) for entry in found]
-    raise unreadable(f"its tool calls, `{place}`, are not a list of objects", _A_LIST)
+    raise UnreadableReply(f"its tool calls, `{place}`, are not a list of objects", _A_LIST)
 
 
 def _may_be_calls(steps: Any) -> bool:

@@ -42,6 +42,10 @@ class UnreadableReply(ValueError):  # noqa: N818 - it names what arrived
     hint: str | None = None
     spent: Spent | None = None
 
+    def __init__(self, reason: str, hint: str | None = None) -> None:
+        super().__init__(reason)
+        self.hint = hint or self.hint
+
 
 @dataclass(frozen=True, slots=True)
 class WireAnswer:
