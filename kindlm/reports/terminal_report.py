@@ -198,9 +198,15 @@ def _write_next(view: RunView, page: Page, options: ReportOptions) -> None:
     if view.info.mode == "settled" or (isinstance(earlier, RunView) and not earlier.is_recorded):
         earlier = None  # a comparison adds settled repeats to those of their source
     if isinstance(earlier, RunView) and view.summary.executions.tested:
-        changed = _changed(view, earlier, options)
-        if changed is not None:
-            page.line(changed, hang=2)
+        if view.status == "failed" and view.summary.tests.total <= _MOST_COMPARED_TESTS:
+            # Imported late: it takes longer than the report of a run that passed.
+            from kindlm.history.diff.run_diff import DiffOptions, RunDiff
+            from kindlm.reports.diff.phrases import headline_of
+
+            compared = DiffOptions(regression_threshold=options.regression_threshold)
+            if (diff := RunDiff(earlier, view, compared)).compared:
+                reasons = "; ".join(headline_of(diff).reasons)
+                page.line(f"Since {one_line(earlier.id)}: {reasons}", hang=2)
         compare = page.typed(f"kindlm diff {shlex.quote(earlier.id)} {view.id}")
         page.unbroken(("Compare: ", "dim"), compare)
     following = facts.next_command(view, options)
@@ -210,16 +216,3 @@ def _write_next(view: RunView, page: Page, options: ReportOptions) -> None:
         # Each cause names the command that shows it.
         following = facts.rerun_failed(view, options)
     page.unbroken(("Next: ", "dim"), options.first or page.typed(following))
-
-
-def _changed(view: RunView, earlier: RunView, options: ReportOptions) -> str | None:
-    """Return what changed since an earlier run, None if this run did not fail."""
-    if view.status != "failed" or view.summary.tests.total > _MOST_COMPARED_TESTS:
-        return None
-    # Imported late: it takes longer than the report of a run that passed.
-    from kindlm.history.diff.run_diff import DiffOptions, RunDiff
-    from kindlm.reports.diff.phrases import headline_of
-
-    diff = RunDiff(earlier, view, DiffOptions(regression_threshold=options.regression_threshold))
-    reasons = headline_of(diff).reasons
-    return f"Since {one_line(earlier.id)}: {'; '.join(reasons)}" if diff.compared else None
