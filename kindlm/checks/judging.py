@@ -233,6 +233,21 @@ class Judging:
         `model` is the id of the judge, None for the default. `check` raises `ValueError` with the
         fault of an answer. Raises `JudgeError` after two unusable answers.
         """
+
+        def read(text: str, ending: FinishReason | None) -> Answer:
+            answer = prompt.read(text, ending)
+            parts = [answer]
+            for value in answer.values():
+                if isinstance(value, list):
+                    parts += [item for item in value if isinstance(item, dict)]
+            for part in parts:
+                own = {name: part[name] for name in prompt.own if name in part}
+                if own and is_copy(own, self._given):
+                    raise ValueError("it repeated one that stands in the data")
+            if check is not None:
+                check(answer)
+            return answer
+
         aside = self._context.aside
         self._given = self._given or await aside(partial(readings, self._texts))
         for _ in range(_TRIES):
@@ -244,31 +259,11 @@ class Judging:
                 continue
             text, ending = reply.value.text, reply.value.finish_reason
             try:
-                return await aside(partial(self._read, prompt, check, text, ending))
+                return await aside(partial(read, text, ending))
             except ValueError as unread:
                 why = why_unread(unread, ending)
             error = JudgeError(f"The judge gave no judgement: {why}. It answered {shown(text)}.")
         raise error
-
-    def _read(
-        self,
-        prompt: Prompt,
-        check: Callable[[Answer], object] | None,
-        text: str,
-        ending: FinishReason | None,
-    ) -> Answer:
-        answer = prompt.read(text, ending)
-        parts = [answer]
-        for value in answer.values():
-            if isinstance(value, list):
-                parts += [item for item in value if isinstance(item, dict)]
-        for part in parts:
-            own = {name: part[name] for name in prompt.own if name in part}
-            if own and is_copy(own, self._given):
-                raise ValueError("it repeated one that stands in the data")
-        if check is not None:
-            check(answer)
-        return answer
 
 
 _QUOTES = re.compile("['`\u2018-\u201f\u2032\u2033\u2039\u203a\u00ab\u00bb]")

@@ -123,12 +123,32 @@ class Appender:
             for append in submission
         ]
         refs = self._store_texts(accepted)
-        position = last_position(self._connection)
+        position, types = last_position(self._connection), self._types
         rows: list[tuple[object, ...]] = []
         touched: dict[str, StreamState] = {}
         for append in accepted:
             stream = touched[append.stream] = self.stream(append.stream)
-            self._chain(append, stream, position + len(rows), refs, rows)
+            number, last = self.number(stream), append.events[-1] if append.seal else None
+            for event in append.events:
+                data = event.parts[0]
+                for gap, part in zip(event.gaps, event.parts[1:], strict=True):
+                    if isinstance(gap, Text):
+                        data = f'{data}{{"$ref":"{refs[gap.body]}"}}{part}'
+                    else:
+                        data = f'{data}"{hash_text(self.stream(gap.stream).head)}"{part}'
+                position += 1
+                stream.version += 1
+                stream.sealed = event is last
+                stream.head = event_hash(
+                    stream.head, data.encode(), id=event.raw_id, stream=stream.name,
+                    version=stream.version, type=event.type, schema=event.schema, at=event.at,
+                    subject=event.subject, seal=stream.sealed,
+                )  # fmt: skip
+                rows.append((
+                    position, event.raw_id, number, stream.version,
+                    types.get(event.type) or self.type_id(event.type), event.schema, event.at,
+                    event.subject, data, stream.head,
+                ))  # fmt: skip
         if rows:
             insert_rows(self._connection, INSERT_EVENTS, rows)
         for stream in touched.values():
@@ -235,38 +255,6 @@ class Appender:
         if new:
             insert_rows(self._connection, INSERT_TEXTS, new)
         return {body: refs[digest] for body, digest in digests.items()}
-
-    def _chain(
-        self,
-        append: Append,
-        stream: StreamState,
-        position: int,
-        refs: dict[str, str],
-        rows: list[tuple[object, ...]],
-    ) -> None:
-        """Chain events to their stream; add their rows, after `position`, to `rows`."""
-        last = append.events[-1] if append.seal else None
-        types, number = self._types, self.number(stream)
-        for event in append.events:
-            data = event.parts[0]
-            for gap, part in zip(event.gaps, event.parts[1:], strict=True):
-                if isinstance(gap, Text):
-                    data = f'{data}{{"$ref":"{refs[gap.body]}"}}{part}'
-                else:
-                    data = f'{data}"{hash_text(self.stream(gap.stream).head)}"{part}'
-            position += 1
-            stream.version += 1
-            stream.sealed = event is last
-            stream.head = event_hash(
-                stream.head, data.encode(), id=event.raw_id, stream=stream.name,
-                version=stream.version, type=event.type, schema=event.schema, at=event.at,
-                subject=event.subject, seal=stream.sealed,
-            )  # fmt: skip
-            rows.append((
-                position, event.raw_id, number, stream.version,
-                types.get(event.type) or self.type_id(event.type), event.schema, event.at,
-                event.subject, data, stream.head,
-            ))  # fmt: skip
 
     def save(self, stream: StreamState) -> None:
         """Write the state of a stream, after its events: triggers refuse those after its seal."""
