@@ -36,7 +36,7 @@ from kindlm.guard import guard
 from kindlm.outcome import NOTHING_CHECKED, CheckResult, Outcome, Status, execution_status
 from kindlm.plan import Execution
 from kindlm.ports import CheckContext, HeldConversation, RecordedAnswers, Recorder
-from kindlm.suite import Case, Script
+from kindlm.suite import Script
 from kindlm.transcript import Message, lacks_a_secret, total_of
 
 _log = FieldLog(__name__)
@@ -241,7 +241,12 @@ class _Attempt:
                     await self._check()
                 return error
         except TimeoutError:
-            return _too_slow(self.timeout_ms, self._case)
+            limit = "defaults.executionTimeoutMs"
+            if script is not None:
+                limit = "`timeout` of the scenario, or eval.default_timeout"
+            message = f"The execution took longer than {self.timeout_ms} ms."
+            hint = f"Raise {limit}, or look at which call was slow: kindlm show"
+            return KindlmError(ErrorCode.PROVIDER_TIMEOUT, message, hint)
         except Exception as crash:  # noqa: BLE001 - the boundary: recorded, and the run goes on
             return _crashed(crash)
         finally:
@@ -354,12 +359,3 @@ def _crashed(crash: Exception) -> KindlmError:
         "This is a bug. Run again with --verbose and report the traceback.",
         crash=crash,
     )
-
-
-def _too_slow(timeout_ms: int, case: Case) -> KindlmError:
-    limit = "defaults.executionTimeoutMs"
-    if case.script is not None:
-        limit = "`timeout` of the scenario, or eval.default_timeout"
-    message = f"The execution took longer than {timeout_ms} ms."
-    hint = f"Raise {limit}, or look at which call was slow: kindlm show"
-    return KindlmError(ErrorCode.PROVIDER_TIMEOUT, message, hint)
