@@ -29,15 +29,12 @@ MAX_MATCHED_CHARACTERS = 100_000
 MATCH_TIMEOUT_S = 0.5
 
 
-def _entry(key: str, read: Callable[[Node], Any], default: Any = None, **more: Any) -> Any:
-    """Return a field with its key in a script and the reader of its value."""
-    default = MISSING if "default_factory" in more else default
-    return field(default=default, metadata={"key": key, "read": read}, **more)
-
-
-def _needed(key: str, read: Callable[[Node], Any]) -> Any:
-    """Return a field whose key is required."""
-    return field(metadata={"key": key, "read": read})
+def _entry(key: str, read: Callable[[Node], Any], default: Any = None) -> Any:
+    """Return a field with its key in a script, which is required if the default is `MISSING`."""
+    metadata = {"key": key, "read": read}
+    if default is dict:
+        return field(default_factory=dict, metadata=metadata)
+    return field(default=default, metadata=metadata)
 
 
 def _keys(kind: type[Any]) -> tuple[str, ...]:
@@ -210,8 +207,8 @@ fault_rules: Callable[[Node], tuple[FaultRule, ...]] = _each(_fault_rule)
 class CallOut:
     """A tool call of a reply; in a script, its arguments may have placeholders."""
 
-    name: str = _needed("name", Node.text)
-    arguments: Any = _entry("arguments", _plain_mapping, default_factory=dict)
+    name: str = _entry("name", Node.text, MISSING)
+    arguments: Any = _entry("arguments", _plain_mapping, dict)
 
     @property
     def arguments_text(self) -> str:
@@ -260,7 +257,7 @@ def _reply(node: Node) -> Any:
 class Rule:
     """A reply, and its conditions."""
 
-    reply: Reply = _needed("reply", _reply)
+    reply: Reply = _entry("reply", _reply, MISSING)
     name: str = _entry("name", Node.text)
     when: When = _entry("when", partial(_read, When), When())
 
@@ -278,7 +275,7 @@ class JudgeCheck:
     called: str | None = _entry("called", Node.text)
     not_called: str | None = _entry("notCalled", Node.text)
     in_order: tuple[str, ...] = _entry("inOrder", Node.texts, ())
-    arguments: Mapping[str, Any] = _entry("arguments", _plain_mapping, default_factory=dict)
+    arguments: Mapping[str, Any] = _entry("arguments", _plain_mapping, dict)
     weight: float = _entry("weight", Node.number, 1.0)
     note: str = _entry("note", Node.text)
 
@@ -306,16 +303,16 @@ def _judge_checks(node: Node) -> tuple[JudgeCheck, ...]:
 class JudgeRule:
     """Scores one criterion by the weighted share of its passed checks."""
 
-    criteria: TextTest = _needed("criteria", _text_test)
-    checks: tuple[JudgeCheck, ...] = _needed("checks", _judge_checks)
+    criteria: TextTest = _entry("criteria", _text_test, MISSING)
+    checks: tuple[JudgeCheck, ...] = _entry("checks", _judge_checks, MISSING)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
     """A model that the server knows; a `reasoning` model refuses sampling parameters."""
 
-    name: str = _needed("name", Node.text)
-    reasoning: bool = _entry("reasoning", Node.flag, default=False)
+    name: str = _entry("name", Node.text, MISSING)
+    reasoning: bool = _entry("reasoning", Node.flag, False)
 
 
 def _model(node: Node) -> Any:
