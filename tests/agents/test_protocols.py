@@ -233,6 +233,24 @@ def test_a_stream_is_read(reply, adapter, protocol, events):
     assert said(reply(body, kind=STREAM, adapter=adapter, protocol=protocol)) == REFUNDED
 
 
+@pytest.mark.parametrize(
+    ("second", "usage", "model"),
+    [
+        ({"model": "m", "inputTokens": 4, "outputTokens": 3}, Usage(9, 9), "m"),
+        ({"model": "m", "inputTokens": 4}, Usage(9, None), "m"),
+        ({"model": "m"}, Usage(None, None), "m"),
+        ({"inputTokens": 4, "outputTokens": 3}, Usage(9, 9), None),
+        ({"model": "other", "inputTokens": 4, "outputTokens": 3}, Usage(9, 9), None),
+    ],
+)
+def test_what_one_model_of_a_run_does_not_report_is_unknown(reply, second, usage, model):
+    first = AG_UI[-1]["usage"]
+    heard = reply(sse([*AG_UI[:-1], {**AG_UI[-1], "usage": [*first, second]}]), kind=STREAM)
+
+    # A price for a part of the tokens would be too low for a limit of costs.
+    assert (heard.usage, heard.model) == (usage, model)
+
+
 @pytest.mark.parametrize(("protocol", "events"), STREAMS, ids=[name for name, _ in STREAMS])
 def test_a_stream_reads_the_same_in_any_pieces(talk, success, protocol, events):
     body = sse(events).replace("Refun", "R\u00e9fun").replace("\n\n", "\r\n\r\n").encode()

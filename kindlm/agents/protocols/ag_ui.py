@@ -19,13 +19,13 @@ from kindlm.agents.http_request import all_messages
 from kindlm.agents.protocols import Protocol
 from kindlm.agents.reply_parts import UnreadableReply, first_text
 from kindlm.agents.reply_reading import FailedReply, agent_reply
-from kindlm.agents.reply_usage import read_counts, read_model, spent_together
+from kindlm.agents.reply_usage import read_counts, read_model
 from kindlm.agents.tool_entries import UNREAD, failed_tool, is_of_tool
 from kindlm.ports import AgentRequest
 from kindlm.same_calls import merged_uses
 from kindlm.strict_json import as_text, read_json
-from kindlm.transcript import Role
-from kindlm.wires import Spent, objects, said_text
+from kindlm.transcript import Role, Usage
+from kindlm.wires import Spent, objects, said_text, token_count
 
 _SPEAKERS = ("user", "assistant", "tool")
 _WAITS = "the run waits for a person: the answer is incomplete"
@@ -131,5 +131,11 @@ class RunDraft(Draft):
         return ParsedAnswer(reply, self.state)
 
     def spent(self) -> Spent:
+        """Return the tokens of all models; a number that one of them lacks is unknown."""
         entries = objects(self.ended.get("usage"))
-        return spent_together([Spent(read_counts(it), model=read_model(it)) for it in entries])
+        models = {read_model(entry) for entry in entries}
+        first, *others = map(read_counts, entries or [{}])
+        usage = sum(others, first)
+        read, written = token_count(usage.input_tokens), token_count(usage.output_tokens)
+        model = models.pop() if len(models) == 1 else None
+        return Spent(Usage(read, written, usage.extras), model=model)
