@@ -43,6 +43,12 @@ def among(query: str, ids: Sequence[str], **values: Any) -> tuple[str, dict[str,
     return query.replace("$ids", f"({listed})"), {**named, **values}
 
 
+def body_of(db: sqlite3.Connection, ref: str | None) -> str | None:
+    """Return the text of a reference; None without a reference, or if the text is missing."""
+    row = db.execute("SELECT body FROM contents WHERE ref = ?", (ref,)).fetchone()
+    return None if row is None else row[0]
+
+
 def _texts(row: str, *names: str) -> str:
     """Return SQL for columns with texts of a row: `output` is the text of its `output_ref`."""
     texts = "(SELECT body FROM shown_texts WHERE ref = {0}.{1}_ref) AS {1}"

@@ -32,6 +32,7 @@ from kindlm.events.execution_events import (
     ProviderResponded,
     ToolSimulated,
 )
+from kindlm.history.queries import body_of
 from kindlm.plan import Execution
 from kindlm.ports import AnsweredThen, HeldConversation, Purpose, RecordedModelCall
 from kindlm.suite import ListedTools, Suite
@@ -398,9 +399,3 @@ def text_of(db: sqlite3.Connection, ref: str, *, gone: str | None = None) -> str
     if text is None:
         raise PurgedError
     return text
-
-
-def body_of(db: sqlite3.Connection, ref: str | None) -> str | None:
-    """Return the text of a reference; None without a reference, or if the text is missing."""
-    row = db.execute("SELECT body FROM contents WHERE ref = ?", (ref,)).fetchone()
-    return None if row is None else row[0]

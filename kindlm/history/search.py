@@ -21,7 +21,7 @@ from pathlib import Path
 
 from kindlm.dataclass import dataclass
 from kindlm.history.masking import mask_of
-from kindlm.history.recorded_attempts import body_of
+from kindlm.history.queries import body_of
 from kindlm.history.rows import ExecutionView
 from kindlm.history.run_view import RunView
 from kindlm.strict_json import read_json

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from kindlm.dataclass import dataclass
 from kindlm.errors import Err, Ok, Result, not_there
-from kindlm.history.recorded_attempts import body_of
+from kindlm.history.queries import body_of
 from kindlm.history.runs import Run, RunFilter, options_of, runs
 from kindlm.plan import QualifiedName
 from kindlm.transcript import Role

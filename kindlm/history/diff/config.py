@@ -11,8 +11,7 @@ from typing import Any
 from kindlm.dataclass import dataclass
 from kindlm.history.diff.call_changes import ChangedValue
 from kindlm.history.diff.evidence_values import CheckKey
-from kindlm.history.queries import value_of
-from kindlm.history.recorded_attempts import body_of, read_servers
+from kindlm.history.queries import body_of, value_of
 from kindlm.history.run_view import RunView
 from kindlm.matching import ABSENT, equal
 from kindlm_store import REDACTED
@@ -80,14 +79,17 @@ def compare_configs(db: sqlite3.Connection, before: Suite, after: Suite) -> Suit
 
     If a text is erased, withheld or redacted, or a side was imported, only the hashes are compared.
     """
-    old, new = (
-        {listed.server: listed.tools for listed in read_servers(db, side.servers)}
-        for side in (before, after)
-    )
     found: list[ChangedValue] = []
-    for name in old:
-        if name in new:
-            found += _changes(f"mcp[{name}].tools", old[name], new[name], 0)
+    if before.servers != after.servers:
+        from kindlm.history.recorded_attempts import read_servers  # loads asyncio
+
+        old, new = (
+            {listed.server: listed.tools for listed in read_servers(db, side.servers)}
+            for side in (before, after)
+        )
+        for name in old:
+            if name in new:
+                found += _changes(f"mcp[{name}].tools", old[name], new[name], 0)
     if before.config_hash != after.config_hash:
         was, now = body_of(db, before.config_ref), body_of(db, after.config_ref)
         if was and now and {REDACTED, "{}"}.isdisjoint((was, now)):
