@@ -135,11 +135,10 @@ def _count_checks(samples: Sequence[Sample]) -> dict[CheckKey, Counts]:
     errored = sum(sample.status is Status.ERRORED for sample in samples)
     found: dict[CheckKey, Counts] = {}
     for sample in samples:
+        decides = sample.status is not Status.ERRORED
         for check, code in read_checks(sample.checks).items():
             passed, n = found.get(check, (0, errored))
-            found[check] = Counts(
-                passed + (code is None), n + (sample.status is not Status.ERRORED)
-            )
+            found[check] = Counts(passed + (code is None), n + decides)
     return found
 
 

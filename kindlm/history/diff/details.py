@@ -173,27 +173,24 @@ class TestDetails:
 def read_details(diff: RunDiff, test: TestDiff) -> TestDetails:
     """Return the changes inside a test."""
     attempts = diff.counted_attempts
-    old_usual = test.before.usual if test.before else None
-    new_usual = test.after.usual if test.after else None
-    old_repeats = read_repeats(diff.before.db, old_usual, attempts) if old_usual else []
-    new_repeats = read_repeats(diff.after.db, new_usual, attempts) if new_usual else []
-    old_checks, new_checks = _count_checks(old_repeats), _count_checks(new_repeats)
+    views = diff.before, diff.after
+    usual = [side.usual if side else None for side in (test.before, test.after)]
+    repeats = [
+        read_repeats(view.db, each, attempts) if each else []
+        for view, each in zip(views, usual, strict=True)
+    ]
+    checks = list(map(_count_checks, repeats))
     read: dict[str, list[AttemptView]] = {}
-    for view, usual, checks in (
-        (diff.before, old_usual, old_checks),
-        (diff.after, new_usual, new_checks),
-    ):
-        for wanted in (usual, *(check.failed for check in checks.values())):
+    for view, each, made in zip(views, usual, checks, strict=True):
+        for wanted in (each, *(check.failed for check in made.values())):
             if wanted and wanted not in read and (execution := view.execution(wanted)):
                 read[wanted] = view.attempts(execution)
     mask = mask_of(chain.from_iterable(read.values()))
     shown = {execution: attempts.of(ended) for execution, ended in read.items()}
-    old, new = list[Call](), list[Call]()
-    old_texts, new_texts = dict[_Place, str | None](), dict[_Place, str | None]()
-    if old_usual:
-        old, old_texts = _calls_and_texts(diff.before, shown[old_usual], old_repeats, mask)
-    if new_usual:
-        new, new_texts = _calls_and_texts(diff.after, shown[new_usual], new_repeats, mask)
+    (old, old_texts), (new, new_texts) = (
+        _calls_and_texts(view, shown[each], samples, mask) if each else ([], {})
+        for view, each, samples in zip(views, usual, repeats, strict=True)
+    )
     words: dict[_Place, WordDiff] = {}
     turns = sorted(place for place in old_texts if isinstance(place, int))
     places: list[_Place] = ["system", "user", *turns, "output"]
@@ -203,10 +200,10 @@ def read_details(diff: RunDiff, test: TestDiff) -> TestDetails:
             is_there = was not in GONE and now not in GONE
             words[place] = diff_words(was, now) if is_there else _NOT_COMPARED
     return TestDetails(
-        calls=diff_calls(old, new) if old_repeats and new_repeats else (),
-        sequences=_sequences(old_repeats, new_repeats),
+        calls=diff_calls(old, new) if (old or new) and all(repeats) else (),
+        sequences=_sequences(*repeats),
         words=words,
-        checks=tuple(_compare_checks(test, old_checks, new_checks, shown, mask)),
+        checks=tuple(_compare_checks(test, checks[0], checks[1], shown, mask)),
         errors=(old_texts.get("error"), new_texts.get("error")),
         config=parts_of_test(test.config, test.key.name),
     )
@@ -258,7 +255,7 @@ def _count_checks(samples: Sequence[Sample]) -> dict[Scored, CheckSide]:
             found[check[:2]] = CheckSide(passed + (code is None), of + 1, None, failed)
     for scored, side in found.items():
         if scores := [sample.scores[scored] for sample in samples if scored in sample.scores]:
-            found[scored] = side._replace(score=fmean(scores))
+            found[scored] = CheckSide(side.passed, side.of, fmean(scores), side.failed)
     return found
 
 

@@ -317,12 +317,8 @@ def _sample(row: Sequence[Any], grading: Collection[Scored] | None) -> Sample:
     last = max(turns.values(), default=1)
     last_texts = {turns[call]: digest for call, *_, has_text, digest in answers if has_text}
     origins = [recorded_in for *_, recorded_in, _, _ in answers]
-    measured = {
-        "drift": max(drift, default=None),
-        "latency": latency,
-        "tokens": tokens,
-        "cost": cost,
-    }
+    figures = {"latency": latency, "tokens": tokens, "cost": cost}
+    measured = {"drift": max(drift, default=None), **figures}
     return Sample(
         id=identity,
         # A replayed answer names the original call, such as `k3f9x2ab-17.1/3`. With a call of its
@@ -371,9 +367,7 @@ def _each_once(side: PlannedSamples) -> PlannedSamples:
     first = dict[str, Sample]()
     for sample in side.samples:
         first.setdefault(sample.conversation, sample)
-    if len(first) == len(side.samples):
-        return side
-    return replace(side, samples=list(first.values()))
+    return side if len(first) == len(side.samples) else replace(side, samples=[*first.values()])
 
 
 def _judgements(samples: Sequence[Sample]) -> dict[str, Any]:
