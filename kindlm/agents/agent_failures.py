@@ -19,7 +19,7 @@ from kindlm.agents.reply_reading import FailedReply
 from kindlm.agents.reply_usage import read_spent
 from kindlm.dataclass import dataclass
 from kindlm.errors import ErrorCode, KindlmError, Raised, misuse, unanswered
-from kindlm.strict_json import json_or_text, read_json
+from kindlm.strict_json import parse_json, read_json
 from kindlm.unreachable import rate_limit_hint, retry_after, unreachable_reason
 from kindlm.wires import Spent
 from kindlm.wording import last_words
@@ -157,10 +157,7 @@ class Who:
         self, status: int, headers: Mapping[str, str], body: str, *, is_call: bool = False
     ) -> KindlmError:
         """Return the error of an unsuccessful status; `headers` must ignore the case of names."""
-        value = json_or_text(body)
-        quoted = self.quote(error_text(value, body))
-        # A stream may have some, too.
-        shows_calls = _STREAM.match(body) or calls_anywhere(value) is not None
+        quoted = self.quote(error_text(read_json(body), body))
         wait = retry_after(headers, datetime.now(UTC))
         code, hint = ErrorCode.PROVIDER_API_ERROR, None
         match status:
@@ -184,7 +181,7 @@ class Who:
             code=code,
             status=status,
             retry_after=wait,
-            retryable=is_retryable(status, is_call=is_call) and not shows_calls,
+            retryable=is_retryable(status, is_call=is_call) and not _shows_calls(body),
             body=body,
         )
 
@@ -192,3 +189,11 @@ class Who:
 def is_retryable(status: int, *, is_call: bool = False) -> bool:
     """Return whether a request may be sent again; a tool call only if it was not handled."""
     return status in _NOT_HANDLED or (status >= 500 and not is_call)
+
+
+def _shows_calls(body: str) -> bool:
+    """Return whether a failed answer has tool calls, or may have some, as streams may."""
+    try:
+        return bool(_STREAM.match(body)) or calls_anywhere(parse_json(body)) is not None
+    except ValueError:
+        return False

@@ -42,6 +42,28 @@ def test_a_status_has_its_code_and_is_asked_once(talk, http, failure, status, co
     assert len(server.received) == 1
 
 
+CALLS = '{"tool_calls": [{"name": "refund", "arguments": %s}]}'
+
+
+@pytest.mark.parametrize(
+    ("body", "retryable"),
+    [
+        (CALLS % "{}", False),
+        (CALLS % '"\\ud800"', False),
+        (CALLS % '{"id": NaN}', True),  # no JSON
+        ('{"error": [NaN]}', True),
+        ('{"error": {"message": "caf\\ud800"}}', True),
+        ("[" * 100_000, True),
+    ],
+)
+def test_a_failed_answer_is_quoted_whatever_it_is(talk, http, failure, body, retryable):
+    (result,), _ = talk(http(body, status=503))
+    error = failure(result)
+    assert error.code is ErrorCode.PROVIDER_API_ERROR
+    assert body[:30] in error.message
+    assert error.details["retryable"] is retryable
+
+
 @pytest.mark.parametrize("status", [200, 500])
 def test_an_error_holds_what_the_agent_spent(talk, http, failure, status):
     usage = {"input_tokens": 7, "output_tokens": 2}
