@@ -15,7 +15,7 @@ import json
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import chain, groupby, pairwise, takewhile
 from operator import itemgetter
 from sys import intern
@@ -278,13 +278,9 @@ def read_samples(
 
 def read_repeats(db: sqlite3.Connection, execution: str, attempts: Attempts) -> list[Sample]:
     """Return the repeats of the test of an execution, with the scores of all checks."""
-    rows = db.execute(_repeats_query(attempts), {"execution": execution, "scored": None})
+    query = _SAMPLES.replace("$executions", attempts.executions).replace("IN $ids", _OF_EXECUTION)
+    rows = db.execute(query, {"execution": execution, "scored": None})
     return [_sample(row, None) for row in rows]
-
-
-@cache
-def _repeats_query(attempts: Attempts) -> str:
-    return _SAMPLES.replace("$executions", attempts.executions).replace("IN $ids", _OF_EXECUTION)
 
 
 def text_with(db: sqlite3.Connection, digest: str | None) -> str | None:
