@@ -161,11 +161,13 @@ class StreamEnd:
 
     def check(self, *, has_end: bool) -> None:
         """Raise `UnreadableReply` if the stream broke off; for `has_end`, see `HttpReply`."""
-        missing = [known for known, has_ended in self.formats.items() if not has_ended]
+        # What looks like another format may be the state of a graph.
+        known = [each for each in self.formats if each in _ENDS]
+        missing = [each for each in known if not self.formats[each]]
         if missing:
             ends = f"{missing[0]} end with `{_ENDS[missing[0]][0]}` or [DONE]"
             raise UnreadableReply(f"the stream broke off: {ends}", BROKE_OFF)
-        if not (has_end or self.is_done or self.formats or self.is_empty):
+        if not (has_end or self.is_done or known or self.is_empty):
             raise UnreadableReply(
                 "the stream broke off: the connection was closed, without `data: [DONE]` and "
                 "without the end of a chunked body or its Content-Length",

@@ -8,8 +8,10 @@ from functools import partial
 
 import pytest
 
+from kindlm.agents.event_framing import frames_of
 from kindlm.errors import ErrorCode
 from kindlm.transcript import UNNAMED, Extras, Message, Role, ToolCall, ToolUse, Usage
+from kindlm.wires import UnreadableReply
 
 TOKEN = "tok-planted-0123456789"
 SSE = "text/event-stream"
@@ -415,6 +417,15 @@ class TestStreams:
             {"messages": [SENT, ai("", call("c1", "a")), result("c1", 1), ai("done")]},
         )
         assert (told.text, len(told.tool_uses), told.tool_uses[0].response) == ("done", 1, 1)
+
+    def test_a_state_may_have_the_keys_of_streams_of_others(self, stream):
+        told = stream({"candidates": [{"id": 7}]}, {"messages": [SENT, ai("done")]})
+        assert told.text == "done"
+
+    def test_such_a_state_does_not_end_a_stream(self):
+        _, end = frames_of('data: {"candidates": [{"id": 7}]}\n\n', is_sse=True)
+        with pytest.raises(UnreadableReply, match="the stream broke off"):
+            end.check(has_end=False)
 
     def test_bare_text_is_text(self, stream):
         assert stream("Hel", '"lo"', "42").text == "Hello42"
