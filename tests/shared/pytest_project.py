@@ -14,6 +14,8 @@ from pathlib import Path
 import loaded_kindlm
 import pytest
 
+from kindlm.recording import secrets
+
 _PLUGINS = ("kindlm.pytest_plugin.plugin", "xdist.plugin")
 
 
@@ -42,14 +44,16 @@ def run_inside(root: Path, *options: str) -> Done:
 
 @contextmanager
 def as_it_was(root: Path) -> Iterator[None]:
-    """Forget the modules of a project, its folders and variables, once its tests have run."""
+    """Forget the modules of a project, its folders, variables and secrets, once it has run."""
     environ, path, modules = dict(os.environ), list(sys.path), set(sys.modules)
+    known = set(secrets._REMEMBERED)
     try:
         yield
     finally:
         os.environ.clear()
         os.environ.update(environ)
         sys.path[:] = path
+        secrets._REMEMBERED.intersection_update(known)
         for name in set(sys.modules) - modules:
             file = getattr(sys.modules[name], "__file__", None)
             is_its_own = file is not None and Path(file).is_relative_to(root)
