@@ -12,14 +12,12 @@ Without TLS, connections to a scheduler or from workers on other machines need `
 
 from __future__ import annotations
 
-import io
 import logging
 import os
 import socket
 import threading
-import zipfile
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
@@ -30,11 +28,12 @@ from urllib.parse import urlsplit
 from kindlm.bounds import SCHEDULERS
 from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
+from kindlm.fleet.bundle import pack, unpack
 from kindlm.fleet.workers import Fleet, ShardEnd, ShardJob, end_jobs, new_job_id, run_shard
 from kindlm.recording.loading import Loaded
 from kindlm.recording.project import git_state, project_name, run_environment
 from kindlm.recording.suite_secrets import needed_variables
-from kindlm.recording.watched_files import is_installed, watched_files
+from kindlm.recording.watched_files import watched_files
 from kindlm.team.protocol import is_loopback
 from kindlm.wording import count, listed_names
 
@@ -42,9 +41,6 @@ if TYPE_CHECKING:
     from distributed import Client, Future, Worker
 
 _CERTIFICATES = "Name them in Dask's configuration, as distributed.comm.tls: https://docs.dask.org"
-
-MOST_BYTES = 50_000_000
-MOST_FILES = 4_000
 
 _NO_PLACE = "", 0
 _CONNECT_S = 10.0
@@ -338,56 +334,6 @@ class _Job:
         self._is_cancelled = True
 
 
-def pack(files: Iterable[Path], root: Path) -> Result[bytes]:
-    """Pack files below `root` into a ZIP file, with their paths from there.
-
-    It is an error if one is elsewhere, or if they are too large. `.env` files are left out: workers
-    have their own variables.
-    """
-    found: dict[str, Path] = {}
-    for path in files:
-        is_environment = path.name.startswith(".env.") or ".env" in (path.name, path.suffix)
-        if path.is_dir() or is_environment or is_installed(path):
-            continue
-        name = _name_in(path, root)
-        if name is None or not name.isprintable():
-            where = "outside of the project" if name is None else "not named in plain characters"
-            return Err(
-                misuse(
-                    f"The tests cannot run on other machines: {str(path)!r} is {where}.",
-                    f"Only files below {root} are sent; move it there, or run the tests here.",
-                )
-            )
-        found[name] = path
-    size = sum(path.stat().st_size for path in found.values())
-    if size > MOST_BYTES or len(found) > MOST_FILES:
-        largest = max(found, key=lambda name: found[name].stat().st_size)
-        return Err(
-            misuse(
-                f"The tests cannot run on other machines: they need {len(found):,} files with"
-                f" {size / 1e6:,.1f} MB.",
-                f"At most {MOST_FILES:,} files with {MOST_BYTES / 1e6:,.0f} MB are sent."
-                f" The largest is {largest}.",
-            )
-        )
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as bundle:
-        for name, path in sorted(found.items()):
-            bundle.write(path, name)
-    return Ok(packed.getvalue())
-
-
-def _name_in(path: Path, root: Path) -> str | None:
-    """Return a file's path from the root; None if it, or the target of its link, is elsewhere."""
-    real, top = Path(os.path.realpath(path)), Path(os.path.realpath(root))
-    if not real.is_relative_to(top):
-        return None
-    named = Path(os.path.abspath(path))  # noqa: PTH100 - the link's own name, without dots
-    if named.is_relative_to(root):
-        return named.relative_to(root).as_posix()
-    return real.relative_to(top).as_posix()
-
-
 def _unfit(wrong: Mapping[str, str], workers: int) -> KindlmError:
     found = "; ".join(f"{worker} {what}" for worker, what in sorted(wrong.items()))
     message = f"{len(wrong)} of {count(workers, 'worker')} cannot run the tests: {found}."
@@ -449,10 +395,3 @@ def carry_out(shard: dict[str, Any], files: bytes, job: str) -> dict[str, Any]:
         # This folder marks the root of the project.
         (root / ".kindlm").mkdir(exist_ok=True)
         return asdict(run_shard(replace(wanted, folder=str(here)), job))
-
-
-def unpack(data: bytes, into: Path) -> None:
-    """Unpack a bundle into a folder; only its owner can access the files."""
-    with zipfile.ZipFile(io.BytesIO(data)) as bundle:
-        for entry in bundle.infolist():
-            Path(bundle.extract(entry, into)).chmod(entry.external_attr >> 16 & 0o700)

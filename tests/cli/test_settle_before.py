@@ -13,7 +13,7 @@ import pytest
 from recorded_history import History
 
 from kindlm.cli.commands.settle import SettleOptions
-from kindlm.cli.commands.settle_run import RepeatsOfBefore
+from kindlm.cli.commands.settle_rounds import RepeatsOfBefore
 from kindlm.engine.stop import Stop
 from kindlm.history.queries import Paid
 from kindlm.reports.report_registry import ReportOptions

@@ -15,7 +15,7 @@ import pytest
 from altering_server import AlteringServer, wrong
 from workspace import new_workspace, until
 
-from kindlm.cli.commands import settle_run
+from kindlm.cli.commands import settle_rounds
 
 AGENT = {"rules": [{"name": "answer", "when": {}, "reply": {"text": "It was delivered."}}]}
 
@@ -75,7 +75,7 @@ def situation(workspace: Any, recorded: Situation) -> Situation:
 def _by_forks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let processes that need not load kindlm repeat BEFORE."""
     with loaded_kindlm.command() as folder:
-        monkeypatch.setattr(settle_run, "KINDLM", (str(folder / "kindlm"),))
+        monkeypatch.setattr(settle_rounds, "KINDLM", (str(folder / "kindlm"),))
         yield
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from kindlm.errors import Err, Ok, Result
-from kindlm.fleet import dask_fleet
-from kindlm.fleet.dask_fleet import pack, unpack
+from kindlm.fleet import bundle as bundles
+from kindlm.fleet.bundle import pack, unpack
 from kindlm.recording.loading import load_paths
 from kindlm.recording.watched_files import watched_files
 
@@ -123,7 +123,7 @@ def test_a_link_inside_the_project_becomes_a_file(tmp_path: Path) -> None:
 def test_refuses_more_than_it_sends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "small.txt").write_text("x")
     (tmp_path / "rows.csv").write_text("x" * 100)
-    monkeypatch.setattr(dask_fleet, "MOST_BYTES", 100)
+    monkeypatch.setattr(bundles, "MOST_BYTES", 100)
 
     made = pack(sorted(tmp_path.iterdir()), tmp_path)
 
