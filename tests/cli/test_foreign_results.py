@@ -194,6 +194,20 @@ def test_a_file_becomes_the_baseline_of_the_suite_it_is_of(
     assert "added" not in compared.out  # a baseline file has no configuration
 
 
+def test_a_run_comes_before_a_file_of_its_name(
+    kindlm: Any, history: Any, make: Any, here: Path
+) -> None:
+    writer = history.run("k3f9x2ab")
+    writer.suite(tests=[make.planned()])
+    writer.execution()
+    writer.finish()
+    written(here, BASELINE).rename("k3f9x2ab")
+    outcome = kindlm("baseline", "set", "k3f9x2ab", "--db", history.path)
+    assert outcome.code == 0, outcome.err
+    assert "run k3f9x2ab is now the baseline" in outcome.err
+    assert "imported" not in outcome.err
+
+
 def test_a_golden_trace_finds_the_test_that_is_known(
     kindlm: Any, history: Any, make: Any, here: Path
 ) -> None:

@@ -14,6 +14,7 @@ import typer
 
 from kindlm.cli.console import fail, note, or_fail, refuse, show, table, warn
 from kindlm.cli.history import (
+    commit_named,
     existing_history,
     finished_side,
     open_history,
@@ -246,8 +247,10 @@ def _chosen(
 ) -> str | Group:
     """Return the run or group that a user names; import it if they name another tool's file."""
     from kindlm.cli.foreign_import import import_results
+    from kindlm.history.run_names import find_run_or_group
 
-    if read is None:
+    # A run comes before a file of its name.
+    if read is None or isinstance(find_run_or_group(db, wanted or "", commit_named), Ok):
         return finished_side(db, wanted, suite)
     file = or_fail(read)
     run, added, _ = import_results(log, file, project_here(log.path).root, suite)
