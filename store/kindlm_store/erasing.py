@@ -1,7 +1,8 @@
 """Erases texts permanently: empties their rows, and leaves no trace in the file or its WAL.
 
 A row keeps its reference, so that the chain stays valid. It loses body, salt and digest, so that no
-one can test whether it was a certain text. SQLite's `secure_delete` overwrites them in the file.
+one can test whether it was a certain text. SQLite's `secure_delete` overwrites them in the table.
+In the index of the digests, it leaves copies where pages were divided, so this index is made anew.
 
 An event names the texts that it erased; a log that the event is merged into erases them, too. An
 empty row without such an event was emptied by another program.
@@ -127,6 +128,7 @@ def erase(log: EventLog, found: Erasable, record: Callable[[list[str]], Append])
                 new = _payloads(connection, found.until, last_position(connection))
                 refs -= {*refs_in(data for name, data in new if name not in found.streams)}
             erased = empty_rows(connection, refs)
+            rebuild_index(connection)
             (refused,) = Appender(connection).write([[log.redacted(record(erased))]])
             if refused is not None:
                 raise refused
@@ -177,6 +179,12 @@ def empty_rows(connection: sqlite3.Connection, refs: Iterable[str]) -> list[str]
         asked,
     )
     return sorted(ref for (ref,) in emptied)
+
+
+def rebuild_index(connection: sqlite3.Connection) -> None:
+    """Make the index of the digests anew in the open transaction, after rows were emptied."""
+    # A page that is divided keeps bytes of the rows that moved, which `secure_delete` never clears.
+    connection.execute("REINDEX contents_digest")
 
 
 def erased_by_log(

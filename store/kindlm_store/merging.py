@@ -24,7 +24,14 @@ from typing import Any, Literal
 from kindlm_store.append import INSERT_EVENTS, INSERT_TEXTS, WITHHELD, Appender, insert_rows, ref_of
 from kindlm_store.canonical import GENESIS, stored_hash
 from kindlm_store.database import immediate, snapshot, translated
-from kindlm_store.erasing import Erasures, empty_rows, erased_by_log, give_back, refs_in
+from kindlm_store.erasing import (
+    Erasures,
+    empty_rows,
+    erased_by_log,
+    give_back,
+    rebuild_index,
+    refs_in,
+)
 from kindlm_store.locks import is_held, stream_lock
 from kindlm_store.log import EventLog
 from kindlm_store.new_event import Append, NewEvent, Text, is_timestamp, require_name, scrub
@@ -216,6 +223,8 @@ class Merge:
         with translated(self.source_path):
             gone = erased_by_log(self.source, self.erasures, self._accepted)
         self._taken.erased += len(empty_rows(self.connection, gone))
+        if self._taken.erased:
+            rebuild_index(self.connection)
 
     def _streams(self) -> list[_Stream]:
         """Return the streams of the source; those that note heads of others come last."""
