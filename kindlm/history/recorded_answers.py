@@ -217,12 +217,13 @@ def not_found(message: str, hint: str) -> Err:
 _MOST_RUNS = 20
 """The most runs of a suite that are searched, finished or not, from the newest on."""
 
+# A run may have several suites of one project and name, of different files.
 _EARLIER = """
 SELECT r.id
   FROM runs r
- CROSS JOIN suites s ON s.run = r.id AND s.project = ? AND s.name = ?
-  JOIN contents c ON c.ref = s.config_ref
- WHERE r.mode = 'live' AND r.id <> ? AND c.body IS NOT NULL
+ WHERE r.mode = 'live' AND r.id <> ? AND EXISTS (
+   SELECT 1 FROM suites s JOIN contents c ON c.ref = s.config_ref
+    WHERE s.run = r.id AND s.project = ? AND s.name = ? AND c.body IS NOT NULL)
  ORDER BY r.started_at DESC, r.id
  LIMIT ?
 """
@@ -234,7 +235,7 @@ _OF_ENVIRONMENT = re.compile(r"\{\{\s*env\.")
 
 def earlier_runs(db: sqlite3.Connection, run: str, project: str, suite: str) -> list[str]:
     """Return the live runs of a suite except the given one, newest first."""
-    return [row[0] for row in db.execute(_EARLIER, (project, suite, run, _MOST_RUNS))]
+    return [row[0] for row in db.execute(_EARLIER, (run, project, suite, _MOST_RUNS))]
 
 
 class CachedAnswers(FoundAnswers):

@@ -177,6 +177,16 @@ def test_each_pass_of_a_judge_has_an_answer_of_its_own(
     assert taken(workspace.report("--cache")) == (4, 4)
 
 
+def test_nothing_is_asked_again_where_another_file_has_a_suite_of_the_same_name(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    workspace.suite(server.url).rename(workspace.root / "other.yaml")
+    write_orders(workspace, server, [judged(2)])
+    files = ("kindlm.yaml", "other.yaml")
+    assert taken(workspace.report(*files)) == (0, 4)
+    assert taken(workspace.report(*files, "--cache")) == (4, 4)
+
+
 def test_what_was_purged_is_asked_again(workspace: Workspace, server: LoopbackServer) -> None:
     write_orders(workspace, server, 2)
     workspace.report()
