@@ -296,7 +296,7 @@ def finished_side(db: sqlite3.Connection, name: str | None, suite: str | None) -
     (run,) = runs(db, RunFilter(ids=[found]))
     if run.shard is None or run.group_id is None:
         return found
-    whole = find_group(db, run.group_id, shards_of(db, run.group_id))
+    whole = find_group(db, run.group_id, shards_of(db, run.group_id, run.project))
     return whole.value if isinstance(whole, Ok) and whole.value.complete else found
 
 

@@ -451,15 +451,22 @@ def test_that_the_newest_run_is_a_single_shard_is_said(
     assert "only shard" not in kindlm(command, "aaaa2222", "--db", history.path).err
 
 
-def test_words_know_groups_of_one_name_in_several_projects_apart(
-    history: Any, shard: Any, compared: Any
+def test_groups_of_one_name_in_several_projects_are_known_apart(
+    kindlm: Any, history: Any, shard: Any, compared: Any
 ) -> None:
-    for part in (1, 2):
-        history.run(f"garden{part}", shard=f"{part}/2", group="monday", project="garden").finish()
-    for group in ("monday", "tuesday"):
+    groups = ("monday", "tuesday")
+    for group in groups:
+        for part in (1, 2):
+            of_group: dict[str, str] = {"shard": f"{part}/2", "group": group}
+            history.run(f"garden{group}{part}", **of_group, project="garden").finish()
+    for group in groups:
         for part in (1, 2):
             shard(f"{group}{part}", f"{part}/2", group=group)
-    assert compared() == ("monday", "tuesday")
+    assert compared() == groups
+    followed = kindlm("tail", "latest", "--db", history.path)
+    assert (followed.code, followed.out.splitlines()[-1]) == (0, "PASSED: 6 tests passed")
+    assert kindlm("baseline", "set", "--db", history.path).code == 0
+    assert compared("baseline", "latest~1") == ("tuesday", "monday")
 
 
 def test_a_whole_run_is_compared_with_the_group_before_it(
@@ -650,9 +657,9 @@ def test_tail_looks_again_at_a_shard_that_ended_since_its_state_was_read(
     last = shard("bbbb2222", "2/2", ends="leave")
     shards_of = tail.shards_of
 
-    def then_end(db: Any, name: str) -> Any:
+    def then_end(*of_group: Any) -> Any:
         with stream_lock(history.path, "run/bbbb2222"):
-            found = shards_of(db, name)
+            found = shards_of(*of_group)
         monkeypatch.setattr(tail, "shards_of", shards_of)
         last.end()
         return found

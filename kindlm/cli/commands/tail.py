@@ -95,8 +95,8 @@ class _Tail:
         if isinstance(self.side, str):
             self.runs = [RunView(self.db, self.side).info]
         else:
-            name = self.side.name
-            self.side = or_fail(find_group(self.db, name, shards_of(self.db, name)))
+            name, project = self.side.name, self.side.shards[0].project
+            self.side = or_fail(find_group(self.db, name, shards_of(self.db, name, project)))
             self.runs = self.side.shards
         is_running = any(run.state == "running" for run in self.runs)
         has_news = [self._write_run(run) for run in self.runs]
