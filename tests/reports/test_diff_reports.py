@@ -328,6 +328,27 @@ def test_repeats_that_were_added_later_are_counted_and_reported(history: History
     assert document["tests"][0]["added"] == {"passed": 0, "n": 10}
 
 
+@pytest.mark.parametrize("sides", [("before",), ("after",), ("before", "after")])
+def test_added_repeats_of_both_sides_count_in_what_is_told_of_a_check(
+    history: History, sides: tuple[str, ...]
+) -> None:
+    never = Make.failed(label="never")
+    good, bad = ({"assertions": (never, it)} for it in (Make.passed(), Make.failed()))
+    record_run(history, "before", {"a": [good] * 5})
+    record_run(history, "after", {"a": [good] * 2 + [bad] * 3})
+    for side in sides:
+        made = {"before": good, "after": bad}[side]
+        record_run(history, f"more {side}", {"a": [made] * 5}, mode="settled", source_run=side)
+    before = "10/10" if "before" in sides else "5/5"
+    after = "2/10" if "after" in sides else "2/5"
+
+    assert f"{before} → {after} with added repeats" in written(compared(history), "terminal")
+    (test,) = json.loads(written(compared(history), "json"))["tests"]
+    evidence = test["details"]["checks"][1]["evidence"]
+    told = (f"{evidence[side]['passed']}/{evidence[side]['n']}" for side in ("before", "after"))
+    assert tuple(told) == (before, after)
+
+
 def test_a_file_does_not_advise_to_write_itself(history: History) -> None:
     for run in ("before", "after"):
         record_run(history, run, {"a": "+"})

@@ -140,7 +140,7 @@ def _details(details: TestDetails) -> dict[str, Any]:
                 **fields_of(check, "failureCode message"),
                 "evidence": check.evidence
                 and {
-                    "before": check.evidence.before._asdict(),
+                    "before": check.evidence.all_before._asdict(),
                     "after": check.evidence.all_after._asdict(),
                     **fields_of(check.evidence, "strength pValue interval"),
                 },

@@ -181,8 +181,9 @@ def check_text(check: CheckChange) -> str:
     found = check.evidence
     if found is None:
         return text
-    if found.all_after != found.after:
-        text += f", {found.all_after.passed}/{found.all_after.n} with added repeats"
+    if found.added or found.added_before:
+        sides = (f"{side.passed}/{side.n}" for side in (found.all_before, found.all_after))
+        text += f", {' → '.join(sides)} with added repeats"
     elif found.p_value is not None and found.strength is not Strength.ONE_SAMPLE:
         text += f", {p_value(found.p_value)}"
     return f"{text}, {found.strength}"
@@ -217,7 +218,7 @@ def measures(test: TestDiff) -> Iterator[tuple[str, str]]:
     rates, pair = test.pass_rates, test.pair.rate
     repeated = min(old.counts.n, new.counts.n) > 1
     if rates and rates[0] != rates[1] and pair and pair.interval and repeated:
-        without = " without the added repeats" if test.added.n else ""
+        without = " without the added repeats" if pair.added or pair.added_before else ""
         sure = "" if pair.p_value is None else f", {p_value(pair.p_value)}{without}"
         yield "pass rate", f"{percent(rates[0])} → {percent(rates[1])}{sure}"
         yield "change", f"{points_between(pair.interval)} (95 % interval)"

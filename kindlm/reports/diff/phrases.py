@@ -214,7 +214,8 @@ def rate_text(diff: RunDiff) -> str | None:
     ):
         return shown
     p = p_value(min(paired.p_worse, paired.p_better))
-    without = " without added repeats" if any(test.added.n for test in diff.tests) else ""
+    has_added = any(test.pair.added or test.pair.added_before for test in diff.tests)
+    without = " without added repeats" if has_added else ""
     return f"{shown}, 95 % interval of the change{without}: {points_between(paired.interval)}; {p}"
 
 

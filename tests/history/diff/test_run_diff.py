@@ -413,6 +413,18 @@ def test_repeats_that_were_added_count_in_the_pass_rates(history: History) -> No
     assert measured["pass rate"].endswith(" without the added repeats")
 
 
+def test_the_interval_and_p_leave_out_repeats_that_were_added_to_one_side(history: History) -> None:
+    stable = dict.fromkeys("bcdef", "+++++")
+    record_run(history, "before", {"a": "+" * 10, **stable})
+    record_run(history, "after", {"a": "+++++-----", **stable})
+    record_run(history, "more", {"a": "+++++-----"}, mode="settled", source_run="before")
+    assert "95 % interval of the change without added repeats: " in (
+        rate_text(compared(history)) or ""
+    )
+    measured = dict(measures(compared(history).tests[0]))
+    assert measured["pass rate"].endswith(" without the added repeats")
+
+
 def test_details_show_the_executions_that_stand_for_both_sides(history: History) -> None:
     before = {
         "tools": (("lookup", {"id": "A1"}, {"ok": True}), ("refund", {"amount": 10}, {})),
