@@ -152,6 +152,22 @@ def test_a_run_whose_source_is_not_here_may_hold_last_attempts(
     assert attempts_to_compare(history.reader(), ["before", "after"]) is attempts
 
 
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_of_added_repeats_the_first_attempts_count(history: History, side: str) -> None:
+    for run in ("before", "after"):
+        record_run(history, run, {"it": "++-"})
+    more = history.run("more", mode="settled", source_run=side)
+    more.suite("support", tests=[Make.planned("it")])
+    more.execution("it", number=1, assertions=(Make.failed(),), retried=True)
+    more.execution("it", number=1, attempt=2, assertions=(Make.passed(),))
+    more.finish()
+
+    diff = compared(history)
+    (test,) = diff.tests
+    assert (*test.pair.added_before, *test.pair.added) == ((0, 1),)
+    assert diff.attempts is Attempts.FIRST
+
+
 @pytest.mark.parametrize(
     ("source", "words"), [(None, [" help", " not"]), ("gone", [" help", " retry"])]
 )
