@@ -300,10 +300,10 @@ def _answer(span: Span) -> list[Said]:
     return [each for value in _values(span, "said") for each in messages_in(value)]
 
 
-def results_asked(span: Span) -> dict[str, Any]:
-    """Return the tool results in the messages to a model, by the ids of their calls."""
+def results_asked(span: Span) -> list[tuple[str, Any]]:
+    """Return the tool results in the messages to a model, each with the id of its call."""
     asked = (each for value in _values(span, "asked") for each in messages_in(value))
-    return {key: value for each in asked for key, value in each.results.items()}
+    return [result for each in asked for result in each.results]
 
 
 def conversation(span: Span) -> list[Said]:

@@ -49,14 +49,14 @@ class AskedCall:
 class Said:
     """A message to or from a model.
 
-    `results` are tool results by the ids of their calls. `is_whole` means that the message has only
-    text, calls and results. `ended` is the finish reason.
+    `results` are tool results, each with the id of its call. `is_whole` means that the message has
+    only text, calls and results. `ended` is the finish reason.
     """
 
     role: str
     text: str
     calls: tuple[AskedCall, ...]
-    results: Mapping[str, Any]
+    results: tuple[tuple[str, Any], ...]
     is_whole: bool
     ended: Any
 
@@ -119,12 +119,12 @@ def read_message(message: dict[str, Any]) -> Said:
     if isinstance(content, str) and content.startswith('[{"type"'):  # parts, in OpenLLMetry's form
         message = message | {"content": json_value(content)}
     role, texts, is_whole, ended = "", list[str](), True, None
-    calls, results = list[AskedCall](), dict[str, Any]()
+    calls, results = list[AskedCall](), list[tuple[str, Any]]()
     for part in _parts(message):
         kind = str(part.get("type"))
         role = role or str(part.get("role") or (kind if kind in _ROLES else ""))
         ended = ended or part.get("finish_reason")
-        results |= _results(part, kind)
+        results += _results(part, kind)
         if kind in _RESULT_TYPES:
             continue
         function = part.get("function")
@@ -141,7 +141,7 @@ def read_message(message: dict[str, Any]) -> Said:
             is_whole = is_whole and not (has_kind and kind not in _TEXTS)
     role = _ROLES.get(role.lower(), role.lower()) or "user"
     text = "" if role == "tool" else "\n".join(text for text in texts if text != HIDDEN)
-    return Said(role, text, tuple(calls), results, is_whole, ended)
+    return Said(role, text, tuple(calls), tuple(results), is_whole, ended)
 
 
 def _is_bare_call(part: Mapping[str, Any]) -> bool:
@@ -149,8 +149,8 @@ def _is_bare_call(part: Mapping[str, Any]) -> bool:
     return "name" in part and not {"arguments", "args", "input"}.isdisjoint(part)
 
 
-def _results(part: dict[str, Any], kind: str) -> dict[str, Any]:
-    """Return the tool result that a part of a message is, by the id of its call."""
+def _results(part: dict[str, Any], kind: str) -> list[tuple[str, Any]]:
+    """Return the tool result that a part of a message is, with the id of its call."""
     of_bedrock = part.get("toolResult")
     if isinstance(of_bedrock, dict) and {"toolUseId", "content"} <= of_bedrock.keys():
         # The form of Bedrock's Converse API, which Strands Agents uses.
@@ -158,18 +158,18 @@ def _results(part: dict[str, Any], kind: str) -> dict[str, Any]:
         if isinstance(content, list) and len(content) == 1 and isinstance(content[0], dict):
             content = json_value(_first(content[0], "text", "json"))
         failed = of_bedrock.get("status") == "error"
-        return {str(of_bedrock["toolUseId"]): {"error": content} if failed else content}
+        return [(str(of_bedrock["toolUseId"]), {"error": content} if failed else content)]
     # A message in an event `gen_ai.tool.message` has no role.
     is_result = (
         kind in _RESULT_TYPES or part.get("role") == "tool" or {"id", "content"} <= set(part)
     )
     if not is_result:
-        return {}
+        return []
     key = _first(part, "tool_call_id", "toolCallId", "tool_use_id", "call_id", "id")
     value = _first(part, "response", "result", "output", "content")
     if isinstance(value, dict) and value.keys() == {"type", "value"}:
         value = value["value"]  # the AI SDK wraps results with their type
-    return {key: json_value(value)} if isinstance(key, str) and value is not None else {}
+    return [(key, json_value(value))] if isinstance(key, str) and value is not None else []
 
 
 def definitions_in(value: Any, depth: int = 0) -> Iterator[ToolDefinition]:

@@ -7,6 +7,7 @@ and of an SDK report the same call.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 from itertools import chain
@@ -68,10 +69,8 @@ def read_trace(spans: Sequence[Span]) -> TraceReading:
     slots, silent = _asked(chats, reported)
     for group in tools:
         _place(slots, group)
-    results = dict[str, Any]()
-    for span in chain.from_iterable(chats):
-        results |= dialects.results_asked(span)
-    uses = tuple(slot.use(results) for slot in slots)
+    _add_told(slots, chain.from_iterable(chats))
+    uses = tuple(slot.use() for slot in slots)
     missing = why_cut(spans) or _missing(chats, tools, slots, silent)
     asked_by = tuple(slot.asked_by for slot in slots)
     return TraceReading(uses, tuple(map(_model_call, chats)), missing, asked_by)
@@ -214,11 +213,13 @@ class _Slot:
     call: AskedCall
     asked_by: str = ""
     group: Group = field(default_factory=list)
+    told: Any = None
+    """The result, as a later message told it to a model."""
 
-    def use(self, results: Mapping[str, Any]) -> ToolUse:
+    def use(self) -> ToolUse:
         response = _first(self.group, dialects.result)
         if response is None:
-            response = results.get(self.call.id)
+            response = self.told
         call = ToolCall.parse(self.call.id, self.call.name or UNNAMED, self.call.arguments)
         return ToolUse(call.storable(), storable_json(response))
 
@@ -285,6 +286,33 @@ def _place(slots: list[_Slot], group: Group) -> None:
     # LangChain reports arguments as a Python literal, or the only one by its value alone.
     arguments = arguments if isinstance(arguments, dict) else asked.arguments
     slot.call, slot.group = AskedCall(call_id or asked.id, name or asked.name, arguments), group
+
+
+def _add_told(slots: Sequence[_Slot], chats: Iterable[Span]) -> None:
+    """Add the results of calls that later messages told to a model.
+
+    Some models give calls of several answers the same id. Each of these gets the result that the
+    next messages end with: messages repeat older results.
+    """
+    times = Counter(slot.call.id for slot in slots)
+    waiting, asked = dict[str, list[_Slot]](), dict[str, list[_Slot]]()
+    for slot in slots:
+        if slot.call.id and (times[slot.call.id] == 1 or not slot.asked_by):
+            waiting.setdefault(slot.call.id, []).append(slot)
+        elif slot.call.id:
+            asked.setdefault(slot.asked_by, []).append(slot)
+    for span in chats:
+        told = dict[str, list[Any]]()
+        for call_id, result in dialects.results_asked(span):
+            told.setdefault(call_id, []).append(result)
+        for call_id, results in told.items():
+            slots_of = reversed(waiting.get(call_id, []))
+            for slot, result in zip(slots_of, reversed(results), strict=False):
+                slot.told = result
+            if times[call_id] > 1:
+                waiting.pop(call_id, None)
+        for slot in asked.get(span.id, ()):
+            waiting.setdefault(slot.call.id, []).append(slot)
 
 
 def _missing(

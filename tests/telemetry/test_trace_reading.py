@@ -590,6 +590,26 @@ def test_a_call_that_two_answers_of_models_repeat_is_one_if_they_are_equal(spans
     assert uses_of(reading) == uses
 
 
+@pytest.mark.parametrize("keeps", [True, False])
+def test_calls_of_one_id_get_each_its_own_result(spans_of, keeps):
+    """Some agents tell a model only the newest results again."""
+
+    def told(*results):
+        parts = [{"type": "tool_call_response", "id": "c1", "result": each} for each in results]
+        said = [{"role": "tool", "parts": parts}]
+        return {"gen_ai.input.messages": json.dumps(said)}
+
+    calls = [("c1", "lookup", {"order_id": order}) for order in ("A1", "B2", "C3", "D4")]
+    chats = [
+        asks(*calls[:2]),
+        asks(calls[2]) | told("sent", "lost"),
+        asks(calls[3]) | told(*("sent", "lost")[: 2 * keeps], "back"),
+    ]
+    reading = read_trace(spans_of(*(otlp_span(at, each) for at, each in enumerate(chats, 1))))
+    results = [use.response for use in reading.tool_uses]
+    assert results == ["sent", "lost", "back", None]
+
+
 def test_two_spans_may_write_the_arguments_of_a_call_in_other_ways(spans_of):
     chats = [asks(("c1", "lookup", written)) for written in (ARGUMENTS, "{'order_id': 'A1'}")]
     spans = [

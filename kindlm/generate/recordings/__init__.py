@@ -9,7 +9,7 @@ from __future__ import annotations
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
@@ -241,19 +241,22 @@ def _turns(
     if not users:
         return ()
     steps = [list[Step]() for _ in users]
-    results = {key: value for said in talk for key, value in said.results.items()}
+    results = dict[str, list[Any]]()
+    for key, value in chain.from_iterable(said.results for said in talk):
+        results.setdefault(key, []).append(value)
     own, turn = {_key(use.call) for use in reading.tool_uses}, -1
     for said in talk:
         if said.role == "user" and said.text.strip():
             turn += 1
         elif said.role == "assistant" and turn >= 0:
             calls = (ToolCall.parse(each.id, each.name, each.arguments) for each in said.calls)
-            earlier = [
-                ToolUse(call, storable_json(results.get(call.id)))
+            # Some models give calls of several answers the same id.
+            uses = [
+                ToolUse(call, storable_json((results.get(call.id) or [None]).pop(0)))
                 for call in map(ToolCall.storable, calls)
-                if _key(call) not in own
             ]
-            steps[turn].append(Step(said.text, tuple(earlier)))
+            earlier = tuple(use for use in uses if _key(use.call) not in own)
+            steps[turn].append(Step(said.text, earlier))
     chats = {span.id: span for span in ordered if dialects.kind_of(span) is Kind.CHAT}
     turn = -1
     asked = enumerate(zip(reading.asked_by, reading.tool_uses, strict=True))
