@@ -15,9 +15,12 @@ import os
 import re
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
+from functools import cache
 from pathlib import Path
+from unicodedata import normalize
 
 from kindlm.dataclass import dataclass
 from kindlm.history.masking import mask_of
@@ -272,6 +275,8 @@ _LONGEST_QUESTION = 500
 _BEFORE, _SHOWN = 150, 350
 """Characters of an excerpt before the first word that was found, and in all."""
 _WORD = re.compile(r"\b(?!(?:AND|OR|NOT|NEAR)\b)\w+")
+_LATIN = range(0xC0, 0x1F00)
+_COMBINING = "[\u0300-\u036f]*"
 
 _MATCHING = """
 SELECT t.id, t.kind, t.ref, t.execution, t.executions
@@ -345,10 +350,36 @@ def find_texts(
                     raise
                 continue  # no valid expression
             following = matches[limit - 1]["id"] if len(matches) > limit else None
-            wanted = re.compile(rf"\b({'|'.join(_WORD.findall(text))})", re.IGNORECASE)
+            wanted = _wanted(text)
             found = (_finding(db, match, wanted) for match in matches[:limit])
             return Findings(tuple(filter(None, found)), following)
     return Findings()
+
+
+def _wanted(text: str) -> re.Pattern[str]:
+    """Return the pattern of the words of a search, in any case and with any accents."""
+    words = _WORD.findall("".join(map(_plain, text)))
+    alike = _alike()
+    patterns = (
+        "".join(f"[{letter}{alike.get(letter.lower(), '')}]{_COMBINING}" for letter in word)
+        for word in words
+    )
+    return re.compile(rf"\b({'|'.join(patterns)})", re.IGNORECASE)
+
+
+def _plain(letter: str) -> str:
+    """Return a letter as the index has it: a Latin one without accents."""
+    base = normalize("NFD", letter)[0]
+    return base if base.isascii() else letter
+
+
+@cache
+def _alike() -> Mapping[str, str]:
+    """Return the letters that the index does not distinguish, by a small one without accents."""
+    alike: defaultdict[str, str] = defaultdict(str)
+    for letter in map(chr, _LATIN):
+        alike[_plain(letter).lower()] += letter
+    return alike
 
 
 def _finding(db: sqlite3.Connection, match: sqlite3.Row, wanted: re.Pattern[str]) -> Finding | None:

@@ -65,6 +65,20 @@ def test_texts_are_found_the_newest_first_with_what_matches_marked(ask: Any, rec
     assert ask("execution/aaaa2222-1").status_code == 200
 
 
+@pytest.mark.parametrize("word", ["cafe", "Caf\u00c9", "cafe\u0301"])
+def test_words_are_found_and_marked_whatever_their_accents(
+    ask: Any, history: Any, make: Any, word: str
+) -> None:
+    writer = history.run("aaaa2222")
+    writer.suite(tests=[make.planned()])
+    writer.execution(output=f"{'Far away. ' * 50}A caf\u00e9, a Cafe, a ca\u0301fe\u0301.")
+    writer.finish()
+    page = ask(f"search?q={quote(word)}").text
+    assert found(page) == ["aaaa2222-1"]
+    marked = re.findall(r"<mark>(.*?)</mark>", page)
+    assert marked == ["caf\u00e9", "Cafe", "ca\u0301fe\u0301"]
+
+
 def test_a_text_that_was_said_often_is_shown_once_where_it_was_said_last(
     ask: Any, recorded: Any, make: Any
 ) -> None:
