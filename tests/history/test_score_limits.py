@@ -93,7 +93,7 @@ def test_a_test_that_newly_breaks_a_limit_of_its_scores_got_worse(
     view = recorded(history, make, limits, after, "after")
     diff = compare_runs(history.reader(), "before", "after", DiffOptions())
     (test,) = diff.tests
-    assert (test.change, test.strength) == (Change.REGRESSED, strength)
+    assert (test.evidence.change, test.evidence.strength) == (Change.REGRESSED, strength)
     assert diff.fails is fails
     assert compare_runs(history.reader(), "before", "after", DiffOptions(FailOn.ANY)).fails
     (said,) = next(view.tests()).broken_limits
@@ -111,7 +111,7 @@ def test_a_limit_is_newly_broken_if_the_run_before_keeps_its_own(
     recorded(history, make, MEAN, [0.7, 0.7], "after")
     diff = compare_runs(history.reader(), "before", "after", DiffOptions())
     (test,) = diff.tests
-    assert test.change is change
+    assert test.evidence.change is change
     assert not diff.fails
 
 
@@ -125,7 +125,10 @@ def test_a_stricter_limit_for_the_same_conversations_is_another_expectation(
     after.finish()
     diff = compare_runs(history.reader(), "before", "after", DiffOptions())
     (test,) = diff.tests
-    assert (test.change, test.strength) == (Change.REGRESSED, Strength.EXPECTATIONS)
+    assert (test.evidence.change, test.evidence.strength) == (
+        Change.REGRESSED,
+        Strength.EXPECTATIONS,
+    )
     assert diff.fails
 
 

@@ -190,7 +190,7 @@ def test_the_command(vector: Vector, history: History) -> None:
 
     tests = {test.key.name: test for test in diff_of(history).tests}
 
-    told = {name: test.change for name, test in tests.items()}
+    told = {name: test.evidence.change for name, test in tests.items()}
     assert [name for name in told if told[name] is Change.ADDED] == expected["added"]
     assert [name for name in told if told[name] is Change.REMOVED] == expected["removed"]
     for wanted in expected["compared"]:
@@ -227,7 +227,7 @@ def diff_of(history: History, threshold: float = 0.05) -> RunDiff:
 
 
 def status_of(test: TestDiff) -> str:
-    if test.change is Change.REGRESSED:
+    if test.evidence.change is Change.REGRESSED:
         return "regression"
     if test.behaviour.tools or test.behaviour.arguments:
         return "tools_changed"

@@ -48,7 +48,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project
 
 def told(diff: RunDiff) -> Vector:
     """Return what a comparison says, by the names of the vectors; tests are in our order."""
-    changes = Counter(test.change for test in diff.tests)
+    changes = Counter(test.evidence.change for test in diff.tests)
     return {
         "scenarios": sorted(map(as_told, diff.tests), key=lambda each: each["scenario"]),
         "summary": {"total": len(diff.tests)} | {n: changes[of] for n, of in SUMMARY.items()},
@@ -61,7 +61,7 @@ def as_told(test: TestDiff) -> Vector:
     scores = [score_of(side) for side in (test.before, test.after) if test.compared]
     return {
         "scenario": test.key.name.rpartition("::")[2],
-        "status": STATUSES[test.change],
+        "status": STATUSES[test.evidence.change],
         "scoreDelta": scores[1] - scores[0] if scores else None,
         "passFlipped": rates and rates[0] != rates[1],
     }
@@ -91,7 +91,7 @@ def test_diff(vector: Vector, history: History) -> None:
     found = compared(history, FailOn.DEFAULT, threshold)
 
     assert told(found) == vector["expected"]
-    if any(test.change is Change.REGRESSED for test in found.tests):
+    if any(test.evidence.change is Change.REGRESSED for test in found.tests):
         assert compared(history, FailOn.ANY, threshold).fails
 
 

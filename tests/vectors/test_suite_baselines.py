@@ -210,7 +210,7 @@ def check_comparison(vector: Vector, history: Any, make: Any) -> None:
     diff = compare_runs(db, "before", "after", DiffOptions())
 
     def of(change: Change) -> dict[str, TestDiff]:
-        tests = (test for test in diff.tests if test.change is change)
+        tests = (test for test in diff.tests if test.evidence.change is change)
         return {f"{test.key.name}::{test.key.target}": test for test in tests}
 
     expected = vector["expected"]

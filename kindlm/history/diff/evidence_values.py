@@ -339,19 +339,9 @@ class TestDiff:
         return pooled(self.pair.added_before)
 
     @property
-    def change(self) -> Change:
-        """How it changed."""
-        return self.evidence.change
-
-    @property
-    def strength(self) -> Strength | None:
-        """The strength of the evidence; None for changes that need none."""
-        return self.evidence.strength
-
-    @property
     def compared(self) -> bool:
         """Whether it ran on both sides."""
-        return self.change in (Change.REGRESSED, Change.IMPROVED, Change.UNCHANGED)
+        return self.evidence.change in (Change.REGRESSED, Change.IMPROVED, Change.UNCHANGED)
 
     @property
     def pass_rates(self) -> tuple[float, float] | None:
@@ -380,10 +370,10 @@ class TestDiff:
     @property
     def kind(self) -> Kind:
         """The kind that the test is listed under."""
-        match self.change:
-            case Change.REGRESSED if self.strength is Strength.SUSPECTED:
+        match self.evidence.change:
+            case Change.REGRESSED if self.evidence.strength is Strength.SUSPECTED:
                 return Kind.SUSPECTED
-            case Change.REGRESSED if self.strength is Strength.ONE_SAMPLE:
+            case Change.REGRESSED if self.evidence.strength is Strength.ONE_SAMPLE:
                 return Kind.REGRESSED if self.evidence.newly_failed else Kind.SUSPECTED
             case Change.ADDED if self.after is None or not self.after.passed:
                 return Kind.NEW_FAILING
@@ -395,4 +385,4 @@ class TestDiff:
                 return Kind.ERASED
             case Change.UNCHANGED if self.behaviour.output or self.behaviour.turns:
                 return Kind.OTHER_WORDS
-        return Kind(self.change)
+        return Kind(self.evidence.change)

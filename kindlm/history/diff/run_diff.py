@@ -147,16 +147,6 @@ class RunDiff:
         return len({test.key.suite for test in self.tests}) > 1
 
     @cached_property
-    def figures(self) -> tuple[compared_tests.Figure, ...]:
-        """The figures of both runs as a whole."""
-        return tuple(compared_tests.compare_figures(self.tests))
-
-    @cached_property
-    def models(self) -> tuple[compared_tests.ModelChange, ...]:
-        """The targets whose reported models have changed."""
-        return tuple(compared_tests.compare_models(self.tests))
-
-    @cached_property
     def configs(self) -> tuple[config.SuiteConfig, ...]:
         """How the configurations of the suites changed, file by file."""
         return tuple(

@@ -6,6 +6,7 @@ from typing import Any, TextIO
 
 from kindlm import __version__
 from kindlm.history.diff.call_changes import CallChange, ChangedValue
+from kindlm.history.diff.compared_tests import compare_figures, compare_models
 from kindlm.history.diff.details import TestDetails, WordDiff
 from kindlm.history.diff.evidence_values import Kind, Side, TestDiff
 from kindlm.history.diff.run_diff import RunDiff
@@ -54,8 +55,8 @@ def _head(diff: RunDiff) -> dict[str, Any]:
         "attempts": diff.attempts,
         "notes": list(notes_of(diff)),
         "passRate": paired and fields_of(paired, "tests change interval pWorse pBetter"),
-        "figures": [figure._asdict() for figure in diff.figures],
-        "models": [change._asdict() for change in diff.models],
+        "figures": [figure._asdict() for figure in compare_figures(diff.tests)],
+        "models": [change._asdict() for change in compare_models(diff.tests)],
         "configs": [
             {
                 **fields_of(config, "suite before after"),
@@ -88,7 +89,8 @@ def _test(test: TestDiff, details: TestDetails | None) -> dict[str, Any]:
     evidence, rate = test.evidence, test.pair.rate
     return {
         **test.key._asdict(),
-        **fields_of(test, "change strength kind fails"),
+        **fields_of(evidence, "change strength"),
+        **fields_of(test, "kind fails"),
         "before": test.before and _side(test.before),
         "after": test.after and _side(test.after),
         "added": test.added._asdict() if test.added.n else None,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
-from kindlm.history.diff.compared_tests import Figure
+from kindlm.history.diff.compared_tests import Figure, compare_figures, compare_models
 from kindlm.history.diff.evidence_values import (
     Change,
     FailOn,
@@ -130,14 +130,15 @@ def notes_of(diff: RunDiff) -> Iterator[str]:
         yield f"Suite {one_line(suite)} could not be loaded in {diff.after.id}: none of it ran."
     for suite in diff.left_out:
         yield f"Suite {one_line(suite)} was not part of {diff.after.id}."
-    for change in diff.models:
+    for change in compare_models(diff.tests):
         old, new = (", ".join(one_line(model, 60) for model in side) for side in change[1:])
         yield f"{one_line(change.target)} answered as another model: {old} → {new}."
 
 
 def status_text(test: TestDiff) -> str:
     """Return how a test changed: `regressed, confirmed`."""
-    return f"{test.change}, {test.strength}" if test.strength else str(test.change)
+    change, strength = test.evidence.change, test.evidence.strength
+    return f"{change}, {strength}" if strength else str(change)
 
 
 def outcome_text(test: TestDiff) -> str:
@@ -158,10 +159,10 @@ def outcome_text(test: TestDiff) -> str:
 
 def needs_text(test: TestDiff) -> str | None:
     """Return how many repeats would settle a change, or that only its checks differ."""
-    if test.strength is Strength.EXPECTATIONS:
+    if test.evidence.strength is Strength.EXPECTATIONS:
         return "the conversations are the same: what changed is how they were checked"
     needed = test.evidence.repeats_to_settle
-    if needed is None or test.strength is Strength.ONE_SAMPLE:
+    if needed is None or test.evidence.strength is Strength.ONE_SAMPLE:
         # The verdict says how single repeats are judged.
         return None
     return f"{needed:,} repeats on each side would settle a difference as large as this"
@@ -222,13 +223,13 @@ def rate_text(diff: RunDiff) -> str | None:
 def figure_rows(diff: RunDiff) -> list[tuple[str, str]]:
     """Return the averages of both runs, as name and text."""
     rate = rate_text(diff)
-    rows = [(figure.name, _figure_text(figure)) for figure in diff.figures]
+    rows = [(figure.name, _figure_text(figure)) for figure in compare_figures(diff.tests)]
     return [("pass rate", rate), *rows] if rate else rows
 
 
 def scope_text(diff: RunDiff) -> str:
     """Return how much was compared: `3 tests compared, 2 not run`."""
-    numbers = Counter(test.change for test in diff.tests)
+    numbers = Counter(test.evidence.change for test in diff.tests)
     parts = [f"{count(diff.compared, 'test')} compared"]
     parts += [
         f"{numbers[change]:,} {change}"
@@ -316,7 +317,9 @@ def _news(diff: RunDiff, kinds: Sequence[Kind]) -> Iterator[str]:
         for test in diff.kinds.get(kind, ()):
             groups.setdefault(_NEWS.get(kind) or _what_happened(test), []).append(test)
     for what, tests in groups.items():
-        errored = sum(test.fell_by_errors for test in tests if test.change is Change.REGRESSED)
+        errored = sum(
+            test.fell_by_errors for test in tests if test.evidence.change is Change.REGRESSED
+        )
         some = "" if errored == len(tests) else f"{errored:,} of them "
         aside = f" ({some}by errors alone)" if errored else ""
         yield f"{count(len(tests), 'test')} {what}{aside}"
@@ -335,12 +338,12 @@ def _what_happened(test: TestDiff) -> str:
         return "may have got worse"
     if test.kind is not Kind.REGRESSED:
         return status_text(test)
-    if test.strength is Strength.EXPECTATIONS:
+    if test.evidence.strength is Strength.EXPECTATIONS:
         return "got worse when the same answers were checked again"
-    if test.strength is Strength.ONE_SAMPLE:
+    if test.evidence.strength is Strength.ONE_SAMPLE:
         failed = "that failed before newly failed other checks"
         return failed if test.fell_by_checks else "newly failed"
-    return f"got worse, {test.strength}"
+    return f"got worse, {test.evidence.strength}"
 
 
 def lacking_text(view: RunView) -> str:

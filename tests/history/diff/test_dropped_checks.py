@@ -53,7 +53,7 @@ def test_a_check_that_fails_now_is_a_regression_of_a_test_that_failed_before(
 ) -> None:
     before = repeats(never="-----", works="+++++")
     test = diff_of(history, before, repeats(never="-----", works="-----"))
-    assert (test.change, test.strength, test.kind) == (
+    assert (test.evidence.change, test.evidence.strength, test.kind) == (
         Change.REGRESSED,
         Strength.CONFIRMED,
         Kind.REGRESSED,
@@ -70,13 +70,13 @@ def test_a_check_that_fails_now_is_a_regression_of_a_test_that_failed_before(
 def test_a_check_that_passes_now_improves_no_test_that_still_fails(history: History) -> None:
     after = repeats(never="-----", works="+++++")
     test = diff_of(history, repeats(never="-----", works="-----"), after)
-    assert (test.change, test.kind) == (Change.UNCHANGED, Kind.OTHER_BEHAVIOUR)
+    assert (test.evidence.change, test.kind) == (Change.UNCHANGED, Kind.OTHER_BEHAVIOUR)
 
 
 def test_a_suspected_check_says_how_many_repeats_would_settle_it(history: History) -> None:
     before = repeats(never="-----", once="+++++", more="+++++")
     test = diff_of(history, before, repeats(never="-----", once="-++++", more="---++"))
-    assert test.strength is Strength.SUSPECTED
+    assert test.evidence.strength is Strength.SUSPECTED
     assert test.evidence.repeats_to_settle == repeats_needed(1.0, 0.4, RATES_LEVEL)
 
 
@@ -109,14 +109,14 @@ def test_the_evidence_is_that_of_tests(
 ) -> None:
     old = repeats(never="-" * len(before), it=before)
     test = diff_of(history, old, repeats(never="-" * len(after), it=after))
-    assert test.strength is strength
+    assert test.evidence.strength is strength
     assert test.fails is fails
     assert compared(history).fails is fails
 
 
 def test_a_repeat_that_errors_passes_no_check(history: History) -> None:
     before = repeats(never="-----", works="+++++")
-    assert diff_of(history, before, [_ERRORED] * 5).strength is Strength.CONFIRMED
+    assert diff_of(history, before, [_ERRORED] * 5).evidence.strength is Strength.CONFIRMED
 
 
 def test_a_repeat_that_errors_among_others_passes_no_check(history: History) -> None:
@@ -145,12 +145,12 @@ def test_a_test_that_fails_for_another_reason_each_time_is_decided_like_a_flaky_
 ) -> None:
     either = repeats(first="+-+-+-", second="-+-+-+")
     other = repeats(first="-+-+-+", second="+-+-+-")
-    assert diff_of(history, either, other).change is Change.UNCHANGED
+    assert diff_of(history, either, other).evidence.change is Change.UNCHANGED
 
 
 def test_one_sample_of_another_reason_to_fail_is_marked(history: History) -> None:
     test = diff_of(history, repeats(a="+", b="-"), repeats(a="-", b="+"))
-    assert (test.strength, test.kind) == (Strength.ONE_SAMPLE, Kind.REGRESSED)
+    assert (test.evidence.strength, test.kind) == (Strength.ONE_SAMPLE, Kind.REGRESSED)
     assert headline_of(compared(history)).reasons == (
         "1 test that failed before newly failed other checks",
     )
@@ -173,7 +173,7 @@ def test_another_demand_is_another_check(history: History, other: dict[str, Any]
     usual: dict[str, Any] = {"kind": "latency", "label": "it", "threshold": 1.0}
     before = [{"assertions": (never, Make.passed(**usual))}] * 5
     after = [{"assertions": (never, Make.failed(**usual | other))}] * 5
-    assert diff_of(history, before, after).change is Change.UNCHANGED
+    assert diff_of(history, before, after).evidence.change is Change.UNCHANGED
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_a_demand_that_was_rewritten_is_another_check(
             for number in range(1, 6):
                 run.execution(name, repeat=number, assertions=found)
         run.finish()
-    changes = {test.key.name: test.change for test in compared(history).tests}
+    changes = {test.key.name: test.evidence.change for test in compared(history).tests}
     assert changes == {"rewritten": Change.UNCHANGED, "same": Change.REGRESSED}
 
 
@@ -232,7 +232,7 @@ def test_a_check_may_be_another_one_beyond_500_changes_if_its_label_does_not_say
     if changes is None:
         history.erase("run/before")
     (test,) = compared(history).tests
-    assert test.change is found
+    assert test.evidence.change is found
 
 
 @pytest.mark.parametrize(("kind", "of"), [("schema", "{}"), ("python", "{}:is_good")])
@@ -253,7 +253,7 @@ def test_a_check_by_a_file_that_was_rewritten_is_another_check(
             for number in range(1, 6):
                 run.execution(name, repeat=number, assertions=found)
         run.finish()
-    changes = {test.key.name: test.change for test in compared(history).tests}
+    changes = {test.key.name: test.evidence.change for test in compared(history).tests}
     assert changes == {"rewritten": Change.UNCHANGED, "same": Change.REGRESSED}
 
 
@@ -274,7 +274,7 @@ def test_drift_from_another_baseline_is_another_check(
             run.execution("it", repeat=number, assertions=found)
         run.finish()
     (test,) = compared(history).tests
-    assert test.change is change
+    assert test.evidence.change is change
 
 
 def test_the_same_demand_after_each_turn_is_a_check_for_each(history: History) -> None:
@@ -292,13 +292,13 @@ def test_a_check_that_falls_in_a_test_that_passes_more_often_is_suspected(
 ) -> None:
     before = repeats(first="-----", second="+++++")
     test = diff_of(history, before, repeats(first="++---", second="++++-"))
-    assert (test.change, test.strength) == (Change.REGRESSED, Strength.SUSPECTED)
+    assert (test.evidence.change, test.evidence.strength) == (Change.REGRESSED, Strength.SUSPECTED)
 
 
 def test_a_failing_test_that_was_not_run_again_has_no_checks_to_compare(history: History) -> None:
     record_run(history, "before", {"it": repeats(works="-----"), "other": repeats(works="+")})
     record_run(history, "after", {"it": [], "other": repeats(works="+")})
-    changes = [test.change for test in compared(history).tests]
+    changes = [test.evidence.change for test in compared(history).tests]
     assert sorted(changes) == [Change.NOT_RUN, Change.UNCHANGED]
 
 

@@ -12,6 +12,7 @@ import pytest
 from compared_runs import compared, passes, record_run
 from recorded_history import History, Make
 
+from kindlm.history.diff.compared_tests import compare_figures, compare_models
 from kindlm.history.diff.details import Edit
 from kindlm.history.diff.evidence_values import Change, FailOn, Kind, Strength, TestDiff, Verdict
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
@@ -45,7 +46,7 @@ def test_pass_rates(
     history: History, before: str, after: str, change: Any, strength: Any, kind: Any, fails: bool
 ) -> None:
     test = diff_of(history, before, after)
-    assert (test.change, test.strength, test.kind) == (change, strength, kind)
+    assert (test.evidence.change, test.evidence.strength, test.kind) == (change, strength, kind)
     assert test.fails is fails
     assert compared(history).fails is fails
 
@@ -215,8 +216,8 @@ def test_a_run_that_was_stopped_is_compared_as_far_as_it_went(history: History) 
     stopped.execution("a", repeat=3, finished=False)
     stopped.interrupt()
     a, b = compared(history).tests
-    assert (a.after and a.after.counts.n, a.change) == (2, Change.REGRESSED)
-    assert b.change is Change.NOT_RUN
+    assert (a.after and a.after.counts.n, a.evidence.change) == (2, Change.REGRESSED)
+    assert b.evidence.change is Change.NOT_RUN
 
 
 def test_an_execution_that_was_begun_again_counts_once(history: History) -> None:
@@ -253,7 +254,7 @@ def test_a_mean_score_that_drops_is_a_regression_even_if_the_test_passes(
         return [{"assertions": (Make.passed("judge", "kind", score=score),)}] * 3
 
     test = diff_of(history, judged(0.95), judged(0.75), regression_threshold=threshold)
-    assert test.change is change
+    assert test.evidence.change is change
     assert bool(test.evidence.dropped_scores) is (change is Change.REGRESSED)
 
 
@@ -262,11 +263,11 @@ def test_a_weighted_score_that_drops_is_a_regression(history: History) -> None:
         return [{"assertions": (Make.passed("score", "weighted score", score=score),)}] * 3
 
     test = diff_of(history, weighed(0.95), weighed(0.75))
-    assert (test.change, test.strength) == (Change.REGRESSED, Strength.SUSPECTED)
+    assert (test.evidence.change, test.evidence.strength) == (Change.REGRESSED, Strength.SUSPECTED)
     assert test.evidence.dropped_scores == ("weighted score",)
     (check,) = compared(history).details(test).checks
     assert check.score_dropped
-    figures = {figure.name: figure for figure in compared(history).figures}
+    figures = {figure.name: figure for figure in compare_figures(compared(history).tests)}
     assert "judge" not in figures
     assert (figures["score"].before, figures["score"].after) == pytest.approx((0.95, 0.75))
 
@@ -278,19 +279,19 @@ def graded(kind: str, score: float) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("kind", ["python", "similar_to", "hallucination", "acme_tone"])
 def test_a_drop_of_any_score_is_a_regression(history: History, kind: str) -> None:
     test = diff_of(history, graded(kind, 1.0), graded(kind, 0.2))
-    assert (test.change, test.strength) == (Change.REGRESSED, Strength.CONFIRMED)
+    assert (test.evidence.change, test.evidence.strength) == (Change.REGRESSED, Strength.CONFIRMED)
     assert test.evidence.dropped_scores == (f"{kind} it",)
     assert test.before is not None
     assert test.before.scores == {f"{kind} it": (1.0,) * 10}
     (check,) = changed_checks(compared(history).details(test).checks)
     assert check_text(check) == "10/10, mean score 1.00 → 0.20"
-    figures = {figure.name for figure in compared(history).figures}
+    figures = {figure.name for figure in compare_figures(compared(history).tests)}
     assert not figures & {"judge", "score"}
 
 
 def test_a_score_that_rises_is_an_improvement(history: History) -> None:
     test = diff_of(history, graded("python", 0.2), graded("python", 0.7))
-    assert (test.change, test.strength) == (Change.IMPROVED, Strength.CONFIRMED)
+    assert (test.evidence.change, test.evidence.strength) == (Change.IMPROVED, Strength.CONFIRMED)
 
 
 @pytest.mark.parametrize("kind", ["python", "contains", "acme_tone"])
@@ -302,7 +303,7 @@ def test_a_score_that_says_only_whether_a_check_passed_does_not_count_twice(
         for make, score in ((Make.passed, 1.0), (Make.failed, 0.0))
     ]
     test = diff_of(history, repeats[:1] * 9 + repeats[1:], repeats[:1] * 3 + repeats[1:] * 7)
-    assert test.change is Change.REGRESSED
+    assert test.evidence.change is Change.REGRESSED
     assert test.evidence.dropped_scores == ()
     assert [side.scores for side in (test.before, test.after) if side] == [{}, {}]
 
@@ -351,7 +352,7 @@ def test_a_test_that_is_chosen_is_judged_with_all_others(history: History) -> No
     (told, *_) = compared(history).tests
     (chosen,) = compared(history, test="chosen").tests
     assert chosen == told
-    assert chosen.strength is Strength.SUSPECTED
+    assert chosen.evidence.strength is Strength.SUSPECTED
     assert not compared(history, test="chosen").fails
 
 
@@ -373,13 +374,13 @@ def test_a_run_and_what_was_rescored_from_it_differ_by_expectations_alone(
     ]
     record_run(history, "after", {"a": rescored[:1]}, mode="rescored", source_run="before")
     (test,) = compared(history).tests
-    assert (test.strength, test.kind) == (Strength.EXPECTATIONS, Kind.REGRESSED)
+    assert (test.evidence.strength, test.kind) == (Strength.EXPECTATIONS, Kind.REGRESSED)
     assert test.fails
     assert "the conversations are the same" in (needs_text(test) or "")
     assert "settle" not in next_step(compared(history)).command
     record_run(history, "other", {"a": rescored}, mode="rescored", source_run="before")
     (test,) = compare_runs(history.reader(), "other", "after", DiffOptions()).tests
-    assert test.change is Change.UNCHANGED
+    assert test.evidence.change is Change.UNCHANGED
 
 
 @pytest.mark.parametrize(
@@ -396,7 +397,7 @@ def test_conversations_of_both_sides_are_no_evidence(
     after = [{**passes(before[number - 1])[0], "source": f"before-{number}.1"} for number in shared]
     record_run(history, "after", {"a": [*after, *passes(new)]})
     (test,) = compared(history).tests
-    assert test.change is change
+    assert test.evidence.change is change
     assert [
         (side.counts.passed, side.counts.n) for side in (test.pair.before, test.pair.after)
     ] == counts
@@ -505,10 +506,11 @@ def test_another_model_of_the_same_target_is_told(history: History) -> None:
     for run, model in (("before", "m-2026-01"), ("after", "m-2026-11")):
         record_run(history, run, {"a": [{"answers_as": model}] * 2, "b": [{"answers_as": "m"}]})
     diff = compared(history)
-    assert [tuple(change) for change in diff.models] == [
+    assert [tuple(change) for change in compare_models(diff.tests)] == [
         ("gpt", ("m", "m-2026-01"), ("m", "m-2026-11"))
     ]
-    assert compare_runs(history.reader(), "before", "before", DiffOptions()).models == ()
+    same = compare_runs(history.reader(), "before", "before", DiffOptions())
+    assert list(compare_models(same.tests)) == []
     said = "gpt answered as another model: m, m-2026-01 → m, m-2026-11."
     assert said in list(notes_of(diff))
     by_name = {test.key.name: dict(measures(test)) for test in diff.tests}
@@ -519,7 +521,7 @@ def test_another_model_of_the_same_target_is_told(history: History) -> None:
 def test_numbers_of_the_runs_as_a_whole(history: History) -> None:
     record_run(history, "before", {"a": [{"latency_ms": 100}] * 2, "b": [{"latency_ms": 300}]})
     record_run(history, "after", {"a": [{"latency_ms": 200}] * 2, "b": [{"latency_ms": 500}]})
-    figures = {figure.name: figure for figure in compared(history).figures}
+    figures = {figure.name: figure for figure in compare_figures(compared(history).tests)}
     # Each test counts once, however often it was repeated.
     assert (figures["latency"].before, figures["latency"].after) == (200, 350)
     assert figures["latency"].interval == mean_interval([100, 200])

@@ -13,6 +13,7 @@ from compared_runs import compared, record_run
 from recorded_history import History, Make
 
 from kindlm.history.diff.call_changes import CallEdit
+from kindlm.history.diff.compared_tests import compare_figures
 from kindlm.history.diff.config import Suite
 from kindlm.history.diff.details import Edit
 from kindlm.history.diff.evidence_values import FailOn, Kind, TestDiff
@@ -240,13 +241,13 @@ def test_an_execution_without_an_answer_has_no_latency(history: History) -> None
     }  # fmt: skip
     record_run(history, "before", {"it": [usual] * 2})
     record_run(history, "after", {"it": [usual, unanswered]})
-    figures = {figure.name: figure for figure in compared(history).figures}
+    figures = {figure.name: figure for figure in compare_figures(compared(history).tests)}
     assert (figures["latency"].before, figures["latency"].after) == (120, 120)
 
 
 def test_the_tokens_of_prompts_and_answers_count_together(history: History) -> None:
     diff_of(history, {"tokens": (100, 20)}, {"tokens": (150, 30)})
-    figures = {figure.name: figure for figure in compared(history).figures}
+    figures = {figure.name: figure for figure in compare_figures(compared(history).tests)}
     assert (figures["tokens"].before, figures["tokens"].after) == (120, 180)
 
 
@@ -272,7 +273,7 @@ def test_another_reason_to_fail_is_other_behaviour(
 
 def test_tokens_that_were_not_reported_are_no_figure(history: History) -> None:
     diff_of(history, {"tokens": (None, None)}, {"tokens": (None, None)})
-    assert "tokens" not in {figure.name for figure in compared(history).figures}
+    assert "tokens" not in {figure.name for figure in compare_figures(compared(history).tests)}
 
 
 def test_erased_arguments_cannot_be_compared(history: History) -> None:

@@ -83,7 +83,7 @@ def test_shards_are_compared_with_a_run_of_all_their_tests(history: History) -> 
         record_run(history, f"part{number}", dict.fromkeys(tests, "") | own, **shard)
     group = group_of(history.reader(), ("part1", "part2"))
     diff = compare_runs(history.reader(), "before", group, DiffOptions())
-    assert [(test.key.name, test.change) for test in diff.tests] == [
+    assert [(test.key.name, test.evidence.change) for test in diff.tests] == [
         ("a", Change.UNCHANGED),
         ("b", Change.REGRESSED),
         ("c", Change.UNCHANGED),
@@ -101,7 +101,7 @@ def test_a_test_may_be_defined_in_a_file_that_could_not_be_loaded(
     writer.suite(tests=[Make.planned("a")], unread=unread)
     writer.execution("a", assertions=(Make.passed(),))
     writer.finish()
-    assert [test.change for test in compared(history).tests] == [Change.UNCHANGED, change]
+    assert [test.evidence.change for test in compared(history).tests] == [Change.UNCHANGED, change]
 
 
 def test_a_suite_is_whole_if_one_of_its_name_in_another_project_is_not(history: History) -> None:
