@@ -168,7 +168,8 @@ def described_form(part: Any) -> tuple[str, dict[str, Any]]:
         case Whole(words):
             return f"<{words}>", {"type": "integer"}
         case Choice(words):
-            named = f"{', '.join(words[:-1])} or {words[-1]}"
+            *others, last = words
+            named = f"{', '.join(others)} or {last}" if others else last
             return f'"<{named}>"', {"type": "string", "enum": list(words)}
         case list():
             example, schema = described_form(part[0])

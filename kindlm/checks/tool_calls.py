@@ -144,7 +144,8 @@ class ToolCall(ExpectedCall, CheckSection):
 
     def never_fails(self, timeout_ms: float) -> Iterator[tuple[Place, str]]:
         at_any_time = (self.order, self.before, self.after) == (None, None, None)
-        if self.count is not None and self.count.is_any_number and at_any_time:
+        any_number = self.count is not None and self.count.is_any_number
+        if any_number and at_any_time and not self.should_not_call:
             yield ("count",), "any number of calls will do"
 
     def unused(self) -> Iterator[tuple[Place, str, str]]:

@@ -15,6 +15,7 @@ from scripted_judge import Judge
 
 from kindlm.checks.judge import Judge as Section
 from kindlm.checks.judge import judgement
+from kindlm.checks.judging import Choice, described_form
 from kindlm.checks.ready_criteria import READY
 from kindlm.errors import Err, ErrorCode, KindlmError
 from kindlm.outcome import CheckResult, Outcome
@@ -287,6 +288,15 @@ class TestQuestion:
         assert question.response_schema.name == "kindlm_judgement"
         assert question.response_schema.schema["required"] == ["score", "reasoning"]
         assert question.response_schema.schema["additionalProperties"] is False
+
+    @pytest.mark.parametrize(
+        ("words", "shown"),
+        [("a", '"<a>"'), ("ab", '"<a or b>"'), ("abc", '"<a, b or c>"')],
+    )
+    def test_it_names_the_words_to_choose_from(self, words: str, shown: str) -> None:
+        example, schema = described_form(Choice(tuple(words)))
+
+        assert (example, schema["enum"]) == (shown, list(words))
 
     def test_it_never_shows_the_threshold(self, evaluate: Evaluate, said: Said) -> None:
         judge = Judge(GOOD)

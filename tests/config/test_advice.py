@@ -54,6 +54,7 @@ EXPECT = "{output: {contains: [hello]}}"
         (("contains: [hello]", "contains: ['{{env.HOME}}']"), "tests[0].expect.output.contains[0]", "not_expanded"),
         (("contains: [hello]}}", "contains: ['{{a}}']}}\n    vars: {a: x}"), "tests[0].expect.output.contains[0]", "not_expanded"),
         ((EXPECT, "{toolCalls: [{tool: a, shouldNotCall: true, order: 1}]}\n    tools: [{name: a}]"), "tests[0].expect.toolCalls[0].order", "unused"),
+        ((EXPECT, "{toolCalls: [{tool: a, shouldNotCall: true, count: {min: 0}}]}\n    tools: [{name: a}]"), "tests[0].expect.toolCalls[0].count", "unused"),
         ((EXPECT, "{toolCalls: [{tool: a, before: b}]}\n    tools: [{name: a}]"), "tests[0].expect.toolCalls[0].before", "unknown_tool"),
         (("[hello]}", "[hello]}, trajectory: {mode: strict, calls: [{tool: a}]}"), "tests[0].expect.trajectory.calls[0].tool", "unknown_tool"),
         (("prompt: ask", "prompt: ask\n    conversation: [{user: a, expect: {toolCalls: [{tool: a}]}}]"), "tests[0].conversation[0].expect.toolCalls[0].tool", "unknown_tool"),
