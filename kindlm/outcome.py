@@ -42,6 +42,9 @@ class Status(StrEnum):
 NOTHING_CHECKED = "Nothing was checked: this test passes on any answer."
 """The warning of an execution that passed without a check."""
 
+NOTHING_COMPARED = "Nothing was compared: "
+"""What the warning of a check begins with that passed although it compared nothing."""
+
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
@@ -65,6 +68,7 @@ class CheckResult:
 
     `score` is in [0, 1], or None if undecided. `failure_code` is the reason why it did not pass,
     defined by the check. `expected` and `actual` are JSON values for readers of a failure.
+    `warning` becomes one of the execution, and is not recorded here.
     """
 
     kind: Annotated[str, Key("gen_ai.evaluation.name")]
@@ -79,6 +83,7 @@ class CheckResult:
     evidence: tuple[Evidence, ...] = ()
     reasoning: Annotated[Authored | None, Key("gen_ai.evaluation.explanation"), Form.OMITTED] = None
     trace: Annotated[Authored | None, "traceback of a check that crashed", Form.OMITTED] = None
+    warning: Annotated[str, Form.UNSTORED] = ""
 
 
 def execution_status(outcomes: list[Outcome]) -> Status:

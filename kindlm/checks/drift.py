@@ -33,7 +33,7 @@ from kindlm.document import walk
 from kindlm.errors import Err, ErrorCode
 from kindlm.matching import ABSENT, equal, path_parts, value_at, written_path
 from kindlm.model_answers import json_of
-from kindlm.outcome import CheckResult, Demands
+from kindlm.outcome import NOTHING_COMPARED, CheckResult, Demands
 from kindlm.ports import CheckContext, Purpose
 from kindlm.section import Maybe, Score, Solid
 from kindlm.transcript import Transcript
@@ -53,18 +53,20 @@ _NAMED = 5
 class Measured(NamedTuple):
     """A drift from 0 to 1, and how it was measured.
 
-    `reasoning` is a judge's. `sides` describe the differences on both sides.
+    `reasoning` is a judge's. `sides` describe the differences on both sides. `warning` says that
+    there was nothing to measure.
     """
 
     drift: float
     basis: str
     reasoning: str | None = None
     sides: tuple[Mapping[str, Any], Mapping[str, Any]] = ({}, {})
+    warning: str = ""
 
     def about(self, threshold: float) -> dict[str, Any]:
         """Return the fields of a result."""
-        score = _complement(self.drift)
-        return {"score": score, "threshold": threshold, "reasoning": self.reasoning}
+        about = {"threshold": threshold, "reasoning": self.reasoning, "warning": self.warning}
+        return {"score": _complement(self.drift), **about}
 
 
 PROMPT = prompt(
@@ -282,9 +284,14 @@ def _by_fields(baseline: str, current: str, fields: Sequence[str] | None) -> Mea
     basis = f"{len(differing)} of {count(len(compared), 'field')} differ"
     if differing:
         basis += f": {first_of(map(excerpt, differing), _NAMED)}"
+    warning = ""
     if unknown:
-        basis += f"; neither side has {first_of(map(excerpt, unknown), _NAMED)}"
+        names = first_of(map(excerpt, unknown), _NAMED)
+        basis += f"; neither side has {names}"
+        if len(unknown) == len(compared):
+            warning = f"{NOTHING_COMPARED}neither the baseline nor the output has {names}. "
+            warning += "Correct the `fields` of the check `drift`."
     expected = {path: bounded(old) for path, (old, _) in first if old is not ABSENT}
     actual = {path: bounded(new) for path, (_, new) in first if new is not ABSENT}
     sides = {"fields": expected}, {"fields": actual}
-    return Measured(len(differing) / len(compared), basis, sides=sides)
+    return Measured(len(differing) / len(compared), basis, None, sides, warning)

@@ -318,6 +318,8 @@ class _Attempt:
             duration_ms = (clock.monotonic() - started) * 1000
             event = AssertionEvaluated.of(result, index, expectation, duration_ms=duration_ms)
             self._recorder.record(event)
+            if result.warning:
+                self._talk.warnings[result.warning] = None
             self._results.append(result)
             if not expectation.advisory and result.outcome in _UNDONE:
                 self._undone.append(result)

@@ -26,7 +26,7 @@ from kindlm.engine.simulation import Tools, ToolServers
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Raised, Result
 from kindlm.events.codec import Payload
 from kindlm.events.execution_events import AgentReplied, AgentSent, Conversation
-from kindlm.outcome import NOTHING_CHECKED
+from kindlm.outcome import NOTHING_CHECKED, NOTHING_COMPARED
 from kindlm.plan import Execution
 from kindlm.ports import (
     Agent,
@@ -142,10 +142,11 @@ class HeldTalk(Talk):
     def __init__(self, held: HeldConversation, agent: AgentTarget | Command | None = None) -> None:
         past = held.transcript.from_record()
         held = replace(held, transcript=past if agent is None else seen_from(agent, past))
+        # The checks of now give their own warnings.
+        of_checks = (NOTHING_CHECKED, NOTHING_COMPARED)
         super().__init__(
             Conversation(held.transcript.prefix(0)),
-            # Whether anything is checked depends on the checks of now.
-            warnings=dict.fromkeys(each for each in held.warnings if each != NOTHING_CHECKED),
+            warnings=dict.fromkeys(w for w in held.warnings if not w.startswith(of_checks)),
         )
         self._held = held
 

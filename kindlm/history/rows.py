@@ -343,4 +343,5 @@ def assertion_of(row: sqlite3.Row) -> AssertionView:
         evidence=tuple(Evidence(**each) for each in found),
         advisory=bool(row["advisory"]),
         demands=Demands(row["demands"]) if row["demands"] else None,
+        warning="",  # the execution has it
     )

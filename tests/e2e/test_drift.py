@@ -149,6 +149,27 @@ def test_judging_drift_is_counted_apart_from_the_tested_model(
     assert dict(calls) == {"test": 2, "drift": 1}
 
 
+def test_a_comparison_of_fields_that_nothing_has_warns_until_they_are_corrected(
+    workspace: Any, server: Any, suite: Any
+) -> None:
+    suite(drift("typo", "Please decide.", method="field-diff", fields=["acton", "order.nr"]))
+    workspace.report()
+    workspace.run("baseline", "set")
+    server.use_script(AFTER)
+
+    mistaken = workspace.run("test")
+
+    assert mistaken.returncode == 0
+    assert "Nothing was compared: neither the baseline nor" in mistaken.stdout
+    assert "has acton, order.nr" in mistaken.stdout
+    assert "Warning in 1 execution" in mistaken.stdout
+    # One field that exists is something to compare: the others may be missing for a reason.
+    suite(drift("typo", "Please decide.", method="field-diff", fields=["acton", "order.id"]))
+    rescored = workspace.run("rescore")
+    assert rescored.returncode == 0
+    assert "Nothing was compared" not in rescored.stdout
+
+
 def test_a_test_that_is_new_since_the_baseline_is_skipped(
     workspace: Any, server: Any, suite: Any
 ) -> None:
