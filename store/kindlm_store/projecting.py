@@ -152,6 +152,23 @@ def behind_the_log(connection: sqlite3.Connection, projections: Iterable[Project
     return [name for name in current if states[name].checkpoint != last]
 
 
+def _is_outdated(projection: Projection, state: State, last: int) -> bool:
+    """Return whether the tables must be folded again, given the position of the last event.
+
+    Someone may have raised the checkpoint, so that the next events would be left out.
+    """
+    is_ahead = problem_of(projection, state) is None and state.checkpoint > last
+    return is_ahead or state.version < projection.version
+
+
+def names_in(stored: str) -> set[str]:
+    """Return the names of tables or views in a stored list; none if someone changed the list."""
+    try:
+        return {name for name in json.loads(stored) if isinstance(name, str)}
+    except (ValueError, TypeError):
+        return set()
+
+
 # With a subquery in place of this table, SQLite would scan the changed table for each of its rows.
 _BATCH = """
 CREATE TEMP TABLE IF NOT EXISTS batch (
@@ -240,8 +257,9 @@ class Projector:
                 self.fold()
 
     def _outdated(self) -> list[Projection]:
-        states = read_states(self._connection)
-        return [p for p in self.projections if states[p.name].version < p.version]
+        # In this order, since other processes append and fold meanwhile.
+        states, last = read_states(self._connection), last_position(self._connection)
+        return [p for p in self.projections if _is_outdated(p, states[p.name], last)]
 
     def rebuild(self, path: Path, progress: Progress) -> None:
         """Fold all projections again, from the first event.
@@ -391,10 +409,10 @@ class Projector:
         row = db.execute(
             "SELECT tables, views FROM projections WHERE name = ?", (projection.name,)
         ).fetchone()
-        old_tables, old_views = map(json.loads, row or ("[]", "[]"))
-        for view in {*old_views, *projection.views}:
+        old_tables, old_views = map(names_in, row or ("[]", "[]"))
+        for view in old_views | projection.views.keys():
             db.execute(f"DROP VIEW IF EXISTS main.{quoted(view)}")
-        for table in {*old_tables, *projection.tables}:
+        for table in old_tables | projection.tables.keys():
             db.execute(f"DROP TABLE IF EXISTS main.{quoted(table)}")
         for table, sql in projection.tables.items():
             db.execute(sql.replace("CREATE TABLE ", "CREATE TABLE main.", 1))

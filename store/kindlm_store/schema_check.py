@@ -6,16 +6,14 @@ into such a file.
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from kindlm_migrations import EVENT_LOG
-from kindlm_store.projecting import Projection
+from kindlm_store.projecting import Projection, names_in
 from kindlm_store.store_errors import OpenError
 
 _MIGRATIONS = "_sqlite_migrations"
@@ -102,8 +100,7 @@ def schema_problems(
         versions[name] = version
         if known.get(name) != version:
             for names in lists:
-                with suppress(ValueError, TypeError):
-                    others.update(json.loads(names))
+                others |= names_in(names)
     # By name: the kind, the statement, and the projection.
     made: dict[str, tuple[str, str, str | None]] = {}
     for statement in EVENT_LOG:

@@ -139,6 +139,17 @@ def test_rebuild_brings_lost_rows_back(kindlm: Any, recorded: Any) -> None:
     assert kindlm("report", "--db", recorded.path, "--format", "json").out == before
 
 
+@pytest.mark.parametrize("stored", ["[", "[1]"])
+def test_rebuild_repairs_an_invalid_list_of_tables(kindlm: Any, recorded: Any, stored: str) -> None:
+    before = kindlm("report", "--db", recorded.path, "--format", "json").out
+    with closing(sqlite3.connect(recorded.path, isolation_level=None)) as connection:
+        connection.execute("UPDATE projections SET tables = ?, views = ?", (stored, stored))
+    outcome = kindlm("rebuild", "--db", recorded.path)
+    assert (outcome.code, "9 events" in outcome.err) == (0, True), outcome.err
+    assert kindlm("report", "--db", recorded.path, "--format", "json").out == before
+    assert kindlm("verify", "--db", recorded.path).code == 0
+
+
 @pytest.mark.parametrize(
     ("change", "hint"),
     [

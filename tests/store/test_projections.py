@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import tempfile
 from contextlib import closing
@@ -124,6 +125,33 @@ def test_what_is_no_version_is_folded_anew(path: Path) -> None:
     with EventLog.open(path, projections=[ACCOUNTS]) as log:
         assert log.projection_errors() == {}
         assert tables(path, "rich")["rich"] == [("a", 20.0)]
+
+
+@pytest.mark.parametrize("ahead", [1, 2, 1_000])
+def test_a_checkpoint_behind_the_last_event_loses_no_row(path: Path, ahead: int) -> None:
+    with EventLog.open(path, projections=[ACCOUNTS]) as log:
+        log.append("s", [paid("a", 1)])
+    with closing(sqlite3.connect(path)) as raw, raw:
+        raw.execute("UPDATE projections SET checkpoint = checkpoint + ?", (ahead,))
+    with EventLog.open(path, projections=[ACCOUNTS]) as log:
+        for amount in (2, 3, 4):
+            log.append("s", [paid("a", amount)])
+        assert log.projection_errors() == {}
+    assert [row[2] for row in tables(path)["entries"]] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("stored", ["[", "[1]", "7", "null", b"\xff"])
+def test_a_rebuild_repairs_an_invalid_list_of_tables(path: Path, stored: object) -> None:
+    with EventLog.open(path, projections=[ACCOUNTS]) as log:
+        log.append("s", [paid("a", 20)])
+    with closing(sqlite3.connect(path)) as raw, raw:
+        raw.execute("UPDATE projections SET tables = ?, views = ?", (stored, stored))
+    with EventLog.open(path, projections=[ACCOUNTS], repair=True) as log:
+        log.rebuild()
+        assert tables(path, "rich")["rich"] == [("a", 20.0)]
+        with closing(log.reader()) as reader:
+            lists = reader.execute("SELECT tables, views FROM projections").fetchone()
+        assert tuple(map(json.loads, lists)) == ([*ACCOUNTS.tables], [*ACCOUNTS.views])
 
 
 def test_newest_decides_by_columns_and_not_by_arrival(path: Path) -> None:
