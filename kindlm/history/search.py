@@ -28,7 +28,7 @@ from kindlm.history.queries import body_of
 from kindlm.history.rows import ExecutionView
 from kindlm.history.run_view import RunView
 from kindlm.strict_json import read_json
-from kindlm_store import LockHeldError, stream_lock
+from kindlm_store import StoreError, stream_lock
 from kindlm_store.database import code_of
 
 # --- The file of the index
@@ -70,8 +70,8 @@ def remove_index(history: Path) -> None:
             # A process that is indexing releases the lock after each step.
             with stream_lock(history, _LOCK, patience_s=_PATIENCE_S):
                 _remove(history)
-        except LockHeldError as error:
-            raise TimeoutError("another process is changing the search index") from error
+        except StoreError as error:
+            raise OSError(str(error)) from error
 
 
 def _files(history: Path) -> tuple[Path, ...]:
@@ -189,8 +189,8 @@ def catch_up(db: sqlite3.Connection, history: Path, limit: int = _STEP) -> float
     """Index the next executions that finished, and return the `indexed_part`.
 
     `db` is a read-only connection to the file `history`, in no transaction. Raise `LockHeldError`
-    if another process is indexing, `OSError` or `sqlite3.Error` if the folder or the index cannot
-    be written.
+    if another process is indexing, `OpenError`, `OSError` or `sqlite3.Error` if the folder or the
+    index cannot be written.
     """
     with stream_lock(history, _LOCK):
         db.execute("BEGIN")

@@ -18,7 +18,7 @@ from itertools import count
 from pathlib import Path
 
 from kindlm_store.new_event import utc_now
-from kindlm_store.store_errors import LockHeldError
+from kindlm_store.store_errors import LockHeldError, OpenError
 
 _TRIES = 10
 _PAUSE = 0.005
@@ -54,21 +54,28 @@ def stream_lock(
 ) -> Iterator[None]:
     """Hold the lock of one stream of one database; wait for it up to `patience_s`.
 
-    Raises `LockHeldError` if another process, or another part of this one, holds it.
+    Raises `LockHeldError` if another process, or another part of this one, holds it, and
+    `OpenError` if its file cannot be written.
     """
-    descriptor = _acquired(Path(path), stream, time.monotonic() + patience_s)
+    file = _lock_file(path, stream)
+    try:
+        descriptor = _acquired(file, time.monotonic() + patience_s)
+    except OSError as error:
+        reason = f"{file.parent.name}: {error.strerror or error}"
+        raise OpenError(Path(path), f"cannot be locked ({reason})") from error
+    if descriptor is None:
+        raise LockHeldError(stream, holder(path, stream))
     try:
         yield
     finally:
         # On a disk that became read-only, the file stays; it locks nothing.
         with suppress(OSError):
-            _lock_file(path, stream).unlink()
+            file.unlink()
         os.close(descriptor)
 
 
-def _acquired(path: Path, stream: str, until: float) -> int:
+def _acquired(file: Path, until: float) -> int | None:
     """Return the open lock file; give up after `_TRIES`, but not before `until` (monotonic)."""
-    file = _lock_file(path, stream)
     for attempt in count():
         if attempt >= _TRIES and time.monotonic() >= until:
             break
@@ -84,14 +91,14 @@ def _acquired(path: Path, stream: str, until: float) -> int:
                 os.pwrite(descriptor, note.encode(), 0)
                 unused.pop_all()
                 return descriptor
-    raise LockHeldError(stream, holder(path, stream))
+    return None
 
 
 def is_held(path: str | os.PathLike[str], stream: str) -> bool:
     """Return whether any process holds the lock of the stream now, or another user may hold it."""
     try:
         descriptor = os.open(_lock_file(path, stream), os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
     except PermissionError:
         return True

@@ -284,6 +284,14 @@ def test_a_place_that_cannot_be_written_is_said_to_be_one(ask: Any, recorded: An
     assert "kindlm history backup COPY.db" in page
 
 
+def test_a_history_that_cannot_be_locked_is_said_to_be_one(ask: Any, recorded: Any) -> None:
+    locks = recorded.path.with_name(recorded.path.name + ".locks")
+    locks.touch()
+    page = text_of(ask("search?q=zebra").text)
+    said = f"the history cannot be locked ({locks.name}: File exists)."
+    assert f"kindlm cannot update the search index: {said}" in page
+
+
 def test_without_an_index_nothing_is_said_about_all_content(
     ask: Any, recorded: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,16 @@ import pytest
 
 HASH = "sha256:" + "0" * 64
 
+SCRIPTED = """
+kindlm: 1
+project: shop
+suite: { name: orders }
+providers: { fake: { type: scripted, replies: [{ text: "Delivered." }] } }
+models: [{ id: m, provider: fake, model: x }]
+prompts: { ask: { user: "Where?" } }
+tests: [{ name: delivered, prompt: ask, expect: { output: { contains: [delivered] } } }]
+"""
+
 
 @pytest.fixture
 def recorded(history: Any, make: Any) -> Any:
@@ -326,18 +336,7 @@ def test_an_invalid_write_ahead_log_is_reported(kindlm: Any, recorded: Any) -> N
 
 
 def test_a_folder_that_is_made_for_a_history_is_not_committed(kindlm: Any, here: Path) -> None:
-    (here / "kindlm.yaml").write_text(
-        """
-kindlm: 1
-project: shop
-suite: { name: orders }
-providers: { fake: { type: scripted, replies: [{ text: "Delivered." }] } }
-models: [{ id: m, provider: fake, model: x }]
-prompts: { ask: { user: "Where?" } }
-tests: [{ name: delivered, prompt: ask, expect: { output: { contains: [delivered] } } }]
-""",
-        encoding="utf-8",
-    )
+    (here / "kindlm.yaml").write_text(SCRIPTED, encoding="utf-8")
     assert kindlm("test", "--db", here / "elsewhere" / "a.db").code == 0
     assert not list((here / "elsewhere").glob(".git*"))
     assert kindlm("test").code == 0
@@ -347,6 +346,21 @@ tests: [{ name: delivered, prompt: ask, expect: { output: { contains: [delivered
     ignored.unlink()
     assert kindlm("test").code == 0
     assert not ignored.exists()
+
+
+@pytest.mark.parametrize("command", [("test",), ("merge", "other.db"), ("rebuild",), ("rescore",)])
+def test_a_file_where_locks_belong_is_named(
+    kindlm: Any, here: Path, command: tuple[str, ...]
+) -> None:
+    (here / "kindlm.yaml").write_text(SCRIPTED, encoding="utf-8")
+    assert kindlm("test").code == 0
+    assert kindlm("test", "--db", "other.db").code == 0
+    locks = here / ".kindlm" / "kindlm.db.locks"
+    locks.rmdir()
+    locks.touch()
+    outcome = kindlm(*command)
+    said = "The history cannot be opened: it cannot be locked (kindlm.db.locks: File exists)."
+    assert (outcome.code, said in " ".join(outcome.err.split())) == (1, True), outcome.err
 
 
 @pytest.mark.parametrize("name", ["sqlite_autoindex_runs_1", "events"])

@@ -210,7 +210,7 @@ def test_a_disk_that_is_full_at_the_start_costs_nothing(
             ballast.write(bytes(4_096))
     full = workspace.run_apart("test", *where)
     assert full.returncode == 1
-    assert "free space" in full.stderr
+    assert "There is no space left on the disk of the history" in full.stderr
     assert "itself failed" not in full.stderr
     assert len(server.requests) == asked
 

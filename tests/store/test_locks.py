@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kindlm_store import LockHeldError, holder, is_held, stream_lock
+from kindlm_store import LockHeldError, OpenError, holder, is_held, stream_lock
 
 HOLD = """
 import sys, time
@@ -65,7 +65,7 @@ def test_a_lock_whose_note_cannot_be_written_is_given_back(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", full)
-        with pytest.raises(OSError, match="No space left"):
+        with pytest.raises(OpenError, match="No space left"):
             stream_lock(path, "run/1").__enter__()
     assert not is_held(path, "run/1")
     with stream_lock(path, "run/1"):
@@ -117,3 +117,10 @@ def test_a_lock_of_another_user_may_be_held(path: Path, monkeypatch: pytest.Monk
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", refuse)
         assert is_held(path, "run/1")
+
+
+def test_a_file_in_place_of_the_folder_is_said_to_be_in_the_way(path: Path) -> None:
+    path.with_name("log.db.locks").touch()
+    assert not is_held(path, "run/1")
+    with pytest.raises(OpenError, match=r"cannot be locked \(log.db.locks: File exists\)"):
+        stream_lock(path, "run/1").__enter__()

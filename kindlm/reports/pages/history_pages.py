@@ -34,7 +34,7 @@ from kindlm.reports.pages.charts import Point, trend
 from kindlm.reports.pages.html_document import MOODS, Document, Links, PageRequest
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
-from kindlm_store import LockHeldError
+from kindlm_store import LockHeldError, OpenError
 
 _RUNS_PER_PAGE = 50
 _FINDINGS_PER_PAGE = 20
@@ -201,6 +201,8 @@ def search_page(db: sqlite3.Connection, asked: PageRequest) -> Document:
         findings = Findings()  # another process has yet to create the index
     except TooLongError:
         problem = "This search takes too long. Use longer prefixes, or fewer of them."
+    except OpenError as error:
+        index_problem = f"the history {error.reason}"
     except (OSError, sqlite3.Error) as error:
         index_problem = getattr(error, "strerror", None) or str(error)
     older = None
