@@ -359,6 +359,7 @@ class Suite:
         unread: Files that could not be loaded, relative to the project's root; their tests are
             unknown.
         listed: The tools of MCP servers, when the run has begun.
+        cassettes: The runs of its cassettes by the names in the suite, when the run has begun.
     """
 
     name: str
@@ -388,6 +389,7 @@ class Suite:
     upload: Upload = Upload()
     unread: tuple[str, ...] = ()
     listed: tuple[ListedTools, ...] = ()
+    cassettes: Mapping[str, str] = field(default_factory=dict)
 
     def all_agents(self) -> tuple[AgentTarget, ...]:
         """Return the agents of the suite and those of its cases."""

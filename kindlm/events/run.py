@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
 from typing import Annotated, Literal
 
 from kindlm.dataclass import dataclass
@@ -163,6 +164,9 @@ class SuiteStarted(Payload, type="suite.started"):
     tests: Sequence[PlannedTest]
     unread: Annotated[Sequence[str], "its files that could not be loaded"] = ()
     servers: Annotated[Sequence[ListedTools], "its MCP servers, with their tools"] = ()
+    cassettes: Annotated[
+        Mapping[str, str], "the run of each cassette, by its name in the suite"
+    ] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

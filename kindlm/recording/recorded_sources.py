@@ -72,12 +72,19 @@ SELECT a.body AS arguments, r.body AS response
 
 
 def with_recorded_answers(
-    planned: PlannedSuite, db: sqlite3.Connection, warn: Callable[[Diagnostic], None]
+    planned: PlannedSuite,
+    db: sqlite3.Connection,
+    warn: Callable[[Diagnostic], None],
+    known: Mapping[str, str],
 ) -> Result[Suite]:
-    """Return the suite with its cassettes filled, or the error of one that names no run."""
+    """Return the suite with its cassettes filled, or the error of one that names no run.
+
+    `known` has the runs that an earlier session found, by the names in the suite.
+    """
     suite = planned.suite
-    run_of = cache(partial(_run_of, db, suite=suite))
+    run_of = cache(lambda name: _run_of(db, known.get(name, name), suite))
     cases: list[Case] = []
+    found: dict[str, str] = {}
     for item in planned.cases:
         case, tools = item.case, list[SimulatedTool]()
         has_model = not suite.models.keys().isdisjoint(item.targets)
@@ -94,6 +101,7 @@ def with_recorded_answers(
                 hint = "Record a run without the cassette first, or name another one: kindlm runs"
                 code = ErrorCode.CONFIG_FILE_REF_ERROR
                 return Err(KindlmError(code, message, hint, where=case.where))
+            found[tool.cassette] = run
             names = {"run": run, "project": suite.project, "suite": suite.name, "test": case.name}
             given = db.execute(_ANSWERS, {**names, "tool": tool.name})
             recorded = tuple(RecordedAnswer(*map(read_json, answer)) for answer in given)
@@ -103,7 +111,7 @@ def with_recorded_answers(
                 warn(Diagnostic(misuse(message, hint, case.where), "warning"))
             tools.append(replace(tool, recorded=recorded))
         cases.append(replace(case, tools=tuple(tools)))
-    return Ok(replace(suite, cases=tuple(cases)))
+    return Ok(replace(suite, cases=tuple(cases), cassettes=found))
 
 
 def cassette_runs(planned: PlannedSuite, db: sqlite3.Connection) -> list[str]:

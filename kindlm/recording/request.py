@@ -53,11 +53,12 @@ class Settling:
     """How to add repeats to the tests of the run `run`, round by round.
 
     `next_round` returns the next repeats for the tests of a plan, from everything recorded so far,
-    or None at the end. `baselines` are those of the suites in that run.
+    or None at the end. `baselines` and `cassettes` are those of the suites in that run.
     """
 
     run: str
     baselines: Mapping[tuple[str, str], str | None]
+    cassettes: Mapping[tuple[str, str], Mapping[str, str]]
     next_round: Callable[[sqlite3.Connection, Plan, Stop], Awaitable[Plan | None]]
 
 

@@ -77,6 +77,11 @@ class Unfinished:
         return {(each.project, each.suite): each.baseline_run for each in self.started.values()}
 
     @property
+    def cassettes(self) -> dict[tuple[str, str], Mapping[str, str]]:
+        """The runs of the cassettes that each suite began with, by project and name."""
+        return {(each.project, each.suite): each.cassettes for each in self.started.values()}
+
+    @property
     def started_paths(self) -> frozenset[str]:
         """The files of the suites that have started."""
         return frozenset(suite.path for suite in self.started.values())

@@ -46,6 +46,7 @@ class Serving:
 
     The programs of a suite get `variables_for` it in their environment, except its providers. A
     requested stop starts no more of them, and a program that ends by itself stops the run.
+    `cassettes` has the runs that the cassettes of each suite, by project and name, began with.
     """
 
     request: RunRequest
@@ -54,6 +55,7 @@ class Serving:
     reader: sqlite3.Connection
     show_problem: Callable[[KindlmError | Diagnostic], None]
     variables_for: Callable[[Suite], Mapping[str, str]]
+    cassettes: Mapping[tuple[str, str], Mapping[str, str]]
     ended: list[KindlmError] = field(default_factory=list)
 
     @asynccontextmanager
@@ -94,7 +96,8 @@ class Serving:
         if has_cassettes and (derived is None or derived.mode == "replayed"):
             from kindlm.recording.recorded_sources import with_recorded_answers
 
-            filled = with_recorded_answers(planned, self.reader, self.show_problem)
+            known = self.cassettes.get((suite.project, suite.name), {})
+            filled = with_recorded_answers(planned, self.reader, self.show_problem, known)
             if isinstance(filled, Err):
                 return filled
             suite = filled.value

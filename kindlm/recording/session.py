@@ -91,10 +91,17 @@ class _Session:
         if request.derived is None:
             for warning in unsandboxed(request.suites, request.environ):
                 show_problem(warning)
+        known = self.before or request.settling
         async with (
             self._observers() as observers,
             Serving(
-                request, self.run, self.stop, self.reader, show_problem, observers.variables_for
+                request,
+                self.run,
+                self.stop,
+                self.reader,
+                show_problem,
+                observers.variables_for,
+                known.cassettes if known else {},
             ).suites() as served,
             _agents_of(request) as agents,
         ):
@@ -102,7 +109,6 @@ class _Session:
                 suites = [planned.suite for planned in served.plan.suites]
                 observers.gateway.forward_to(_providers_of(suites))
             self.recorder.hide_personal_data(served.plan.suites)
-            known = self.before or request.settling
             baselines = RecordedBaselines(self.reader, known.baselines if known else None)
             await self._begin(served, baselines)
             if self.stop.reason is not None:

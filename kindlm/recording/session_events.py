@@ -90,6 +90,7 @@ def session_started(
             tests=list(planned_tests(planned, request.root)),
             unread=suite.unread,
             servers=suite.listed,
+            cassettes=suite.cassettes,
         )
     for ordinal, skipped in sorted(served.skipped.items()):
         error = skipped.error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 DEFAULT = {"defaultResponse": {"status": "delivered"}}
 NEVER = {"cassette": {"run": "never"}}
 TAPED = {"cassette": {"run": "taped"}}
@@ -99,3 +101,40 @@ def test_what_an_unmatched_call_got_is_no_answer_of_the_tool(workspace, server):
     done = workspace.run("test")
     assert done.returncode == 1
     assert "TOOL_CALL_UNMATCHED" in workspace.run("report", "--format", "json").stdout
+
+
+def stopped(workspace, url, run, *arguments):
+    """Record a run that stops after the first of its two tests, whose cassettes are of `run`."""
+    taped = {"cassette": {"run": run}}
+    first = a_test(workspace, taped, "first", expect={"output": {"contains": ["never"]}})
+    workspace.suite(url, tests=[first, a_test(workspace, taped, "second")])
+    assert workspace.run("test", "-x", "-j", "1", *arguments).returncode == 1
+
+
+def tape(workspace, url, status):
+    """Record the answers for these two tests; leave the suite as it was."""
+    path = workspace.root / "kindlm.yaml"
+    before = path.read_text() if path.exists() else ""
+    answer = {"defaultResponse": {"status": status}}
+    tests = [a_test(workspace, answer, name, expect={}) for name in ("first", "second")]
+    workspace.suite(url, tests=tests)
+    assert workspace.run("test", "--label", "nightly").returncode == 0
+    path.write_text(before)
+
+
+def test_a_resumed_run_is_not_its_own_cassette(workspace, server):
+    tape(workspace, server.url, "delivered")
+    stopped(workspace, server.url, "nightly", "--label", "nightly")
+    resumed = workspace.report("--resume")
+    assert [test["status"] for test in resumed["tests"]] == ["failed", "passed"]
+
+
+@pytest.mark.parametrize("run", ["latest", "nightly"])
+def test_a_resumed_run_has_the_cassettes_that_it_began_with(workspace, server, run):
+    tape(workspace, server.url, "delivered")
+    stopped(workspace, server.url, run)
+    tape(workspace, server.url, "lost")
+    done = workspace.run("test", "--resume")
+    assert "cassette" not in done.stdout + done.stderr
+    answers = workspace.query("SELECT response FROM tool_call_log WHERE rule = 'cassette'")
+    assert answers == [('{"status": "delivered"}',)] * 2

@@ -145,6 +145,19 @@ def test_a_real_drop_is_confirmed(
     assert len(server.requests) == asked + planned
 
 
+def test_repeats_have_the_cassettes_of_their_run(workspace: Any, server: AlteringServer) -> None:
+    workspace.suite(server.url, tests=[asks("A1")])
+    record(workspace)
+    tools = [{"name": "look_up", "cassette": {"run": "latest"}}]
+    workspace.suite(server.url, tests=[asks("A1", tools=tools)])
+    before = record(workspace, "--runs", "10")
+    server.alter(wrong("A1", 2))
+    record(workspace, "--runs", "3")
+    workspace.run("settle", "--max-runs", "1")
+    started = "SELECT data ->> '$.cassettes.latest' FROM event_log WHERE type = 'suite.started'"
+    assert workspace.query(f"{started} ORDER BY seq")[2:] == [(before,)] * 2
+
+
 def test_the_same_flaky_agent_is_cleared(workspace: Any, server: AlteringServer) -> None:
     workspace.suite(server.url, tests=[asks("A1"), asks("B2")])
     server.alter(wrong("A1", 4))

@@ -131,7 +131,8 @@ def _chances(
 
 def _settle(rounds: Rounds, request: RunRequest, settled: Settled) -> int:
     pair, options, run = rounds.pair, rounds.options, rounds.run
-    settling = Settling(pair.recorded.run, pair.recorded.baselines, rounds.next)
+    then = pair.recorded
+    settling = Settling(then.run, then.baselines, then.cassettes, rounds.next)
     request = replace(request, settling=settling)
     # Without a terminal, the lines of each round are enough.
     progress = not options.no_progress and is_interactive(sys.stderr)

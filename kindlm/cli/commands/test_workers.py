@@ -177,6 +177,7 @@ def _divide(
                 same = replace(request, selection=part)
                 or_fail(resumed(same, before, force=options.force_resume))
                 needed += [run for run in before.baselines.values() if run is not None]
+                needed += [run for runs in before.cassettes.values() for run in runs.values()]
     left = {
         index: started[index].id if index in started else None
         for index in longest_first(plan, number, durations)
