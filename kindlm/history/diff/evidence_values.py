@@ -228,10 +228,10 @@ class TestPair:
 class TestEvidence:
     """How a test changed, with the strength of the evidence.
 
-    `repeats_to_settle` on each side would confirm such a change in 4 of 5 cases. `dropped_scores`
-    are those whose mean fell by more than the threshold, or at all if the test newly breaks a
-    limit. `dropped_checks` are the checks that pass less often, the surest first. `newly_failed` is
-    whether the test failed, and it or one of its checks passed before.
+    `repeats_to_settle` on each side would confirm such a change in about 4 of 5 cases.
+    `dropped_scores` are those whose mean fell by more than the threshold, or at all if the test
+    newly breaks a limit. `dropped_checks` are the checks that pass less often, the surest first.
+    `newly_failed` is whether the test failed, and it or one of its checks passed before.
     """
 
     __test__ = False  # not a pytest class

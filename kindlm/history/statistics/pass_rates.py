@@ -20,8 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from functools import lru_cache
 from itertools import accumulate, takewhile
-from math import ceil, comb, fsum, log, sqrt
-from statistics import NormalDist
+from math import ceil, comb, fsum, log
 from typing import NamedTuple, TypeAlias
 
 from kindlm.history.statistics import tables, wilson_interval
@@ -32,9 +31,6 @@ _GRID = 64
 
 BLOCK = 5
 """Repeats on each side between two looks, if repeats are added to both sides."""
-
-_MOST_EXACT = 60
-"""Repeats on a side up to which the power is computed; above, the normal formula is close."""
 
 _DROP = 0.3
 """The drop of the pass rate that at most one of ten cleared tests hides."""
@@ -225,40 +221,18 @@ def binomial(n: int, rate: float) -> tuple[float, ...]:
     return tuple(comb(n, k) * rate**k * (1 - rate) ** (n - k) for k in range(n + 1))
 
 
-@lru_cache(maxsize=4096)
-def _limits(n: int, level: float) -> tuple[int, ...]:
-    """Return, for each number of passes before, the most passes after that show a drop (or -1)."""
-    limits = [-1]
-    for passed in range(n + 1):
-        limit, before = limits[-1], Counts(passed, n)
-        while limit < n and tables.fisher_mid_p(before, Counts(limit + 1, n)) <= level:
-            limit += 1
-        limits.append(limit)
-    return tuple(limits[1:])
-
-
-@lru_cache(maxsize=16384)
 def repeats_needed(before: float, after: float, level: float) -> int | None:
-    """Return the repeats per side that show a drop between two pass rates; None without a drop.
+    """Return about how many repeats per side show a drop between two pass rates, None without one.
 
-    This is the smallest number that shows it `OFTEN`, by the mid-p of Fisher's test, which is close
-    to `pass_rate_drop` and faster. Above 60 it is the normal formula,
-    n = (z(1 - a) √(2 p (1 - p)) + z(w) √(p1 (1 - p1) + p2 (1 - p2)))² / (p1 - p2)², p the mean
-    rate: J. L. Fleiss, "Statistical Methods for Rates and Proportions" (1981), section 3.2.
+    At a pass rate of 1/2, all n of one side pass and none of the other with a probability of 1/4^n.
+    So no outcome is convincing as long as that is above the level.
     """
     if before <= after:
         return None
-    normal, mean = NormalDist(), (before + after) / 2
+    mean = (before + after) / 2
     spread = before * (1 - before) + after * (1 - after)
-    root = normal.inv_cdf(1 - level) * sqrt(2 * mean * (1 - mean))
-    root += normal.inv_cdf(tables.OFTEN) * sqrt(spread)
-    rough = ceil((root / (before - after)) ** 2)
-    for n in range(max(2, rough // 2), _MOST_EXACT + 1):
-        at_most = list(accumulate(binomial(n, after), initial=0.0))
-        limits = zip(binomial(n, before), _limits(n, level), strict=True)
-        if sum(chance * at_most[limit + 1] for chance, limit in limits) >= tables.OFTEN:
-            return n
-    return max(rough, _MOST_EXACT + 1)
+    needed = tables.repeats_needed(before - after, 2 * mean * (1 - mean), spread, level)
+    return max(needed, ceil(log(1 / level, 4)))
 
 
 class Settlement(StrEnum):

@@ -9,7 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import accumulate, repeat
+from itertools import accumulate, count, repeat
 from math import ceil, comb, erfc, fsum, gcd, lcm, sqrt
 from operator import add, mul
 from statistics import NormalDist, fmean, variance
@@ -62,21 +62,9 @@ def fisher_drop(before: Counts, after: Counts) -> float:
     return ways / comb(before.n + after.n, before.passed + after.passed)
 
 
-def fisher_mid_p(before: Counts, after: Counts) -> float:
-    """Return Fisher's p-value, with half of the probability of the outcome itself.
-
-    It is closer to the level than Fisher's own: H. O. Lancaster, "Significance tests in discrete
-    distributions", JASA 56 (1961), 223-234.
-    """
-    ways = sum(sum(_deals(before, after, before.passed + more)) for more in (0, 1))
-    return ways / (2 * comb(before.n + after.n, before.passed + after.passed))
-
-
 def _deals(before: Counts, after: Counts, fewest: int) -> Iterator[int]:
     """Yield the number of ways to divide the passes with `fewest` before, one more, and so on."""
     total = before.passed + after.passed
-    if fewest > min(total, before.n):
-        return
     ways = comb(before.n, fewest) * comb(after.n, total - fewest)
     for x in range(fewest, min(total, before.n) + 1):
         yield ways
@@ -142,25 +130,31 @@ def _rank_tails(ranks: tuple[int, ...], chosen: int) -> tuple[list[int], tuple[f
     return sums, tuple(ways / everything for ways in accumulate(counts[s] for s in sums))
 
 
+def repeats_needed(drop: float, same: float, changed: float, level: float) -> int:
+    """Return about how many repeats per side show a drop of a mean `OFTEN`.
+
+    This is the normal formula, n = (z(1 - a) √same + z(w) √changed)² / drop², with the variances of
+    a difference if nothing changed, and after the drop: J. L. Fleiss, "Statistical Methods for
+    Rates and Proportions" (1981), section 3.2.
+    """
+    normal = NormalDist()
+    root = normal.inv_cdf(1 - level) * sqrt(same) + normal.inv_cdf(OFTEN) * sqrt(changed)
+    return ceil((root / drop) ** 2)
+
+
 def score_repeats_needed(
     before: Sequence[float], after: Sequence[float], level: float
 ) -> int | None:
-    """Return the repeats per side that show a drop of mean scores.
+    """Return the repeats per side that show a drop of mean scores by the rank-sum test.
 
-    The normal formula for two means is n = (z(1 - a) + z(w))² (s1² + s2²) / (m1 - m2)². The result
-    is never fewer than the rank-sum test needs to reach the level. None without a drop, or if a
-    side has one score, so that its spread is unknown.
+    None without a drop, or if a side has one score, so that its spread is unknown.
     """
-    if min(len(before), len(after)) < 2 or fmean(before) <= fmean(after):
+    drop = fmean(before) - fmean(after)
+    if min(len(before), len(after)) < 2 or drop <= 0:
         return None
-    normal = NormalDist()
-    z = normal.inv_cdf(1 - level) + normal.inv_cdf(OFTEN)
     spread = variance(before) + variance(after)
-    rough = ceil(z**2 * spread / (fmean(before) - fmean(after)) ** 2)
-    fewest = 2
-    while 1 / comb(2 * fewest, fewest) > level:
-        fewest += 1
-    return max(rough, fewest)
+    fewest = next(n for n in count(2) if comb(2 * n, n) * level >= 1)
+    return max(fewest, repeats_needed(drop, spread, spread, level))
 
 
 def discrete_discoveries(tests: Sequence[DiscreteP], level: float) -> list[bool]:
