@@ -306,3 +306,20 @@ def test_a_file_that_another_thread_sets_up_is_never_taken_for_something_else(
                 continue
             break
         creator.join()
+
+
+def test_a_file_whose_last_position_is_taken_is_refused_before_anything_is_lost(path: Path) -> None:
+    with EventLog.open(path) as log:
+        log.append("s", [NewEvent("t", {})])
+    with closing(sqlite3.connect(path)) as other, other:
+        other.execute("INSERT INTO streams VALUES (9, 'x', 1, zeroblob(33), 0)")
+        other.execute(
+            "INSERT INTO events (seq, id, stream, version, type, schema, at, data, hash)"
+            " SELECT 9223372036854775807, zeroblob(16), 9, 1, type, 1, at, '{}', hash FROM events"
+        )
+    with pytest.raises(
+        CorruptDatabaseError, match="9,223,372,036,854,775,807 leaves no room for more"
+    ):
+        EventLog.open(path)
+    with closing(open_reader(path)) as reader:
+        assert reader.execute("SELECT count(*) FROM event_log").fetchone()[0] == 2
