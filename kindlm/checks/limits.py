@@ -86,17 +86,10 @@ class Cost(CheckSection):
         return f"≤ ${plain_number(self.max_usd)}"
 
     def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
-        """Return whether the target's answers cost at most `max_usd`.
-
-        If a cost is unknown, the check is undecided, unless the known costs exceed the limit.
-        """
-        known = [step.cost.usd for step in transcript.steps if step.cost.usd is not None]
-        spent: float | None = round(sum(known), _DECIMALS)
-        is_whole = transcript.total.cost.usd is not None
-        if not is_whole and not exceeds(sum(known), self.max_usd):
-            spent = None
-        why, was = why_cost_unknown(transcript), "it was" if is_whole else "it was at least"
-        return limited(spent, self.max_usd, "BUDGET_EXCEEDED", "${:.10g}", why, was)
+        """Return whether the target's answers cost at most `max_usd`; all costs must be known."""
+        usd, why = transcript.total.cost.usd, why_cost_unknown(transcript)
+        spent = None if usd is None else round(usd, _DECIMALS)
+        return limited(spent, self.max_usd, "BUDGET_EXCEEDED", "${:.10g}", why)
 
 
 class CostUsd(Cost):
@@ -141,15 +134,13 @@ class TokenUsage(Check):
 NO_LATENCY = "The latency is not known: the target gave no answer."
 
 
-def limited(
-    actual: float | None, limit: float, code: str, unit: str, why: str, was: str = "it was"
-) -> CheckResult:
+def limited(actual: float | None, limit: float, code: str, unit: str, why: str) -> CheckResult:
     """Return whether a number is at most `limit`; if it is unknown, `why` is the reason."""
     if actual is None:
         return undecided(why, threshold=limit)
     if not exceeds(actual, limit):
         return passed(threshold=limit, actual=actual)
-    message = f"Expected at most {unit.format(limit)}; {was} {unit.format(actual)}."
+    message = f"Expected at most {unit.format(limit)}; it was {unit.format(actual)}."
     return failed(code, message, expected=limit, actual=actual, threshold=limit)
 
 
@@ -159,10 +150,11 @@ def why_cost_unknown(transcript: Transcript) -> str:
     if step is None:
         return "The cost is not known: the target gave no answer."
     who = f'"{excerpt(step.model)}"' if step.model else "the target"
-    if None in (step.usage.input_tokens, step.usage.output_tokens):
-        return f"The cost is not known: {who} did not report the tokens it read and wrote."
     where = "`prices` in kindlm.yaml, or to `model` in .evalview/config.yaml"
-    return f"The cost is not known: {who} has no price. Add it to {where}."
+    return (
+        f"The cost is not known: {who} did not report the tokens it read and wrote, or has no "
+        f"price. Add a price to {where}."
+    )
 
 
 def _latency(transcript: Transcript) -> float | None:

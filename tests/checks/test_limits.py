@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from kindlm.outcome import CheckResult, Outcome
-from kindlm.transcript import Cost, CostSource, Step, Transcript, Turn, Usage
+from kindlm.transcript import Cost, CostSource, Step, Transcript, Turn
 
 Evaluate = Callable[..., CheckResult]
 
@@ -54,6 +54,7 @@ def test_latency_is_that_of_all_answers(
         ((0.0,), Outcome.PASSED),
         ((0.1, 0.2, 1e-9), Outcome.FAILED),
         ((0.1, None), Outcome.INCONCLUSIVE),
+        ((0.5, None), Outcome.INCONCLUSIVE),
         ((), Outcome.INCONCLUSIVE),
     ],
 )
@@ -71,30 +72,12 @@ def test_an_unknown_cost_is_never_free(
         assert result.score is None
 
 
-@pytest.mark.parametrize("usd", [(0.05, None), (None, 0.03, 0.02)])
-def test_what_is_known_of_a_cost_can_exceed_the_limit(
-    evaluate: Evaluate, usd: tuple[float | None, ...]
-) -> None:
-    result = evaluate("cost", {"maxUsd": 0.02}, spent(*usd))
-
-    assert (result.outcome, result.failure_code) == (Outcome.FAILED, "BUDGET_EXCEEDED")
-    assert (result.expected, result.actual) == (0.02, 0.05)
-    assert result.message == "Expected at most $0.02; it was at least $0.05."
-
-
 @pytest.mark.parametrize(
     ("steps", "why"),
     [
         ((), "the target gave no answer"),
-        (
-            (Step("x", usage=Usage(1, 2), model="m-1"),),
-            '"m-1" has no price. Add it to `prices`',
-        ),
-        (
-            (Step("x", usage=Usage(None, 42), model="m-1"),),
-            '"m-1" did not report the tokens it read and wrote',
-        ),
-        ((Step("x"),), "the target did not report the tokens"),
+        ((Step("x", model="m-1"),), '"m-1" did not report the tokens it read and wrote, or has no'),
+        ((Step("x"),), "the target did not report the tokens it read and wrote, or has no price."),
     ],
 )
 def test_why_a_cost_is_not_known(evaluate: Evaluate, steps: tuple[Step, ...], why: str) -> None:
