@@ -18,7 +18,8 @@ from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from kindlm.agents.sandbox import SandboxError, StartedProgram, TooMuchOutput
+from kindlm.agents.sandbox import OutputLines, SandboxError, StartedProgram, TooMuchOutput
+from kindlm.programs import LastOutput
 
 if TYPE_CHECKING:
     from daytona import AsyncSandbox
@@ -110,7 +111,7 @@ class DaytonaProgram(StartedProgram):
     """A command of a session."""
 
     def __init__(self, sandbox: AsyncSandbox, session: str, command: str, limit: int) -> None:
-        super().__init__(limit)
+        super().__init__(OutputLines(limit), LastOutput())
         self._process = sandbox.process
         self._session = session
         self._command = command
@@ -146,10 +147,6 @@ class DaytonaProgram(StartedProgram):
 
     async def leave(self) -> None:
         """Do nothing: a sandbox cannot close the input of a program."""
-
-    async def stop_reading(self) -> None:
-        self._reading.cancel()
-        await asyncio.gather(self._reading, return_exceptions=True)
 
     async def _follow(self) -> None:
         try:

@@ -23,11 +23,11 @@ from typing import Self
 from kindlm.agents.agent_failures import Who
 from kindlm.agents.local_sandbox import LocalProgram, LocalSandbox
 from kindlm.agents.python_worker import ANSWER, CALL, GRACE_S, Answer, Call, Opening
-from kindlm.agents.sandbox import LastOutput
 from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.packages import as_written
 from kindlm.ports import Agent, AgentReply, AgentRequest
+from kindlm.programs import LastOutput
 from kindlm.strict_json import ascii_json
 from kindlm.suite import AgentTarget
 

@@ -21,12 +21,10 @@ from kindlm.agents.agent_failures import SHORTEST_HIDDEN, Who
 from kindlm.dataclass import dataclass
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.plugins import Adapter
+from kindlm.programs import PYTHON, LastOutput
 from kindlm.secrecy import is_credential_name, is_ordinary, may_be_secret_name
 from kindlm.section import CommandLine, FilePath, Maybe
 from kindlm.values import refuse
-
-PYTHON = ("python", "python3")
-"""Words that stand for the Python that runs kindlm."""
 
 
 class TooMuchOutput(Exception):  # noqa: N818 - it names what was printed
@@ -96,20 +94,6 @@ class OutputLines:
         return line
 
 
-_LOG_BYTES = 16_384
-
-
-class LastOutput:
-    """Keeps the end of a pipe's output."""
-
-    def __init__(self) -> None:
-        self.data = bytearray()
-
-    def add(self, chunk: bytes) -> None:
-        self.data += chunk
-        del self.data[:-_LOG_BYTES]
-
-
 class SandboxError(Exception):
     """A sandbox failed while a program ran in it; the message says how."""
 
@@ -123,9 +107,9 @@ class StartedProgram(ABC):
 
     _reading: asyncio.Future[None]
 
-    def __init__(self, limit: int, errors: LastOutput | None = None) -> None:
-        self.lines = OutputLines(limit)
-        self.errors = errors or LastOutput()
+    def __init__(self, lines: OutputLines, errors: LastOutput) -> None:
+        self.lines = lines
+        self.errors = errors
 
     @property
     def has_more(self) -> bool:
@@ -133,7 +117,7 @@ class StartedProgram(ABC):
 
     @property
     def log(self) -> str:
-        return self.errors.data.decode("utf-8", "replace")
+        return self.errors.text
 
     @abstractmethod
     async def write_line(self, line: bytes) -> None:
@@ -158,6 +142,10 @@ class StartedProgram(ABC):
     @abstractmethod
     async def leave(self) -> None:
         """Close its input if the sandbox can, and let it end."""
+
+    async def stop_reading(self) -> None:
+        self._reading.cancel()
+        await asyncio.gather(self._reading, return_exceptions=True)
 
 
 class Sandbox(Protocol):

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import signal
 import socket
-import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
+from kindlm.dataclass import dataclass
 from kindlm.engine import FieldLog
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.programs import LastOutput, Program, start_program
 from kindlm.suite import Service
 from kindlm.trace_context import UNTRACED
 from kindlm.wording import last_words
@@ -24,10 +24,7 @@ from kindlm.wording import last_words
 _log = FieldLog(__name__)
 
 _TRIES = 5
-_CHUNK_BYTES = 65_536
-_KEPT_BYTES = 20_000
-_GRACE_S = 3.0
-_LAST_WORDS_S = 1.0
+_LAST_WORDS_S = 0.5
 _POLL_S = 0.02
 
 
@@ -53,7 +50,7 @@ async def start_services(
                 failure = started
                 break
             running = started.value
-            stack.push_async_callback(running.end)
+            stack.push_async_callback(running.program.end)
             watch = asyncio.create_task(_watch(running, ended))
             stack.callback(watch.cancel)
             watched.append((running, watch))
@@ -61,83 +58,71 @@ async def start_services(
             _log.info("The service is ready", service=service.name, port=running.port)
         yield failure or Ok(ports)
         for running, watch in watched:
-            if running.process.returncode is not None:
+            if running.has_ended:
                 await watch
 
 
 async def _watch(running: _Running, ended: Callable[[KindlmError], None]) -> None:
-    await running.process.wait()
-    await running.drained()
+    """Report the end of a program, and end the processes that it left behind."""
+    await running.program.process.wait()
+    # They may keep its output open, but its own last words are there already.
+    await running.program.read_on(_LAST_WORDS_S)
     ended(running.ended("while the tests ran"))
+    await running.program.end_group()
 
 
+class _Output(LastOutput):
+    """The end of a service's output, and whether its ready line was in the output."""
+
+    def __init__(self, ready_line: str | None) -> None:
+        super().__init__()
+        self._ready_line = (ready_line or "").encode()
+        self.has_ready_line = False
+
+    def add(self, chunk: bytes) -> None:
+        self.has_ready_line = self.has_ready_line or self._ready_line in self.data + chunk
+        super().add(chunk)
+
+
+@dataclass(eq=False, slots=True)
 class _Running:
-    """A started program: drains its output, knows when it is ready, ends it."""
+    """A started program: knows when it is ready, and why it is not."""
 
-    def __init__(self, service: Service, process: asyncio.subprocess.Process, port: int) -> None:
-        self.process = process
-        self.port = port
-        self._service = service
-        self._has_ready_line = False
-        self._output = b""
-        self._drain = asyncio.create_task(self._read())
+    service: Service
+    port: int
+    program: Program
+    output: _Output
 
-    async def _read(self) -> None:
-        """Read the output to its end: a program whose output is not read would block."""
-        assert self.process.stdout is not None
-        ready_line = (self._service.ready_line or "").encode()
-        while chunk := await self.process.stdout.read(_CHUNK_BYTES):
-            output = self._output + chunk
-            self._has_ready_line = self._has_ready_line or ready_line in output
-            self._output = output[-_KEPT_BYTES:]
+    @property
+    def has_ended(self) -> bool:
+        return self.program.process.returncode is not None
 
     async def is_ready(self, url: str | None) -> bool:
         """Return True once the service is ready, False when it has ended before."""
-        while self.process.returncode is None:
-            is_ready = self._has_ready_line
-            if self._service.ready_line is None:
+        while not self.has_ended:
+            is_ready = self.output.has_ready_line
+            if self.service.ready_line is None:
                 is_ready = url is None or await asyncio.to_thread(_answers, url)
             if is_ready:
                 break
             await asyncio.sleep(_POLL_S)
-        return self.process.returncode is None
-
-    async def drained(self) -> None:
-        """Wait until all output is read, but not long."""
-        await asyncio.wait({self._drain}, timeout=_LAST_WORDS_S)
-
-    async def end(self) -> None:
-        """End the process group with SIGTERM, and with SIGKILL after the grace period."""
-        self._signal(signal.SIGTERM)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.process.wait(), _GRACE_S)
-        # The leader may have ended and left children behind.
-        self._signal(signal.SIGKILL)
-        await self.process.wait()
-        # The last output may still be in the pipe, which an escaped child may hold open.
-        await self.drained()
-        self._drain.cancel()
-        await asyncio.gather(self._drain, return_exceptions=True)
-
-    def _signal(self, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, number)
+        return not self.has_ended
 
     def ended(self, when: str) -> KindlmError:
         """Return the error of a service that ended by itself."""
-        hint = f"Check serve.{self._service.name}.command."
-        return self.failed(f"ended {when} (exit code {self.process.returncode}).", hint)
+        hint = f"Check serve.{self.service.name}.command."
+        return self.failed(f"ended {when} (exit code {self.program.process.returncode}).", hint)
 
     def failed(self, message: str, hint: str) -> KindlmError:
         """Return an error of the service, with the end of its output as a hint."""
-        output = last_words(self._output.decode("utf-8", "replace").splitlines())
-        return _error(self._service, message, f"Its output: {output}" if output else hint)
+        output = last_words(self.output.text.splitlines())
+        return _error(self.service, message, f"Its output: {output}" if output else hint)
 
 
 async def _start(
     service: Service, ports: Mapping[str, int], environ: Mapping[str, str]
 ) -> Result[_Running]:
-    """Start one service; a program that ends before it is ready gets another port."""
+    """Start one service, again with another port if it ends because its port was taken."""
     for _ in range(_TRIES):
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -151,44 +136,52 @@ async def _start(
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(service.timeout_ms / 1000):
                     is_ready = await running.is_ready(url)
+            if not is_ready:
+                await running.program.drained()
         finally:
             if not is_ready:
-                await running.end()
+                await running.program.end()
         if is_ready:
             return launched
         if is_ready is None:
             hint = f"Check serve.{service.name}.ready, or raise its timeoutMs."
             return Err(running.failed(f"was not ready after {service.timeout_ms} ms.", hint))
+        if not _is_taken(running.port):
+            break
     return Err(running.ended("before it was ready"))
+
+
+def _is_taken(port: int) -> bool:
+    with socket.socket() as probe:
+        # As for most servers, connections that have just ended do not count.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return True
+    return False
 
 
 async def _launch(
     service: Service, ports: Mapping[str, int], environ: Mapping[str, str]
 ) -> Result[_Running]:
     command = [_with_ports(word, ports) for word in service.command]
-    if command[0] in ("python", "python3"):
-        command[0] = sys.executable
     gateway = environ.get("KINDLM_GATEWAY", "")
     extra = {
         name: _with_ports(value, ports).replace("{{gateway}}", gateway)
         for name, value in service.env.items()
     }
+    extra |= {"PORT": str(ports[service.name]), "KINDLM_SERVICE": "1"}
+    output = _Output(service.ready_line)
+    # Nothing is written to its input, which closes when kindlm ends: programs can notice that.
+    starting = start_program(command, Path(service.directory), {**environ, **extra}, output.add)
     try:
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            cwd=service.directory,
-            env={**environ, **extra, "PORT": str(ports[service.name]), "KINDLM_SERVICE": "1"},
-            # Never written to: it closes when kindlm ends, which programs can notice.
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            start_new_session=True,
-        )
+        program = await starting
     except OSError as error:
         message = f"could not be started: {error.strerror}: {command[0]}"
         hint = f"Check serve.{service.name}.command; it runs in {service.directory}"
         return Err(_error(service, message, hint))
-    return Ok(_Running(service, process, ports[service.name]))
+    return Ok(_Running(service, ports[service.name], program, output))
 
 
 def _answers(url: str) -> bool:

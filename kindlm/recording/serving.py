@@ -14,7 +14,6 @@ from kindlm.checks.guardrails import canary_of
 from kindlm.config.diagnostics import Diagnostic
 from kindlm.config.interpolation import bind_services, bind_suite
 from kindlm.dataclass import dataclass, replace
-from kindlm.engine.services import start_services
 from kindlm.engine.stop import Stop, cut_off
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.runs import sources_of
@@ -105,8 +104,12 @@ class Serving:
         services = bind_services(wanted, environ=request.environ)
         if isinstance(services, Err):
             return services
-        starting = start_services(services.value, partial(self._environ, suite), self._lost)
-        ports = await stack.enter_async_context(starting)
+        ports: Result[dict[str, int]] = Ok({})
+        if services.value:
+            from kindlm.engine.services import start_services  # most suites serve no programs
+
+            starting = start_services(services.value, partial(self._environ, suite), self._lost)
+            ports = await stack.enter_async_context(starting)
         if isinstance(ports, Err):
             return ports
         bound = bind_suite(

@@ -12,6 +12,7 @@ import pytest
 from options import options_of
 from raw_peer import Peer, http_answer, open_peer
 
+from kindlm import programs
 from kindlm.agents import local_sandbox, make_agent
 from kindlm.errors import Err, KindlmError, Ok, Result
 from kindlm.ports import Agent, AgentReply, AgentRequest
@@ -124,7 +125,7 @@ def reply(talk: Callable[..., tuple[list[Result[AgentReply]], Peer]]) -> Callabl
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kill programs soon after the polite signal: for those that do not heed it anyway."""
-    monkeypatch.setattr(local_sandbox, "_GRACE_S", 0.1)
+    monkeypatch.setattr(programs, "_GRACE_S", 0.1)
 
 
 @pytest.fixture

@@ -84,7 +84,7 @@ def test_everything_a_service_started_is_ended_with_it(tmp_path):
 
 
 def test_a_service_that_ignores_the_polite_signal_is_ended_too(tmp_path, monkeypatch):
-    monkeypatch.setattr("kindlm.engine.services._GRACE_S", 0.1)
+    monkeypatch.setattr("kindlm.programs._GRACE_S", 0.1)
     source = (
         "import os, signal, time\n"
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -100,12 +100,21 @@ def test_a_service_that_ignores_the_polite_signal_is_ended_too(tmp_path, monkeyp
 
 
 def test_a_service_that_cannot_bind_is_started_again_on_another_port(tmp_path):
+    # Its port is taken by a process outside its group, as by another program of the machine.
     source = (
-        "import os, pathlib, sys, time\n"
+        "import os, pathlib, socket, subprocess, sys, time\n"
         "tries = pathlib.Path('tries')\n"
         "seen = tries.read_text().split() if tries.exists() else []\n"
         "tries.write_text(' '.join([*seen, os.environ['PORT']]))\n"
-        "if len(seen) < 2: sys.exit('address in use')\n"
+        "if len(seen) < 2:\n"
+        "    taken = socket.create_server(('127.0.0.1', int(os.environ['PORT'])))\n"
+        "    child = subprocess.Popen(\n"
+        "        [sys.executable, '-c', 'import time; time.sleep(600)'],\n"
+        "        pass_fds=[taken.fileno()], start_new_session=True,\n"
+        "        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,\n"
+        "    )\n"
+        "    open('pids', 'a').write(f'{child.pid} ')\n"
+        "    sys.exit('address in use')\n"
         "print('listening', flush=True)\n"
         "time.sleep(600)\n"
     )
@@ -113,9 +122,21 @@ def test_a_service_that_cannot_bind_is_started_again_on_another_port(tmp_path):
     async def body(ports):
         return ports["agent"], (tmp_path / "tries").read_text().split()
 
-    port, tries = start([service(tmp_path, source)], body)
+    try:
+        port, tries = start([service(tmp_path, source)], body)
+    finally:
+        for pid in started_pids(tmp_path):
+            os.kill(pid, signal.SIGKILL)
     assert len(tries) == 3
     assert tries[-1] == str(port)
+
+
+def test_a_service_that_ends_for_another_reason_is_started_once(tmp_path):
+    source = "import sys; open('tries', 'a').write('x'); sys.exit('no such table: orders')"
+    result = start([service(tmp_path, source)])
+    assert isinstance(result, Err)
+    assert "ended before it was ready (exit code 1)" in result.error.message
+    assert (tmp_path / "tries").read_text() == "x"
 
 
 def test_a_service_that_never_starts_says_its_last_words(tmp_path):
@@ -185,6 +206,30 @@ def test_a_service_that_ends_while_it_is_needed_is_reported_with_its_last_words(
         "time.sleep(600)\n"
     )
     (error,) = start([service(tmp_path, source)], body, ended)
+    assert "ended while the tests ran (exit code 1)" in error.message
+    assert error.hint == "Its output: listening | out of memory"
+
+
+def test_the_end_of_a_service_is_reported_although_its_child_keeps_the_output_open(tmp_path):
+    ended = []
+
+    async def body(ports):
+        async with asyncio.timeout(20):
+            while not ended:
+                await asyncio.sleep(0.01)
+            pids = started_pids(tmp_path)
+            await asyncio.to_thread(assert_ended, pids)
+
+    source = (
+        "import subprocess, sys, time\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        "open('pids', 'w').write(str(child.pid))\n"
+        "print('listening', flush=True)\n"
+        "time.sleep(0.2)\n"
+        "sys.exit('out of memory')\n"
+    )
+    start([service(tmp_path, source)], body, ended)
+    (error,) = ended
     assert "ended while the tests ran (exit code 1)" in error.message
     assert error.hint == "Its output: listening | out of memory"
 
