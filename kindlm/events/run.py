@@ -15,7 +15,7 @@ from kindlm.outcome import Gate, GateResult, ScoreLimits
 from kindlm.stored_form import Authored, Form, Note
 from kindlm.suite import ListedTools
 from kindlm_store import HeadOf, RecordedEvent
-from kindlm_store.erasing import Erasure, Erasures
+from kindlm_store.erasing import Erasures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,15 +286,5 @@ SEALED_HEADS: Mapping[str, Callable[[RecordedEvent], Mapping[str, str]]] = {
 """By event type, how to read the heads of streams from an event, for `verify_file`."""
 
 
-def _purge(event: RecordedEvent) -> Erasure:
-    purge = event.data
-    runs = {f"run/{run}" for run in purge.get("runs", [])}
-    # A purge also erases the notes on its runs, which are in journals.
-    return Erasure(
-        purge.get("refs"),
-        lambda stream: not runs or stream in runs or stream.startswith("journal/"),
-    )
-
-
-PURGES: Erasures = {"contents.purged": _purge}
+PURGES: Erasures = {"contents.purged": lambda event: event.data.get("refs")}
 """By event type, how to read the erased texts from an event, for `verify_file` and `Merge`."""

@@ -31,19 +31,12 @@ _WAIT_MS = 10_000
 """How long to wait for readers before the WAL is emptied."""
 
 
-class Erasure(NamedTuple):
-    """The record of an erasure in an event: the references of its texts.
+Erasures = Mapping[str, Callable[["RecordedEvent"], Collection[str] | None]]
+"""Event type → function that reads the references of erased texts from an event of this type.
 
-    `refs` is None if the event is too old to name them. `covers` then says whether it may have
-    erased texts of a stream.
-    """
-
-    refs: Collection[str] | None
-    covers: Callable[[str], bool]
-
-
-Erasures = Mapping[str, Callable[["RecordedEvent"], Erasure]]
-"""Event type → function that reads the erasure from an event of this type."""
+If the event is too old to name them, the function returns None, and the event may have erased every
+text that is empty.
+"""
 
 
 class Erasable(NamedTuple):
@@ -197,22 +190,10 @@ def erased_by_log(
     if not empty:
         return empty
     named: set[str] = set()
-    older = []
     for event in events_of_types(connection, erasures):
         if only is None or event.stream in only:
-            refs, covers = erasures[event.type](event)
-            if refs is None:
-                older.append(covers)
-            else:
-                named.update(refs)
-    if older and not empty <= named:
-        last = last_position(connection)
-        covered = {
-            name
-            for (name,) in connection.execute("SELECT name FROM streams")
-            if any(covers(name) for covers in older)
-        }
-        named.update(refs_in(d for name, d in _payloads(connection, 0, last) if name in covered))
+            refs = erasures[event.type](event)
+            named.update(empty if refs is None else refs)
     return named & empty
 
 

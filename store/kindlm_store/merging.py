@@ -314,8 +314,7 @@ class Merge:
             noted = claim(event).items()
             self._claimed += [(event.stream, about, str(head)) for about, head in noted]
         if erasure := self.erasures.get(event.type):
-            refs = erasure(event).refs or ()
-            self._taken.erased += len(empty_rows(self.connection, refs))
+            self._taken.erased += len(empty_rows(self.connection, erasure(event) or ()))
 
     def _take_texts(self, stream: str, refs: Sequence[str]) -> None:
         """Store missing texts, and fill withheld ones; erased texts stay erased."""

@@ -295,7 +295,7 @@ def test_what_was_purged_does_not_come_back(
         assert (verified.code, "0 texts" in verified.out) == (0, True)
 
 
-def test_a_purge_of_a_kindlm_that_named_no_texts_covers_what_it_says(
+def test_a_purge_of_a_kindlm_that_named_no_texts_covers_all_that_are_empty(
     kindlm: Any, other: Any, here: Path
 ) -> None:
     kindlm("backup", here / "whole.db", "--db", other.path)

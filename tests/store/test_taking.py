@@ -30,7 +30,7 @@ from kindlm_store import (
     open_reader,
     stream_lock,
 )
-from kindlm_store.erasing import Erasure, erase, find_erasable
+from kindlm_store.erasing import erase, find_erasable
 from kindlm_store.merging import Merge, RefusedError, Taken
 from kindlm_store.salvage import salvage
 from kindlm_store.verification import verify_file
@@ -65,7 +65,7 @@ def accept(event: RecordedEvent) -> None:
         raise ValueError(message)
 
 
-ERASURES = {"erased": lambda event: Erasure(event.data["texts"], lambda _: False)}
+ERASURES = {"erased": lambda event: event.data["texts"]}
 CLAIMS = {"noted": lambda event: {event.data["stream"]: event.data["head"]}}
 
 
