@@ -171,30 +171,13 @@ def p_value(p: float) -> str:
 
 def power_text(power: ComparisonPower) -> str:
     """Return what a comparison can confirm: `With 10 repeats in each run, kindlm confirms ...`."""
-    if power.found is not None:
-        text = f"With {_repeats(power)}, kindlm confirms {_drops(power, power.found)}."
-        more_repeats = next((n for n in (10, 30) if n > min(power.before, power.after)), None)
-        return (
-            f"{text} Write `repeat: {more_repeats}` to catch smaller drops."
-            if more_repeats
-            else text
-        )
-    text = f"With {_repeats(power)}, kindlm cannot tell a regression from bad luck"
-    more = power.enough
-    if more is None or more.found is None:
-        return f"{text}."
-    return f"{text}; with {_repeats(more)}, it confirms {_drops(more, more.found)}."
-
-
-def _repeats(power: ComparisonPower) -> str:
-    if power.before == power.after:
-        return f"{count(power.before, 'repeat')} in each run"
-    return f"{count(power.before, 'repeat')} before and {power.after:,} after"
-
-
-def _drops(power: ComparisonPower, found: float) -> str:
-    drop = f"a drop from 100 % to {100 * found:.0f} % in 4 of 5 comparisons"
-    if found >= 0.7:
-        return drop
-    share = int(100 * power.thirty)
-    return f"{drop}, and to 70 % in {f'{share} of 100' if share else 'fewer than 1 of 100'}"
+    repeats = f"{count(power.before, 'repeat')} in each run"
+    if power.before != power.after:
+        repeats = f"{count(power.before, 'repeat')} before and {power.after:,} after"
+    found = "cannot tell a regression from bad luck"
+    if power.to_none:
+        share = int(100 * power.thirty) or "fewer than 1"
+        found = f"confirms a drop from 100 % to 0 %, and one to 70 % in {share} of 100 comparisons"
+    more = next((n for n in (10, 30) if n > min(power.before, power.after)), None)
+    advice = f" Write `repeat: {more}` to find drops more often." if more else ""
+    return f"With {repeats}, kindlm {found}.{advice}"

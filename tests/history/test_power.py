@@ -90,32 +90,30 @@ def test_the_power_of_repeats_that_are_added_is_that_of_all_looks() -> None:
         (
             (1, 1),
             (
-                "With 1 repeat in each run, kindlm cannot tell a regression from bad luck; with"
-                " 10 repeats in each run, it confirms a drop from 100 % to 50 % in 4 of 5"
-                " comparisons, and to 70 % in 35 of 100."
+                "With 1 repeat in each run, kindlm cannot tell a regression from bad luck. Write"
+                " `repeat: 10` to find drops more often."
             ),
         ),
         (
             (3, 3),
             (
-                "With 3 repeats in each run, kindlm confirms a drop from 100 % to 5 % in 4 of 5"
-                " comparisons, and to 70 % in 2 of 100. Write `repeat: 10`"
-                " to catch smaller drops."
+                "With 3 repeats in each run, kindlm confirms a drop from 100 % to 0 %, and one to"
+                " 70 % in 2 of 100 comparisons. Write `repeat: 10` to find drops more often."
             ),
         ),
         (
             (10, 3),
             (
-                "With 10 repeats before and 3 after, kindlm confirms a drop from 100 % to 25 % in 4"
-                " of 5 comparisons, and to 70 % in 21 of 100. Write `repeat: 10` to catch smaller"
-                " drops."
+                "With 10 repeats before and 3 after, kindlm confirms a drop from 100 % to 0 %, and"
+                " one to 70 % in 21 of 100 comparisons. Write `repeat: 10` to find drops more"
+                " often."
             ),
         ),
         (
             (30, 30),
             (
-                "With 30 repeats in each run, kindlm confirms a drop from 100 % to 75 % in 4 of 5"
-                " comparisons."
+                "With 30 repeats in each run, kindlm confirms a drop from 100 % to 0 %, and one to"
+                " 70 % in 96 of 100 comparisons."
             ),
         ),
     ],

@@ -8,57 +8,49 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from math import exp2
 from statistics import fmean
+from typing import NamedTuple
 
-from kindlm.dataclass import dataclass, replace
 from kindlm.history.diff.evidence import RATES_LEVEL, SETTLED_LEVEL, compared_rates
 from kindlm.history.diff.evidence_values import Key, TestPair
 from kindlm.history.statistics import pass_rates
 from kindlm.history.statistics.pass_rates import MOST_REPEATS, Design, Kinds
-from kindlm.history.statistics.tables import OFTEN, Counts, pooled
-
-_STEPS = 20
-_ENOUGH = 10
-"""Repeats of each run that are suggested if nothing can be confirmed."""
+from kindlm.history.statistics.tables import Counts, pooled
 
 _STEPS_TO_HALF = 500
 """The steps of a p-value to its half, in the search for a limit; no limit is below 2**-40."""
 
 
-@dataclass(frozen=True, slots=True)
-class ComparisonPower:
-    """The power of a comparison for a test that always passed, given the repeats in each run.
+class ComparisonPower(NamedTuple):
+    """What a comparison can show of a test that always passed, given the repeats in each run.
 
-    A drop to the pass rate `found`, in steps of 5 points, is confirmed in 4 of 5 comparisons, a
-    drop to 70 % in the share `thirty` of them. If `found` is None, no drop can be confirmed, and
-    `enough` is the power with more repeats.
+    `to_none` is whether it confirms a drop to 0 %, `thirty` how often it confirms one to 70 %.
     """
 
     before: int
     after: int
-    found: float | None
+    to_none: bool
     thirty: float
-    enough: ComparisonPower | None = None
 
 
 def comparison_power(tests: Iterable[tuple[Counts, int]]) -> ComparisonPower | None:
     """Return the power of a comparison, given the counts of tests before and their repeats after.
 
-    It is that for tests with the most common numbers of repeats; None without tests. Tests with
-    more repeats than `MOST_REPEATS` do not count.
+    It is that for one of the tests that pass most often, of those with the most common numbers of
+    repeats; None without tests. Tests with more repeats than `MOST_REPEATS` do not count.
     """
-    compared = Counter(
-        (before, n) for before, n in tests if before.n and n and before.n + n <= MOST_REPEATS
-    )
-    if not compared:
+    others, designs = Counter[tuple[Design, Counts]](), Counter[Design]()
+    for old, n in tests:
+        if old.n and n and old.n + n <= MOST_REPEATS:
+            design = Design(old.n, n, 0)
+            designs[design] += 1
+            others[design, pooled((old, Counts(round(n * old.passed / old.n), n)))] += 1
+    if not designs:
         return None
-    designs, enough = Counter[tuple[int, int]](), Counter[tuple[Counts, int]]()
-    for (old, n), times in compared.items():
-        designs[old.n, n] += times
-        enough[_scaled(old, _ENOUGH), _ENOUGH] += times
-    shown = _power(compared, *designs.most_common(1)[0][0])
-    if shown.found is None:
-        shown = replace(shown, enough=_power(enough, _ENOUGH, _ENOUGH))
-    return shown
+    shown = designs.most_common(1)[0][0]
+    others[shown, max(counts for design, counts in others if design == shown)] -= 1
+    kinds = frozenset((+others).items())
+    to_none, thirty = (power(shown, 1.0, rate, RATES_LEVEL, kinds) for rate in (0.0, 0.7))
+    return ComparisonPower(shown.before, shown.after, to_none > 0, thirty)
 
 
 def chance_to_settle(
@@ -86,27 +78,6 @@ def chance_to_settle(
         return sum(pass_rates.crossings(limit, known.design, shares, rates, added))
 
     return fmean(map(chance, undecided))
-
-
-def _power(tests: Mapping[tuple[Counts, int], int], before: int, after: int) -> ComparisonPower:
-    others = Counter[tuple[Design, Counts]]()
-    for (old, n), times in tests.items():
-        others[Design(old.n, n, 0), pooled((old, _scaled(old, n)))] += times
-    # The result is that for one of the tests that pass most often.
-    design = Design(before, after, 0)
-    others[design, max(counts for other, counts in others if other == design)] -= 1
-    kinds = frozenset((+others).items())
-
-    def chance(rate: float) -> float:
-        return power(design, 1.0, rate, RATES_LEVEL, kinds)
-
-    rates = (step / _STEPS for step in range(_STEPS - 1, -1, -1))
-    found = next((rate for rate in rates if chance(rate) >= OFTEN), None)
-    return ComparisonPower(before, after, found, chance(0.7))
-
-
-def _scaled(counts: Counts, n: int) -> Counts:
-    return Counts(round(n * counts.passed / counts.n), n)
 
 
 def power(
