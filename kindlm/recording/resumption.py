@@ -9,23 +9,24 @@ from __future__ import annotations
 import json
 import shlex
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from kindlm.dataclass import dataclass, replace
-from kindlm.errors import Err, Ok, Result, misuse, not_there
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse, not_there
 from kindlm.events import load_event
 from kindlm.events.run import PlannedTest, RunOptions, RunStarted, SuiteSkipped, SuiteStarted
 from kindlm.history.groups import read_group
 from kindlm.history.run_names import find_run
 from kindlm.history.runs import RunFilter, held_lock, options_of, runner_of, runs
-from kindlm.plan import Earlier, Places, QualifiedName, make_plan
+from kindlm.plan import Earlier, Places, Plan, QualifiedName, make_plan
 from kindlm.providers.provider_registry import check_settings
 from kindlm.recording.project import commit_of
 from kindlm.recording.request import RunRequest, SkippedSuite
 from kindlm.recording.serving import Served
 from kindlm.recording.session_events import planned_tests
+from kindlm.suite import Case, Suite
 from kindlm.wording import listed
 from kindlm_store import unreadable_wal
 
@@ -53,13 +54,23 @@ SELECT s.ordinal, total(p.cost_usd), total(p.unknown_costs)
  WHERE p.run = ? GROUP BY s.ordinal
 """
 
+# The providers that judged, played users or embedded, unless recorded answers were used.
+_ASKED = """
+SELECT DISTINCT s.project, s.name, p.provider
+  FROM provider_calls p
+  JOIN executions e ON e.id = p.execution
+  JOIN suites s ON s.id = e.suite
+ WHERE p.run = ? AND p.purpose <> 'test' AND p.recorded_in IS NULL
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
     """The record of a run that can be resumed, unless it `is_finished`.
 
     `started` are its suites as they last started, by ordinal, in the order of their first starts;
-    `skipped` are those that never started.
+    `skipped` are those that never started. `asked` are the providers that judged answers, played
+    users or embedded, by project and name of the suite.
     """
 
     run: str
@@ -69,6 +80,7 @@ class Unfinished:
     started: Mapping[int, SuiteStarted]
     skipped: Mapping[int, SuiteSkipped]
     earlier: Earlier
+    asked: Mapping[tuple[str, str], Collection[str]]
     is_finished: bool = False
 
     @property
@@ -166,6 +178,9 @@ def read_unfinished(db: sqlite3.Connection, run: str) -> Unfinished:
                 started[event.ordinal] = event
             case SuiteSkipped() as event:
                 skipped[event.ordinal] = event
+    asked: dict[tuple[str, str], set[str]] = {}
+    for project, suite, provider in db.execute(_ASKED, (run,)):
+        asked.setdefault((project, suite), set()).add(provider)
     return Unfinished(
         run=run,
         options=began.options or RunOptions(),
@@ -174,6 +189,7 @@ def read_unfinished(db: sqlite3.Connection, run: str) -> Unfinished:
         started=started,
         skipped={ordinal: skipped[ordinal] for ordinal in skipped.keys() - started.keys()},
         earlier=read_earlier(db, run),
+        asked=asked,
         is_finished=bool(is_finished),
     )
 
@@ -267,18 +283,54 @@ def lost_suite(served: Served, request: RunRequest, before: Unfinished) -> Skipp
     for ordinal, skipped in sorted(served.skipped.items()):
         if ordinal in before.started:
             return skipped
-    if request.derived is not None:
-        return None  # No target is called.
-    left = {
-        (each.suite.ordinal, model.provider): each.suite.suite
-        for each in served.plan
-        if each.id not in before.earlier.finished
-        and each.suite.ordinal in before.started
-        and not each.case.skip
-        and (model := each.suite.suite.models.get(each.target)) is not None
-    }
-    for (_, provider), suite in left.items():
-        usable = check_settings(suite.providers[provider], request.environ)
-        if isinstance(usable, Err):
-            return SkippedSuite(suite.name, suite.path, 0, usable.error)
+    for planned in served.work.suites:
+        left = {
+            (each.case.name, each.target): (each.case, each.target)
+            for each in Plan((planned,))
+            if each.id not in before.earlier.finished and not each.case.skip
+        }
+        if planned.ordinal in before.started and left:
+            suite, derived = planned.suite, request.derived is not None
+            error = lost_access(suite, left.values(), before, request.environ, derived=derived)
+            if error is not None:
+                return SkippedSuite(suite.name, suite.path, 0, error)
     return None
+
+
+def lost_access(
+    suite: Suite,
+    tests: Iterable[tuple[Case, str]],
+    before: Unfinished,
+    environ: Mapping[str, str],
+    *,
+    derived: bool = False,
+) -> KindlmError | None:
+    """Return why a provider cannot be called that tests need, each on a target; None if all can.
+
+    Scripts, and the checks of a `derived` run, are expected to ask the providers that they have
+    asked before.
+    """
+    key = suite.project, suite.name
+    asked = suite.providers.keys() & before.asked.get(key, ())
+    needed: set[str] = set()
+    for case, target in tests:
+        if derived or case.script is not None:
+            needed |= asked
+        if derived:
+            continue
+        models = [suite.models.get(target)]
+        for each in case.expectations:
+            if each.kind == "drift" and before.baselines.get(key) is None:
+                continue  # It is skipped.
+            if each.check.asks_judge:
+                models.append(suite.judge(each.check.judge_model))
+            elif each.check.embeds:
+                from kindlm.providers.embedders import find_embedder  # few checks embed
+
+                found = find_embedder(suite, target, environ=environ)
+                # Without any embedder, the check is undecided.
+                if isinstance(found, Err) and found.error.code is not ErrorCode.PROVIDER_NOT_FOUND:
+                    return found.error
+        needed |= {model.provider for model in models if model is not None}
+    access = (check_settings(suite.providers[name], environ) for name in sorted(needed))
+    return next((found.error for found in access if isinstance(found, Err)), None)

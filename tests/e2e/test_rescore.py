@@ -508,6 +508,8 @@ def test_a_rescored_run_that_was_killed_is_finished_without_asking_twice(
     assert f"kindlm rescore --resume {run}" in workspace.run("show", run).stdout
     assert workspace.run("test", "--resume").returncode == 1
     before, since = events_of(workspace, run), len(server.requests)
+    # Without the key, it stays as it is.
+    assert "ABORTED" in workspace.run("rescore", "--resume", OPENAI_API_KEY="").stdout
     report = rescored(workspace, "--resume")
     assert asked(server, since) == {(name, "judge"): 1 for name in ("k1", "k2", "k3")}
     assert report["run"]["id"] == run

@@ -486,6 +486,60 @@ def test_a_run_whose_suite_cannot_go_on_stays_open(
     assert workspace.report("--resume")["run"]["status"] == "passed"
 
 
+JUDGED = {"judge": [{"criteria": "Is polite", "minScore": 0.8}]}
+SIMILAR = {"output": {"similarTo": {"text": "It was delivered."}}}
+DRIFT = {"baseline": {"drift": {"method": "judge"}}}
+
+
+def stop_before(workspace: Workspace, server: LoopbackServer, expect: Any) -> None:
+    """Record a run that stopped before a test whose checks ask openai; its target is another."""
+    provider = {"apiKeyEnv": "OPENAI_API_KEY", "baseUrl": f"{server.url}/v1"}
+    scripted = {"type": "scripted", "replies": [{"text": "delivered"}]}
+    tests = [
+        order("first", judged=False, says="never", models=["agent"]),
+        order("second", judged=False, models=["agent"], expect=expect),
+    ]
+    write_orders(
+        workspace,
+        server,
+        tests,
+        providers={"fake": scripted, "openai": provider},
+        models=[
+            {"id": "agent", "provider": "fake", "model": "agent-1"},
+            {"id": "judge", "provider": "openai", "model": "gpt-4o"},
+        ],
+        defaults={"judgeModel": "judge"},
+    )
+    assert workspace.run("test", "-x", "-j", "1").returncode == 1
+
+
+@pytest.mark.parametrize("expect", [JUDGED, SIMILAR])
+def test_a_run_stays_open_without_the_key_for_its_checks(
+    workspace: Workspace, server: LoopbackServer, expect: Any
+) -> None:
+    stop_before(workspace, server, expect)
+    key = workspace.env.pop("OPENAI_API_KEY")
+    stopped = workspace.run("test", "--resume")
+    assert stopped.returncode == 1
+    assert "OPENAI_API_KEY" in stopped.stderr
+    assert "ABORTED" in stopped.stdout
+    assert workspace.query("SELECT test FROM executions") == [("first",)]
+    assert len(server.requests) == 0
+    workspace.env["OPENAI_API_KEY"] = key
+    workspace.run("test", "--resume")
+    assert workspace.query("SELECT ended FROM runs") == [("finished",)]
+    assert len(server.requests) > 0
+
+
+def test_a_run_without_a_baseline_goes_on_without_the_key_for_drift(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    stop_before(workspace, server, DRIFT)
+    del workspace.env["OPENAI_API_KEY"]
+    workspace.run("test", "--resume")
+    assert workspace.query("SELECT ended FROM runs") == [("finished",)]
+
+
 def test_the_tests_that_had_failed_are_those_that_are_run(
     workspace: Workspace, server: LoopbackServer
 ) -> None:

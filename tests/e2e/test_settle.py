@@ -280,6 +280,31 @@ def test_only_what_after_ran_is_repeated(
     assert settled_runs(workspace) == []
 
 
+def test_no_repeat_is_run_without_the_key_of_the_judge(
+    workspace: Any, server: AlteringServer
+) -> None:
+    found = {"openai": {"apiKeyEnv": "OPENAI_API_KEY", "baseUrl": f"{server.url}/v1"}}
+    found["judging"] = {**found["openai"], "type": "openai", "apiKeyEnv": "JUDGE_KEY"}
+    models = [
+        {"id": "gpt", "provider": "openai", "model": "gpt-4o"},
+        {"id": "judge", "provider": "judging", "model": "gpt-4o"},
+    ]
+    judge = [{"criteria": "Is polite", "model": "judge", "minScore": 0}]
+    expect = {**asks("A1")["expect"], "judge": judge}
+    test = asks("A1", models=["gpt"], expect=expect)
+    workspace.suite(server.url, providers=found, models=models, tests=[test])
+    workspace.env["JUDGE_KEY"] = "judge-7f3a9c51d2e84b06"
+    record(workspace, "--runs", "10")
+    server.alter(wrong("A1", 2))
+    record(workspace, "--runs", "3")
+    del workspace.env["JUDGE_KEY"]
+    asked = len(server.requests)
+    refused = workspace.run("settle")
+    assert refused.returncode == 1
+    assert "JUDGE_KEY" in refused.stderr
+    assert len(server.requests) == asked
+
+
 @pytest.mark.usefixtures("suspicion")
 def test_a_target_out_of_reach_is_not_asked_for_long(
     workspace: Any, server: AlteringServer

@@ -731,3 +731,36 @@ async def test_it(t: Trial) -> None:
     assert done < 3
     assert run(["test", "--resume"]) == 0
     assert len(project.agent.requests) == 3
+
+
+def test_a_run_stays_open_without_the_key_that_its_scripts_have_used(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tests = """
+@scenario("x", repeats=3)
+async def test_it(t: Trial) -> None:
+    t.judge(await t.agent.send("hi"), "polite?")
+"""
+    project.configure('api_key_env = "JUDGE_KEY"\n')
+    project.agent.judge = lambda _: {"score": 1, "reasoning": "rude"}
+    monkeypatch.setenv("JUDGE_KEY", "judge-7f3a9c51d2e84b06")
+    assert project.test("-x", "-j", "1", tests=tests) == 1
+    monkeypatch.delenv("JUDGE_KEY")
+    assert run(["test", "--resume"]) == 1
+    assert project.rows("SELECT ended FROM runs") == [("aborted",)]
+    assert len(project.agent.requests) == 1
+    monkeypatch.setenv("JUDGE_KEY", "judge-7f3a9c51d2e84b06")
+    assert run(["test", "--resume"]) == 1
+    assert project.rows("SELECT ended FROM runs") == [("finished",)]
+
+
+def test_a_run_whose_scripts_ask_no_model_is_resumed_without_its_key(project: Project) -> None:
+    tests = """
+@scenario("x", repeats=3)
+async def test_it(t: Trial) -> None:
+    t.check(await t.agent.send("hi")).contains("bye")
+"""
+    project.configure('api_key_env = "JUDGE_KEY"\n')
+    assert project.test("-x", "-j", "1", tests=tests) == 1
+    assert run(["test", "--resume"]) == 1
+    assert project.rows("SELECT ended FROM runs") == [("finished",)]

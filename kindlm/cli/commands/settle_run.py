@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kindlm.cli.commands.settle import SettleOptions
 from kindlm.cli.commands.settle_rounds import RepeatsOfBefore, Rounds, SettledPair
-from kindlm.cli.console import is_interactive, note, or_fail, refuse, show
+from kindlm.cli.console import fail, is_interactive, note, or_fail, refuse, show
 from kindlm.cli.history import (
     commit_named,
     open_history,
@@ -29,13 +29,12 @@ from kindlm.history.diff.run_diff import DiffOptions, compare_runs
 from kindlm.history.diff.samples import Attempts
 from kindlm.history.run_names import find_sides, one_run
 from kindlm.history.run_view import RunView
-from kindlm.plan import QualifiedName, Selection
-from kindlm.providers.provider_registry import check_settings
+from kindlm.plan import QualifiedName, Selection, make_plan
 from kindlm.recording.history_file import new_run_id, open_log
 from kindlm.recording.loading import Loaded, load_paths
 from kindlm.recording.project import Project, project_name, regression_threshold
 from kindlm.recording.request import RunRequest, Settling
-from kindlm.recording.resumption import read_unfinished
+from kindlm.recording.resumption import lost_access, read_unfinished
 from kindlm.reports.diff.parts import check_name
 from kindlm.reports.diff.phrases import lacking_text
 from kindlm.reports.terminal.settled_tests import Settled, write_planned, write_settled
@@ -193,7 +192,7 @@ def _request_repeats(
 ) -> RunRequest:
     """Return the request for more repeats of some tests, with the suites of the repeated run.
 
-    The command ends if a suite has changed since, or if a target cannot be called.
+    The command ends if a suite has changed since, or if a provider cannot be called.
     """
     loaded = _loaded(pair, {(key.project, key.suite) for key in tests}, project.root)
     then = pair.recorded.options
@@ -213,15 +212,19 @@ def _request_repeats(
             max_rpm=then.max_rpm,
         ),
     )
-    for suite in request.suites:
-        targets = {key.target for key in tests if key[:2] == (suite.project, suite.name)}
-        for name in sorted({suite.models[each].provider for each in targets & {*suite.models}}):
-            settings = suite.providers[name]
-            if "{{" in (settings.base_url or ""):
+    selection = Selection(only=frozenset(tests))
+    for planned in make_plan(request.suites, selection).suites:
+        providers = dict(planned.suite.providers)
+        for name, each in planned.suite.providers.items():
+            if "{{" in (each.base_url or ""):
                 # The port of a service is known only once it runs.
-                settings = replace(settings, base_url="http://127.0.0.1")
-            or_fail(check_settings(settings, request.environ))  # errored repeats count as failed
-    return replace(request, selection=Selection(only=frozenset(tests)))
+                providers[name] = replace(each, base_url="http://127.0.0.1")
+        suite = replace(planned.suite, providers=providers)
+        wanted = [(entry.case, target) for entry in planned.cases for target in entry.targets]
+        lost = lost_access(suite, wanted, pair.recorded, request.environ)
+        if lost is not None:
+            fail([lost])  # errored repeats count as failed
+    return replace(request, selection=selection)
 
 
 def _loaded(pair: SettledPair, wanted: set[tuple[str, str]], root: Path) -> Loaded:
