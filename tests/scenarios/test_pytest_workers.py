@@ -75,6 +75,8 @@ def test_workers_run_every_test_once_and_two_groups_are_compared_without_naming_
     assert tests == {f"tests/test_it.py::test_it[{word}]": "passed" for word in "abcd"}
     assert sorted(project.agent.said) == sorted("abcd" * 2)
     assert project.rows("SELECT sum(planned), count(DISTINCT id) FROM runs") == [(8, 2)]
+    # The tests that a worker got one by one were selected in its run.
+    assert run(["rescore", before.runs[0]]) == 0
     write(project, "assert word == 'b'")
     after, _, _ = group_in(project, run_pytest(project.root, "--kindlm", "-n", "2").stdout)
     capsys.readouterr()
