@@ -22,7 +22,7 @@ from kindlm.engine import FieldLog
 from kindlm.engine.pace import Callee, Pace, Turn
 from kindlm.engine.resources import LiveRun, OpenCall
 from kindlm.engine.stop import Deadline, Permit
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, broken, error_text
 from kindlm.events.codec import Payload
 from kindlm.events.execution_events import (
     AgentFailed,
@@ -119,10 +119,12 @@ class Calls:
         retried = resent = 0
         begun = 0.0
 
-        def record_failure(error: KindlmError, delay_s: float | None) -> None:
+        def record_failure(
+            error: KindlmError, delay_s: float | None, cost: Mapping[str, Any]
+        ) -> None:
             """Record a failed try; the next one is due in `delay_s`."""
             failed = AgentFailed if isinstance(request, AgentSent) else ProviderFailed
-            latency_ms, cost = (clock.monotonic() - begun) * 1000, billed(error)
+            latency_ms = (clock.monotonic() - begun) * 1000
             keep_raw = self.suite.record_raw_bodies
             event = failed.of(request.call, error, latency_ms, delay_s, keep_raw=keep_raw, **cost)
             record(event)
@@ -143,7 +145,13 @@ class Calls:
                 try:
                     result = await send()
                 except asyncio.CancelledError:
-                    record_failure(_CUT_OFF, None)
+                    record_failure(_CUT_OFF, None, billed(_CUT_OFF))
+                    raise
+                except Exception as crash:
+                    # It is not known how far the call went.
+                    name = request.agent if isinstance(request, AgentSent) else request.model
+                    cost = self.failure_facts(None, Usage(), Cost(), name)
+                    record_failure(broken(error_text(crash)), None, cost)
                     raise
             finally:
                 if turn is not None:
@@ -155,7 +163,7 @@ class Calls:
                 return Ok((number, result.value))
             error = result.error
             delay_s = self._delay(error, retried, resent)
-            record_failure(error, delay_s)
+            record_failure(error, delay_s, billed(error))
             if delay_s is None:
                 now.request = None
                 return result

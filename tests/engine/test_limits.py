@@ -24,7 +24,7 @@ from kindlm.outcome import Gate, Status
 from kindlm.plan import Earlier
 from kindlm.ports import Embedding, Provenance
 from kindlm.providers.embedders import LocalEmbedder
-from kindlm.suite import Expectation, Price
+from kindlm.suite import AgentTarget, Expectation, Price
 from kindlm.transcript import Cost, CostSource, Usage
 
 CALL_USD = 0.01
@@ -98,6 +98,28 @@ def test_no_call_starts_after_one_of_unknown_cost(bench, make, which):
     )
 
 
+@pytest.mark.parametrize("which", ["model", "judge", "embedder", "agent"])
+def test_the_cost_of_a_call_is_unknown_if_kindlm_itself_fails_in_it(bench, make, which):
+    crash = RuntimeError("a bug")
+    bench.queue(*([] if which == "model" else [make.reply("Hi")]), crash)
+    bench.agent.outcomes = [crash]
+    bench.embedder = Remote(crash=crash)
+    checks = {"judge": (judged(1),), "embedder": (SIMILAR,)}.get(which, ())
+    target = "shop" if which == "agent" else "m"
+    suite = make.suite(
+        make.case(targets=(target,), expectations=checks, repeat=3),
+        agents={"shop": AgentTarget("shop", "http", "http://127.0.0.1:1/chat")},
+        prices=PRICES,
+        concurrency=1,
+    )
+    stop = Stop()
+    assert not asyncio.run(bench.run([suite], stop, limits=Limits(max_cost_usd=1.0)))
+    assert "a call of unknown cost was made" in (stop.reason or "")
+    (failed,) = bench.events("provider.failed", "agent.failed")
+    assert (failed.data["cost_source"], failed.data["error_code"]) == ("unknown", "UNKNOWN_ERROR")
+    assert "RuntimeError: a bug" in (bench.text(failed.data["message"]) or "")
+
+
 def test_embeddings_on_this_machine_cost_nothing(bench, make):
     class Local(LocalEmbedder):
         def _encode(self, texts):
@@ -118,9 +140,12 @@ class Remote:
     provider: str = "p"
     model: str = "embedder-1"
     asked: int = 0
+    crash: Exception | None = None
 
     async def embed(self, texts: Sequence[str], timeout_s: float) -> Result[Embedding]:
         self.asked += 1
+        if self.crash is not None:
+            raise self.crash
         return Ok(Embedding(((1.0,),) * len(texts), 5.0, Usage(1_000)))
 
     async def aclose(self) -> None:
