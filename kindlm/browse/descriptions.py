@@ -114,7 +114,6 @@ VIEW_DESCRIPTIONS = {
 _TABLE_DESCRIPTIONS = {
     "runs": "Runs, one row for each `kindlm test`.",
     "run_labels": "The latest label of a run; empty if the label was removed.",
-    "seals": "The last hash of each completed run, recorded when the run was sealed.",
     "suites": "Suites of a run, with the hash of their configuration, and with `gates`: those in"
     " force after command-line overrides.",
     "planned_tests": "All tests of a suite, selected or not.",

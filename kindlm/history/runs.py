@@ -118,13 +118,14 @@ coalesce((SELECT body FROM shown_texts
 """SQL: why the run `r` was stopped. Events of earlier versions have the text itself."""
 
 _RUNS = f"""
-SELECT {RUN_LABEL} AS label, h.head,
+SELECT {RUN_LABEL} AS label,
+       (SELECT 'sha256:' || lower(substr(hex(head), 3))
+          FROM streams WHERE name = 'run/' || r.id AND sealed) AS head,
        {REASON} AS reason,
        (SELECT json_group_array(name)
           FROM (SELECT name FROM suites WHERE run = r.id ORDER BY ordinal)) AS suites, r.*
   FROM runs r
   LEFT JOIN run_labels l ON l.run = r.id
-  LEFT JOIN seals h ON h.run = r.id
 """  # noqa: S608 (constants of this package)
 
 

@@ -37,7 +37,7 @@ def _last(types: str, change: str) -> Fold:
 # row. An event changes only rows that an earlier event created, also in the same batch.
 RUNS = Projection(
     "runs",
-    version=6,
+    version=7,
     columns=COLUMNS,
     create="""
     CREATE TABLE runs (
@@ -50,8 +50,6 @@ RUNS = Projection(
     CREATE TABLE run_labels (
         run TEXT REFERENCES runs (id), label TEXT, labelled_by TEXT, at TEXT, event TEXT,
         PRIMARY KEY (run));
-    CREATE TABLE seals (
-        run TEXT REFERENCES runs (id), head TEXT, sealed_at TEXT, event TEXT, PRIMARY KEY (run));
     """,
     folds=(
         on(
@@ -90,15 +88,6 @@ RUNS = Projection(
           FROM new_events WHERE true ORDER BY seq
         ON CONFLICT (run) DO UPDATE BY NAME
          WHERE (excluded.at, excluded.event) >= (run_labels.at, run_labels.event)""",
-        ),
-        on(
-            "run.sealed",
-            """
-        INSERT INTO seals BY NAME
-        SELECT data ->> 'run' AS run, data ->> 'head' AS head, at AS sealed_at, id AS event
-          FROM new_events WHERE true ORDER BY seq
-        ON CONFLICT (run) DO UPDATE BY NAME
-         WHERE (excluded.sealed_at, excluded.event) >= (seals.sealed_at, seals.event)""",
         ),
     ),
 )

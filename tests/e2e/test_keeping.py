@@ -90,7 +90,6 @@ def facts(path: Path) -> Any:
         "SELECT ref, body FROM contents",
         "SELECT * FROM executions",
         "SELECT * FROM assertions",
-        "SELECT * FROM seals",
     ]
     with closing(sqlite3.connect(path)) as db:
         return [sorted(db.execute(query).fetchall(), key=repr) for query in queries]
