@@ -29,7 +29,8 @@ class LoadedSuite:
     There is no `suite` if there is an error among the `diagnostics`; then `tests` is the number of
     entries in `tests`. `name` is that of the suite if it can be read, else the file's. `referenced`
     are all files that it refers to, also missing ones. `unnamed` are the tests of a suite of
-    several files that are in files that the user did not name.
+    several files that are in files that the user did not name. `may_redact` says whether its text
+    has the key `redactPii`.
     """
 
     path: Path
@@ -39,6 +40,7 @@ class LoadedSuite:
     diagnostics: tuple[Diagnostic, ...]
     referenced: tuple[Path, ...] = ()
     unnamed: frozenset[str] = frozenset()
+    may_redact: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,8 @@ def load_suite(
     found = tuple(reporter.diagnostics)
     name = section(raw, "suite").get("name")
     name = name if isinstance(name, str) and name else path.name
-    return LoadedSuite(path, suite, name, tests, found, files.asked)
+    may_redact = b"redactPii" in data.value
+    return LoadedSuite(path, suite, name, tests, found, files.asked, may_redact=may_redact)
 
 
 def suite_identity(path: Path, root: Path | None) -> str:

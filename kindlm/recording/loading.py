@@ -22,6 +22,7 @@ from kindlm.formats.discovery import (
 )
 from kindlm.garbage import put_off
 from kindlm.guard import guard
+from kindlm.patterns import DEFAULT_PATTERNS
 from kindlm.recording.project import configuration_file, project_name, run_environment
 from kindlm.recording.request import SkippedSuite
 from kindlm.recording.secrets import remember_secrets
@@ -273,7 +274,8 @@ def _skipped(loaded: LoadedSuite, root: Path) -> SkippedSuite:
         hint = "Set them in your environment or .env file"
         error = replace(error, message=message, hint=hint, details=details)
     path = pack_in(Path(loaded.name)) or suite_identity(loaded.path, root)
-    return SkippedSuite(loaded.name, path, loaded.tests, error)
+    patterns = tuple(DEFAULT_PATTERNS) if loaded.may_redact else ()
+    return SkippedSuite(loaded.name, path, loaded.tests, error, patterns)
 
 
 def _without_suite(path: Path, error: KindlmError) -> LoadedSuite:

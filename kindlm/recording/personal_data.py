@@ -41,7 +41,7 @@ _NESTING = 4
 _FIELDS = frozenset({"excerpt", "label", "warnings"})
 """Strings of events, besides texts, that may quote a person or a model."""
 
-_CUT_OFF = frozenset({"actual", "error", "excerpt", "message"})
+_CUT_OFF = frozenset({"actual", "error", "excerpt", "message", "reason"})
 """Texts of events that kindlm may have cut, so that a pattern misses a match at the cut."""
 
 # A word before a cut (backwards) or after it, and numbers beside that word.

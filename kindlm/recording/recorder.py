@@ -6,37 +6,42 @@ With `record.redactPii`, it hides personal data (`personal_data.py`). Checks see
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import chain
 from threading import RLock
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from kindlm.dataclass import replace
 from kindlm.engine.attempt import Finished
 from kindlm.events.codec import Payload, new_event
 from kindlm.events.execution_events import AssertionEvaluated, ExecutionStarted
-from kindlm.events.run import SuiteStarted
+from kindlm.events.run import RunAborted, RunInterrupted, SuiteSkipped, SuiteStarted
 from kindlm.plan import PlannedSuite
 from kindlm_store import Append, EventLog, NewEvent, Ticket
 
 if TYPE_CHECKING:
     from kindlm.recording.personal_data import PersonalData
+    from kindlm.recording.request import SkippedSuite
 
 
 @dataclass(slots=True)
 class _Outbox:
     """The events of a run on their way to the log, each with the `PersonalData` that it needs.
 
-    `hiding` has the `PersonalData` of suites that ask for it, by ordinal. Patterns may be slow, and
-    must not delay the event loop: a `thread` hides the data, and all events of the run pass through
-    it to keep their order. `last` is the ticket of the last submitted events, or its future;
-    `awaited` wraps it for all coroutines that wait for it.
+    `hiding` has the `PersonalData` of suites that ask for it, by ordinal, and `in_reason` that of
+    all of them for the reason why the run stopped. Patterns may be slow, and must not delay the
+    event loop: a `thread` hides the data, and all events of the run pass through it to keep their
+    order. `last` is the ticket of the last submitted events, or its future; `awaited` wraps it for
+    all coroutines that wait for it.
     """
 
     log: EventLog
     stream: str
     hiding: dict[int, PersonalData] = field(default_factory=dict)
+    in_reason: PersonalData | None = None
     thread: ThreadPoolExecutor | None = None
     lock: RLock = field(default_factory=RLock)
     waiting: list[tuple[NewEvent, PersonalData | None]] = field(default_factory=list)
@@ -83,15 +88,21 @@ class RunRecorder:
         self._suite: int | None = None
         """The suite of the execution that it is about."""
 
-    def hide_personal_data(self, suites: Iterable[PlannedSuite]) -> None:
-        """Hide personal data in events of the suites that ask for it."""
+    def hide_personal_data(
+        self,
+        suites: Iterable[PlannedSuite],
+        skipped: Mapping[int, SkippedSuite] = MappingProxyType({}),
+    ) -> None:
+        """Hide personal data in events of the suites that ask for it; `skipped` are by ordinal."""
         asking = [planned for planned in suites if planned.suite.redact_pii]
-        if not asking:
+        patterns = {ordinal: each.patterns for ordinal, each in skipped.items() if each.patterns}
+        if not asking and not patterns:
             return
         from kindlm.recording.personal_data import PersonalData, patterns_of  # few suites ask
 
-        for planned in asking:
-            self._outbox.hiding[planned.ordinal] = PersonalData(patterns_of(planned.suite))
+        patterns |= {planned.ordinal: patterns_of(planned.suite) for planned in asking}
+        self._outbox.hiding |= {at: PersonalData(each) for at, each in patterns.items()}
+        self._outbox.in_reason = PersonalData(tuple(dict.fromkeys(chain(*patterns.values()))))
         self._outbox.thread = ThreadPoolExecutor(1, thread_name_prefix="kindlm-personal-data")
 
     def about(self, subject: str) -> RunRecorder:
@@ -103,11 +114,16 @@ class RunRecorder:
         """Hand an event to the log; raise `ValueError` if it cannot be stored."""
         if isinstance(payload, ExecutionStarted):
             self._suite = payload.suite
-        suite = payload.ordinal if isinstance(payload, SuiteStarted) else self._suite
         outbox, event = self._outbox, new_event(payload, subject=self._subject)
-        hides = None if suite is None else outbox.hiding.get(suite)
-        if isinstance(payload, AssertionEvaluated) and payload.only_numbers:
-            hides = None
+        match payload:
+            case SuiteStarted() | SuiteSkipped():
+                hides = outbox.hiding.get(payload.ordinal)
+            case RunInterrupted() | RunAborted():
+                hides = outbox.in_reason
+            case AssertionEvaluated(only_numbers=True):
+                hides = None
+            case _:
+                hides = None if self._suite is None else outbox.hiding.get(self._suite)
         with outbox.lock:
             outbox.waiting.append((event, hides))
             is_first = len(outbox.waiting) == 1

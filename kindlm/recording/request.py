@@ -20,12 +20,16 @@ from kindlm.suite import Suite
 
 @dataclass(frozen=True, slots=True)
 class SkippedSuite:
-    """A suite that could not be loaded or started, and why."""
+    """A suite that could not be loaded or started, and why.
+
+    `patterns` are those of personal data that its error must not show in the record.
+    """
 
     name: str
     path: str
     tests: int
     error: KindlmError
+    patterns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,9 +75,7 @@ class Serving:
                 suite, serving = planned.suite, self._serve(planned, canary_of(original), stack)
                 served = await _unless_stopped(serving, self.stop)
                 if isinstance(served, Err):
-                    tests = sum(len(case.targets) for case in suite.cases)
-                    lost = SkippedSuite(suite.name, suite.path, tests, served.error)
-                    skipped[planned.ordinal] = lost
+                    skipped[planned.ordinal] = _skipped(suite, served.error)
                 elif served is not None:
                     suites[planned.ordinal] = served.value
             whole = plan(list(suites.values()), missing=skipped)
@@ -135,6 +133,16 @@ class Serving:
         self.ended.append(error)
         self.show_problem(error)
         self.stop.abort(f"{error.message} {error.hint or ''}".rstrip())
+
+
+def _skipped(suite: Suite, error: KindlmError) -> SkippedSuite:
+    tests = sum(len(case.targets) for case in suite.cases)
+    patterns: tuple[str, ...] = ()
+    if suite.redact_pii:
+        from kindlm.recording.personal_data import patterns_of  # few suites ask
+
+        patterns = patterns_of(suite)
+    return SkippedSuite(suite.name, suite.path, tests, error, patterns)
 
 
 def _called(suite: Suite, derived: Derived) -> tuple[Service, ...]:

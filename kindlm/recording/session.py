@@ -108,7 +108,7 @@ class _Session:
             if observers.gateway is not None:
                 suites = [planned.suite for planned in served.plan.suites]
                 observers.gateway.forward_to(_providers_of(suites))
-            self.recorder.hide_personal_data(served.plan.suites)
+            self.recorder.hide_personal_data(served.plan.suites, served.skipped)
             baselines = RecordedBaselines(self.reader, known.baselines if known else None)
             await self._begin(served, baselines)
             if self.stop.reason is not None:

@@ -227,3 +227,50 @@ def test_a_body_is_not_shown_if_a_check_found_it_in_what_was_read(workspace, ans
     for text in (page, details):
         assert [one for one in PIECES[2:7] if f'"{one}"' in text] == []
         assert EMAIL not in text
+
+
+def broken(workspace, **changes):
+    test = workspace.test(tools=[{"name": "look_up", "cassette": {"run": EMAIL}}])
+    config = {"tests": [test], "record": {"redactPii": True}, **changes}
+    workspace.suite("http://127.0.0.1:9", **config)
+    done = workspace.run("test")
+    assert done.returncode == 1
+    return done
+
+
+def test_nothing_of_it_is_in_the_error_of_a_suite_that_cannot_start(workspace):
+    done = broken(workspace)
+    assert "cannot be read: no run 'ja****************om'" in " ".join(done.stdout.split())
+    assert EMAIL.encode() not in files(workspace)
+
+
+def test_a_pattern_of_the_suite_counts_in_its_error(workspace):
+    test = workspace.test(
+        tools=[{"name": "look_up", "cassette": {"run": "C-123456"}}],
+        expect={"guardrails": {"pii": {"customPatterns": [{"name": "c", "pattern": r"C-\d{6}"}]}}},
+    )
+    broken(workspace, tests=[test])
+    read = "SELECT c.body FROM suites s JOIN contents c ON c.ref = s.error_ref"
+    [(message,)] = workspace.query(read)
+    assert "C-123456" not in message
+    assert "C-****56" in message
+
+
+def test_nothing_of_it_is_in_the_error_of_a_suite_that_cannot_be_loaded(workspace):
+    broken(workspace, tests=[workspace.test(prompt=EMAIL)])
+    assert EMAIL.encode() not in files(workspace)
+
+
+def test_nothing_of_it_is_in_the_reason_why_a_run_cannot_go_on(workspace, server):
+    program = workspace.root / EMAIL
+    program.write_text("#!/bin/sh\necho ready; exec sleep 60")
+    program.chmod(0o755)
+    serve = [{"name": "side", "command": [f"./{EMAIL}"], "ready": {"line": "ready"}}]
+    never = {"output": {"contains": ["never"]}}
+    tests = [workspace.test("first", expect=never), workspace.test("second")]
+    workspace.suite(server.url, record={"redactPii": True}, serve=serve, tests=tests)
+    assert workspace.run("test", "-x", "-j", "1").returncode == 1
+    program.unlink()
+    done = workspace.run("test", "--resume")
+    assert "ABORTED: suite 'orders' cannot continue" in " ".join(done.stdout.split())
+    assert EMAIL.encode() not in files(workspace)
