@@ -19,7 +19,6 @@ from kindlm_store import (
     ForeignSchemaError,
     NewerDatabaseError,
     NotAnEventLogError,
-    NotSqliteError,
     OpenError,
     ProjectionError,
 )
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
     from kindlm_store import SchemaProblem
 
 RESTORE = "Restore it from a backup; kindlm history backup makes them."
-
-_NAME_ANOTHER = "Name a history of kindlm with --db, or a file that does not exist yet."
 
 _NO_TABLE = re.compile(r"no such table: (?:main\.)?(\w+)")
 """SQLite's message about a missing table or view."""
@@ -84,9 +81,8 @@ def _not_opened(error: OpenError) -> KindlmError:
     hints = {
         NewerDatabaseError: "Update kindlm; a newer version recorded this history.",
         CorruptDatabaseError: salvage_hint(error.path),
-        NotAnEventLogError: _NAME_ANOTHER,
-        NotSqliteError: f"{_NAME_ANOTHER} Or restore this one from a backup:"
-        " kindlm history backup makes them.",
+        NotAnEventLogError: "Name a history of kindlm with --db, or a file that does not exist yet."
+        " Or restore this one from a backup: kindlm history backup makes them.",
     }
     hint = hints.get(type(error), "Check the permissions of the file and of its folder.")
     return broken(f"The history cannot be opened: it {error.reason}.", hint, where=where)

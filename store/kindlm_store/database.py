@@ -23,7 +23,6 @@ from kindlm_store.store_errors import (
     EmptyFileError,
     NewerDatabaseError,
     NotAnEventLogError,
-    NotSqliteError,
     OpenError,
 )
 
@@ -261,7 +260,7 @@ def translated(path: Path) -> Iterator[None]:
         yield
     except sqlite3.DatabaseError as error:
         if code_of(error) == sqlite3.SQLITE_NOTADB:
-            raise NotSqliteError(path, "is not an SQLite database") from error
+            raise NotAnEventLogError(path, "is not an SQLite database") from error
         if code_of(error) == sqlite3.SQLITE_CORRUPT:
             raise CorruptDatabaseError(path, f"is damaged ({error})") from error
         raise OpenError(path, f"cannot be used ({error})") from error

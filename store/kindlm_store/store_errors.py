@@ -22,10 +22,6 @@ class NotAnEventLogError(OpenError):
     """The file is not an SQLite database, or belongs to another application."""
 
 
-class NotSqliteError(NotAnEventLogError):
-    """The file does not begin like an SQLite database: it is something else, or damaged."""
-
-
 class EmptyFileError(NotAnEventLogError):
     """The file has no tables: the process that created it ended before it made them."""
 
