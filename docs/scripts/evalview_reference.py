@@ -40,7 +40,7 @@ OTHERWISE = {
     "expected.output.json_schema": "Lowers the score",
     "expected.output.must_acknowledge_uncertainty": "An issue of the hallucination check",
     "expected.output.no_pii": "Has no effect; `checks.pii` has one",
-    "expected.hallucination.confidence_threshold": "Has no effect: 0.98 decides",
+    "expected.hallucination.confidence_threshold": "No effect: 0.98 decides, or 0.95 with Ollama",
     "expected.safety.categories": "Patterns find harm, too; asks the judge only with `categories`",
     "thresholds.max_cost": "An unknown cost uses the price of a default model",
     "thresholds.variance": "Ignored in cases with turns",
