@@ -178,27 +178,6 @@ class ModelClient(Protocol):
         """Close all connections."""
 
 
-class Pricing(Protocol):
-    """Knows what tokens cost."""
-
-    def cost(
-        self,
-        provider: str | None,
-        model: str | None,
-        usage: Usage,
-        reported_usd: float | None = None,
-        *,
-        requested: str | None = None,
-    ) -> Cost:
-        """Return the cost of a call, unknown if the model has no price or usage is missing.
-
-        `model` is the one that answered; if it has no price, the price of the `requested` name
-        applies. A cost that the provider reports takes precedence over listed prices, but not over
-        the user's prices. For an agent, `provider` is None, `model` may be None, and `requested` is
-        the agent's name, for which only the user can set a price.
-        """
-
-
 @dataclass(frozen=True, slots=True)
 class Embedding:
     """The vectors of some texts, in order, with the tokens that they took."""
@@ -350,7 +329,7 @@ class CallDesk(Protocol):
         """Return the number of one more call of this attempt."""
 
     def price(self, provider: str | None, model: str | None, usage: Usage) -> Cost:
-        """Return the cost of a call; see `Pricing`."""
+        """Return the cost of a call; see `pricing`."""
 
     def spend(self, model: str, cost: Cost) -> None:
         """Count the cost of a call against the limits of the run, at once."""

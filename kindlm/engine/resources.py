@@ -22,10 +22,10 @@ from kindlm.ports import (
     Embedder,
     ModelClient,
     Observer,
-    Pricing,
     Recorder,
     TranscriptSource,
 )
+from kindlm.pricing import prices_of
 from kindlm.suite import AgentTarget, ProviderSettings, Suite
 from kindlm.transcript import Usage
 
@@ -49,7 +49,6 @@ class Ports:
     """
 
     clients: Callable[[ProviderSettings], Result[ModelClient]]
-    pricing: Callable[[Suite], Pricing]
     agents: AgentFactory
     checker: Checker
     aside: Aside
@@ -139,7 +138,7 @@ class LiveRun:
         spent_usd = dict(self.earlier.spent_usd)
         self.budget = Budget(self.stop, costs, limits.max_cost_usd, spent_usd, self.unpriced)
         self.paces = OneForEach(self._make_pace)
-        self.pricing = {each.ordinal: ports.pricing(each.suite) for each in plan.suites}
+        self.pricing = {each.ordinal: prices_of(each.suite) for each in plan.suites}
         self.clients = OneForEach(self._make_client)
         suites = {planned.ordinal: planned.suite for planned in plan.suites}
         self.embedders = OneForEach[tuple[int, str], Result[Embedder]](

@@ -22,7 +22,6 @@ from kindlm.events.run import DealtTest, RunAborted, RunExtended, RunInterrupted
 from kindlm.history.baselines import RecordedBaselines
 from kindlm.plan import Earlier, Plan, numbered, undealt
 from kindlm.ports import AgentFactory, Embedder
-from kindlm.providers.pricing import prices_of
 from kindlm.providers.provider_registry import make_client
 from kindlm.recording.recorder import RunRecorder
 from kindlm.recording.request import Driven, RunRequest, Settling, Watcher
@@ -302,7 +301,6 @@ class _Session:
             transcripts, answers = recorded_sources(request, self.run, self.reader)
         return Ports(
             clients=partial(make_client, environ=request.environ),
-            pricing=prices_of,
             agents=agents,
             baselines=baselines.text,
             embedders=embedders,

@@ -11,7 +11,7 @@ from evaluated import demand
 
 from kindlm.cli.app import normalise
 from kindlm.cli.commands.test_dry_run import Estimate, _write_totals, estimate_execution
-from kindlm.providers.pricing import prices_of
+from kindlm.pricing import prices_of
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.terminal.page import Page
 from kindlm.suite import (

@@ -30,7 +30,6 @@ from kindlm.ports import (
     Observer,
 )
 from kindlm.projections import PROJECTIONS
-from kindlm.providers.pricing import prices_of
 from kindlm.recording.recorder import RunRecorder
 from kindlm.suite import (
     Case,
@@ -250,7 +249,6 @@ class Bench:
     def _ports(self, checker: Checker) -> Ports:
         return Ports(
             clients=lambda settings: Ok(self.client),
-            pricing=prices_of,
             agents=lambda target, variables: (
                 Ok(self.agent) if self.no_agent is None else Err(self.no_agent)
             ),

@@ -17,8 +17,8 @@ from kindlm.errors import Err, ErrorCode, Ok
 from kindlm.packages import all_own, own
 from kindlm.plugins import Access, Maybe, Provider
 from kindlm.ports import ModelReply, ModelRequest, ResponseSchema
+from kindlm.pricing import prices_of
 from kindlm.providers.embedders import find_embedder
-from kindlm.providers.pricing import prices_of
 from kindlm.providers.provider_registry import make_client
 from kindlm.suite import ModelParams, ProviderSettings
 from kindlm.transcript import Usage

@@ -104,7 +104,7 @@ def test_an_address_has_no_user_beside_a_key():
 
 def test_nothing_heavy_is_imported_before_a_client_is_made():
     program = (
-        "import sys, kindlm.providers.provider_registry, kindlm.providers.pricing\n"
+        "import sys, kindlm.providers.provider_registry, kindlm.pricing\n"
         "heavy = {'openai', 'anthropic', 'httpx2', 'aiohttp', 'genai_prices'}\n"
         "sys.exit(', '.join(heavy & set(sys.modules)) or 0)"
     )

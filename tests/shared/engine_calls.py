@@ -30,6 +30,6 @@ def make_calls(clock: Clock, deadline: Deadline, *, retries: int = 0) -> Calls:
         ["clients", "agents", "checker", "aside", "baselines", "embedders"]
     )
     recorder = _NothingRecorded()
-    ports = Ports(**nothing, pricing=lambda suite: None, recorder=recorder, clock=clock)  # type: ignore[arg-type,return-value]
+    ports = Ports(**nothing, recorder=recorder, clock=clock)  # type: ignore[arg-type]
     plan = make_plan([make_suite(Case("t", Prompt("Hi"), ("m",)), retries=retries)])
     return Calls(LiveRun(plan, ports, Stop()), plan.suites[0], recorder, deadline)

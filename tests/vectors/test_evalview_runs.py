@@ -14,7 +14,7 @@ from kindlm.history.statistics import mean_interval
 from kindlm.history.trends import RepeatStatistics, repeat_statistics
 from kindlm.history.verdict import LimitedScores
 from kindlm.outcome import ScoreLimits, Status
-from kindlm.providers.pricing import PriceTable
+from kindlm.pricing import PriceTable
 from kindlm.transcript import Extras, Usage
 
 Vector = dict[str, Any]

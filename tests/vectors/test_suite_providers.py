@@ -16,7 +16,7 @@ from vector_cases import Departure, known, unknown
 
 from kindlm.errors import Err, Ok, Result
 from kindlm.ports import ModelReply, ModelRequest, ToolDefinition
-from kindlm.providers.pricing import PriceTable, matching_name
+from kindlm.pricing import PriceTable, matching_name
 from kindlm.providers.provider_registry import make_client
 from kindlm.suite import ModelParams, ProviderSettings
 from kindlm.transcript import Message, Role, ToolCall, Usage

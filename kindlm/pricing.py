@@ -49,7 +49,7 @@ def prices_of(suite: Suite) -> PriceTable:
 
 
 class PriceTable:
-    """Implements `ports.Pricing`.
+    """The prices of models.
 
     `prices` are the user's own by model name. `sellers` are the table's names of providers by the
     user's names.
@@ -71,10 +71,14 @@ class PriceTable:
         *,
         requested: str | None = None,
     ) -> Cost:
-        """Return the cost of a call; see `ports.Pricing`.
+        """Return the cost of a call, unknown if the model has no price or usage is missing.
 
-        Gateways and deployments answer with their own names of models, so `requested` is tried,
-        too. A user's price of 0 costs 0 for any number of tokens, even an unknown one.
+        `model` is the one that answered; if it has no price, the price of the `requested` name
+        applies: gateways and deployments answer with their own names of models. A cost that the
+        provider reports takes precedence over listed prices, but not over the user's prices. A
+        user's price of 0 costs 0 for any number of tokens, even an unknown one. For an agent,
+        `provider` is None, `model` may be None, and `requested` is the agent's name, for which only
+        the user can set a price.
         """
         provider = None if provider is None else self._sellers.get(provider, provider)
         price = self._users(model) or self._users(requested)

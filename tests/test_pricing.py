@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples import examples
-from kindlm.providers.pricing import PriceTable, matching_name
+from kindlm.pricing import PriceTable, matching_name
 from kindlm.suite import Price
 from kindlm.transcript import Cost, CostSource, Extras, Usage
 
