@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import tomllib
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -142,10 +143,11 @@ def default_paths(folder: Path) -> Result[tuple[Path, ...]]:
     python = (file for end in ("test_*.py", "*_test.py") for file in sorted(folder.glob(end)))
     above = (parent / _DEFAULT_FILE for parent in folder.resolve().parents)
     for file in (folder / "kindlm.yml", *python, *above):
-        if file.is_file() and (file.suffix != ".py" or b"kindlm" in file.read_bytes()):
-            name = os.path.relpath(file, folder)
-            hint = f"Found {name}; name it, as in: kindlm test {shlex.quote(name)}"
-            break
+        with suppress(OSError):
+            if file.is_file() and (file.suffix != ".py" or b"kindlm" in file.read_bytes()):
+                name = os.path.relpath(file, folder)
+                hint = f"Found {name}; name it, as in: kindlm test {shlex.quote(name)}"
+                break
     message = f"There is no {_DEFAULT_FILE} and no folder {named or 'tests'}/ here."
     return Err(not_there(message, hint))
 

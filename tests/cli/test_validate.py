@@ -65,6 +65,18 @@ def test_a_file_that_has_to_be_named_is_named(
     assert (outcome.code, f"name it, as in: kindlm test {name}" in outcome.err) == (1, True)
 
 
+def test_a_file_that_cannot_be_read_and_is_not_named_does_not_matter(
+    kindlm: Any, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    (here / "test_shop.py").write_text("from kindlm import scenario\n")
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    outcome = kindlm("test")
+    assert (outcome.code, "There is no kindlm.yaml" in outcome.err) == (1, True)
+
+
 def test_what_only_looks_like_tests_is_an_error_where_that_is_asked_for(
     kindlm: Any, here: Path
 ) -> None:
