@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from kindlm_store.append import insert_rows
 from kindlm_store.database import begin_immediate, code_of, immediate, roll_back
 from kindlm_store.locks import setup_lock
 from kindlm_store.reading import last_position
@@ -199,14 +198,16 @@ _INTO = re.compile(
     r"\s*((?:INSERT|REPLACE) INTO \w+) BY NAME\s+(SELECT.*?)(ON CONFLICT.*)?$", re.DOTALL
 )
 
-_REALS = """
-CREATE TEMP TABLE IF NOT EXISTS reals (text TEXT PRIMARY KEY, value REAL) WITHOUT ROWID
-"""
 _REAL = re.compile(r"\breal\((\S+) ->> ('[^']+')\)")
-_REAL_TEXT = re.compile(r"(?<=[:\[,])-?\d+(?:\.\d+(?:[eE][+-]?\d+)?|[eE][+-]?\d+)")
+_DECIMAL = re.compile(r"-?\d+(?:\.\d+(?:[eE][+-]?\d+)?|[eE][+-]?\d+)")
 
 _BUILT: dict[tuple[Fold, tuple[str, ...]], str] = {}
 """The final SQL of folds, by fold and more columns, for all logs of the process."""
+
+
+def _decimal_number(text: str | None) -> float | None:
+    """Return a decimal number in JSON, which Python rounds correctly; None for anything else."""
+    return float(text) if text is not None and _DECIMAL.fullmatch(text) else None
 
 
 class Projector:
@@ -221,6 +222,8 @@ class Projector:
         self._columns = {name: sql for p in projections for name, sql in p.columns.items()}
         columns = "".join(f", {sql}" for sql in self._columns.values())
         self._fill = _FILL.format(columns=columns)
+        if MISREADS_NUMBERS:
+            connection.create_function("decimal_number", 1, _decimal_number, deterministic=True)
         self._create_batch()
 
     def fold(self) -> None:
@@ -309,8 +312,6 @@ class Projector:
         try:
             db.execute("DELETE FROM batch")
             db.execute(self._fill, (after, until))
-            if MISREADS_NUMBERS:
-                self._read_numbers()
             types = {name for (name,) in db.execute("SELECT DISTINCT type FROM batch")}
             for projection in projections:
                 for fold in projection.folds:
@@ -337,7 +338,7 @@ class Projector:
         new_events = _NEW_EVENTS.format(types=types)
         number = r"\1 ->> \2"
         if MISREADS_NUMBERS:
-            number = rf"coalesce((SELECT value FROM reals WHERE text = \1 -> \2), {number})"  # noqa: S608
+            number = rf"coalesce(decimal_number(\1 -> \2), {number})"
         sql = _REAL.sub(number, fold.sql)
         if found := _INTO.match(sql):
             insert, select, ending = found.groups("")
@@ -348,21 +349,9 @@ class Projector:
             sql = f"{insert} ({', '.join(names)}) {select} {ending}"
         return new_events + sql
 
-    def _read_numbers(self) -> None:
-        """Parse the numbers of the batch in Python, which rounds them correctly."""
-        db = self._connection
-        texts = {
-            t for (data,) in db.execute("SELECT data FROM batch") for t in _REAL_TEXT.findall(data)
-        }
-        db.execute("DELETE FROM reals")
-        if texts:
-            insert_rows(db, "INSERT INTO reals (text, value)", [(t, float(t)) for t in texts])
-
     def _create_batch(self) -> None:
         columns = "".join(f", {quoted(name)}" for name in self._columns)
         self._connection.execute(_BATCH.format(columns=columns))
-        if MISREADS_NUMBERS:
-            self._connection.execute(_REALS)
 
     def _refold(self, projections: Sequence[Projection], progress: Progress) -> None:
         if not projections:

@@ -407,13 +407,20 @@ def test_what_fails_in_a_rebuild_keeps_its_tables(path: Path) -> None:
         assert tables(path, "rich")["rich"] == [("a", 81.0)]
 
 
-def test_numbers_are_read_as_python_reads_them(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where SQLite misreads some: then Python reads them."""
-    create = "CREATE TABLE n (id INTEGER PRIMARY KEY, x REAL, y REAL)"
+@pytest.mark.parametrize("misreads", {True, MISREADS_NUMBERS})
+def test_numbers_are_read_as_python_reads_them(
+    path: Path, monkeypatch: pytest.MonkeyPatch, misreads: bool
+) -> None:
+    """Also where SQLite misreads some: then Python reads them. Other values stay as SQLite's."""
+    monkeypatch.setattr("kindlm_store.projecting.MISREADS_NUMBERS", misreads)
+    monkeypatch.setattr("kindlm_store.projecting._BUILT", {})
+    create = "CREATE TABLE n (id INTEGER PRIMARY KEY, x REAL, y REAL, z, plain)"
     fold = on(
-        "t", "INSERT INTO n SELECT seq, real(data ->> 'x'), real(data ->> '$.of.y') FROM new_events"
+        "t",
+        "INSERT INTO n SELECT seq, real(data ->> 'x'), real(data ->> '$.of.y'),"
+        " real(data ->> 'x'), data ->> 'x' FROM new_events",
     )
-    values = [
+    numbers = [
         0.1,
         1e300,
         5e-324,
@@ -425,12 +432,15 @@ def test_numbers_are_read_as_python_reads_them(path: Path, monkeypatch: pytest.M
         2**53 - 1,
         None,
     ]
-    for misreads in {True, MISREADS_NUMBERS}:
-        monkeypatch.setattr("kindlm_store.projecting.MISREADS_NUMBERS", misreads)
-        file = path.with_name(f"{misreads}.db")
-        with EventLog.open(file, projections=[Projection("n", 1, create, (fold,))]) as log:
-            log.append("s", [NewEvent("t", {"x": x, "of": {"y": x}}) for x in values])
-        assert [row[1:] for row in tables(file, "n")["n"]] == [(x, x) for x in values]
+    others = [True, "1.5", "-2e3", "", "null", [1.5], {"a": 0.1}, 2**63 - 1, 2**63, -(10**20)]
+    with EventLog.open(path, projections=[Projection("n", 1, create, (fold,))]) as log:
+        log.append("s", [NewEvent("t", {"x": x, "of": {"y": x}}) for x in numbers + others])
+        assert log.projection_errors() == {}
+    rows = tables(path, "n")["n"]
+    assert [row[1:3] for row in rows[: len(numbers)]] == [(x, x) for x in numbers]
+    assert [repr(row[3]) for row in rows[len(numbers) :]] == [
+        repr(row[4]) for row in rows[len(numbers) :]
+    ]
 
 
 def test_a_table_cannot_be_folded_outside_the_log(path: Path) -> None:
