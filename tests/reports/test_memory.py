@@ -62,13 +62,14 @@ def test_memory_is_flat(recorded: History, name: str) -> None:
     options = ReportOptions(verbose=True)
     few, many = (f"run{tests}" for tests in TESTS)
     report.value.write(recorded.view(few), Sink(), options)  # what is imported and cached once
-    peaks = []
-    for run in (few, many):
+    peaks: dict[str, list[int]] = {few: [], many: []}
+    for run in (few, many, few, many):
         view, sink = recorded.view(run), Sink()
         tracemalloc.start()
         report.value.write(view, sink, options)
-        peaks.append(tracemalloc.get_traced_memory()[1])
+        peaks[run].append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         assert sink.written > 100 * view.summary.tests.total
 
-    assert peaks[1] < 1.5 * peaks[0] + 35_000, peaks
+    # Threads that tests before left may allocate meanwhile.
+    assert min(peaks[many]) < 1.5 * min(peaks[few]) + 35_000, peaks
