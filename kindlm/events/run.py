@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
 from typing import Annotated, Literal
 
 from kindlm.dataclass import dataclass
@@ -148,6 +147,14 @@ class PlannedTest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CassetteRun:
+    """The run that cassettes of a suite are from; `name` is what the suite calls it."""
+
+    name: str
+    run: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteStarted(Payload, type="suite.started"):
     """A suite of the run began. Holds its resolved configuration."""
 
@@ -164,9 +171,7 @@ class SuiteStarted(Payload, type="suite.started"):
     tests: Sequence[PlannedTest]
     unread: Annotated[Sequence[str], "its files that could not be loaded"] = ()
     servers: Annotated[Sequence[ListedTools], "its MCP servers, with their tools"] = ()
-    cassettes: Annotated[
-        Mapping[str, str], "the run of each cassette, by its name in the suite"
-    ] = field(default_factory=dict)
+    cassettes: Sequence[CassetteRun] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

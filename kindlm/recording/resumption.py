@@ -90,8 +90,11 @@ class Unfinished:
 
     @property
     def cassettes(self) -> dict[tuple[str, str], Mapping[str, str]]:
-        """The runs of the cassettes that each suite began with, by project and name."""
-        return {(each.project, each.suite): each.cassettes for each in self.started.values()}
+        """The runs of its cassettes, by their names, for each suite by project and name."""
+        return {
+            (suite.project, suite.suite): {each.name: each.run for each in suite.cassettes}
+            for suite in self.started.values()
+        }
 
     @property
     def started_paths(self) -> frozenset[str]:

@@ -18,6 +18,7 @@ from kindlm.config import suite_identity
 from kindlm.errors import Ok
 from kindlm.events.codec import Payload, new_event
 from kindlm.events.run import (
+    CassetteRun,
     GateVerdict,
     PlannedTest,
     RunFinished,
@@ -90,7 +91,7 @@ def session_started(
             tests=list(planned_tests(planned, request.root)),
             unread=suite.unread,
             servers=suite.listed,
-            cassettes=suite.cassettes,
+            cassettes=[CassetteRun(name=name, run=run) for name, run in suite.cassettes.items()],
         )
     for ordinal, skipped in sorted(served.skipped.items()):
         error = skipped.error

@@ -154,7 +154,7 @@ def test_repeats_have_the_cassettes_of_their_run(workspace: Any, server: Alterin
     server.alter(wrong("A1", 2))
     record(workspace, "--runs", "3")
     workspace.run("settle", "--max-runs", "1")
-    started = "SELECT data ->> '$.cassettes.latest' FROM event_log WHERE type = 'suite.started'"
+    started = "SELECT data ->> '$.cassettes[0].run' FROM event_log WHERE type = 'suite.started'"
     assert workspace.query(f"{started} ORDER BY seq")[2:] == [(before,)] * 2
 
 
