@@ -174,10 +174,11 @@ def power_text(power: ComparisonPower) -> str:
     repeats = f"{count(power.before, 'repeat')} in each run"
     if power.before != power.after:
         repeats = f"{count(power.before, 'repeat')} before and {power.after:,} after"
-    found = "cannot tell a regression from bad luck"
+    found, purpose = "cannot tell a regression from bad luck", "tell them apart"
     if power.to_none:
         share = int(100 * power.thirty) or "fewer than 1"
+        purpose = "find drops more often"
         found = f"confirms a drop from 100 % to 0 %, and one to 70 % in {share} of 100 comparisons"
     more = next((n for n in (10, 30) if n > min(power.before, power.after)), None)
-    advice = f" Write `repeat: {more}` to find drops more often." if more else ""
+    advice = f" Write `repeat: {more}` to {purpose}." if more else ""
     return f"With {repeats}, kindlm {found}.{advice}"

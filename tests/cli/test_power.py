@@ -10,7 +10,7 @@ import pytest
 
 ONE = (
     "With 1 repeat in each run, kindlm cannot tell a regression from bad luck. Write `repeat: 10`"
-    " to find drops more often."
+    " to tell them apart."
 )
 TEN = (
     "With 10 repeats in each run, kindlm confirms a drop from 100 % to 0 %, and one to 70 % in 35"

@@ -91,7 +91,7 @@ def test_the_power_of_repeats_that_are_added_is_that_of_all_looks() -> None:
             (1, 1),
             (
                 "With 1 repeat in each run, kindlm cannot tell a regression from bad luck. Write"
-                " `repeat: 10` to find drops more often."
+                " `repeat: 10` to tell them apart."
             ),
         ),
         (
