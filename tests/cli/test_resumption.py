@@ -65,6 +65,7 @@ def test_a_resumed_run_is_asked_for_what_it_began_with(history: Any, tmp_path: P
         started={0: began},
         skipped={},
         earlier=Earlier(),
+        asked={},
     )
     resumed = as_recorded(TestOptions(database=history.path), began_with, tmp_path)
     case = Case("refund-order", Prompt("Hi"), ("gpt",), tags=("slow", "paid"))
