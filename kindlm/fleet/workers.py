@@ -45,8 +45,9 @@ _KEPT_S = 30 * 24 * 3600
 _WARNING = re.compile(r"^! (.*)((?:\n  .*)*)", re.MULTILINE)
 """A warning in a worker's output, with the indented lines of its hint."""
 
-_NOT_FOR_WORKERS = ("KINDLM_DB", "GITHUB_STEP_SUMMARY")
-"""Variables of the coordinator alone: its history and its summary."""
+_NOT_FOR_WORKERS = ("KINDLM_DB", "GITHUB_STEP_SUMMARY", "FORCE_COLOR")
+"""Variables of the coordinator alone: its history, its summary, and its colours: errors and
+warnings are found in a worker's output by their first characters."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -650,6 +650,40 @@ def test_what_another_process_finishes_meanwhile_is_not_run_again(
     assert done.code == 0, done.err
 
 
+def test_a_shard_that_another_process_runs_is_not_run_again(
+    kindlm: Any, here: Path, server: LoopbackServer
+) -> None:
+    write_orders(new_workspace(here), server, [order("k0"), order("k1")])
+    shard = ("--run-group", "nightly", "--db", "all.db", "--shard")
+    assert kindlm("test", *shard, "1/2").code == 0
+    assert kindlm("test", *shard, "2/2", "--max-time", "0").code == 1
+    (going_on,) = json.loads(kindlm("runs", "--limit=1", "--format=json", "--db=all.db").out)[
+        "runs"
+    ]
+    before = len(server.requests)
+    with stream_lock(here / "all.db", f"run/{going_on['id']}"):
+        done = kindlm("test", "--resume", "nightly", "--db", "all.db")
+    assert done.code == 1
+    assert "Group nightly is running already, in process " in done.err
+    assert len(server.requests) == before
+    assert kindlm("test", "--resume", "nightly", "--db", "all.db").code == 0
+
+
+def test_a_group_whose_answers_came_from_the_history_says_how_to_finish_it(
+    kindlm: Any, here: Path, server: LoopbackServer
+) -> None:
+    write_orders(new_workspace(here), server, [order("k0"), order("k1")])
+    shard = ("--run-group", "nightly", "--db", "all.db", "--cache", "--shard")
+    assert kindlm("test", *shard, "1/2").code == 0
+    assert kindlm("test", *shard, "2/2", "--max-time", "0").code == 1
+    done = kindlm("test", "--resume", "nightly", "--db", "all.db")
+    assert done.code == 1
+    assert "Group nightly ran with --cache, so workers cannot finish it." in done.err
+    assert "--workers" not in done.err
+    assert kindlm("test", "--resume", "--db", "all.db").code == 0
+    assert kindlm("show", "nightly", "--db", "all.db").code == 0
+
+
 def test_tail_looks_again_at_a_shard_that_ended_since_its_state_was_read(
     kindlm: Any, history: Any, shard: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

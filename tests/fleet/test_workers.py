@@ -250,6 +250,16 @@ def test_no_agent_is_given_what_opens_the_history_of_the_run(
     assert not any(name in body for name in ("KINDLM_URL", "KINDLM_TOKEN", "KINDLM_LEASE"))
 
 
+def test_warnings_of_workers_are_shown_where_colours_are_forced(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    (workspace.root / "agent.py").write_text('print(\'{"text": "delivered"}\')\n')
+    agent = {"id": "a", "adapter": "subprocess", "command": "python agent.py"}
+    write_orders(workspace, server, [order("k0", judged=False)], agents=[agent], models=[])
+    run = workspace.run("test", "--workers", "1", "--max-cost", "1", FORCE_COLOR="1")
+    assert "The cost limit cannot be enforced" in run.stderr
+
+
 def test_ctrl_c_ends_all_workers_and_says_how_to_go_on(
     workspace: Workspace, server: LoopbackServer, forks: list[Started]
 ) -> None:

@@ -159,7 +159,15 @@ def _to_resume(
             name, shards = run.group_id, shards_of(reader, run.group_id)
         if shards:
             group = or_fail(find_group(reader, name, shards))
-            return group, read_unfinished(reader, group.runs[0])
+            unfinished = read_unfinished(reader, group.runs[0])
+            for option in ("cache", "failed"):
+                if getattr(unfinished.options, option):
+                    refuse(
+                        f"Group {name} ran with --{option}, so workers cannot finish it.",
+                        "Finish each shard by itself: kindlm test --resume RUN. Run a missing one"
+                        " with the same options.",
+                    )
+            return group, unfinished
         paths = paths_from(project.root, options.paths)
         found = or_fail(find_unfinished(reader, name, paths=paths))
         if (lock := held_lock(reader, found)) is not None:

@@ -54,7 +54,7 @@ from kindlm.team.protocol import TOKEN_PREFIX
 from kindlm.team.team_server import RunningServer
 from kindlm.team.token_store import OneToken
 from kindlm.wording import count
-from kindlm_store import LockHeldError, Redactor, stream_lock
+from kindlm_store import LockHeldError, Redactor, holder, is_held, stream_lock
 
 _FIXED_PORT = re.compile(r"https?://(localhost|127\.[0-9.]+|0\.0\.0\.0|\[::1?\]):\d", re.IGNORECASE)
 
@@ -176,6 +176,9 @@ def _divide(
                 part = replace(request.selection, shard=(shard.index, group.count))
                 same = replace(request, selection=part)
                 or_fail(resumed(same, before, force=options.force_resume))
+                lock = f"run/{shard.id}"  # of a process that runs this shard alone
+                if shard.state != "finished" and is_held(request.database, lock):
+                    raise LockHeldError(lock, holder(request.database, lock))
                 needed += [run for run in before.baselines.values() if run is not None]
                 needed += [run for runs in before.cassettes.values() for run in runs.values()]
     left = {
