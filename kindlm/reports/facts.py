@@ -422,17 +422,21 @@ def _number(tokens: int | None) -> str:
 
 
 class Unsettled(NamedTuple):
-    """Why a run has no verdict; `code` is such as `RUN_ABORTED` or `GROUP_INCOMPLETE`."""
+    """Why a run proves nothing; `code` is such as `RUN_ABORTED` or `GROUP_INCOMPLETE`."""
 
     code: str
     message: str
 
 
 def unsettled(view: RunView) -> Unsettled | None:
-    """Return why a run, or a group of shards, has no verdict; None if it has one.
+    """Return why a run, or a group of shards, did not finish or tested nothing, or None.
 
-    Formats for programs show it as an error: a stopped run may have recorded only passed tests.
+    Formats for programs show it as an error: a stopped run may have recorded only passed tests, and
+    a run whose tests were all skipped fails without a failed test.
     """
+    tested = view.summary.executions.tested
+    if view.status == "failed" and not tested and all(suite.passed for suite in view.suites):
+        return Unsettled("NOTHING_TESTED", "Nothing was tested.")
     if view.status in ("passed", "failed"):
         return None
     if view.group is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from itertools import count
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kindlm.reports.github_annotations import annotations_of
 from kindlm.reports.junit_report import escaped
 
 # What Maven Surefire and Jenkins tell of tests that were run again; GitLab passes over it.
@@ -201,6 +203,23 @@ def test_a_run_that_did_not_end_is_an_error_and_its_gates_have_not_passed(
     assert (skipped.tag, skipped.get("message")) == (
         "skipped", "so far 1.00 ≥ 0.95: 2 executions did not finish",
     )  # fmt: skip
+
+
+def test_a_run_that_tested_nothing_is_an_error(history: Any, make: Any, write: Any) -> None:
+    run = history.run()
+    run.suite(tests=[make.planned(skip=True)])
+    run.execution(status=make.SKIPPED)
+    view = run.finish()
+    root = valid(write(view, "junit"))
+
+    assert view.status == "failed"
+    assert (root.get("failures"), root.get("errors")) == ("0", "1")
+    (error,) = cases(root)["Run", "finished"]
+    assert (error.get("type"), error.get("message")) == ("NOTHING_TESTED", "Nothing was tested.")
+    (found,) = json.loads(write(view, "json"))["errors"]
+    assert (found["code"], found["message"]) == ("NOTHING_TESTED", "Nothing was tested.")
+    (shown,) = annotations_of(view)
+    assert (shown.title, shown.message) == ("Nothing tested", "Nothing was tested.")
 
 
 @pytest.mark.parametrize(

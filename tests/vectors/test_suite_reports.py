@@ -108,7 +108,31 @@ def named(case: Vector, test: Vector) -> Vector:
     return case | {"children": children} if children else case
 
 
+def nothing_ran(case: Vector) -> bool:
+    suites = case["input"]["run"]["suites"]
+    return all(test["status"] == "skipped" for suite in suites for test in suite["tests"])
+
+
+def with_run(case: Vector) -> Vector:
+    """Add the error of a run that tested nothing."""
+    xml = case["expected"]["xml"]
+    attrs = {"name": "finished", "classname": "Run", "time": "0.000"}
+    error = {"tag": "error", "attrs": {"type": "NOTHING_TESTED"}}
+    run = {
+        "tag": "testsuite",
+        "attrs": {"name": "Run", "tests": "1", "failures": "0", "errors": "1", "time": "0.000"},
+        "children": [{"tag": "testcase", "attrs": attrs, "children": [error]}],
+    }
+    sums = {name: str(int(xml["attrs"][name]) + 1) for name in ("tests", "errors")}
+    return {"xml": xml | {"attrs": xml["attrs"] | sums, "children": [*xml["children"], run]}}
+
+
 DEPARTURES: Final = (
+    Departure(
+        "a run that tested nothing has failed, and an error says so, or readers take it for passed",
+        nothing_ran,
+        with_run,
+    ),
     reshaped(
         "the message of a failure is its reason; its text adds the answer, the place and a command",
         each_test(named),
