@@ -297,9 +297,9 @@ def _add_told(slots: Sequence[_Slot], chats: Iterable[Span]) -> None:
     times = Counter(slot.call.id for slot in slots)
     waiting, asked = dict[str, list[_Slot]](), dict[str, list[_Slot]]()
     for slot in slots:
-        if slot.call.id and (times[slot.call.id] == 1 or not slot.asked_by):
+        if times[slot.call.id] == 1 or not slot.asked_by:
             waiting.setdefault(slot.call.id, []).append(slot)
-        elif slot.call.id:
+        else:
             asked.setdefault(slot.asked_by, []).append(slot)
     for span in chats:
         told = dict[str, list[Any]]()

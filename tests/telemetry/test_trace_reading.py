@@ -590,16 +590,17 @@ def test_a_call_that_two_answers_of_models_repeat_is_one_if_they_are_equal(spans
     assert uses_of(reading) == uses
 
 
+@pytest.mark.parametrize("call_id", ["c1", ""])
 @pytest.mark.parametrize("keeps", [True, False])
-def test_calls_of_one_id_get_each_its_own_result(spans_of, keeps):
-    """Some agents tell a model only the newest results again."""
+def test_calls_of_one_id_get_each_its_own_result(spans_of, keeps, call_id):
+    """Some agents tell a model only the newest results again. Some leave every id empty."""
 
     def told(*results):
-        parts = [{"type": "tool_call_response", "id": "c1", "result": each} for each in results]
+        parts = [{"type": "tool_call_response", "id": call_id, "result": each} for each in results]
         said = [{"role": "tool", "parts": parts}]
         return {"gen_ai.input.messages": json.dumps(said)}
 
-    calls = [("c1", "lookup", {"order_id": order}) for order in ("A1", "B2", "C3", "D4")]
+    calls = [(call_id, "lookup", {"order_id": order}) for order in ("A1", "B2", "C3", "D4")]
     chats = [
         asks(*calls[:2]),
         asks(calls[2]) | told("sent", "lost"),
