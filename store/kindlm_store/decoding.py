@@ -22,7 +22,7 @@ _REFERENCES = re.compile(
 _PERCENT_BYTES = re.compile(r"%[0-9A-Fa-f]{2}(?:%[0-9A-Fa-f]{2})*")
 _BACKSLASH_BYTES = re.compile(r"\\x[0-9A-Fa-f]{2}(?:\\x[0-9A-Fa-f]{2})*")
 _UNITS = re.compile(r"\\u[0-9A-Fa-f]{4}(?:\\u[0-9A-Fa-f]{4})*")
-_ARRAYS = re.compile(r"\[\s*\d{1,3}\s*+(?:,\s*\d{1,3}\s*+)*+\]")
+_ARRAYS = re.compile(r"\[\s*\d{1,3}\s*+(?:,\s*\d{1,3}\s*+)*\]")
 
 _SHORT = dict(zip("\"/'nrtbf", "\"/'\n\r\t\b\f", strict=True))
 """The meanings of characters after a backslash."""

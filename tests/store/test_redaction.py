@@ -670,3 +670,9 @@ def _refs(value: Any) -> list[str]:
             return [ref for item in value.values() for ref in _refs(item)]
         case _:
             return []
+
+
+@pytest.mark.parametrize("written", ["x[0,]", "[1, 2,]", "[1 ,", "[7,8,x]", "[1,,2]", "[300]"])
+def test_what_is_no_array_of_bytes_stays(written: str) -> None:
+    text = f"Take {written} of it."
+    assert Redactor(["sk-1234567890"])(text) == text
