@@ -97,6 +97,9 @@ _RUN = re.compile(r'([^"\n\r]+)("\s*:)?')
 
 _PUNCTUATION = " \t,:[]{}\\"
 
+_BEGINNINGS = ("data: ", "data:", '0:"')
+"""Beginnings of events in streams."""
+
 _FEW = 16
 """Strings with this number of characters on average may be pieces of a text."""
 
@@ -116,7 +119,7 @@ def pieces(text: str) -> list[list[str]]:
     everything: list[str] = []
     named: dict[str, list[str]] = {}
     strings = named.setdefault("", [])
-    for beginning in ("data: ", "data:", '0:"'):
+    for beginning in _BEGINNINGS:
         text = text.replace(beginning, '\n"')
     for run, is_name in _RUN.findall(text):
         if is_name:
@@ -125,6 +128,15 @@ def pieces(text: str) -> list[list[str]]:
             strings.append(run)
             everything.append(run)
     return [everything, *named.values()]
+
+
+def bare_pieces(text: str) -> str:
+    """Return the strings of `pieces`, and names, without punctuation, between quotation marks."""
+    for end in (*_BEGINNINGS, "\n", "\r"):
+        text = text.replace(end, '"')
+    for mark in _PUNCTUATION:
+        text = text.replace(mark, "")
+    return text
 
 
 def spelled(text: str) -> str:

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 
-from kindlm_store.decoding import pieces, readings
+from kindlm_store.decoding import bare_pieces, pieces, readings
 from kindlm_store.new_event import scrub
 
 Span = tuple[int, int]
@@ -160,14 +160,29 @@ class Redactor:
         return any(self._spell(strings) for one in likely for strings in pieces(one))
 
     def _may_spell(self, text: str) -> bool:
-        """Return quickly whether strings of the text may spell a secret; mostly they do not."""
+        """Return quickly whether strings of the text may spell a secret; mostly they do not.
+
+        `_spell` finds no others: what it finds has all characters of one of the `_cores`, in a
+        string or, without regard to the order here, in strings that follow each other.
+        """
         if '"' not in text and "data:" not in text:
             return False
-        parts = self._parts
-        text = text.replace("data:", '"').replace("\\", '"').replace("\n", '"')
-        strings = {string.strip() for string in text.split('"')}
-        likely = (one for one in strings if one[:_HALF] in parts or one[-_HALF:] in parts)
-        return sum(map(len, likely)) > 1
+        text = bare_pieces(text)
+        whole = set(text.split('"'))
+        lengths = range(1, MIN_LENGTH)
+        # What is left of cores after a beginning that is the end of a string.
+        left = {
+            rest
+            for string in whole
+            for length in lengths
+            for rest in self._rests.get(string[-length:], ())
+        }
+        starts = self._endings.intersection(s[:length] for s in whole for length in lengths)
+        while left:
+            if not left.isdisjoint(starts):
+                return True
+            left = {rest[at:] for rest in left for at in range(1, len(rest)) if rest[:at] in whole}
+        return any(core in text for core in self._cores)
 
     def _spell(self, strings: Sequence[str]) -> bool:
         """Return whether some of the strings spell the beginning of a form, in order.
@@ -218,11 +233,24 @@ class Redactor:
         return found
 
     @cached_property
-    def _parts(self) -> frozenset[str]:
-        """All their parts of up to 4 characters."""
-        together = "\0".join(self._spelt)
-        lengths, starts = range(1, _HALF + 1), range(len(together))
-        return frozenset(together[at : at + length] for length in lengths for at in starts)
+    def _cores(self) -> frozenset[str]:
+        """The last characters of their heads, up to 8; two strings spell at least two of them."""
+        ends = {form[: max(needed, 2)][-MIN_LENGTH:] for form, needed in self._spelt.items()}
+        return frozenset(ends - {""})
+
+    @cached_property
+    def _rests(self) -> Mapping[str, Sequence[str]]:
+        """The rests of cores by their beginnings."""
+        found: defaultdict[str, list[str]] = defaultdict(list)
+        for core in self._cores:
+            for length in range(1, len(core)):
+                found[core[:length]].append(core[length:])
+        return found
+
+    @cached_property
+    def _endings(self) -> frozenset[str]:
+        """All rests of cores."""
+        return frozenset(chain(*self._rests.values()))
 
 
 def _replaced(text: str, spans: Iterable[Span]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -182,6 +183,44 @@ def test_so_it_is_for_secrets_of_other_letters(
     text: Callable[[list[str]], str], secret: str, size: int
 ) -> None:
     assert Redactor([secret])(text(pieces(secret, size))) == "[redacted]"
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_punctuation_beside_pieces_does_not_hide_them(size: int) -> None:
+    said = [f"{{{one}, " for one in pieces(SECRET, size)]
+    assert Redactor([SECRET])(json.dumps(said)) == "[redacted]"
+
+
+class Thorough(Redactor):
+    """Compares all strings, without the quick check before."""
+
+    def _may_spell(self, text: str) -> bool:
+        return bool(text)
+
+
+few = st.text("ab1-:, ", min_size=8, max_size=16)
+WRITTEN = [*TEXTS.values(), '"\r'.join, '"'.join, lambda said: '"' + "\r".join(said)]
+
+
+@examples(400)
+@given(
+    secret=few | st.sampled_from([*OTHER_SECRETS, SECRET]),
+    write=st.sampled_from(WRITTEN),
+    cuts=st.lists(st.integers(1, 15), min_size=1),
+    between=st.lists(st.tuples(st.integers(0, 15), st.text("ab1-:, x", max_size=3)), max_size=9),
+)
+def test_the_quick_check_misses_nothing_that_strings_spell(
+    secret: str,
+    write: Callable[[list[str]], str],
+    cuts: list[int],
+    between: list[tuple[int, str]],
+) -> None:
+    places = sorted({0, *cuts, len(secret)})
+    said = [secret[start:end] for start, end in itertools.pairwise(places)]
+    for place, other in between:
+        said.insert(place, other)
+    text, secrets = write(said), [secret, "another-secret-1"]
+    assert Redactor(secrets)(text) == Thorough(secrets)(text)
 
 
 def test_bytes_may_end_within_a_character() -> None:
