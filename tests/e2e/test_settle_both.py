@@ -162,6 +162,10 @@ def test_a_checkout_need_not_be_named_as_the_project(
     done = workspace.run("settle", before, after, "--both", str(elsewhere), "--max-runs", "4")
     assert done.returncode == 0, done.stderr
     assert "2 to BEFORE" in done.stdout
+    here = workspace.run("settle", before, after, "--both", "")
+    assert here.returncode == 1
+    assert "--both names the current folder, whose agent is that of AFTER." in here.stderr
+    assert len(settled_runs(workspace)) == 2
 
 
 def test_a_budget_is_that_of_both_sides(workspace: Any, situation: Situation) -> None:

@@ -98,6 +98,12 @@ def settle_runs(options: SettleOptions) -> int:
     request = _request_repeats(pair, open_tests, project, options)
     if of_before is not None and not of_before.check(request.database):
         return 1
+    if options.both is not None and options.both.resolve() == Path.cwd():
+        # Also from an unset variable.
+        refuse(
+            "--both names the current folder, whose agent is that of AFTER.",
+            "Name a checkout of what BEFORE ran, such as: git worktree add ../old COMMIT",
+        )
     if not options.of_before:
         note(_chances(pair.tests, open_tests, options))
     if options.dry_run:
