@@ -98,6 +98,9 @@ _USAGE_ERROR: Any = typer.BadParameter.__base__
 """The error that typer raises for wrong usage. Not all of its versions export it by name."""
 
 
+_VERBOSE = re.compile(r"--verbose\Z|-[hqxy]*v")
+"""`-v`, also behind other options without a value: `-xv`. Wrong usage leaves no parsed options."""
+
 _INPUT = re.compile(r"Invalid value for (.+): Input (should be .+?)(?:, unable to parse .*)?\Z")
 
 
@@ -224,7 +227,7 @@ def run(arguments: Sequence[str]) -> int:
     If pytest's exit codes are configured, it also returns their 2, 4 and 5.
     """
     prepare_streams()
-    set_verbose(not {"--verbose", "-v"}.isdisjoint(arguments))
+    set_verbose(any(map(_VERBOSE.match, arguments)))
     with inert_output():
         code = _run_command(arguments)
     if code in (INTERRUPTED, USAGE, NOTHING_RUN) and _uses_pytest_codes(arguments):

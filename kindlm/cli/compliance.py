@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Iterable, Sequence
 from itertools import count
 from pathlib import Path
@@ -74,14 +75,14 @@ def write_wanted(
             with open_report(file) as out:
                 out.write(document.text)
         except (OSError, ValueError) as error:  # a ValueError: an invalid name of a file
-            errors.append(_not_written(stem.with_name(f"{stem.name}.md"), error, view.id, "-o"))
+            errors.append(_not_written(stem.with_name(f"{stem.name}.md"), error, view, look, "-o"))
             continue
         if document.problem is not None:
             errors.append(document.problem)
         elif options.warnings:
             note(f"Compliance report: {shown_path(file)}")
     if options.pdf is not None:
-        problem = write_pdf(view, options.pdf, hashed(contents))
+        problem = write_pdf(view, options.pdf, hashed(contents), look)
         # The Markdown of a document has the same problem.
         errors += [] if problem is None or problem in errors else [problem]
     show(errors)
@@ -108,7 +109,9 @@ def _leads_out(root: Path, suite: str, folder: str) -> KindlmError | None:
     )
 
 
-def write_pdf(view: RunView, file: Path, document: Document) -> KindlmError | None:
+def write_pdf(
+    view: RunView, file: Path, document: Document, look: ReportOptions
+) -> KindlmError | None:
     """Write a document of a run as PDF; return why that could not be done, or its problem."""
     pdf = pdf_of(document.text, view.info.finished_at or view.info.started_at)
     if isinstance(pdf, Err):
@@ -117,7 +120,7 @@ def write_pdf(view: RunView, file: Path, document: Document) -> KindlmError | No
         with open_output(file, mode=0o666) as out:
             out.write(pdf.value)
     except OSError as error:
-        return _not_written(file, error, view.id, "--pdf")
+        return _not_written(file, error, view, look, "--pdf")
     return document.problem
 
 
@@ -131,10 +134,13 @@ def _unused(stem: Path, written: set[str]) -> Path:
     return file
 
 
-def _not_written(file: Path, error: OSError | ValueError, run: str, option: str) -> KindlmError:
+def _not_written(
+    file: Path, error: OSError | ValueError, view: RunView, look: ReportOptions, option: str
+) -> KindlmError:
     reason = getattr(error, "strerror", None) or str(error)
+    again = ["kindlm", "report", view.id, "--format", "compliance", option, "FILE"]
+    again += [] if look.database is None else ["--db", look.database]
     return broken(
         f"The compliance report could not be written to {file}: {reason}.",
-        "The run is recorded; write it again:"
-        f" kindlm report {run} --format compliance {option} FILE",
+        f"The run is recorded; write it again: {shlex.join(again)}",
     )

@@ -125,10 +125,11 @@ def write_reports(
 ) -> list[KindlmError]:
     """Write all reports that can be written; return the errors of the others.
 
-    If a report fails, an existing file stays as it was.
+    If a report fails, an existing file stays as it was. Standard output comes last, since its
+    reader may leave early.
     """
     errors: list[KindlmError] = []
-    for reporter in reporters:
+    for reporter in sorted(reporters, key=lambda each: each.file is None):
         name, file = reporter.name, reporter.file
         try:
             if file is None:

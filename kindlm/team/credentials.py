@@ -85,7 +85,7 @@ def server_login(
 NO_SERVER = KindlmError(
     ErrorCode.CLOUD_AUTH_ERROR,
     "No history server is named.",
-    "Name it with --url, `upload.apiUrl` or KINDLM_URL; or log in: kindlm login --url URL",
+    "Name it with `upload.apiUrl` or KINDLM_URL; or log in: kindlm login --url URL",
 )
 
 

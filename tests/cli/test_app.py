@@ -198,6 +198,12 @@ def test_debug_shows_traces_too(kindlm: Any, history: Any, monkeypatch: pytest.M
     assert "Traceback" in kindlm("runs", "--db", history.path).err
 
 
+@pytest.mark.parametrize(("options", "is_asked"), [("-xv", True), ("-vq", True), ("-x", False)])
+def test_short_options_may_be_written_together(kindlm: Any, options: str, is_asked: bool) -> None:
+    assert kindlm("init", ".").code == 0
+    assert ("finish reason stop" in " ".join(kindlm("test", options).out.split())) is is_asked
+
+
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_reader_that_leaves_early_is_not_an_error(process: Any, unbuffered: str) -> None:
     started = process("explain", environ={"PYTHONUNBUFFERED": unbuffered})

@@ -56,3 +56,11 @@ def test_a_document_that_is_written_twice_is_made_once(
     assert len(suites) == 1
     assert len(list((here / "compliance-reports").iterdir())) == 1
     assert (here / "new.pdf").exists()
+
+
+def test_a_document_that_cannot_be_written_names_the_history(kindlm: Any, here: Path) -> None:
+    assert kindlm("init", ".").code == 0
+    (here / "compliance-reports").touch()
+    done = kindlm("test", "--compliance", "--db", "all.db")
+    assert done.code == 1
+    assert " --format compliance -o FILE --db all.db\n" in done.err

@@ -96,6 +96,15 @@ def test_a_dash_is_standard_output(kindlm, here):
         parse_reporters(["json=-", "junit"], None)
 
 
+def test_a_reader_that_leaves_early_costs_no_file(kindlm, process):
+    assert kindlm("init", ".").code == 0
+    started = process("test", "--reporter", "terminal", "--reporter", "junit=a.xml")
+    started.stdout.close()
+    started.stderr.close()
+    assert started.wait(60) == 1
+    assert Path("a.xml").exists()
+
+
 def test_a_report_that_would_be_a_folder_is_refused_before_anything_runs(kindlm):
     assert kindlm("init", ".").code == 0
     Path("out").mkdir()

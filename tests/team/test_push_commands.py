@@ -335,14 +335,20 @@ def test_a_configured_upload_never_changes_the_exit_code(
     done = kindlm("test")
     assert done.code == 0
     assert f"! The history server {gone} cannot be reached: connection refused." in done.err
-    assert f"kindlm push {only_run(kindlm)}" in done.err
+    assert f"kindlm push {only_run(kindlm)}\n" in done.err
+    elsewhere = kindlm("test", "--db", "all.db")
+    (run,) = json.loads(kindlm("runs", "--format", "json", "--db", "all.db").out)["runs"]
+    assert f"kindlm push {run['id']} --db all.db\n" in elsewhere.err
 
 
 def test_a_push_without_a_server_is_refused_before_anything_runs(
     kindlm: Command, here: Path
 ) -> None:
     suite(here)
-    assert "No history server is named." in kindlm("test", "--push").err
+    done = kindlm("test", "--push")
+    assert "No history server is named." in done.err
+    assert "kindlm login --url URL" in done.err
+    assert "Name it with --url" not in done.err  # which it does not take
     assert kindlm("runs").code == 1
 
 

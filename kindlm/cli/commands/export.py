@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import closing
@@ -103,7 +104,9 @@ def export_command(
     if output is not None:
         note(f"{', '.join(runs)}: {count(written, unit)} written to {output}.")
         if form == "kindlm":
-            note(f"Import it into another history: kindlm history import {output}")
+            note(
+                f"Import it into another history: kindlm history import {shlex.quote(str(output))}"
+            )
         elif not contents:
             note(_BARE)
 

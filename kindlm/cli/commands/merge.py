@@ -107,11 +107,11 @@ def _take(log: EventLog, file: Path, reader: sqlite3.Connection) -> tuple[Taken,
 
 def _explained(file: Path, refusal: RefusedError, *, is_damaged: bool) -> KindlmError:
     name = refusal.stream.replace("/", " ", 1)
-    check = f"Check that history: kindlm history verify --db {file}"
+    check = f"Check that history: kindlm history verify{db_option(file)}"
     hints = {
         "going on": "Merge it again when it has ended.",
         "apart": "It was copied, and resumed in both histories. Both stay as they are; to look at"
-        f" the other one: kindlm show {refusal.stream.removeprefix('run/')} --db {file}",
+        f" the other one: kindlm show {refusal.stream.removeprefix('run/')}{db_option(file)}",
         "unsound": f"Everything else was merged. {_BACKUP if is_damaged else check}",
     }
     return broken(

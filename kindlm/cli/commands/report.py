@@ -39,7 +39,7 @@ def report_command(
         errors = write_reports(reporters, view, options)
         if pdf is not None:
             document = hashed(content_of(view, suite, options) for suite in view.suites)
-            errors += [error] if (error := write_pdf(view, pdf, document)) else []
+            errors += [error] if (error := write_pdf(view, pdf, document, options)) else []
         if errors:
             fail(errors)
         if code := exit_code(view):

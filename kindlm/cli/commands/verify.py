@@ -12,7 +12,7 @@ from pathlib import Path
 import typer
 
 from kindlm.cli.console import refuse, wants_color
-from kindlm.cli.history import existing_history, named_run
+from kindlm.cli.history import db_option, existing_history, named_run
 from kindlm.cli.history_errors import repair_hint, salvage_hint
 from kindlm.cli.options import DATABASE, RUN_NAMES, argument, option
 from kindlm.errors import ErrorCode, SourceLocation
@@ -51,7 +51,8 @@ def verify_command(
     With RUN, also compare its tables with its events.
     """
     if run is not None and Path(run).is_file():
-        refuse(f"{run} is a file, not a run.", f"Check it: kindlm history verify --db {run}")
+        check = f"kindlm history verify{db_option(Path(run))}"
+        refuse(f"{run} is a file, not a run.", f"Check it: {check}")
     path = existing_history(db).database
     if head is not None and run is None:
         refuse("--head requires a run.", "Name the run: kindlm history verify RUN --head HASH")
