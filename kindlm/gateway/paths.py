@@ -72,14 +72,14 @@ def read_content(path: str, got: ReceivedAnswer) -> tuple[WireAnswer, str | None
         reason = error_message(read_json(got.body)) or (got.body or "")[:200].strip()
         refused = f"The provider answered {got.status}: {reason or 'no reason'}"
         return WireAnswer(""), problem or refused
-    if got.body is None:
-        return WireAnswer(""), problem or "The answer cannot be read."
     if path == "openai/embeddings":  # which have only input tokens
         usage = object_or_empty(object_or_empty(read_json(got.body)).get("usage"))
         tokens = token_count(usage.get("prompt_tokens"))
         return WireAnswer("", usage=Usage() if tokens is None else Usage(tokens, 0)), problem
     if wire is None:
         return WireAnswer("", usage=Usage(0, 0) if path in FREE else Usage()), problem
+    if got.body is None:
+        return WireAnswer(""), problem or "The answer cannot be read."
     answer = read_answer(wire, got.content_type, got.body)
     if answer.error is not None:
         return answer, f"The answer cannot be read: {answer.error}."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 import aiohttp
 import pytest
@@ -170,3 +171,24 @@ def test_a_call_in_any_of_several_choices_is_seen(talk):
     (seen,) = talk([http_answer(200, {"choices": choices})], [said()])
     assert [use.call.name for use in seen.tool_uses] == ["refund"]
     assert "called refund, but received no result" in seen.missing
+
+
+@pytest.mark.parametrize("path", ["/audio/speech", "/embeddings"])
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_an_answer_that_holds_no_tool_calls_may_be_cut_off_or_no_text(behind, path, is_cut):
+    more = {"content-length": "3", "connection": "close"} if is_cut else {}
+    sound = http_answer(200, b"\xff\xfb", more, kind="audio/mpeg")
+
+    async def run():
+        async with open_peer(sound, answer()) as peer, behind(peer.url) as bench:
+            headers = {"authorization": f"Bearer {bench.gateway.key}"}
+            async with aiohttp.ClientSession(headers=headers) as session:
+                for each, body in ((path, {"model": "m-1", "input": "Hi"}), said()):
+                    async with session.post(bench.openai + each, json=body) as got:
+                        with suppress(aiohttp.ClientPayloadError):
+                            await got.read()
+            seen = await bench.observed.seen()
+            assert (seen.missing, seen.cost) == (None, Cost())
+            assert len(bench.desk.failures) == is_cut
+
+    asyncio.run(run())
