@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from typing import Any, NamedTuple
 
+from kindlm.agents.hidden_calls import calls_anywhere
 from kindlm.agents.reply_parts import AGENT_RULE, MAX_CALLS, NotJson, UnreadableReply, refuse_more
 from kindlm.agents.reply_reading import FailedReply
 from kindlm.agents.reply_usage import read_spent
@@ -63,8 +64,8 @@ class Draft:
             self.add(named | frame.value, number)
         elif frame.type == "error":
             self.add({"type": "error", "message": frame.text}, number)
-        elif names_a_tool(frame.type):
-            self.add({"type": frame.type}, number)
+        elif names_a_tool(frame.type) or calls_anywhere(frame.value):
+            self.add({"type": "tool"}, number)
         else:
             self.add_text(frame.text, number)
 

@@ -18,6 +18,7 @@ from typing import Any
 from kindlm.agents.drafts import Frame
 from kindlm.agents.protocols.a2a import is_call_answer
 from kindlm.agents.reply_parts import BROKE_OFF, MAX_EVENTS, NotJson, refuse_more
+from kindlm.agents.tool_entries import is_of_tool, names_a_tool
 from kindlm.strict_json import KeyTwiceError, parse_json, unique_keys
 from kindlm.wires import DONE, LINE_END, Event, UnreadableReply, objects, parse_events
 
@@ -62,6 +63,8 @@ def frames_of(
             except ValueError as error:
                 is_broken = _OBJECT.match(data) or isinstance(error, KeyTwiceError)
                 value = NotJson(f"{place} {number} is not JSON: {error}") if is_broken else None
+            if isinstance(value, dict) and names_a_tool(event.type) and not is_of_tool(value):
+                value = {**value, "type": event.type}  # a type such as `start` says less
             if frames and not frames[-1].type:
                 frames[-1] = frames[-1]._replace(data=frames[-1].data + " ")
             is_event = is_sse or isinstance(value, dict | NotJson)

@@ -14,7 +14,7 @@ from typing import Any
 
 from kindlm.agents.drafts import Draft, Frame, ParsedAnswer, assemble
 from kindlm.agents.event_framing import StreamFormat, frames_of
-from kindlm.agents.hidden_calls import calls_of_event
+from kindlm.agents.hidden_calls import calls_anywhere, calls_of_event
 from kindlm.agents.protocols.a2a import read_call_answer
 from kindlm.agents.protocols.ag_ui import RunDraft
 from kindlm.agents.protocols.ai_sdk import UiDraft
@@ -83,7 +83,7 @@ class ModelDraft(Draft):
             raise UnreadableReply(error_text(value, frame.data))
         if isinstance(value, dict):
             self._add_object(value, frame.type)
-        elif names_a_tool(frame.type):
+        elif names_a_tool(frame.type) or calls_anywhere(value):
             self._add_whole(UNREAD)
         else:
             self.texts.append(frame.text)

@@ -498,6 +498,7 @@ def test_a_compressed_answer_is_not_asked_for_again(talk, failure, status, retry
         ({"type": "message", "tool_calls": [{"id": "c", "name": "refund"}]}, "refund"),
         ({"toolCalls": [{"toolCallId": "c", "toolName": "refund"}]}, "refund"),
         ({"choices": [{"delta": {"toolCalls": [{"name": "refund"}]}}]}, "unknown"),
+        ([{"type": "token", "text": "a"}, {"type": "tool_call", "name": "refund"}], "unknown"),
     ],
 )
 def test_events_of_tools_are_calls_in_whatever_words(talk, http, success, adapter, event, name):
@@ -506,3 +507,13 @@ def test_events_of_tools_are_calls_in_whatever_words(talk, http, success, adapte
     )
     assert [use.call.name for use in success(result).tool_uses] == [name]
     assert success(result).text == "ok"
+
+
+@pytest.mark.parametrize(("adapter", "name"), [("http", "unknown"), ("streaming", "refund")])
+def test_an_event_that_is_named_for_a_tool_is_a_call_whatever_the_type_in_it(
+    talk, http, success, adapter, name
+):
+    told = f"""event: tool_call\ndata: {json.dumps({"type": "start", "name": "refund"})}\n\n"""
+    told += f"""event: token\ndata: {json.dumps({"text": "ok"})}\n\n"""
+    (result,), _ = talk(http(told, kind=STREAM), adapter=adapter)
+    assert [use.call.name for use in success(result).tool_uses] == [name]
