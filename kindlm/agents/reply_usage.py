@@ -113,9 +113,11 @@ def later_spent(known: Spent, new: Spent) -> Spent:
 def spent_together(messages: Sequence[Spent]) -> Spent:
     """Return the usage of several messages of an agent's models, with the sum of reported tokens.
 
-    The cost is known if each message reports one, and the model if all name the same.
+    Tokens are unknown if a message names its model without them. The cost is known if each message
+    reports one, and the model if all name the same.
     """
-    usages = [each.usage for each in messages]
+    lacks_tokens = any(each.model and each.usage == Usage() for each in messages)
+    usages = [] if lacks_tokens else [each.usage for each in messages]
     costs = [each.cost_usd for each in messages if each.cost_usd is not None]
     models = {each.model for each in messages if each.model is not None}
     return Spent(

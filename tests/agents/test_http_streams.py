@@ -217,6 +217,14 @@ def test_messages_of_several_models_have_no_price(reply, name, models, costs, mo
     assert (read.model, read.reported_cost_usd) == (model, cost)
 
 
+def test_the_tokens_of_messages_of_which_one_reports_none_are_unknown(reply):
+    told = [event | {"model": "m-1"} for event in FORWARDED["chat completions"]]
+    silent = [event for event in told if event.get("usage") != told[2]["usage"]]
+    assert len(silent) == len(told) - 1
+    read = reply(events(*silent, "[DONE]"), kind=STREAM)
+    assert (read.usage, read.model) == (Usage(), "m-1")
+
+
 @pytest.mark.parametrize("name", ["Anthropic messages", "chat completions"])
 def test_the_tokens_that_an_agent_counts_itself_are_not_added_to_those_of_its_model(reply, name):
     own = {"type": "done", "usage": {"input_tokens": 310, "output_tokens": 75}}
