@@ -344,4 +344,5 @@ def read_tool_use(entry: Mapping[str, Any]) -> ToolUse:
 
 
 def _first(entry: Mapping[str, Any], keys: Iterable[str]) -> Any:
-    return next((entry[key] for key in keys if key in entry), ABSENT)
+    # Some libraries write null for each field without a value.
+    return next((entry[key] for key in keys if entry.get(key) is not None), ABSENT)

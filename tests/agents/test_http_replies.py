@@ -111,6 +111,7 @@ def test_tool_calls_are_read_in_every_shape(reply):
         {"tool": "d", "name": "Step 4", "params": {"k": "v"}, "output": ""},
         {"tool_name": "e", "error": "no connection"},
         {},
+        {"name": "g", "arguments": None, "input": {"z": 1}, "result": None, "output": "x"},
     ]
     read = reply({"message": "m", "tool_calls": calls})
     assert read.tool_uses == (
@@ -120,6 +121,7 @@ def test_tool_calls_are_read_in_every_shape(reply):
         ToolUse(ToolCall("call_3", "d", {"k": "v"}), "", "agent"),
         ToolUse(ToolCall("call_4", "e", {}), {"error": "no connection"}, "agent"),
         ToolUse(ToolCall("call_5", "unknown", {}), None, "agent"),
+        ToolUse(ToolCall("call_6", "g", {"z": 1}), "x", "agent"),
     )
     assert read.warnings == (
         'the arguments of tool call 2, "c", are not a JSON object',
