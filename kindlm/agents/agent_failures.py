@@ -34,7 +34,7 @@ better than showing a short password. Shorter texts occur in too many words.
 _CREDENTIALS = re.compile(r"(?<=//)[^/?#]*@|[?#].*", re.DOTALL)
 """The parts of a possible URL that may contain credentials."""
 
-_STREAM = re.compile(r"[\ufeff\s]*(?:(?:data|event|id|retry)?:|\{[^\r\n]*[\r\n]+\s*\{)")
+_STREAM = re.compile(r"[\ufeff\s]*(?:(?:data|event|id|retry)?:|\{[^\r\n]*[\r\n]\s*\{)")
 _QUOTED_CHARACTERS = 200
 _LOOKED_AT = 10_000
 _A_PAGE_CAME = (

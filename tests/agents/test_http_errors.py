@@ -42,6 +42,11 @@ def test_a_status_has_its_code_and_is_asked_once(talk, http, failure, status, co
     assert len(server.received) == 1
 
 
+def test_a_failed_answer_of_line_ends_is_read_at_once(talk, http, failure):
+    (result,), _ = talk(http("{" + "\n" * 200_000 + "x", status=500))
+    assert failure(result).message == "Agent 'shop' returned 500: {"
+
+
 CALLS = '{"tool_calls": [{"name": "refund", "arguments": %s}]}'
 
 
