@@ -16,23 +16,25 @@ from typing import Any
 
 from kindlm.wording import cut, escape
 
-# Controls, invisible formats (direction, tags), surrogates, private characters, separators and
-# noncharacters. Line breaks and tabs are harmless; scripts and emoji need the joiners.
+# Controls, invisible formats (direction, tags), surrogates, private characters, separators,
+# noncharacters, and places in Unicode for more invisible characters. Line breaks and tabs are
+# harmless; scripts and emoji need the joiners.
 _UNREADABLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b"
-    "\u200e\u200f\u2028-\u202e\u2060-\u2064\u2066-\u206f\ud800-\uf8ff\ufdd0-\ufdef\ufeff\ufff9-\ufffb"
+    "\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\uf8ff\ufdd0-\ufdef\ufeff\ufff0-\ufffb"
     "\ufffe\uffff\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3"
-    "\U0001d173-\U0001d17a\U000e0001\U000e0020-\U000e007f\U000f0000-\U0010ffff"
+    "\U0001d173-\U0001d17a\U000e0000-\U000e00ff\U000e01f0-\U000e0fff\U000f0000-\U0010ffff"
     # Blank letters, marks and symbols: fillers, the grapheme joiner, a Braille pattern.
     "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0]"
 )
 
 # A variation selector is only kept after a character that has variants: emoji, symbols, digits of
-# keycaps, ideographs. Others could hide a message.
+# keycaps, ideographs, Mongolian letters. Others could hide a message.
 _SELECTOR = re.compile(
     "(?<![0-9#*\u00a9\u00ae\u0100-\u1fff\u200d\u2010-\u27ff\u2801-\u2fff\u3001-\ufdff\ufe30-\U000e00ff])"
     "[\ufe00-\ufe0f]"
     "|(?<![\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])[\U000e0100-\U000e01ef]"
+    "|(?<![\u1800-\u180a\u1820-\u18aa])[\u180b-\u180d\u180f]"
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import unicodedata
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kindlm.normal_form import INVISIBLE
 from kindlm.reports.junit_report import escaped
 from kindlm.reports.untrusted import bounded, one_line, printed_json, visible
 
@@ -32,6 +34,8 @@ from kindlm.reports.untrusted import bounded, one_line, printed_json, visible
         ("\u17b4a\ufe0fb \ufe0e", r"\u17b4a\ufe0fb \ufe0e"),
         ("\u2764\ufe0f\ufe01\ufe02", "\u2764\ufe0f" + r"\ufe01\ufe02"),
         ("a\U000e0101", r"a\U000e0101"),
+        ("a\u180b\u1820\u180c\u180c", r"a\u180b" + "\u1820\u180c" + r"\u180c"),
+        ("a\U000e0080\ufff0", r"a\U000e0080\ufff0"),
     ],
 )
 def test_what_is_not_meant_to_be_read_is_written_out(written: str, shown: str) -> None:
@@ -48,6 +52,12 @@ def test_what_unicode_calls_a_control_a_format_a_surrogate_or_private_is_written
     assert kept == {"\n", "\t", "\u200c", "\u200d"}
 
 
+def test_what_is_invisible_after_a_letter_is_written_out() -> None:
+    invisible = re.compile(f"[{INVISIBLE}]")
+    chars = filter(invisible.match, map(chr, range(sys.maxunicode + 1)))
+    assert {char for char in chars if visible(f"a{char}") == f"a{char}"} == {"\u200c", "\u200d"}
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -56,7 +66,7 @@ def test_what_unicode_calls_a_control_a_format_a_surrogate_or_private_is_written
         "[bold]x[/bold]",
         "👩\u200d💻",
         "\u2764\ufe0f 1\ufe0f\u20e3 \u00a9\ufe0f 🏳\ufe0f\u200d🌈",
-        "葛\U000e0100城 한국어 ⠓⠑⠇⠇⠕",
+        "葛\U000e0100城 한국어 ⠓⠑⠇⠇⠕ ᠠ\u180b",
     ],
 )
 def test_what_is_meant_to_be_read_stays(text: str) -> None:
