@@ -95,6 +95,18 @@ def test_what_is_most_expensive_counts_judges(ask: Any, history: Any, make: Any)
     assert "cost $0.0055 (agents $0.0035, judges $0.0020)" in text
 
 
+def test_what_is_most_expensive_counts_judges_of_an_agent_without_a_cost(
+    ask: Any, history: Any, make: Any
+) -> None:
+    writer = history.run("bbbb3333")
+    writer.suite(tests=[make.planned("plain"), make.planned("judged")])
+    writer.execution("plain", assertions=(make.passed(),), cost_usd=0.001)
+    writer.execution("judged", assertions=(make.passed(),), cost_usd=None, judge="1")
+    writer.finish()
+    text = text_of(ask("run/bbbb3333").text)
+    assert "Most expensive judged gpt #1 $0.0020 plain gpt #1 $0.0010" in text
+
+
 def test_what_is_most_expensive_counts_calls_of_an_agent_to_models_once(
     ask: Any, history: Any, make: Any
 ) -> None:

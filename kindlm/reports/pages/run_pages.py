@@ -37,12 +37,13 @@ SELECT id, test, target, repeat, latency_ms FROM executions
 
 # The cost of an execution is that of all its attempts, including judges.
 _DEAREST = """
-SELECT e.id, e.test, e.target, e.repeat,
-       (SELECT sum(c.cost_usd) FROM counted_calls c WHERE c.execution = e.id) AS cost_usd
+SELECT e.id, e.test, e.target, e.repeat, sum(c.cost_usd) AS cost_usd
   FROM executions e
- WHERE e.run IN $ids AND e.cost_usd > 0
-   AND EXISTS (SELECT * FROM provider_calls c WHERE c.execution = e.id AND c.cost_usd > 0)
- ORDER BY cost_usd DESC, e.number LIMIT 5
+ CROSS JOIN counted_calls c ON c.execution = e.id
+ WHERE e.run IN $ids
+ GROUP BY e.id
+HAVING sum(c.cost_usd) > 0
+ ORDER BY sum(c.cost_usd) DESC, e.number LIMIT 5
 """
 
 _ORDER = (Status.ERRORED, Status.FAILED, Status.PASSED, Status.SKIPPED)
