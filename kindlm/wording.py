@@ -166,8 +166,6 @@ def option_words(option: str, value: object) -> Iterator[str]:
         yield option
         return
     values = value if isinstance(value, list | tuple) else (value,)
-    if option == "--tags":  # only the last `--tags` of a command line counts
-        values = (",".join(values),)
     for item in values:
         yield from (option, str(item))
 

@@ -96,7 +96,7 @@ RUN_OR_GROUP = argument("RUN", f"{RUN_NAMES} Or a group of shards.", default="la
 
 
 def _tags(given: list[str] | None) -> list[str]:
-    return [tag.strip() for tag in given[-1].split(",")] if given else []
+    return [tag.strip() for tag in ",".join(given).split(",")] if given else []
 
 
 _SHARD_VARIABLES = (

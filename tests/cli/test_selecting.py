@@ -97,6 +97,13 @@ def test_the_list_shows_targets_repeats_and_tags_and_runs_nothing(kindlm: Any, h
     assert kindlm("list", "-k", "nothing").code == 1
 
 
+@pytest.mark.parametrize("tags", ["money,other", "other, money", "money --tags other"])
+def test_each_tag_selects_its_tests_in_whatever_form(kindlm: Any, here: Path, tags: str) -> None:
+    options = tags.split(" --tags ")
+    outcome = kindlm("list", *(word for each in options for word in ("--tags", each)))
+    assert "  refund  " in outcome.out
+
+
 def test_x_stops_at_the_failure_and_lf_runs_only_that_test(kindlm: Any) -> None:
     stopped = kindlm("test", "-q", "-x", "-j", "1", "-k", "gpt", "--reporter", "json")
     assert json.loads(stopped.out)["run"]["status"] == "interrupted"
