@@ -72,7 +72,7 @@ def captures_of(when: When, conversation: TalkRequest) -> dict[str, str] | None:
         return None
     for path, test in when.results:
         value = value_at(results, path.split("."))
-        is_equal = test.equals is None or equal(test.equals, value)
+        is_equal = test.equals is ABSENT or equal(test.equals, value)
         if test.exists != (value is not ABSENT) or not is_equal:
             return None
     captures: dict[str, str] = {}

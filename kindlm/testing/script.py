@@ -20,6 +20,7 @@ from typing import Any, Literal, get_args
 import regex
 
 from kindlm.dataclass import dataclass
+from kindlm.matching import ABSENT
 from kindlm.testing.http1 import Cut
 from kindlm.testing.node import Node, ScriptError, load_yaml
 from kindlm.testing.scripted_talk import Asks, Usage
@@ -117,7 +118,7 @@ class ValueTest:
     """A condition on one value inside a tool result: that it exists or not, or equals a value."""
 
     exists: bool = _entry("exists", Node.flag)
-    equals: Any = None
+    equals: Any = ABSENT
 
 
 def _results(node: Node) -> tuple[tuple[str, Any], ...]:

@@ -70,7 +70,7 @@ LOOKED = [
             {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
         ],
     },
-    {"role": "tool", "tool_call_id": "c", "content": '{"count": 2, "flag": true}'},
+    {"role": "tool", "tool_call_id": "c", "content": '{"count": 2, "flag": true, "no": null}'},
 ]
 
 
@@ -93,6 +93,8 @@ LOOKED = [
         ({"results": {"look.count": 2}}, True),
         ({"results": {"look.count": True}}, False),
         ({"results": {"look.flag": 1}}, False),
+        ({"results": {"look.flag": None}}, False),
+        ({"results": {"look.no": None}}, True),
         ({"results": {"look.flag.x": {"exists": False}, "look.flag": {"exists": True}}}, True),
     ],
 )
