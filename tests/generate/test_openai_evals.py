@@ -169,6 +169,7 @@ def test_graders_become_judges_and_others_are_named(tmp_path: Path) -> None:
         {"type": "score_model", "input": asked, "range": [1, 5], "pass_threshold": 1},
         {**GRADER, "operation": "ne", "reference": "{{item.label | upper}}"},
         {**GRADER, "input": "{{item.text}}", "operation": "eq", "reference": "x"},
+        {**GRADER, "operation": "ne", "reference": 5},
     ]
     imported = read(platform(*graders), tmp_path / "eval.json")
     (case,) = cases(imported, tmp_path)
@@ -185,6 +186,7 @@ def test_graders_become_judges_and_others_are_named(tmp_path: Path) -> None:
         "a threshold that every score reaches",
         "the template {{item",
         "a check of something else than `{{sample",
+        "a `reference` that is not text",
     ]
 
 

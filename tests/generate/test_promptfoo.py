@@ -395,6 +395,16 @@ def test_of_too_many_combinations_the_first_are_imported(tmp_path: Path) -> None
     assert "every test after the first 1,000" in notes(imported, "left out")
 
 
+def test_a_pattern_that_no_file_has_is_named(tmp_path: Path) -> None:
+    prompts = ["{{q}}", "file://prompts/*.txt"]
+    config = with_tests({"assert": [{"type": "is-json"}]}, prompts=prompts)
+    config["tests"].append("file://cases/*.yaml")
+    imported = read(config, tmp_path)
+    assert imported.imported == 1
+    for pattern in ("prompts/*.txt", "cases/*.yaml"):
+        assert f"the files {pattern}. No file has such a name" in notes(imported, "left out")
+
+
 def test_a_provider_on_a_server_of_its_own_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "more.yaml").write_text("- exec:agent\n- openai:gpt-4o\n- groq:llama\n")
     providers = [

@@ -124,7 +124,7 @@ class Files:
         """Return the names of the files that match a pattern; a name without `*` as it is.
 
         Raises:
-            LeftOutError: The pattern is not valid, or leads out of the folder.
+            LeftOutError: The pattern is not valid, matches no file, or leads out of the folder.
         """
         if "*" not in pattern:
             return [pattern]
@@ -136,7 +136,10 @@ class Files:
             found = sorted(self.folder.glob(pattern))
         except ValueError as error:
             raise LeftOutError(f"the files {pattern}", f"Correct the pattern: {error}") from None
-        return [each.relative_to(self.folder).as_posix() for each in found if each.is_file()]
+        names = [each.relative_to(self.folder).as_posix() for each in found if each.is_file()]
+        if not names:
+            raise LeftOutError(f"the files {pattern}", "No file has such a name")
+        return names
 
 
 def _read(name: str, found: Result[T]) -> T:

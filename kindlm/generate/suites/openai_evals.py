@@ -225,7 +225,10 @@ def _filled(template: str, item: Any, answer: str | None = None) -> str:
 def _reference(grader: Part, item: Any) -> str:
     if not _ANSWER.fullmatch(grader.text("input") or ""):
         raise LeftOutError("a check of something else than `{{sample.output_text}}`", PYTHON)
-    return _filled(grader.text("reference") or "", item)
+    reference = grader.text("reference")
+    if reference is None:
+        raise LeftOutError("a `reference` that is not text", "Write it as text")
+    return _filled(reference, item)
 
 
 def _string_check(grader: Part, item: Any, checks: Checks) -> None:
