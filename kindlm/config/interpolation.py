@@ -179,9 +179,9 @@ def bind_services(suite: Suite, *, environ: Mapping[str, str]) -> Result[tuple[S
     Ports stay as placeholders, since each is known only when its service starts.
     """
     values = _Values(environ, None)
+    names = ("command", "ready_url", "ready_line", "env")
     services = tuple(
-        _filled(each, values.at(f"serve.{each.name}").insert, "command", "ready_url", "env")
-        for each in suite.services
+        _filled(each, values.at(f"serve.{each.name}").insert, *names) for each in suite.services
     )
     return Err(_missing(suite, values.missing)) if values.missing else Ok(services)
 

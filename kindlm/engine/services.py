@@ -74,9 +74,9 @@ async def _watch(running: _Running, ended: Callable[[KindlmError], None]) -> Non
 class _Output(LastOutput):
     """The end of a service's output, and whether its ready line was in the output."""
 
-    def __init__(self, ready_line: str | None) -> None:
+    def __init__(self, ready_line: str) -> None:
         super().__init__()
-        self._ready_line = (ready_line or "").encode()
+        self._ready_line = ready_line.encode()
         self.has_ready_line = False
 
     def add(self, chunk: bytes) -> None:
@@ -172,7 +172,7 @@ async def _launch(
         for name, value in service.env.items()
     }
     extra |= {"PORT": str(ports[service.name]), "KINDLM_SERVICE": "1"}
-    output = _Output(service.ready_line)
+    output = _Output(_with_ports(service.ready_line or "", ports))
     # Nothing is written to its input, which closes when kindlm ends: programs can notice that.
     starting = start_program(command, Path(service.directory), {**environ, **extra}, output.add)
     try:

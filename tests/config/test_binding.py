@@ -17,6 +17,7 @@ from kindlm.config.interpolation import bind, bind_services, bind_suite, names_i
 from kindlm.config.long_form import ALONE
 from kindlm.config.published import schema_with_packages
 from kindlm.config.schema import KindlmConfig
+from kindlm.dataclass import replace
 from kindlm.errors import Err, Ok
 from kindlm.yaml_document import read_document
 
@@ -122,8 +123,11 @@ def test_drift_needs_who_measures_it(
 
 def test_services_get_the_environment_and_keep_ports(load: Any, complete: str) -> None:
     suite = load(complete).suite
+    first, *others = suite.services
+    suite = replace(suite, services=(replace(first, ready_line="as {{env.MODE}}"), *others))
     services = bind_services(suite, environ=SECRET)
     assert isinstance(services, Ok)
+    assert services.value[0].ready_line == "as test"
     assert services.value[0].env == {"MODE": "test"}
     assert services.value[0].command[-1] == "{{serve.agent.port}}"
     missing = bind_services(suite, environ={})

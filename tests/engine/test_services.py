@@ -66,6 +66,12 @@ def test_a_service_is_ready_when_its_url_answers(tmp_path):
     assert b"200" in answer
 
 
+def test_the_line_of_a_service_that_is_ready_may_hold_its_port(tmp_path):
+    line = "listening on {{serve.agent.port}}"
+    result = start([service(tmp_path, READY, ready_line=line, timeout_ms=20_000)])
+    assert isinstance(result, Ok), result
+
+
 def test_everything_a_service_started_is_ended_with_it(tmp_path):
     source = (
         "import subprocess, sys, os, time\n"
