@@ -20,6 +20,7 @@ from kindlm.config.json_schemas import parse_schema, report_inline_schema, warn_
 from kindlm.document import MAX_BYTES, Path, Raw, dotted, items, section
 from kindlm.errors import DOCS, Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.guard import guard
+from kindlm.json_schema import has_no_rule
 from kindlm.suggestions import hint_for
 
 if TYPE_CHECKING:
@@ -168,7 +169,12 @@ def check_files(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
         for key in FILE_KEYS:
             file = prompt.get(key) if isinstance(prompt, dict) else None
             if isinstance(file, str) and file:
-                report_file(("prompts", name, key), file, files.text(file), reporter)
+                where: Path = ("prompts", name, key)
+                found = files.text(file)
+                report_file(where, file, found, reporter)
+                if key == "userFile" and isinstance(found, Ok) and not found.value.strip():
+                    message = f'"{file}" holds no message'
+                    reporter.error(where, message, "Write what the user says", reason="file")
     for path, test in items(raw, "tests"):
         for place, part, written in sections_of(test, path):
             for at, kind, value in part.references(written):
@@ -189,11 +195,14 @@ def report_file(path: Path, file: str, result: Result[Any], reporter: Reporter) 
 
 
 def report_schema(path: Path, file: str, files: ReferencedFiles, reporter: Reporter) -> Result[Any]:
-    """Report an invalid JSON Schema, or one with misspelt keywords; return it."""
+    """Report an invalid JSON Schema, or one with misspelt keywords or none; return it."""
     schema = files.schema(file)
     report_file(path, file, schema, reporter)
     if isinstance(schema, Ok):
         warn_of_misspelt(path, schema.value, f'"{file}"', reporter)
+        if isinstance(schema.value, dict) and has_no_rule(schema.value):
+            message = f'"{file}" has no keyword of JSON Schema: any JSON matches it'
+            reporter.warning(path, message, "Add one, such as `type`", reason="never_fails")
     return schema
 
 

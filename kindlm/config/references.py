@@ -14,12 +14,15 @@ from kindlm.config.expect import sections_of
 from kindlm.config.files import ReferencedFiles, check_files, check_template
 from kindlm.config.schema import NO_SERVER
 from kindlm.config.simulated_tools import check_tools
-from kindlm.config.templates import check_rows, check_templates
+from kindlm.config.templates import check_rows, check_templates, part_name
 from kindlm.document import Path, Raw, items, prompts_of, section
 from kindlm.errors import ErrorCode
 from kindlm.packages import own
 from kindlm.plugins import Provider
 from kindlm.suggestions import hint_for, suggest
+
+_ALONE = frozenset({"command", "call"})
+"""The keys of tests that need no model, prompt or input."""
 
 
 def check_references(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
@@ -30,8 +33,10 @@ def check_references(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> No
     judge = section(raw, "defaults").get("judgeModel")
     _check_judge(("defaults", "judgeModel"), judge, raw, reporter)
     servers = _mcp_server_ids(raw)
+    names = {str(test.get("name")) for _, test in items(raw, "tests")}
     for path, test in items(raw, "tests"):
         _check_prompts(path, test, raw, reporter)
+        _check_cases(path, test, names, reporter)
         _check_targets(path, test, raw, servers, reporter)
         for place, part, written in sections_of(test, path):
             for key, model in part.judges(written):
@@ -89,10 +94,12 @@ def _check_models(raw: Raw, reporter: Reporter) -> None:
         at, known = (*path, "provider"), "Configured providers"
         _report_unknown(at, "provider", provider, list(providers), known, reporter)
     are_judges = bool(models) and all(model.get("role") == "judge" for _, model in models)
-    needs_target = any("command" not in test for _, test in items(raw, "tests"))
-    if are_judges and needs_target and not raw.get("agents"):
+    needs_target = any(_ALONE.isdisjoint(test) for _, test in items(raw, "tests"))
+    only_servers = len(_mcp_server_ids(raw)) == len(list(items(raw, "agents")))
+    if are_judges and needs_target and only_servers:
         message = "All models have `role: judge`: there is no model to test"
         hint = "Add a model without `role: judge`"
+        hint += "; MCP servers only get a `call`" if raw.get("agents") else ""
         reporter.error(("models",), message, hint, reason="no_target")
 
 
@@ -109,6 +116,21 @@ def _check_prompts(path: Path, test: Raw, raw: Raw, reporter: Reporter) -> None:
         if _is_message(prompt) and suggest(prompt, named) is None:
             known = "Did you mean `input`? `prompt` is the name of an entry of `prompts`. These are"
         _report_unknown((*path, *place), "prompt", prompt, named, known, reporter)
+
+
+def _check_cases(path: Path, test: Raw, names: set[str], reporter: Reporter) -> None:
+    """Report prompts whose cases have the name of another case: they would count as its repeats."""
+    prompts = prompts_of(test)
+    seen: set[str] = set()
+    for place, prompt in prompts.items() if len(prompts) > 1 else ():
+        full, hint = part_name(str(test.get("name")), prompt), "Rename one of the two tests"
+        message = f'The prompt "{prompt}" creates a second test named "{full}"'
+        if prompt in seen:
+            message = f'The prompt "{prompt}" occurs twice'
+            hint = "Use `repeat` to run a test several times"
+        if prompt in seen or full in names:
+            reporter.error((*path, *place), message, hint, reason="duplicate_test", value=full)
+        seen.add(prompt)
 
 
 def _check_targets(path: Path, test: Raw, raw: Raw, servers: list[str], reporter: Reporter) -> None:
@@ -168,12 +190,8 @@ def _report_unknown(
 
 
 def check_requirements(raw: Raw, reporter: Reporter) -> None:
-    """Report missing sections and keys that the tests need.
-
-    A test with a `command` or a `call` needs no model, prompt or input.
-    """
-    alone = {"command", "call"}
-    tests = [(path, test) for path, test in items(raw, "tests") if alone.isdisjoint(test)]
+    """Report missing sections and keys that the tests need."""
+    tests = [(path, test) for path, test in items(raw, "tests") if _ALONE.isdisjoint(test)]
     if not raw.get("models"):
         agents = raw.get("agents")
         only_servers = isinstance(agents, list) and len(_mcp_server_ids(raw)) == len(agents)

@@ -100,7 +100,7 @@ class ComplianceConfig(Section):
     enabled: bool = Field(default=False, examples=[True])
     """Write the report after a run."""
     framework: Literal["eu-ai-act", "custom"] = Field(default="eu-ai-act", examples=["custom"])
-    """Structure of the report. `custom` needs a template."""
+    """Structure of the report. `custom` leaves out the articles, and can have a `template`."""
     template: Extension[Maybe[str]] = Field(default=None, examples=["reports/template.md"])
     """Markdown template with Jinja placeholders, for the framework `custom`: see [Evidence for
     audits](../how-to/compliance.md)."""

@@ -42,7 +42,7 @@ def check_templates(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> Non
             if has_gateway and "env" in path:
                 text = text.replace("{{gateway}}", "")  # noqa: PLW2901 - the rest of it
         check_deferred(path, text, started, reporter, only_deferred=not takes_variables)
-        if "arguments" in path:
+        if path[0] == "tests" and "arguments" in path:
             for name in filter(is_deferred, names_in(text)):
                 message = (
                     f"{_as_written(name)} has no value here: calls get only variables of the test"
@@ -56,23 +56,29 @@ def check_templates(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> Non
     prompts = prompt_templates(raw, files)
     for path, test in items(raw, "tests"):
         own = "\n".join(text for _, text in _own_templates(path, test))
-        named = (prompts.get(name, {}) for name in prompts_of(test).values())
+        named = [prompts.get(name, {}) for name in prompts_of(test).values()]
         # What the test sends with each of its prompts.
         sent = ["\n".join([*it.values(), own]) for it in named] or [own]
         needed = dict.fromkeys(name for text in sent for name in names_in(text))
         check_variables(path, test, list(needed), reporter, files)
-        if "input" in section(test, "vars"):
+        if "input" in section(test, "vars") and all(named):
             _check_input((*path, "vars", "input"), sent, reporter)
 
 
 def _check_input(path: Path, sent: Sequence[str], reporter: Reporter) -> None:
-    """Report an input that is not sent, since its only places have spaces: `{{ input }}`."""
+    """Report an input that is not sent: it has no place, or only one with spaces: `{{ input }}`."""
     for text in sent:
         if "{{input}}" not in text and (found := _NEAR_INPUT.search(text)):
             message = f"It is not sent: {found[0]} in the prompt is not replaced"
             hint = "Write {{input}} without spaces"
             reporter.error(path, message, hint, reason="near_placeholder", value=found[0])
             return
+    # A variable of that name may be unused, as any other.
+    is_variable = reporter.place(path).endswith(".vars.input")
+    if not is_variable and not any("{{input}}" in text for text in sent):
+        message = "It is not sent: nothing that the test sends contains {{input}}"
+        hint = "Write {{input}} into the prompt or the command, or remove it"
+        reporter.error(path, message, hint, reason="not_sent")
 
 
 def all_templates(raw: Raw, files: ReferencedFiles) -> Iterator[tuple[Path, str]]:

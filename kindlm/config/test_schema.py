@@ -174,10 +174,12 @@ class TestConfig(Section):
     input: Extension[Maybe[Input]] = Field(default=None, examples=["Where is my order A1?"])
     """Messages to the model or agent: a text; a list of messages, each a text or a mapping with
     `role` and `content`; or the keys of a prompt. If prompts or the `command` contain `{{input}}`,
-    it is the value of that variable."""
+    it is the value of that variable. Beside a `prompt` or a `command`, one of them must."""
     prompt: Maybe[Text] = Field(default=None, examples=["support"])
     """A key of `prompts`, in place of `input`."""
-    prompts: Extension[Maybe[list[Text]]] = Field(default=None, examples=[["formal", "casual"]])
+    prompts: Extension[Maybe[Annotated[list[Text], Field(min_length=1)]]] = Field(
+        default=None, examples=[["formal", "casual"]]
+    )
     """Keys of `prompts`. The test runs with each of them on each of its targets, and `[formal]` is
     added to its name. By default all prompts, or those with `{{input}}` if the test has an `input`.
     A test with `prompt`, `command` or `call` has none."""

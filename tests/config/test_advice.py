@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -103,6 +104,24 @@ def test_texts_with_more_than_is_meant_are_reported(
     tools = "\n    tools: [{name: a}, {name: 'a '}]" if "toolCalls" in expect else ""
     loaded = load(minimal.replace(EXPECT, expect + tools))
     assert warnings(loaded) == ([(f"tests[0].expect.{path}", "doubtful_text")] if path else [])
+
+
+@pytest.mark.parametrize(
+    ("schema", "reasons"),
+    [
+        ({"response": {"type": "object"}}, ["never_fails"]),
+        ({"title": "any", "type": "object"}, []),
+        ({}, []),
+    ],
+)
+def test_a_schema_in_a_file_without_a_rule_is_reported(
+    load: Any, minimal: str, tmp_path: Path, schema: Any, reasons: list[str]
+) -> None:
+    (tmp_path / "s.json").write_text(json.dumps(schema))
+    expect = "{output: {format: json, schemaFile: s.json}}"
+    path = "tests[0].expect.output.schemaFile"
+    found = warnings(load(minimal.replace(EXPECT, expect)))
+    assert found == [(path, reason) for reason in reasons]
 
 
 def test_a_model_that_no_test_names_is_unused(load: Any, minimal: str) -> None:

@@ -240,6 +240,66 @@ def test_servers_alone_are_no_targets_of_a_prompt(load: Any) -> None:
     assert (first.path, first.error.message) == ("models", 'The key "models" is missing')
 
 
+def test_servers_and_judges_leave_a_prompt_without_a_target(load: Any) -> None:
+    found = load(SUITE.replace("model: llama3.2", "model: llama3.2, role: judge")).diagnostics
+    assert (found[0].path, found[0].error.details["reason"]) == ("models", "no_target")
+    hint = "Add a model without `role: judge`; MCP servers only get a `call`"
+    assert found[0].error.hint == hint
+
+
+@pytest.mark.parametrize(
+    ("prompts", "name", "path", "said"),
+    [
+        ("[ask, ask]", "other", "prompts[1]", 'The prompt "ask" occurs twice'),
+        ("[ask, more]", "both [more]", "prompts[1]", 'creates a second test named "both [more]"'),
+        ("[]", "other", "prompts", "must have at least 1 entry"),
+    ],
+)
+def test_no_two_cases_of_a_suite_have_one_name(
+    load: Any, minimal: str, prompts: str, name: str, path: str, said: str
+) -> None:
+    text = minimal.replace("{user: Hi}", "{user: Hi}, more: {user: Hello}")
+    text = text.replace("greets", f"'{name}'")
+    loaded = load(f"{text}  - {{name: both, prompts: {prompts}, expect: {{judge: safe}}}}\n")
+    (found,) = [each for each in loaded.diagnostics if each.severity == "error"]
+    assert (found.path, loaded.suite) == (f"tests[1].{path}", None)
+    assert said in found.error.message
+
+
+@pytest.mark.parametrize(
+    ("keys", "is_sent"),
+    [
+        ("prompt: ask", False),
+        ("command: echo Hi", False),
+        ("prompts: [ask, more]", True),
+        ("command: echo Hi\n    vars: {input: Hi}", None),
+    ],
+)
+def test_an_input_that_nothing_sends_is_an_error(
+    load: Any, minimal: str, keys: str, is_sent: bool | None
+) -> None:
+    text = minimal.replace("{user: Hi}", "{user: Hi}, more: {user: '{{input}}'}")
+    # A variable may be unused.
+    given = "" if is_sent is None else "\n    input: What is this?"
+    text = text.replace("prompt: ask", keys + given)
+    found = [each.error.details["reason"] for each in load(text).diagnostics]
+    assert ("not_sent" in found) is (is_sent is False)
+
+
+def test_a_prompt_may_have_the_name_of_a_key_of_calls(load: Any, minimal: str) -> None:
+    text = minimal.replace("ask", "arguments").replace("Hi", "'Hi {{env.HOME}}'")
+    assert load(text).diagnostics == ()
+
+
+def test_a_file_for_the_user_holds_a_message(load: Any, minimal: str, tmp_path: Path) -> None:
+    (tmp_path / "user.md").write_text(" \n")
+    (found,) = load(minimal.replace("user: Hi", "userFile: user.md")).diagnostics
+    assert (found.path, found.error.message) == (
+        "prompts.ask.userFile",
+        '"user.md" holds no message',
+    )
+
+
 def test_without_a_server_there_is_nothing_to_call(load: Any) -> None:
     text = (
         SUITE[: SUITE.index("agents:")]

@@ -168,6 +168,8 @@ def _never_failing(case: CaseConfig) -> Iterator[tuple[Path, str]]:
             if matches_anything(pattern):
                 place = (*path, "output", "regex_patterns", index)
                 yield place, "it matches every text, also an empty one"
+    if case.thresholds.min_score == 0:
+        yield ("thresholds", "min_score"), "no score is below 0"
     variance = case.thresholds.variance
     if variance is not None and variance.pass_rate == 0:
         yield ("thresholds", "variance", "pass_rate"), "it allows all repeats to fail"

@@ -310,10 +310,18 @@ def test_an_input_that_is_not_sent_is_reported(load: Load, case_text: str) -> No
     assert loaded.case.prompt.user == "a"
 
 
-def test_repeats_that_may_all_fail_are_reported(load: Load, case_text: str) -> None:
-    text = case_text.replace("min_score: 70", "min_score: 70, variance: {pass_rate: 0}")
-    ((_, _, path),) = load(text).lines("warning")
-    assert path == "thresholds.variance.pass_rate"
+@pytest.mark.parametrize(
+    ("thresholds", "place"),
+    [
+        ("min_score: 70, variance: {pass_rate: 0}", "thresholds.variance.pass_rate"),
+        ("min_score: 0", "thresholds.min_score"),
+    ],
+)
+def test_thresholds_that_nothing_breaks_are_reported(
+    load: Load, case_text: str, thresholds: str, place: str
+) -> None:
+    ((_, _, path),) = load(case_text.replace("min_score: 70", thresholds)).lines("warning")
+    assert path == place
 
 
 def test_a_name_that_is_there_twice_names_both_places(load: Load, case_text: str) -> None:
