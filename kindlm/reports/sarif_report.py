@@ -19,7 +19,7 @@ from kindlm.history.masking import as_shown
 from kindlm.history.rows import AssertionView, SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Outcome, Status
-from kindlm.reports.facts import show_command, went_wrong
+from kindlm.reports.facts import show_command, unsettled, went_wrong
 from kindlm.reports.github_annotations import in_folder
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.untrusted import bounded, json_in_pieces, visible
@@ -50,7 +50,7 @@ def write_report(view: RunView, out: TextIO, options: ReportOptions) -> None:
     info = view.info
     broken = any(suite.error_code is not None for suite in view.suites)
     invocation = {
-        "executionSuccessful": info.ended == "finished" and not broken,
+        "executionSuccessful": unsettled(view) is None and not broken,
         "startTimeUtc": info.started_at,
         **({} if info.finished_at is None else {"endTimeUtc": info.finished_at}),
     }

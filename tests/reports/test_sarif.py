@@ -122,6 +122,17 @@ def test_what_cannot_be_known_is_open(history: History, write: Any, schema: Any)
     assert json.loads(text)["runs"][0]["invocations"][0]["executionSuccessful"] is False
 
 
+def test_a_run_that_tested_nothing_has_not_succeeded(
+    history: History, write: Any, schema: Any
+) -> None:
+    run = history.run()
+    run.suite(tests=[Make.planned(skip=True)])
+    run.execution(status=Make.SKIPPED)
+    report = json.loads(write(run.finish(), "sarif"))
+    schema.validate(report)
+    assert report["runs"][0]["invocations"][0]["executionSuccessful"] is False
+
+
 def test_a_run_without_findings_is_valid(history: History, write: Any, schema: Any) -> None:
     run = history.run()
     run.suite(tests=[Make.planned()], path="/elsewhere/kindlm.yaml")
