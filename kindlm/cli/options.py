@@ -214,7 +214,7 @@ class TestOptions:
         "Files, folders or pack:NAME. Default: kindlm.yaml, or the tests folder.",
         default=(),
     )
-    config: Path | None = option("--config -c FILE", "A suite; same as PATH.")
+    config: tuple[Path, ...] = option("--config -c FILE", "A suite; same as PATH.", default=())
     suite: str | None = option("--suite -s TEXT", "Run only suites whose name contains TEXT.")
     tests: tuple[str, ...] = option(
         "--test -t TEXT",
@@ -318,9 +318,8 @@ class TestOptions:
 
     def __post_init__(self) -> None:
         """Add `--config` to the paths."""
-        if self.config is not None:
-            object.__setattr__(self, "paths", (*self.paths, self.config))
-            object.__setattr__(self, "config", None)
+        object.__setattr__(self, "paths", (*self.paths, *self.config))
+        object.__setattr__(self, "config", ())
 
     @property
     def progress(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -102,6 +103,16 @@ def test_each_tag_selects_its_tests_in_whatever_form(kindlm: Any, here: Path, ta
     options = tags.split(" --tags ")
     outcome = kindlm("list", *(word for each in options for word in ("--tags", each)))
     assert "  refund  " in outcome.out
+
+
+def test_each_suite_that_is_named_is_run(kindlm: Any, here: Path) -> None:
+    again = (here / "kindlm.yaml").read_text("utf-8").replace("support", "again", 1)
+    (here / "again.yaml").write_text(again, "utf-8")
+    outcome = kindlm("list", "-c", "kindlm.yaml", "--config", "again.yaml")
+    assert re.findall(r"^\w+  (\S+\.yaml)$", outcome.out, re.MULTILINE) == [
+        "kindlm.yaml",
+        "again.yaml",
+    ]
 
 
 def test_x_stops_at_the_failure_and_lf_runs_only_that_test(kindlm: Any) -> None:
