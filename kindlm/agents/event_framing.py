@@ -49,7 +49,7 @@ def frames_of(
     else:
         lines = LINE_END.split(text.removeprefix("\ufeff"))
         place, events = "line", (Event("message", line.strip()) for line in lines)
-    frames, end = list[Frame](), StreamEnd()
+    frames, end = list[Frame](), StreamEnd(is_text=not is_sse and bool(text.strip()))
     for number, event in enumerate(events, start=1):
         for data in _values_in(event.data) if may_lack_empty_lines else [event.data]:
             if data == DONE:
@@ -128,18 +128,21 @@ _OWN_ENDS = frozenset(
 
 @dataclass(slots=True)
 class StreamEnd:
-    """Recognises the formats of a stream; `formats` has whether the end of each has arrived."""
+    """Recognises the formats of a stream; `formats` has whether the end of each has arrived.
+
+    `is_text` means that there is text, and so far no event.
+    """
 
     formats: dict[StreamFormat, bool] = field(default_factory=dict)
     is_done: bool = False
-    is_empty: bool = True
+    is_text: bool = False
 
     def see(self, name: str, value: Any) -> None:
         """Take note of an event, given its name and its JSON value.
 
         An end before further events of its format ended only a part.
         """
-        self.is_empty = False
+        self.is_text = False
         kind = value.get("type", name) if isinstance(value, dict) else name
         if isinstance(kind, str):
             self.is_done = self.is_done or not _OWN_ENDS.isdisjoint((kind, name))
@@ -170,7 +173,7 @@ class StreamEnd:
         if missing:
             ends = f"{missing[0]} end with `{_ENDS[missing[0]][0]}` or [DONE]"
             raise UnreadableReply(f"the stream broke off: {ends}", BROKE_OFF)
-        if not (has_end or self.is_done or known or self.is_empty):
+        if not (has_end or self.is_done or known or self.is_text):
             raise UnreadableReply(
                 "the stream broke off: the connection was closed, without `data: [DONE]` and "
                 "without the end of a chunked body or its Content-Length",

@@ -201,6 +201,7 @@ def _value(answer: HttpReply) -> Any:
         value = parse_json(answer.text, unique_keys)
     except ValueError as error:
         may_be_cut = begins_as_object(answer.text) and not (is_text and answer.has_end)
+        may_be_cut = may_be_cut or not (answer.text.strip() or answer.has_end)
         if is_json or may_be_cut or isinstance(error, KeyTwiceError):
             reason = str(error) if answer.text.strip() else "it is empty"
             raise NotJson(f"not valid JSON: {reason}") from None

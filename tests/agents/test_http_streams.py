@@ -470,6 +470,7 @@ def test_events_without_a_format_end_with_the_body_or_by_an_event(
     "answer",
     [
         f"{HEAD}connection: close\r\n\r\n{OWN}",
+        f"{HEAD}connection: close\r\n\r\n: ping\n\n",
         CHUNKED,
         f"{HEAD}content-length: 999\r\n\r\n{OWN}",
     ],
@@ -478,6 +479,15 @@ def test_a_connection_that_just_closes_is_no_end(talk_and_close, failure, answer
     error = failure(talk_and_close(answer.encode(), adapter, streaming=True))
     # A secret that comes in pieces is not recognised in a part of a stream.
     assert "data:" not in error.message.replace("`data: [DONE]`", "")
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-ndjson", "application/json"])
+@pytest.mark.parametrize("adapter", ["http", "streaming"])
+def test_a_connection_that_closes_without_any_text_is_no_answer(
+    talk_and_close, failure, adapter, kind
+):
+    head = f"HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\nconnection: close\r\n\r\n"
+    failure(talk_and_close(head.encode(), adapter))
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "br"])
