@@ -27,9 +27,9 @@ from kindlm.agents.reply_reading import (
 )
 from kindlm.agents.reply_usage import read_cost, read_counts, read_model, spent_together
 from kindlm.agents.served import HttpReply, Streams
-from kindlm.agents.tool_entries import read_tool_use
+from kindlm.agents.tool_entries import read_tool_use, reported_calls, together
 from kindlm.dataclass import dataclass, replace
-from kindlm.transcript import UNNAMED
+from kindlm.transcript import UNNAMED, ToolUse
 from kindlm.wires import Spent, parse_body
 
 _ACCEPT = "application/x-ndjson, text/event-stream, application/json;q=0.9, */*;q=0.8"
@@ -85,6 +85,7 @@ class EventsDraft(Draft):
 
     texts: list[str] = field(default_factory=list)
     calls: ReportedCalls = field(default_factory=ReportedCalls)
+    listed: list[ToolUse] = field(default_factory=list)
     counted: list[Spent] = field(default_factory=list)
     model: str | None = None
     knows_events: bool = False
@@ -94,6 +95,7 @@ class EventsDraft(Draft):
         content = data if isinstance(data, dict) and data else event
         kind = event.get("type")
         self.knows_events = self.knows_events or kind in _OF_THIS_FORMAT
+        self.listed = together(self.listed, _listed(event))
         match kind:
             case "token":
                 self.texts.append(_text(content, ("token", "text", "content"), number) or "")
@@ -136,10 +138,16 @@ class EventsDraft(Draft):
 
     def finished(self) -> ParsedAnswer:
         text, shown = "".join(self.texts), self.knows_events or None
-        return ParsedAnswer(agent_reply(text, self.calls.uses, self.spent(), reports_tools=shown))
+        uses = together(self.calls.uses, self.listed)
+        return ParsedAnswer(agent_reply(text, uses, self.spent(), reports_tools=shown))
 
     def spent(self) -> Spent:
         return replace(spent_together(list(filter(None, self.counted))), model=self.model)
+
+
+def _listed(event: Mapping[str, Any]) -> list[ToolUse]:
+    """Return the calls that an event at the end lists, perhaps once more."""
+    return reported_calls(event, None) if event.get("type") in _WHOLE | {"metadata"} else []
 
 
 def _text(content: Mapping[str, Any], keys: Iterable[str], number: int) -> str | None:

@@ -140,6 +140,15 @@ class TestEvents:
         reply = success(hear(told, said, event("token", token="x")))
         assert [use.call.name for use in reply.tool_uses] == ["look"]
 
+    @pytest.mark.parametrize("kind", ["final_message", "message_complete", "metadata"])
+    def test_calls_that_a_last_event_lists_count_once(self, hear, success, kind):
+        pay, refund = {"name": "pay", "args": {"a": 1}}, {"name": "refund"}
+        told = event("token", token="ok"), event("tool_call", **pay)
+        for last in ({"tool_calls": [pay, refund]}, {"data": {"toolCalls": [pay, refund]}}):
+            reply = success(hear(*told, {"type": kind, **last}))
+            assert [use.call.name for use in reply.tool_uses] == ["pay", "refund"]
+            assert reply.text == "ok"
+
     @pytest.mark.parametrize("result", [0, "", None])
     def test_an_empty_answer_is_an_answer(self, hear, success, result):
         reply = success(hear(event("tool_call", name="a"), event("tool_result", result=result)))
