@@ -92,7 +92,12 @@ _BESIDE_CALLS = frozenset(
 
 _ENDS_WITH_CALLS = frozenset({"tool_calls", "tool_use", "function_call"})
 """Finish reasons of an answer that ended for its tool calls."""
-_CUT = frozenset({"length", "max_tokens", "max_output_tokens", "content_filter", "incomplete"})
+_CUT = frozenset(
+    {
+        *("length", "max_tokens", "max_output_tokens", "content_filter", "incomplete"),
+        *("error", "abort"),
+    }
+)
 """Finish reasons of an answer that was cut off."""
 
 _OF_REQUESTS = frozenset({"instructions", "prompt", "reasoning", "text", "tool_choice", "tools"})
