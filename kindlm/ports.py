@@ -23,7 +23,7 @@ from typing import (
 )
 
 from kindlm.dataclass import dataclass
-from kindlm.errors import KindlmError, Ok, Raised, Result
+from kindlm.errors import ErrorCode, KindlmError, Ok, Raised, Result
 from kindlm.outcome import CheckResult
 from kindlm.plan import Execution
 from kindlm.suite import AgentTarget, Command, Expectation, ModelParams, RecordedAnswer
@@ -576,6 +576,14 @@ TranscriptSource = Callable[[Execution], HeldConversation | str]
 A text says why there is none."""
 
 
+CUT_OFF = KindlmError(
+    ErrorCode.ASSERTION_EVAL_ERROR,
+    "A message was cut off before its answer arrived.",
+    "Let the answer arrive. To limit its time, check `latency`, or set `timeout`.",
+)
+"""The error of a script that cuts off a message, as with a timeout, and goes on."""
+
+
 class Stage(Protocol):
     """The access of a script's trial to an agent, and to checks of the conversation.
 
@@ -586,8 +594,8 @@ class Stage(Protocol):
         """Send a message of the user to the agent under test, and return its answer.
 
         The body of the answer comes with it if it is kept. The call is recorded, priced and retried
-        like any other. After an error the conversation is over, and every further message gets the
-        same error.
+        like any other. After an error, or a message that was cut off, the conversation is over, and
+        every further message gets the same error.
         """
 
     def evaluate(self, expectation: Expectation, *, now: bool = False) -> Future[CheckResult]:

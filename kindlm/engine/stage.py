@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
 from dataclasses import field
 from functools import partial
+from typing import Any
 
 from kindlm.dataclass import dataclass, replace
 from kindlm.engine.calls import Calls
@@ -20,7 +22,7 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Result
 from kindlm.events.codec import Payload
 from kindlm.events.execution_events import AssertionEvaluated
 from kindlm.outcome import CheckResult, Outcome
-from kindlm.ports import CheckContext, Checker, ModelReply, Question
+from kindlm.ports import CUT_OFF, CheckContext, Checker, ModelReply, Question
 from kindlm.suite import Expectation, Script
 from kindlm.transcript import Message, Role, Step
 
@@ -46,6 +48,8 @@ class ScriptedTrial:
     _decided: dict[int, tuple[Expectation, CheckResult]] = field(default_factory=dict)
     _labels: Counter[tuple[str, str]] = field(default_factory=Counter)
     _checks: set[asyncio.Task[CheckResult]] = field(default_factory=set)
+    _calling: set[asyncio.Task[Any]] = field(default_factory=set)
+    _lacks_answer: bool = False
     _over: asyncio.Future[None] | None = None
     _ended_itself: bool = False
 
@@ -67,10 +71,19 @@ class ScriptedTrial:
 
     async def send(self, text: str) -> Result[tuple[Step, str | None]]:
         await self._block_if_over()
+        with self._ending_with_trial():
+            return await self._send(text)
+
+    async def _send(self, text: str) -> Result[tuple[Step, str | None]]:
         async with self._one_by_one:
+            if self._lacks_answer:
+                self._talk.error = self._talk.error or CUT_OFF
             if self._talk.error is not None:
                 return Err(self._talk.error)
-            return await self._talk.say(Message(Role.USER, text))
+            self._lacks_answer = True
+            answer = await self._talk.say(Message(Role.USER, text))
+            self._lacks_answer = False
+            return answer
 
     def evaluate(
         self, expectation: Expectation, *, now: bool = False
@@ -90,7 +103,8 @@ class ScriptedTrial:
 
     async def ask(self, question: Question) -> Result[ModelReply]:
         await self._block_if_over()
-        return await self._calls.ask(None, question)
+        with self._ending_with_trial():
+            return await self._calls.ask(None, question)
 
     def record(self, payload: Payload) -> None:
         self._require_running()
@@ -113,7 +127,18 @@ class ScriptedTrial:
             return _CANCELLED_ITSELF if task.cancelled() else task.result()
         finally:
             self._over = asyncio.get_running_loop().create_future()
-            await cut_off([task, *self._checks])
+            await cut_off({task, *self._checks, *self._calling})
+
+    @contextmanager
+    def _ending_with_trial(self) -> Iterator[None]:
+        """Let the end of the trial cut off a call that the script does not wait for."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._calling.add(task)
+        try:
+            yield
+        finally:
+            self._calling.discard(task)
 
     def _require_running(self) -> None:
         if self._over is not None:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, ErrorCode, KindlmError, SourceLocation
-from kindlm.ports import Stage
+from kindlm.ports import CUT_OFF, Stage
 from kindlm.scenarios.function_thread import FunctionThread
 from kindlm.transcript import Message as SaidMessage
 from kindlm.transcript import Role, Step, ToolCall, Usage
@@ -147,6 +147,8 @@ class AgentUnderTest:
         self._place = place
         self._coroutines: list[tuple[str, SourceLocation, Coroutine[Any, Any, Any]]] = []
         """The tracked coroutines, each with its call and its place."""
+        self._cut_off: SourceLocation | None = None
+        """The place of a message that the test cut off before its answer, as with a timeout."""
         self.exchanges: list[tuple[str, str]] = []
         """The user's messages so far, each with the text of the agent's answer."""
         self.replies: list[Reply] = []
@@ -171,7 +173,7 @@ class AgentUnderTest:
             AgentError: the agent gave no answer, also when it was asked again; the trial is then
                 errored.
         """
-        return self.track("t.agent.send(…)", self._send(message))
+        return self.track("t.agent.send(…)", self._send(message, self._place()))
 
     def track(self, call: str, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
         """Remember a coroutine, which has no effect if it is never awaited, and return it."""
@@ -179,21 +181,35 @@ class AgentUnderTest:
         return work
 
     def unawaited(self) -> KindlmError | None:
-        """Return the error of the first coroutine that was never awaited; closes all of them."""
-        error = None
+        """Return the error of the first coroutine that was not awaited to its end.
+
+        Those that never ran are closed. After a message without an answer, checks would read the
+        wrong answers.
+        """
+        error, code = None, ErrorCode.ASSERTION_EVAL_ERROR
+        if (at := self._cut_off) is not None:
+            error = replace(CUT_OFF, where=at)
         for call, where, work in reversed(self._coroutines):
-            if inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
+            state = inspect.getcoroutinestate(work)
+            if state == inspect.CORO_CREATED:
                 work.close()
                 message = f"The scenario never awaited {call}, so it had no effect."
                 hint = f"Write `await {call}` in line {where.line}."
-                error = KindlmError(ErrorCode.ASSERTION_EVAL_ERROR, message, hint, where)
+                error = KindlmError(code, message, hint, where)
+            elif state == inspect.CORO_SUSPENDED:
+                message = f"The scenario ended while {call} still ran."
+                error = KindlmError(code, message, "Wait for its end.", where)
         return error
 
-    async def _send(self, message: str | Message) -> Reply:
+    async def _send(self, message: str | Message, where: SourceLocation) -> Reply:
         text = message.text if isinstance(message, Message) else message
         if not isinstance(text, str):
             raise TypeError(f"send takes a text, or persona.says(text), not {text!r}")
-        answer = await self._stage.send(text)
+        try:
+            answer = await self._stage.send(text)
+        except BaseException:
+            self._cut_off = where
+            raise
         if isinstance(answer, Err):
             raise AgentError(answer.error.message)
         step, body = answer.value

@@ -291,6 +291,72 @@ async def test_it(t: Trial) -> None:
     assert ("ended while look still ran as a task" in told) == (status == "errored")
 
 
+@pytest.mark.parametrize(
+    "after",
+    ["t.require(True)", 't.check(await t.agent.send("later")).not_contains("later")'],
+)
+def test_a_message_that_the_test_cuts_off_ends_the_conversation(
+    project: Project, capsys: pytest.CaptureFixture[str], after: str
+) -> None:
+    project.agent.answer = hanging(project.agent)
+    project.test(
+        tests=f"""
+import asyncio
+
+@scenario("x")
+async def test_it(t: Trial) -> None:
+    t.check(await t.agent.send("hi")).contains("hi")
+    try:
+        await asyncio.wait_for(t.agent.send("hang"), 0.2)
+    except TimeoutError:
+        pass
+    {after}
+"""
+    )
+    assert project.statuses() == {"test_it": "errored"}
+    assert project.agent.said == ["hi", "hang"]
+    told = "A message was cut off before its answer arrived."
+    assert told in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("function", "wait", "start"),
+    [
+        ("async def", "await ", 'asyncio.create_task(t.agent.send("hang"))'),
+        ("async def", "await ", 'asyncio.create_task(t.agent.send("hang")).cancel'),
+        ("def", "", 'Thread(target=t.agent.send, args=("hang",), daemon=True).start()'),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_message_whose_answer_nobody_awaits_is_an_error_and_its_call_is_recorded_as_cut_off(
+    project: Project, capsys: pytest.CaptureFixture[str], function: str, wait: str, start: str
+) -> None:
+    project.agent.answer = hanging(project.agent)
+    sleep = f"{wait}asyncio.sleep" if wait else "time.sleep"
+    project.test(
+        tests=f"""
+import asyncio, time
+from threading import Thread
+
+@scenario("x")
+{function} test_it(t) -> None:
+    t.check({wait}t.agent.send("hi")).contains("hi")
+    lost = {start}
+    {sleep}(0.3)
+    if callable(lost):
+        lost()
+"""
+    )
+    assert project.statuses() == {"test_it": "errored"}
+    told = " ".join(capsys.readouterr().out.split())
+    assert "The scenario ended while t.agent.send(…) still ran." in told
+    calls = project.rows("SELECT type FROM event_log WHERE type LIKE 'agent.%' ORDER BY seq")
+    assert [each for (each,) in calls] == [
+        *("agent.sent", "agent.replied"),
+        *("agent.sent", "agent.failed"),
+    ]
+
+
 @pytest.mark.parametrize("kind", ["async def", "def"])
 @pytest.mark.parametrize("after", ["", "    go_on.set(); thread.join()"])
 def test_a_thread_with_the_trial_that_nobody_joins_is_an_error(
