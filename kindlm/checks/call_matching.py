@@ -157,12 +157,23 @@ def undecided_for_a_name(
     if len(doubtful) <= allowed and not unread:
         return None
     index, call = (unread or doubtful)[0]
-    # Escapes show characters that are invisible or look the same.
-    made, other = json.dumps(excerpt(call.name)), json.dumps(excerpt(tool))
-    has = "has no name" if call.name == UNNAMED else f"is named {made}"
-    return undecided(
-        f"Call {index} {has}, so it may be a call to {other}. Let the agent report each call by "
-        "the exact name of its tool, and give similar tools other names. If it is no tool call, "
-        "list it elsewhere, or set `toolCallsPath`. A program prints a call as one line, with "
-        f"nothing before or after it: {_LINE_OF_A_CALL}."
-    )
+    if call.name != UNNAMED:
+        # Quotes and escapes show the difference.
+        made, other = json.dumps(excerpt(call.name)), json.dumps(excerpt(tool))
+        message = (
+            f"Call {index} is named {made}, which differs from {other} only in a prefix, case, "
+            "`_`, `-`, or characters that look the same or are invisible. If they are one tool, "
+            "let the agent report the name as the test has it; if not, rename one of them."
+        )
+    elif unread:
+        message = (
+            f"A printed line is nearly a tool call, so it may be a call to {shown(tool)}. "
+            "The warning of this execution says which line it is. Print a call as "
+            f"one line, with nothing before or after it: {_LINE_OF_A_CALL}."
+        )
+    else:
+        message = (
+            f"Call {index} has no name, so it may be a call to {shown(tool)}. The agent has to "
+            "name its tool calls. If it is no tool call, list it elsewhere, or set `toolCallsPath`."
+        )
+    return undecided(message)

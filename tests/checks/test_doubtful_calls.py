@@ -212,7 +212,7 @@ def test_a_look_alike_within_the_bounds_is_no_doubt(
 
 def test_the_message_shows_invisible_characters(evaluate: Evaluate, said: Said, used: Used) -> None:
     result = evaluate("tool_not_called", {"tool": "refund"}, said("done", used("refu\u200bnd")))
-    assert 'Call 0 is named "refu\\u200bnd", so it may be a call to "refund".' in result.message
+    assert 'Call 0 is named "refu\\u200bnd", which differs from "refund" only' in result.message
 
 
 @pytest.mark.parametrize("name", ["re fund", "refunds", "r\u0435fund"])  # a Cyrillic letter
