@@ -150,11 +150,10 @@ def why_cost_unknown(transcript: Transcript) -> str:
     if step is None:
         return "The cost is not known: the target gave no answer."
     who = f'"{excerpt(step.model)}"' if step.model else "the target"
+    if None in (step.usage.input_tokens, step.usage.output_tokens):
+        return f"The cost is not known: {who} did not report the tokens it read and wrote."
     where = "`prices` in kindlm.yaml, or to `model` in .evalview/config.yaml"
-    return (
-        f"The cost is not known: {who} did not report the tokens it read and wrote, or has no "
-        f"price. Add a price to {where}."
-    )
+    return f"The cost is not known: {who} has no price. Add it to {where}."
 
 
 def _latency(transcript: Transcript) -> float | None:

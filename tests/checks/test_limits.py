@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from kindlm.outcome import CheckResult, Outcome
-from kindlm.transcript import Cost, CostSource, Step, Transcript, Turn
+from kindlm.transcript import Cost, CostSource, Step, Transcript, Turn, Usage
 
 Evaluate = Callable[..., CheckResult]
 
@@ -76,8 +76,15 @@ def test_an_unknown_cost_is_never_free(
     ("steps", "why"),
     [
         ((), "the target gave no answer"),
-        ((Step("x", model="m-1"),), '"m-1" did not report the tokens it read and wrote, or has no'),
-        ((Step("x"),), "the target did not report the tokens it read and wrote, or has no price."),
+        (
+            (Step("x", usage=Usage(1, 2), model="m-1"),),
+            '"m-1" has no price. Add it to `prices`',
+        ),
+        (
+            (Step("x", usage=Usage(None, 42), model="m-1"),),
+            '"m-1" did not report the tokens it read and wrote',
+        ),
+        ((Step("x"),), "the target did not report the tokens"),
     ],
 )
 def test_why_a_cost_is_not_known(evaluate: Evaluate, steps: tuple[Step, ...], why: str) -> None:
