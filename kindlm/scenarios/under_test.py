@@ -103,7 +103,12 @@ class Reply:
         return self._raw
 
     def mentions(self, text: str) -> bool:
-        """Return whether the answer contains a text, in upper or lower case."""
+        """Return whether the answer contains a text, in upper or lower case.
+
+        Raises `ValueError` for an empty text, which every answer contains.
+        """
+        if not text:
+            raise ValueError("the text of `mentions` is empty")
         return text.lower() in self.text.lower()
 
     def __str__(self) -> str:

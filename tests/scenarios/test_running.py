@@ -403,6 +403,17 @@ def test_it(t: SyncTrial):
     assert project.statuses() == {"test_it": "errored"}
 
 
+def test_that_an_answer_mentions_an_empty_text_is_an_error(project: Project) -> None:
+    project.test(
+        tests="""
+@scenario("x")
+async def test_it(t: Trial):
+    t.require((await t.agent.send("hi")).mentions(""))
+"""
+    )
+    assert project.statuses() == {"test_it": "errored"}
+
+
 @pytest.mark.parametrize(("kind", "trial"), [("async def", "Trial"), ("def", "SyncTrial")])
 def test_a_function_that_returns_false_is_an_error(project: Project, kind: str, trial: str) -> None:
     send = "t.agent.send('hi')" if kind == "def" else "await t.agent.send('hi')"
