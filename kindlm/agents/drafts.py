@@ -16,6 +16,7 @@ from kindlm.agents.reply_usage import read_spent
 from kindlm.agents.tool_entries import failed_tool, names_a_tool
 from kindlm.dataclass import dataclass
 from kindlm.ports import AgentReply
+from kindlm.same_calls import completed, is_repeated_by
 from kindlm.transcript import UNNAMED, ToolCall, ToolUse
 from kindlm.wires import Spent
 
@@ -160,6 +161,30 @@ class ReportedCalls:
         call = self.add(name, call_id, use.call.malformed or use.call.arguments)
         if use.response is not None:
             call.answer(use.response)
+        return call
+
+    def merge_use(self, use: ToolUse) -> None:
+        """Add a call, or complete the call with its id that it repeats."""
+        known = self.by_id(use.call.id)
+        if known is None or not is_repeated_by(known.use().call, use.call):
+            call = self.add_use(use)
+            if call.id:
+                self._by_id[call.id] = call
+            return
+        whole = completed(known.use(), use).call
+        known.arguments = whole.malformed or whole.arguments
+        if use.response is not None:
+            known.answer(use.response)
+
+    def begin(self, call_id: str, name: str | None) -> ReportedCall:
+        """Return the call that an event begins or continues.
+
+        An id of a call that has its result, or another name, is reused for another call.
+        """
+        call = self.by_id(call_id)
+        if call is None or call.is_answered or (name and call.name not in (UNNAMED, name)):
+            call = self._by_id[call_id] = self.add(UNNAMED, call_id, None)
+        call.name = name or call.name
         return call
 
     def under(self, call_id: str) -> ReportedCall:

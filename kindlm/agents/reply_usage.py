@@ -113,17 +113,17 @@ def later_spent(known: Spent, new: Spent) -> Spent:
 def spent_together(messages: Sequence[Spent]) -> Spent:
     """Return the usage of several messages of an agent's models, with the sum of reported tokens.
 
-    Tokens are unknown if a message names its model without them. The cost is known if each message
-    reports one, and the model if all name the same.
+    A number of tokens is unknown if a message names its model without it. The cost is known if each
+    message reports one, and the model if all name the same.
     """
-    lacks_tokens = any(each.model and each.usage == Usage() for each in messages)
-    usages = [] if lacks_tokens else [each.usage for each in messages]
+    named = [each.usage for each in messages if each.model]
+    usages = [] if Usage() in named else [each.usage for each in messages]
     costs = [each.cost_usd for each in messages if each.cost_usd is not None]
     models = {each.model for each in messages if each.model is not None}
     return Spent(
         Usage(
-            _total(usage.input_tokens for usage in usages),
-            _total(usage.output_tokens for usage in usages),
+            _total(usages, named, "input_tokens"),
+            _total(usages, named, "output_tokens"),
             extras_of(usages),
         ),
         _amount(sum(costs)) if costs and len(costs) == len(messages) else None,
@@ -131,8 +131,11 @@ def spent_together(messages: Sequence[Spent]) -> Spent:
     )
 
 
-def _total(counts: Iterable[int | None]) -> int | None:
-    known = [count for count in counts if count is not None]
+def _total(usages: Sequence[Usage], named: Sequence[Usage], name: str) -> int | None:
+    """Return the sum of a number; None if one of the `named` models does not report it."""
+    if any(getattr(usage, name) is None for usage in named):
+        return None
+    known = [count for usage in usages if (count := getattr(usage, name)) is not None]
     return token_count(sum(known)) if known else None
 
 

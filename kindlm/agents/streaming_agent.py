@@ -127,8 +127,7 @@ class EventsDraft(Draft):
                 pass
             case _:
                 for use in calls_of_event(event):
-                    if self.calls.by_id(use.call.id) is None:
-                        self.calls.add_use(use)
+                    self.calls.merge_use(use)
                 self.texts.append(_any_text(event))
         if kind not in ("tool_call", "tool_result"):
             self.model = read_model(content) or read_model(event) or self.model

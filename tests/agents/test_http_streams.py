@@ -225,6 +225,16 @@ def test_the_tokens_of_messages_of_which_one_reports_none_are_unknown(reply):
     assert (read.usage, read.model) == (Usage(), "m-1")
 
 
+def test_a_number_of_tokens_that_one_message_does_not_report_is_unknown(reply):
+    told = [event | {"model": "m-1"} for event in FORWARDED["chat completions"]]
+    (last,) = [event for event in told if event.get("usage") == told[2]["usage"]]
+    partly = {"completion_tokens": last["usage"]["completion_tokens"]}
+    told[told.index(last)] = last | {"usage": partly}
+    read = reply(events(*told, "[DONE]"), kind=STREAM)
+    assert read.usage.input_tokens is None
+    assert read.usage.output_tokens
+
+
 @pytest.mark.parametrize("name", ["Anthropic messages", "chat completions"])
 def test_the_tokens_that_an_agent_counts_itself_are_not_added_to_those_of_its_model(reply, name):
     own = {"type": "done", "usage": {"input_tokens": 310, "output_tokens": 75}}

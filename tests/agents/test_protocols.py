@@ -586,3 +586,61 @@ def test_a_step_that_begins_anew_takes_its_text_back(reply):
     ]
 
     assert reply(sse(events), kind=STREAM).text == "One.\n\nTwo."
+
+
+REFUND = {"toolCallId": "c1", "toolName": "refund"}
+REUSED = {
+    "ag-ui": [
+        {"type": "RUN_STARTED"},
+        {"type": "TOOL_CALL_START", "toolCallId": "c1", "toolCallName": "refund"},
+        {"type": "TOOL_CALL_ARGS", "toolCallId": "c1", "delta": '{"id": 7}'},
+        {"type": "TOOL_CALL_END", "toolCallId": "c1"},
+        {"type": "TOOL_CALL_RESULT", "toolCallId": "c1", "content": "done"},
+        {"type": "TOOL_CALL_START", "toolCallId": "c1", "toolCallName": "lookup"},
+        {"type": "TOOL_CALL_ARGS", "toolCallId": "c1", "delta": '{"id": 8}'},
+        {"type": "TOOL_CALL_END", "toolCallId": "c1"},
+        {"type": "TOOL_CALL_START", "toolCallId": "c1", "toolCallName": "refund"},
+        {"type": "TOOL_CALL_END", "toolCallId": "c1"},
+        {"type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "delta": "Hi"},
+        {"type": "RUN_FINISHED"},
+    ],
+    "ai-sdk": [
+        {"type": "tool-input-start", **REFUND},
+        {"type": "tool-input-available", **REFUND, "input": {"id": 7}},
+        {"type": "tool-output-available", "toolCallId": "c1", "output": "done"},
+        {"type": "tool-input-available", **REFUND, "toolName": "lookup", "input": {"id": 8}},
+        {"type": "tool-input-start", **REFUND},
+        {"type": "text-delta", "id": "t", "delta": "Hi"},
+        {"type": "finish"},
+    ],
+    "events": [
+        {"type": "node", "tool_calls": [{"id": "c1", "name": "refund"}]},
+        {"type": "node", "tool_calls": [{"id": "c1", "name": "refund", "args": {"id": 7}}]},
+        {"type": "node", "tool_calls": [{"id": "c1", "name": "refund", "result": "done"}]},
+        {"type": "node", "tool_calls": [{"id": "c1", "name": "lookup", "args": {"id": 8}}]},
+        {"type": "node", "tool_calls": [{"id": "c1", "name": "refund", "args": {}}]},
+        {"type": "token", "token": "Hi"},
+        {"type": "done"},
+    ],
+}  # fmt: skip
+"""Three calls of which all have the same id, as some models number the calls of each answer."""
+
+
+@pytest.mark.parametrize("name", REUSED)
+def test_an_id_that_is_used_again_is_of_another_call(reply, name):
+    _, calls, *_ = said(reply(sse(REUSED[name]), kind=STREAM, adapter="streaming"))
+
+    assert calls == [
+        ("refund", {"id": 7}, "done"),
+        ("lookup", {"id": 8}, None),
+        ("refund", {}, None),
+    ]
+
+
+def test_an_id_that_a_task_uses_again_is_of_another_call(reply):
+    again = {**CALLED, "data": {"id": "c1", "name": "lookup", "args": {"id": 8}}}
+    parts = [CALLED, CALLED, ANSWERED, again, {"text": "Refunded."}]
+    task = {"status": {"state": "completed", "message": {"parts": parts}}}
+
+    _, calls, *_ = said(reply(rpc({"task": task})))
+    assert calls == [("refund", {"id": 7}, "done"), ("lookup", {"id": 8}, None)]

@@ -157,9 +157,9 @@ def _add_calls(calls: ReportedCalls, part: Mapping[str, Any]) -> str | None:
     uses = reported_calls(data, None) if kind is None else [read_tool_use(data)]
     for use in uses:
         is_answer = kind is not None and any(word in kind for word in ("response", "result"))
-        known = calls.find(use.call.id, use.call.name) if is_answer else calls.by_id(use.call.id)
+        known = calls.find(use.call.id, use.call.name) if is_answer else None
         if known is None:
-            calls.add_use(use)
+            calls.merge_use(use)
         elif use.response is not None:
             known.answer(use.response)
     place = hidden_calls(data) if kind is None else None

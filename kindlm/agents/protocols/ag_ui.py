@@ -99,8 +99,9 @@ class RunDraft(Draft):
             self.texts.setdefault(self.message, []).append(delta)
 
     def _add_to_call(self, event: Mapping[str, Any], number: int) -> None:
-        call = self._call_of(event, number)
-        call.name = first_text(event.get("toolCallName")) or call.name
+        call, name = self._call_of(event, number), first_text(event.get("toolCallName"))
+        if event.get("type") != "TOOL_CALL_END":
+            call = self.calls.begin(self.call, name)
         if isinstance(delta := event.get("delta"), str):
             call.written.append(delta)
 

@@ -21,6 +21,7 @@ from kindlm.agents.reply_reading import FailedReply, agent_reply
 from kindlm.agents.reply_usage import read_spent
 from kindlm.agents.tool_entries import UNREAD, is_of_tool
 from kindlm.ports import AgentRequest
+from kindlm.transcript import UNNAMED
 from kindlm.wires import Spent
 
 
@@ -85,8 +86,11 @@ class UiDraft(Draft):
                 self.calls.under(UNREAD.call.id)
 
     def _add_to_call(self, kind: str, event: Mapping[str, Any], number: int) -> None:
-        call = self.calls.under(_text_of(event, "toolCallId", number))
-        call.name = first_text(event.get("toolName")) or call.name
+        call_id, name = _text_of(event, "toolCallId", number), first_text(event.get("toolName"))
+        is_input = kind.startswith("tool-input-")
+        call = self.calls.begin(call_id, name) if is_input else self.calls.under(call_id)
+        if call.name == UNNAMED:
+            call.name = name or UNNAMED
         match kind:
             case "tool-input-delta":
                 call.written.append(_text_of(event, "inputTextDelta", number))
