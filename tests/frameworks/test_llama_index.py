@@ -94,3 +94,37 @@ def test_a_run_that_takes_too_long_takes_no_further_step(server):
 
     LOOP.run(left())
     assert len(server.requests) <= 1
+
+
+def test_calls_with_the_same_id_are_different_calls(server):
+    """Models behind Ollama have no ids, and LlamaIndex takes the name of the tool for one."""
+    from llama_index.core.agent.workflow import AgentOutput, ToolCall, ToolCallResult
+    from llama_index.core.llms import ChatMessage
+    from llama_index.core.tools import ToolOutput, ToolSelection
+
+    def output(*asked):
+        calls = [
+            ToolSelection(tool_id="refund", tool_name="refund", tool_kwargs={"order": order})
+            for order in asked
+        ]
+        said = ChatMessage(role="assistant", content="Done.")
+        return AgentOutput(response=said, tool_calls=calls, raw=None, current_agent_name="desk")
+
+    def events(text):
+        for order in ("A1", "A2"):
+            known = {
+                "tool_id": "refund", "tool_name": "refund", "tool_kwargs": {"order": order}
+            }  # fmt: skip
+            yield output(order)
+            yield ToolCall(**known)
+            told = ToolOutput(
+                tool_name="refund", content=f"{order} done", raw_input={}, raw_output=0
+            )
+            yield ToolCallResult(**known, tool_output=told, return_direct=False)
+        yield output("A1", "A2")
+
+    (reply,) = Talk(events).say("Refund both.")
+    calls = [(use.call.arguments, use.response) for use in reply.tool_uses]
+    assert calls == [({"order": "A1"}, "A1 done"), ({"order": "A2"}, "A2 done")]
+    (reply,) = Talk(lambda text: output("A1", "A2")).say("Refund both.")
+    assert [use.call.arguments for use in reply.tool_uses] == [{"order": "A1"}, {"order": "A2"}]

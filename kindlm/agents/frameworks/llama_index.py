@@ -14,7 +14,8 @@ from kindlm.agents.frameworks import as_json, is_a, total
 from kindlm.agents.http_request import all_messages, last_user_text
 from kindlm.agents.reply_parts import compact_json
 from kindlm.agents.reply_usage import read_model, read_usage
-from kindlm.plugins import AgentReply, AgentRequest, Framework, Usage
+from kindlm.agents.tool_entries import together
+from kindlm.plugins import AgentReply, AgentRequest, Framework, ToolUse, Usage
 
 _PACKAGE = "llama_index"
 
@@ -52,33 +53,37 @@ class LlamaIndex(Framework):
         if not outputs:
             return None
         answer = outputs[-1]
-        calls = _calls(events)
+        uses = _calls(events)
         # Without the earlier outputs of a run with tool calls, tokens are missing.
         asked = list({id(output.raw): as_json(output.raw) for output in outputs}.values())
-        is_whole = len(asked) > 1 or not calls.entries
+        is_whole = len(asked) > 1 or not uses
         structured = answer.structured_response
         return AgentReply(
             text=answer.response.content or "" if structured is None else compact_json(structured),
             raw=compact_json([as_json(output) for output in outputs]),
-            tool_uses=calls.uses,
+            tool_uses=tuple(uses),
             usage=total([read_usage(answer) for answer in asked]) if is_whole else Usage(),
             model=read_model(asked[-1]),
             reports_tools=True,
         )
 
 
-def _calls(events: Sequence[Any]) -> ReportedCalls:
-    """Return the calls; outputs of the model request them, and the last output repeats all."""
+def _calls(events: Sequence[Any]) -> list[ToolUse]:
+    """Return the calls: those that started, then others that had a result or were requested.
+
+    The last output repeats the calls of all. With some models, the id of a call is the name of its
+    tool.
+    """
+    started = [event for event in events if is_a(event, _PACKAGE, "ToolCall")]
+    ended = [event for event in events if is_a(event, _PACKAGE, "ToolCallResult")]
+    outputs = (event.tool_calls for event in events if is_a(event, _PACKAGE, "AgentOutput"))
+    lists = ([*map(_use, calls)] for calls in (started, ended, *outputs))
+    return together(*lists)
+
+
+def _use(call: Any) -> ToolUse:
     calls = ReportedCalls()
-    for event in events:
-        reports = event.tool_calls if is_a(event, _PACKAGE, "AgentOutput") else [event]
-        for each in reports:
-            if not is_a(each, _PACKAGE, "ToolSelection", "ToolCall", "ToolCallResult"):
-                continue
-            call = calls.by_id(each.tool_id)
-            if call is None:
-                call = calls.add(each.tool_name, each.tool_id, as_json(each.tool_kwargs))
-            output = getattr(each, "tool_output", None)
-            if output is not None and not call.is_answered:
-                call.answer(output.content, failed=output.is_error)
-    return calls
+    reported = calls.add(call.tool_name, call.tool_id, as_json(call.tool_kwargs))
+    if (output := getattr(call, "tool_output", None)) is not None:
+        reported.answer(output.content, failed=output.is_error)
+    return reported.use()
