@@ -256,6 +256,18 @@ def finished_run(db: sqlite3.Connection, name: str | None, suite: str | None) ->
     return found
 
 
+def warn_of_passed_over(db: sqlite3.Connection, name: str | None, side: str | Group) -> None:
+    """Warn if a side that no name chose is not the newest run, since that is unfinished."""
+    from kindlm.history.run_names import unfinished_since
+
+    newer = unfinished_since(db, side) if name in (None, "latest") else None
+    if newer is not None:
+        what = f"run {newer}" if isinstance(newer, str) else f"group {newer.name}"
+        warn(
+            f"The newest one, {what}, is unfinished: it is not compared.", "Name it to compare it."
+        )
+
+
 def _newest_or_named(db: sqlite3.Connection, name: str | None, suite: str | None) -> str:
     """Return the finished run that a user names, also by a file with its JSON report.
 

@@ -169,6 +169,24 @@ def newest_of_branch(db: sqlite3.Connection, branch: str, after: Side) -> Result
     return _side_of(db, min(there, key=_is_dirty)) if there else None
 
 
+def unfinished_since(db: sqlite3.Connection, side: Side) -> Side | None:
+    """Return the newest unfinished run or group that began with a side or later, with its suites.
+
+    It may be the group of a single shard. Words such as `latest` pass over it.
+    """
+    if (own := _Words(db, side).own) is None:
+        return None
+    for run in runs(db, RunFilter(tested_like=own.id)):
+        if run.started_at < own.started_at:
+            return None
+        found = _side_of(db, run)
+        whole = found.value if isinstance(found, Ok) else run.id
+        is_whole = run.ended == "finished" if isinstance(whole, str) else whole.complete
+        if run.mode == "live" and not is_whole:
+            return whole
+    return None
+
+
 def compared_by_default(db: sqlite3.Connection, run: str) -> Result[Side] | None:
     """Return what `kindlm diff` compares a run with: its baseline, or the run before.
 

@@ -438,6 +438,28 @@ def test_words_pass_over_groups_that_are_not_complete(
     assert compared("tuesday", "latest") == ("tuesday", "wednesday")
 
 
+@pytest.mark.parametrize("command", [("diff",), ("baseline", "compare")])
+def test_that_the_newest_run_or_group_is_passed_over_is_said(
+    kindlm: Any, history: Any, shard: Any, command: tuple[str, ...]
+) -> None:
+    def passed_over() -> str:
+        done = kindlm(*command, "--db", history.path)
+        assert done.code == 0
+        return str(done.err)
+
+    shard("aaaa2222", "1/1")
+    assert kindlm("baseline", "set", "--db", history.path).code == 0
+    shard("bbbb2222", "1/1")
+    assert "is unfinished" not in passed_over()
+    shard("cccc2222", "1/1", ends="interrupt", failing=("t0",))
+    assert "The newest one, run cccc2222, is unfinished: it is not compared." in passed_over()
+    shard("dddd2222", "1/3", group="monday", failing=("t0",))
+    shard("eeee2222", "2/3", group="monday")
+    assert "The newest one, group monday, is unfinished: it is not compared." in passed_over()
+    shard("ffff2222", "1/1")
+    assert "is unfinished" not in passed_over()
+
+
 @pytest.mark.parametrize("command", ["rescore", "replay"])
 def test_that_the_newest_run_is_a_single_shard_is_said(
     kindlm: Any, history: Any, shard: Any, command: str

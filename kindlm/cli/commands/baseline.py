@@ -20,6 +20,7 @@ from kindlm.cli.history import (
     open_history,
     project_here,
     report_options,
+    warn_of_passed_over,
 )
 from kindlm.cli.journal import author, journal_event, open_journal
 from kindlm.cli.options import DATABASE, LIST_FORMAT, RUN_NAMES, ListFormat, argument, option
@@ -173,7 +174,8 @@ def compare_command(
     shown = report_options(db)
     compared: list[dict[str, Any]] = []
     with open_history(db) as reader:
-        view = RunView(reader, finished_side(reader, run, suite))
+        view = RunView(reader, after := finished_side(reader, run, suite))
+        warn_of_passed_over(reader, run, after)
         whole = view.is_whole(suite)
         if not whole:
             why = f"INCOMPLETE: {lacking_text(view)}. The comparison fails."

@@ -15,7 +15,13 @@ import typer
 
 from kindlm.cli.console import fail, note, or_fail, refuse, show, warn
 from kindlm.cli.ending import NOTHING_RUN, loading
-from kindlm.cli.history import commit_named, existing_history, open_history, report_options
+from kindlm.cli.history import (
+    commit_named,
+    existing_history,
+    open_history,
+    report_options,
+    warn_of_passed_over,
+)
 from kindlm.cli.options import (
     DATABASE,
     INSECURE,
@@ -113,6 +119,7 @@ def diff_command(
         else:
             found = or_fail(find_sides(reader, *sides, commit_named))
             _check_baseline(reader, *found, by_default=sides[0] is None)
+            warn_of_passed_over(reader, sides[1], found[1])
         reader.execute("BEGIN")  # one snapshot, and no locks for each statement
         diff = compare_runs(reader, *found, options)
         if test is not None and not diff.tests:
