@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from functools import cache, partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -86,10 +87,10 @@ class _Session:
 
     async def run_all(self) -> bool:
         """Start the programs of the suites and run the plan; return whether all of it is done."""
-        request, show_problem = self.request, self.watcher.show_problem
+        request = self.request
         if request.derived is None:
             for warning in unsandboxed(request.suites, request.environ):
-                show_problem(warning)
+                self._show(warning)
         known = self.before or request.settling
         async with (
             self._observers() as observers,
@@ -98,7 +99,7 @@ class _Session:
                 self.run,
                 self.stop,
                 self.reader,
-                show_problem,
+                self._show,
                 observers.variables_for,
                 known.cassettes if known else {},
             ).suites() as served,
@@ -142,7 +143,7 @@ class _Session:
         # A run that was finished meanwhile takes no events, and calls no model.
         await self.recorder.durable()
         if lost is not None:
-            self.watcher.show_problem(lost.error)
+            self._show(lost.error)
             self.stop.abort(f"suite {lost.name!r} cannot continue: {lost.error.message}")
 
     async def _run_once(self, plan: Plan, ports: Ports) -> bool:
@@ -282,7 +283,22 @@ class _Session:
 
     def _warn(self, place: str, code: ErrorCode, message: str, hint: str) -> None:
         error = KindlmError(code, message, hint)
-        self.watcher.show_problem(Diagnostic(error, "warning", place))
+        self._show(Diagnostic(error, "warning", place))
+
+    def _show(self, problem: KindlmError | Diagnostic) -> None:
+        """Show a problem without personal data, which the output of a program may contain."""
+        asking = [suite for suite in self.request.suites if suite.redact_pii]
+        if asking:
+            from kindlm.recording.personal_data import PersonalData, patterns_of  # few suites ask
+
+            patterns = dict.fromkeys(chain.from_iterable(map(patterns_of, asking)))
+            hide = PersonalData(tuple(patterns)).hide_in_excerpt
+            error = problem if isinstance(problem, KindlmError) else problem.error
+            error = replace(
+                error, message=hide(error.message), hint=error.hint and hide(error.hint)
+            )
+            problem = error if isinstance(problem, KindlmError) else replace(problem, error=error)
+        self.watcher.show_problem(problem)
 
     def _ports(
         self, baselines: RecordedBaselines, agents: AgentFactory, observers: _Observers

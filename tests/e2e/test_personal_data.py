@@ -261,6 +261,31 @@ def test_nothing_of_it_is_in_the_error_of_a_suite_that_cannot_be_loaded(workspac
     assert EMAIL.encode() not in files(workspace)
 
 
+def test_nothing_of_it_is_shown_of_a_program_that_ends_while_the_tests_run(workspace):
+    (workspace.root / "side.py").write_text(
+        "import time\n"
+        "print('ready', flush=True)\n"
+        "while not __import__('os').path.exists('asked'): time.sleep(0.02)\n"
+        f"raise SystemExit('no account for {EMAIL}')\n"
+    )
+    (workspace.root / "slow.py").write_text(
+        "import pathlib, time\n"
+        "def answer(message):\n"
+        "    pathlib.Path('asked').touch()\n"
+        "    time.sleep(1)\n"
+        "    return 'x'\n"
+    )
+    serve = [{"name": "side", "command": "python side.py", "ready": {"line": "ready"}}]
+    agents = [{"id": "slow", "adapter": "python", "path": ".", "endpoint": "slow:answer"}]
+    tests = [workspace.test(tools=[], models=["slow"])]
+    changes = {"serve": serve, "agents": agents, "tests": tests, "record": {"redactPii": True}}
+    workspace.suite("http://127.0.0.1:9", **changes)
+    done = workspace.run("test")
+    assert "Its output: ready | no account for ja****************om" in done.stderr
+    assert EMAIL not in done.stdout + done.stderr
+    assert EMAIL.encode() not in files(workspace)
+
+
 def test_nothing_of_it_is_in_the_reason_why_a_run_cannot_go_on(workspace, server):
     program = workspace.root / EMAIL
     program.write_text("#!/bin/sh\necho ready; exec sleep 60")
