@@ -15,6 +15,8 @@ from itertools import pairwise
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from kindlm.document import section
+
 SHORTEST_SECRET = 8
 """The length from which secrets are removed from recorded text; shorter ones occur in words."""
 
@@ -222,6 +224,15 @@ def program_secrets(variables: Mapping[str, Any]) -> Iterator[str]:
     return _long_parts(variables, _literal_secrets)
 
 
+def entry_secrets(entry: Any) -> Iterator[str]:
+    """Yield the secrets in the headers and variables of an agent or a service, if long enough.
+
+    The entry is not validated yet: values of another shape are left out.
+    """
+    yield from header_secrets(section(entry, "headers"))
+    yield from program_secrets(section(entry, "env"))
+
+
 def _long_parts(
     values: Mapping[str, Any], parts_of: Callable[[str, str], Iterator[str]]
 ) -> Iterator[str]:
@@ -251,6 +262,6 @@ def hide_credentials(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def hide_in_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of an agent for the record."""
+    """Return the options of an agent, or a service, for the record."""
     hidden = {"env": hide_credentials(options["env"])} if options.get("env") else {}
     return {**options, **hidden}

@@ -110,7 +110,7 @@ def _call(environ: Mapping[str, str], method: str, path: str, content: object = 
         data=None if content is None else json.dumps(content).encode(),
         headers={
             "Accept": "application/vnd.github+json",
-            "Authorization": f"Bearer {environ['GITHUB_TOKEN']}",
+            "Authorization": f"Bearer {environ['GITHUB_TOKEN'].strip()}",
             "Content-Type": "application/json",
             "User-Agent": "kindlm",
             "X-GitHub-Api-Version": "2022-11-28",

@@ -15,8 +15,8 @@ from kindlm.config.files import ReferencedFiles
 from kindlm.config.schema import GatesConfig, KindlmConfig
 from kindlm.config.templates import warn_of_commands, warn_of_placeholders
 from kindlm.config.test_schema import TestConfig
-from kindlm.document import Path, Raw, items, section
-from kindlm.secrecy import header_secrets, program_secrets
+from kindlm.document import Path, Raw, items
+from kindlm.secrecy import entry_secrets
 from kindlm.suggestions import hint_for
 
 
@@ -32,9 +32,9 @@ def warn(
     `raw` is the file that `config` was made of. Adapters look for the addresses of agents in
     `environ`, too.
     """
-    for path, agent in items(raw, "agents"):
+    for path, entry in (*items(raw, "agents"), *items(raw, "serve")):
         for key in ("headers", "env"):
-            if credentials_in({"agents": [{key: agent.get(key)}]}):
+            if any(True for _ in entry_secrets({key: entry.get(key)})):
                 message = "This is a credential in plain text: anyone with this file can use it"
                 hint = "Put it in an environment variable or in .env, and write {{env.NAME}}"
                 reporter.warning((*path, key), message, hint, reason="credential")
@@ -188,12 +188,9 @@ def _warn_of_unused(config: KindlmConfig, reporter: Reporter) -> None:
 
 
 def credentials_in(raw: Any) -> set[str]:
-    """Return the credentials in a file that may have errors: in its agents' headers and `env`."""
-    found = set[str]()
-    for _, agent in items(section(raw), "agents"):
-        found.update(header_secrets(section(agent, "headers")))
-        found.update(program_secrets(section(agent, "env")))
-    return found
+    """Return the credentials in a file that may have errors: in `headers` and `env` of entries."""
+    entries = (entry for key in ("agents", "serve") for _, entry in items(raw, key))
+    return {secret for entry in entries for secret in entry_secrets(entry)}
 
 
 def _warn_of_requests(config: KindlmConfig, reporter: Reporter, environ: Mapping[str, str]) -> None:

@@ -264,7 +264,11 @@ def config_text(
         for agent in written["agents"]
     ]
     document = {
-        "config": {**written, "agents": agents},
+        "config": {
+            **written,
+            "agents": agents,
+            "serve": [hide_in_options(service) for service in written["serve"]],
+        },
         "gatesWritten": sorted(_written_gates(config)),
         "files": dict(digests),
     }

@@ -25,7 +25,7 @@ from kindlm.errors import Err, SourceLocation, misuse
 from kindlm.packages import own
 from kindlm.plugins import Provider
 from kindlm.scenarios.environment import deferred, put_in, unset_in
-from kindlm.secrecy import header_secrets
+from kindlm.secrecy import entry_secrets
 from kindlm.section import Described, FilePath, Maybe, Score, Seconds, Table, Text, Url
 from kindlm.spelling import TOML
 from kindlm.suggestions import hint_for
@@ -220,7 +220,7 @@ def read_configuration(
     """Return the configuration in the document of a file."""
     reporter = Reporter(str(file), document, TOML)
     value = document.value
-    reporter.hide(header_secrets(section(value, AGENT, "headers")))
+    reporter.hide(entry_secrets(section(value, AGENT)))
     config = agent = None
     rest = {key: it for key, it in value.items() if key != AGENT}
     if not _missing(rest, environ, reporter):

@@ -12,7 +12,7 @@ from kindlm.config import LoadedSuite, read_bytes, suite_identity
 from kindlm.config.compile import canonical, compile_agent, config_hash
 from kindlm.config.diagnostics import Diagnostic, Reporter
 from kindlm.dataclass import dataclass, replace
-from kindlm.document import Document, section
+from kindlm.document import Document
 from kindlm.errors import Err, KindlmError, SourceLocation, misuse
 from kindlm.packages import as_written
 from kindlm.scenarios.configuration import (
@@ -26,7 +26,7 @@ from kindlm.scenarios.configuration import (
 from kindlm.scenarios.finding import FoundScenarios, Scenario, find_scenarios
 from kindlm.scenarios.marks import agent_fixture, read_conftests
 from kindlm.scenarios.yaml_form import read_scenarios
-from kindlm.secrecy import header_secrets, hide_headers, hide_in_options
+from kindlm.secrecy import entry_secrets, hide_headers, hide_in_options
 from kindlm.section import resolved
 from kindlm.spelling import PYTHON, SCENARIO_YAML
 from kindlm.suite import AgentTarget, Case, Prompt, Suite
@@ -264,7 +264,7 @@ def _own(
     file = Path(scenario.where.file)
     is_python = file.suffix.lower() == ".py"
     reporter = Reporter(str(file), Document(), PYTHON if is_python else SCENARIO_YAML)
-    reporter.hide(header_secrets(section(table, "headers")))
+    reporter.hide(entry_secrets(table))
     sandbox = configuration.config.sandbox if configuration.config else SandboxTable()
     if (config := agent_config(table, reporter, sandbox, environ)) is None:
         first = reporter.diagnostics[0].error

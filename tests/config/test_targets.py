@@ -513,6 +513,28 @@ def test_an_error_on_the_line_of_a_credential_does_not_show_it(load: Any, minima
     assert "abcdefgh12345" not in repr(loaded.diagnostics)
 
 
+SERVICE = (
+    'serve: [{name: db, command: "sleep 1", env: {DB_PASSWORD: hunter2, API_TOKEN: abcdefgh12345}'
+)
+
+
+def test_credentials_of_a_service_are_known_and_recorded_nowhere(load: Any, minimal: str) -> None:
+    loaded = load(f"{minimal}{SERVICE}}}]\n")
+    assert ("serve[0].env", "credential") in warnings(loaded)
+    assert literal_secrets(loaded.suite) == {"abcdefgh12345"}
+    assert "abcdefgh12345" not in loaded.suite.config_text
+    assert "hunter2" not in loaded.suite.config_text
+
+
+def test_an_error_on_the_line_of_a_service_does_not_show_its_credential(
+    load: Any, minimal: str
+) -> None:
+    loaded = load(f"{minimal}{SERVICE}, oops: 1}}]\n")
+    assert loaded.suite is None
+    assert loaded.diagnostics[0].source_line
+    assert "abcdefgh12345" not in repr(loaded.diagnostics)
+
+
 def test_variables_that_are_put_into_secret_parts_of_addresses_hold_credentials(
     load: Any, minimal: str
 ) -> None:

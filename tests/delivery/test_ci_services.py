@@ -214,6 +214,11 @@ def test_an_answer_of_another_form_is_a_refusal(tmp_path, github, answer):
         keep_comment(environ | {"GITHUB_API_URL": api}, tmp_path, "PASSED")
 
 
+def test_a_token_that_ends_with_a_line_break_is_sent_without_it(tmp_path, github):
+    environ = {"GITHUB_TOKEN": "a-token\n", "GITHUB_REPOSITORY": "acme/shop", "PULL_REQUEST": "7"}
+    assert keep_comment(environ | {"GITHUB_API_URL": github[0]}, tmp_path, "PASSED")
+
+
 def test_an_answer_that_breaks_off_is_a_refusal(tmp_path):
     class Cut(BaseHTTPRequestHandler):
         def do_GET(self):

@@ -241,6 +241,16 @@ def test_a_preset_of_providers_judges_unless_it_is_at_another_address(
     assert (providers["groq"].type, providers["groq"].api_key_env) == (type_, key)
 
 
+def test_an_error_beside_a_credential_of_a_program_does_not_show_it(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    env = '{ API_TOKEN = "abcdefgh12345", MODE = 3 }'
+    project.write("kindlm.toml", f'[agent]\ntype = "subprocess"\nenv = {env}\n')
+    told = shown(project, capsys)
+    assert "agent.env.MODE" in told
+    assert "abcdefgh12345" not in told
+
+
 def test_a_secret_of_the_agent_is_never_recorded(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
