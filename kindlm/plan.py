@@ -292,8 +292,8 @@ def _is_selected(
         for name in _names(suite, case)
     ):
         return False
-    tags = {*suite.tags, *case.tags}
-    return not selection.tags or not tags.isdisjoint(selection.tags)
+    tags = {tag.lower() for tag in (*suite.tags, *case.tags)}
+    return not selection.tags or not tags.isdisjoint(map(str.lower, selection.tags))
 
 
 _TOKEN = re.compile(r"""\s*(?:"([^"]*)"|'([^']*)'|([()]|[^\s()]+))""")

@@ -13,7 +13,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from kindlm.bounds import MAX_SHARDS, MAX_WORKERS, SCHEDULERS
-from kindlm.cli.console import fail, note, or_fail, refuse, show
+from kindlm.cli.console import fail, note, or_fail, refuse, show, warn
 from kindlm.cli.history import open_history
 from kindlm.cli.options import TestOptions, option_name, refuse_together
 from kindlm.cli.reporters import spare
@@ -71,6 +71,10 @@ def make_request(
     unfit = [test for test in options.tests if fits_nothing(suites, test)]
     if unfit and len(options.tests) > 1:  # with one, the caller finds that nothing is selected
         refuse(f"No test has {unfit[0]!r} in its name.", "kindlm list shows the tests.")
+    tags = {tag.lower() for it in suites for case in it.cases for tag in (*it.tags, *case.tags)}
+    lost = [tag for tag in options.tags if tag and tag.lower() not in tags]
+    if lost and len(options.tags) > 1 and options.warnings:
+        warn(f"No test has the tag {lost[0]!r}.", "kindlm list shows the tests with their tags.")
     keywords = options.keywords
     environ = run_environment([*loaded.folders, project.root], os.environ)
     of_ci = next((environ[name] for name in _CI_RUNS if environ.get(name)), None)

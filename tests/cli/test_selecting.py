@@ -98,7 +98,9 @@ def test_the_list_shows_targets_repeats_and_tags_and_runs_nothing(kindlm: Any, h
     assert kindlm("list", "-k", "nothing").code == 1
 
 
-@pytest.mark.parametrize("tags", ["money,other", "other, money", "money --tags other"])
+@pytest.mark.parametrize(
+    "tags", ["money,other", "other, money", "money --tags other", "Money,OTHER"]
+)
 def test_each_tag_selects_its_tests_in_whatever_form(kindlm: Any, here: Path, tags: str) -> None:
     options = tags.split(" --tags ")
     outcome = kindlm("list", *(word for each in options for word in ("--tags", each)))
@@ -200,3 +202,10 @@ def test_a_name_that_no_file_can_have_is_no_crash(kindlm: Any, command: str) -> 
     assert outcome.code == 1
     assert "itself failed" not in outcome.err
     assert "a" * 60 in outcome.err
+
+
+def test_a_tag_that_no_test_has_is_told_beside_others(kindlm: Any, here: Path) -> None:
+    outcome = kindlm("list", "--tags", "money,mony,")
+    assert outcome.code == 0
+    assert "No test has the tag 'mony'." in outcome.err
+    assert "No test" not in kindlm("list", "--tags", "money,", "--tags", "nightly").err
