@@ -129,7 +129,10 @@ def _sections_in(
 
 
 _OF_NAMES = ("tool", "before", "after")
-_OF_TEXTS = ("contains", "notContains", "containsAny", "deny", "allow", "responseContains")
+_OF_TEXTS = (
+    *("contains", "notContains", "containsAny", "deny", "allow", "responseContains"),
+    *("regex", "notRegex"),
+)
 """The keys of texts that answers are compared with, as names of tools are with `_OF_NAMES`."""
 
 
@@ -144,11 +147,23 @@ def warn_of_texts(path: Path, test: Raw, reporter: Reporter) -> None:
             is_name = keys[-1] in _OF_NAMES
             if not (is_name or keys[-1] in _OF_TEXTS) or "argsMatch" in keys or "schema" in keys:
                 continue
-            if text != text.strip() if is_name else text.endswith("\n"):
-                what = "spaces or a line break around it" if is_name else "a line break at its end"
-                message = f"{reporter.place(at)} has {what}, which it is compared with"
-                hint = "Write it in one line, or with |- in place of | or >"
-                reporter.warning(at, message, hint, reason="doubtful_text", value=text)
+            if not is_name:
+                warn_of_line_end(at, text, reporter)
+            elif text != text.strip():
+                _warn_of_space(at, text, "spaces or a line break around it", reporter)
+
+
+def warn_of_line_end(at: Path, text: str, reporter: Reporter) -> None:
+    """Report a text or a pattern of a check that ends with a line break."""
+    # A pattern with (?x) ignores it.
+    if text.endswith("\n") and not text.startswith("(?x)"):
+        _warn_of_space(at, text, "a line break at its end", reporter)
+
+
+def _warn_of_space(at: Path, text: str, what: str, reporter: Reporter) -> None:
+    message = f"{reporter.place(at)} has {what}, which it is compared with"
+    hint = "Write it in one line, or with |- in place of | or >"
+    reporter.warning(at, message, hint, reason="doubtful_text", value=text)
 
 
 def expect_sections(path: Path, test: TestConfig) -> Iterator[tuple[Path, ExpectConfig]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import takewhile
+from itertools import product, takewhile
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -175,13 +175,15 @@ def check_rows(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
             reporter.error_in_file(
                 place, name, error.line, message, error.hint, reason="rows", source=error.source
             )
-        rows = found.value.rows
+        rows, prompts = found.value.rows, dict.fromkeys(prompts_of(test).values())
+        of_test = str(test.get("name"))
+        parts = [part_name(of_test, each) for each in prompts] if len(prompts) > 1 else [of_test]
         if total <= MAX_ROWS < total + len(rows):
             message = f"The tests of this file have more than {MAX_ROWS:,} rows together"
             reporter.error((*path, "varsFrom"), message, "Split the suite", reason="limit")
         total += len(rows)
-        for row in rows:
-            full = part_name(str(test.get("name")), row.id)
+        for row, part in product(rows, parts):
+            full = part_name(part, row.id)
             if full in names:
                 message = f'The row "{row.id}" creates a second test named "{full}"'
                 hint, at = "Rename one of the two tests", (*path, "name")

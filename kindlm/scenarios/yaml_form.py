@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, Field, create_model
 
+from kindlm.checks.output import matches_anything
 from kindlm.config.diagnostics import Reporter
+from kindlm.config.expect import warn_of_line_end
 from kindlm.config.json_schemas import report_inline_schema
 from kindlm.config.long_form import write_out_section
 from kindlm.config.validation import fit, kind_of
 from kindlm.dataclass import dataclass
-from kindlm.document import Document, Node, Path, cases_of
+from kindlm.document import Document, Node, Path, cases_of, texts
 from kindlm.errors import KindlmError, SourceLocation
 from kindlm.ports import Stage
 from kindlm.scenarios.api import ScenarioSpec
@@ -84,6 +86,9 @@ CONVERSATION_CHECKS: Mapping[str, dict[str, Any]] = {
     },
 }
 """Checks of answers and of whole conversations, each with the type and default of its keys."""
+
+_OF_TEXTS = ("contains", "not_contains", "contains_any", "matches", "not_matches")
+"""Checks that compare answers with texts or patterns."""
 
 ANSWER_CHECKS: Mapping[str, Any] = {
     "json_schema": SchemaConfig,
@@ -281,6 +286,9 @@ def _checks(
         for name in names:
             value = getattr(config, name)
             _check_values(name, value, (*place, name), reporter)
+            if name in _OF_TEXTS:
+                for at, text in texts(raw_checks[name], (*place, name)):
+                    warn_of_line_end(at, text, reporter)
             yield _Check(name, value, config.weight, reporter.where((*place, name)))
 
 
@@ -292,6 +300,9 @@ def _check_values(name: str, value: Any, path: Path, reporter: Reporter) -> None
         message = f"threshold is {value.threshold:g} of {value.scale:g}: nearly every answer passes"
         hint = f"Write points, such as {value.scale * value.threshold:g}, or set `scale: 1`"
         reporter.warning((*path, "threshold"), message, hint, reason="share")
+    if name == "matches" and matches_anything(value.pattern):
+        message = "This check can never fail: it matches every text, also an empty one"
+        reporter.warning(path, message, "Change or remove it", reason="never_fails")
     if name == "guardrail" and not (value.must or value.must_not):
         reporter.error(path, "guardrail has no rule", "Add `must:` or `must_not:`")
     if name == "json_schema":

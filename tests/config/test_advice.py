@@ -93,6 +93,8 @@ def test_names_that_no_tool_has_are_reported(
     [
         ('{output: {notContains: "an\\nerror\\n"}}', "output.notContains"),
         ('{guardrails: {keywords: {deny: ["sorry\\n"]}}}', "guardrails.keywords.deny[0]"),
+        ('{output: {notRegex: "err.r\\n"}}', "output.notRegex"),
+        ('{output: {regex: "(?x) err.r\\n"}}', None),
         ("{toolCalls: [{tool: 'a ', shouldNotCall: true}]}", "toolCalls[0].tool"),
         ("{toolCalls: [{tool: a, argsMatch: {tool: 'x '}}]}", None),
         ('{output: {contains: "a\\nb", startsWith: a}, judge: [{criteria: "a\\n", model: gpt}]}', None),

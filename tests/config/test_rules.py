@@ -266,6 +266,17 @@ def test_no_two_cases_of_a_suite_have_one_name(
     assert said in found.error.message
 
 
+def test_a_row_and_a_prompt_together_make_no_second_case_of_one_name(
+    load: Any, minimal: str, tmp_path: Path
+) -> None:
+    (tmp_path / "rows.csv").write_text("id\na\n", "utf-8")
+    text = minimal.replace("{user: Hi}", "{user: Hi}, more: {user: Hello}")
+    text = text.replace("greets", "'both [more] [a]'")
+    text += "  - {name: both, prompts: [ask, more], varsFrom: rows.csv, expect: {judge: safe}}\n"
+    (found,) = [each for each in load(text).diagnostics if each.severity == "error"]
+    assert found.error.message == 'The row "a" creates a second test named "both [more] [a]"'
+
+
 @pytest.mark.parametrize(
     ("keys", "is_sent"),
     [

@@ -224,6 +224,23 @@ def test_repeats_that_may_all_fail_are_a_warning(
 
 
 @pytest.mark.parametrize(
+    ("check", "told"),
+    [
+        ("matches: (?i)", "This check can never fail: it matches every text"),
+        ('not_contains: "calm down\\n"', "not_contains has a line break at its end"),
+        ('not_matches: "calm.down\\n"', "not_matches has a line break at its end"),
+        ('contains_any: [a, "b\\n"]', "contains_any[1] has a line break at its end"),
+    ],
+)
+def test_a_check_that_hardly_says_what_is_meant_is_a_warning(
+    project: Project, capsys: pytest.CaptureFixture[str], check: str, told: str
+) -> None:
+    project.write("tests/x.yaml", f"name: x\nturns:\n- {{says: hi, expect: {{{check}}}}}\n")
+    run(["validate", "tests"])
+    assert told in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize(
     ("judge", "reported"), [("threshold: 0.8", True), ("threshold: 0.8, scale: 1", False)]
 )
 def test_a_threshold_that_is_a_share_is_a_warning(

@@ -9,6 +9,7 @@ from typing import Any
 from kindlm.checks.evalview.honesty import MOST_CONFIDENCE
 from kindlm.checks.output import EMPTY, matches_anything
 from kindlm.config.diagnostics import Reporter
+from kindlm.config.expect import warn_of_line_end
 from kindlm.config.json_schemas import report_inline_schema
 from kindlm.document import Path
 from kindlm.errors import ErrorCode
@@ -25,7 +26,12 @@ from kindlm.formats.evalview.evalview_suite import (
     kind_of,
     target_of,
 )
-from kindlm.formats.evalview.expectations import SEQUENCE_MODES, SEVERITIES, weights_of
+from kindlm.formats.evalview.expectations import (
+    SEQUENCE_MODES,
+    SEVERITIES,
+    compile_expectations,
+    weights_of,
+)
 from kindlm.formats.evalview.project_config import ProjectConfig
 from kindlm.suggestions import hint_for
 from kindlm.values import check_url
@@ -140,6 +146,15 @@ def warn_of_case(case: CaseConfig, config: ProjectConfig, reporter: Reporter) ->
     for place, why in _never_failing(case):
         message = f"This check can never fail: {why}"
         reporter.warning(place, message, "Change or remove it", reason="never_fails")
+    if config.judge is None and len(compile_expectations(case, config, reporter.where)) == 1:
+        message = f'The case "{case.name}" expects nothing, and no judge rates its answers'
+        hint = "Write `expected:`, or a `judge:` in .evalview/config.yaml"
+        reporter.warning(("expected",), message, hint, reason="expects_nothing")
+    for path, expected in _expected(case):
+        output = expected.output or OutputConfig()
+        for key in ("contains", "not_contains", "regex_patterns"):
+            for index, text in enumerate(getattr(output, key) or ()):
+                warn_of_line_end((*path, "output", key, index), text, reporter)
     score = case.thresholds.min_score
     if 0 < score < 1:
         message = f"min_score is {score:g} of 100, so nearly every answer passes"

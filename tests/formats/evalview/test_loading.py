@@ -73,6 +73,13 @@ MISTAKES = [
         "output must be a mapping",
         "{contains: [refund]}",
     ),
+    ("expected: {}", "expected: {}", 'The case "a" expects nothing', "or a `judge:`"),
+    (
+        "expected: {}",
+        'expected: {output: {not_contains: ["sorry\\n"]}}',
+        "expected.output.not_contains[0] has a line break at its end",
+        "|-",
+    ),
     ("thresholds", "treshold", 'The key "thresholds" is missing', "Add `thresholds:`"),
 ]
 
@@ -105,7 +112,7 @@ endpoint: http://127.0.0.1:9/ask
 
 def test_null_is_what_is_left_out(load: Load) -> None:
     loaded = load(NULLS, strict=True)
-    assert loaded.diagnostics == []
+    assert [each.error.details["reason"] for each in loaded.diagnostics] == ["expects_nothing"]
     assert [found.kind for found in loaded.case.expectations] == ["weighted_score"]
 
 
@@ -291,7 +298,7 @@ def test_what_has_no_effect_on_an_agent_is_reported(load: Load, case_text: str) 
 def test_a_block_that_decides_nothing_is_reported(
     load: Load, case_text: str, block: str, place: str
 ) -> None:
-    text = case_text.replace("tools: [search]", block)
+    text = case_text.replace("[search]", f"[search], {block}")
     first = "{query: What is the capital of France?}"
     turns = f"turns: [{first}, {{query: b, expected: {{{block}}}}}]\n"
     found = [path for _, _, path in load(f"{text}{turns}").lines("warning")]
@@ -301,7 +308,7 @@ def test_a_block_that_decides_nothing_is_reported(
 
 @pytest.mark.parametrize("block", ["safety: {}", "safety: {check: false, severity_threshold: low}"])
 def test_a_block_that_is_off_is_not(load: Load, case_text: str, block: str) -> None:
-    assert not load(case_text.replace("tools: [search]", block)).diagnostics
+    assert not load(case_text.replace("[search]", f"[search], {block}")).diagnostics
 
 
 def test_an_input_that_is_not_sent_is_reported(load: Load, case_text: str) -> None:
