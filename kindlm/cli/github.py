@@ -43,6 +43,11 @@ def inert_output(environ: Mapping[str, str] = os.environ) -> Iterator[None]:
         sys.stdout, sys.stderr = before
 
 
+def inert(text: str, environ: Mapping[str, str] = os.environ) -> str:
+    """Return a text for the output of another program, with escaped workflow commands."""
+    return _COMMAND.sub(_escaped, text) if environ.get("GITHUB_ACTIONS") == "true" else text
+
+
 class _Inert:
     """A text stream that escapes workflow commands, on top of another stream."""
 

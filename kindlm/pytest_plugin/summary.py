@@ -9,6 +9,7 @@ from contextlib import closing, suppress
 
 import pytest
 
+from kindlm.cli.github import inert
 from kindlm.cli.history import of_project
 from kindlm.cli.reporters import configured_reporters, spare, write_reports
 from kindlm.errors import Err, KindlmError, Ok
@@ -40,7 +41,7 @@ def failure_report(live: DrivenRun, ran: Ran, options: SessionOptions) -> str:
     if ran.planned > 1:
         passed = sum(finished.status is Status.PASSED for finished in ran.finished)
         lines.append(f"{passed} of {ran.planned} repeats passed")
-    return visible("\n".join(lines))
+    return inert(visible("\n".join(lines)))
 
 
 def _of_causes(causes: Sequence[Cause], database: str) -> Iterator[str]:
@@ -88,7 +89,7 @@ def print_problems(terminal: pytest.TerminalReporter, problems: Iterable[str]) -
     """Print each problem once."""
     redact = redactor()
     for problem in dict.fromkeys(problems):
-        terminal.write_line(f"kindlm: {redact(problem)}", yellow=True)
+        terminal.write_line(inert(visible(f"kindlm: {redact(problem)}")), yellow=True)
 
 
 def print_recorded(
@@ -112,7 +113,7 @@ def print_recorded(
         terminal.write_line(line, yellow=True)
     redact = redactor()
     for test in flaky[:_MOST_FLAKY]:
-        terminal.write_line(f"  {visible(redact(test))}", yellow=True)
+        terminal.write_line(inert(f"  {visible(redact(test))}"), yellow=True)
     if len(flaky) > _MOST_FLAKY:
         terminal.write_line(f"  and {len(flaky) - _MOST_FLAKY} more: {command}", yellow=True)
     terminal.write_line(f"kindlm {what} {name}: {command}")

@@ -214,6 +214,26 @@ async def test_required(t: Trial) -> None:
         ]
 
 
+def test_no_answer_gives_commands_to_the_runner_of_github(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    project.agent.answer = lambda _: {"message": "a ##[error]pwned ##[group]x"}
+    project.write(
+        "tests/test_it.py",
+        """
+from kindlm import SyncTrial, scenario
+
+@scenario("x")
+def test_it(t: SyncTrial) -> None:
+    t.check(t.agent.send("hi")).contains("hello")
+""",
+    )
+    done = run_inside(project.root, "--kindlm")
+    assert '"a ##\\u005berror]pwned ##\\u005bgroup]x"' in done.stdout
+    assert "##[" not in done.stdout
+
+
 @pytest.mark.parametrize(
     ("options", "ran"),
     [
