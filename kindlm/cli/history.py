@@ -27,6 +27,7 @@ from kindlm.recording.project import (
     default_paths,
     find_project,
     folder_in_repository,
+    git_state,
     paths_from,
     regression_threshold,
 )
@@ -37,10 +38,13 @@ from kindlm_store import OpenError, open_reader
 if TYPE_CHECKING:
     from kindlm.history.groups import Group
     from kindlm.history.run_view import RunView
+    from kindlm.history.runs import Run
     from kindlm.reports.report_registry import ReportOptions
 
 CLOCKS_DIFFER = timedelta(hours=1)
 """How far the clock of a machine may be ahead of this one, without a warning."""
+
+_SHORT = 8
 
 _MANY_EVENTS = 2_000
 """With more events, updating the tables takes noticeably long."""
@@ -254,6 +258,21 @@ def finished_run(db: sqlite3.Connection, name: str | None, suite: str | None) ->
             what = f"Run {run.id}, the newest finished one, is only shard {run.shard}."
             warn(what, "Choose a run of all tests: kindlm runs")
     return found
+
+
+def warn_of_other_commit(run: Run, root: Path) -> None:
+    """Warn if a run that gets more results tested another commit than the one here."""
+    now = git_state(root)
+    if run.git_commit is None or now is None:
+        return
+    is_changed = now.dirty and not run.git_dirty
+    if now.commit != run.git_commit or is_changed:
+        here = f"{now.commit[:_SHORT]}{' with uncommitted changes' if now.dirty else ''}"
+        warn(
+            f"Run {run.id} tested commit {run.git_commit[:_SHORT]}, and here is {here}.",
+            "If the agent has changed since, check that commit out: all results of a run count as"
+            " those of one agent.",
+        )
 
 
 def warn_of_passed_over(db: sqlite3.Connection, name: str | None, side: str | Group) -> None:

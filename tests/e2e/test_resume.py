@@ -77,6 +77,19 @@ def assert_intact(workspace: Workspace) -> None:
     assert verified.returncode == 0, verified.stdout + verified.stderr
 
 
+def test_that_the_agent_may_have_changed_since_is_said_when_a_run_is_resumed(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    write_orders(workspace, server, 2)
+    for shard in ((), ("--shard", "1/2", "--run-group", "nightly")):
+        workspace.run("test", "--max-time", "0", *shard, KINDLM_COMMIT="a" * 40)
+        ((run,),) = workspace.query("SELECT id FROM runs WHERE ended = 'aborted'")
+        arguments = ("test", "--resume", "nightly" if shard else run)
+        done = workspace.run(*arguments, KINDLM_COMMIT="b" * 40)
+        assert done.stderr.count(f"Run {run} tested commit aaaaaaaa, and here is bbbbbbbb.") == 1
+        assert done.returncode == 0
+
+
 def test_a_killed_run_is_finished_without_asking_anything_twice(
     workspace: Workspace, server: LoopbackServer, tmp_path: Path
 ) -> None:

@@ -145,6 +145,25 @@ def test_a_real_drop_is_confirmed(
     assert len(server.requests) == asked + planned
 
 
+def test_that_the_agent_may_have_changed_since_is_said_before_it_is_repeated(
+    workspace: Any, server: AlteringServer
+) -> None:
+    then, now, dirty = "a" * 40, "b" * 40, "a" * 40 + "-dirty"
+    workspace.suite(server.url, tests=[asks("A1")])
+    workspace.run("test", "--runs", "10", KINDLM_COMMIT=then)
+    server.alter(wrong("A1", 2))
+    workspace.run("test", "--runs", "3", KINDLM_COMMIT=then)
+    ((after,),) = workspace.query("SELECT id FROM runs ORDER BY started_at DESC LIMIT 1")
+    warning = f"Run {after} tested commit aaaaaaaa, and here is bbbbbbbb."
+    said = {
+        commit: workspace.run("settle", "--dry-run", KINDLM_COMMIT=commit).stderr
+        for commit in (then, now, dirty)
+    }
+    assert [warning in each for each in said.values()] == [False, True, False]
+    assert "here is aaaaaaaa with uncommitted changes." in said[dirty]
+    assert warning in workspace.run("settle", "--max-runs", "1", KINDLM_COMMIT=now).stderr
+
+
 def test_repeats_have_the_cassettes_of_their_run(workspace: Any, server: AlteringServer) -> None:
     workspace.suite(server.url, tests=[asks("A1")])
     record(workspace)

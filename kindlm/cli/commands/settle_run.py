@@ -16,6 +16,7 @@ from kindlm.cli.history import (
     open_recorded,
     project_here,
     report_options,
+    warn_of_other_commit,
 )
 from kindlm.cli.options import TestOptions, given_again
 from kindlm.cli.run_options import make_request
@@ -76,6 +77,7 @@ def settle_runs(options: SettleOptions) -> int:
             if check.key is not None
         }
         found = pair.suspects(db, options)
+        repeated = RunView(db, pair.recorded.run).info
         unseen = lacking_text(diff.before) if diff.lacked_results else None
         of_before = None
         if options.both is not None:
@@ -96,6 +98,8 @@ def settle_runs(options: SettleOptions) -> int:
     if not open_tests:
         return 0 if options.of_before else _show(settled, options)
     request = _request_repeats(pair, open_tests, project, options)
+    if options.dry_run or not options.of_before:  # each round of BEFORE is a process
+        warn_of_other_commit(repeated, project.root)
     if of_before is not None and not of_before.check(request.database):
         return 1
     if options.both is not None and options.both.resolve() == Path.cwd():

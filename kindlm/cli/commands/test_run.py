@@ -12,7 +12,7 @@ import typer
 
 from kindlm.cli.console import fail, note, or_fail, refuse, show, warn
 from kindlm.cli.ending import NOTHING_RUN
-from kindlm.cli.history import open_history, project_here
+from kindlm.cli.history import open_history, project_here, warn_of_other_commit
 from kindlm.cli.options import TestOptions, refuse_together
 from kindlm.cli.reporters import configured_reporters, parse_reporters
 from kindlm.cli.run_options import NOT_RESUMED, as_recorded, load_tests, make_request, wants_push
@@ -159,6 +159,8 @@ def _to_resume(
             name, shards = run.group_id, shards_of(reader, run.group_id)
         if shards:
             group = or_fail(find_group(reader, name, shards))
+            if options.warnings:
+                warn_of_other_commit(group.shards[0], project.root)
             unfinished = read_unfinished(reader, group.runs[0])
             for option in ("cache", "failed"):
                 if getattr(unfinished.options, option):
@@ -178,6 +180,9 @@ def _to_resume(
                 f"Import them first: {import_command(file, shown_path(database))}; or delete the"
                 " file to run these executions again.",
             )
+        # A worker's coordinator has warned already.
+        if options.warnings and "KINDLM_LEASE" not in server_environ():
+            warn_of_other_commit(next(runs(reader, RunFilter(ids=[found]))), project.root)
         return None, read_unfinished(reader, found)
 
 
