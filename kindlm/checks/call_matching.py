@@ -23,7 +23,7 @@ from kindlm.section import Count, Extension, Maybe, Text
 from kindlm.transcript import UNNAMED, UNREAD_LINES, ToolUse, Transcript
 from kindlm.transcript import ToolCall as Call
 from kindlm.values import refuse
-from kindlm.wording import bounded, excerpt, shown
+from kindlm.wording import bounded, excerpt, named, shown
 
 _LINE_OF_A_CALL = '`{"kindlm": "tool_call", "name": "NAME", "arguments": {}}`'
 """The line that a program under test (`command`) prints for a call."""
@@ -139,11 +139,11 @@ def normalised(name: str) -> str:
 def undecided_for_a_name(
     tool: str, uses: Sequence[ToolUse], *, arguments: Any = None, allowed: int = 0
 ) -> CheckResult | None:
-    """Return an undecided result if too many calls may be to a tool although their names differ.
+    """Return an undecided result if too many calls may be to a tool, with the arguments.
 
-    Up to `allowed` such calls are fine. Named calls count only if they have the `arguments`; None
-    allows any. Some agents report `functions.refund`, `mcp__shop__refund` or `shop/refund` for
-    `refund`.
+    Their names differ from the tool's, or their arguments are not a JSON object. Up to `allowed`
+    such calls are fine. Other named calls count only if they have the `arguments`; None allows any.
+    Some agents report `functions.refund`, `mcp__shop__refund` or `shop/refund` for `refund`.
     """
     wanted = normalised(plain_name(tool))
     doubtful = list[tuple[int, Call]]()
@@ -151,13 +151,17 @@ def undecided_for_a_name(
         name, malformed = plain_name(use.call.name), use.call.malformed is not None
         is_alike = wanted in (normalised(name), normalised(re.split(r"__|[./:]", name)[-1]))
         fits = arguments is None or malformed or matches(arguments, use.call.arguments)
-        if use.call.name == UNNAMED or (is_alike and fits and use.call.name != tool):
+        # A call by the exact name is known unless its arguments cannot be compared.
+        is_known = use.call.name == tool and (arguments is None or not malformed)
+        if use.call.name == UNNAMED or (is_alike and fits and not is_known):
             doubtful.append((index, use.call))
     unread = [each for each in doubtful if each[1].id == UNREAD_LINES]  # any number of calls
     if len(doubtful) <= allowed and not unread:
         return None
     index, call = (unread or doubtful)[0]
-    if call.name != UNNAMED:
+    if call.name == tool:
+        message = f"Call {index}, to {named(tool)}, may match: {not_an_object(uses[index])}."
+    elif call.name != UNNAMED:
         # Quotes and escapes show the difference.
         made, other = json.dumps(excerpt(call.name)), json.dumps(excerpt(tool))
         message = (

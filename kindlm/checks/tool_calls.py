@@ -276,10 +276,6 @@ class ToolCall(ExpectedCall, CheckSection):
             message += f"{count(len(calls), 'call')}, first with {first}."
             actual = [described(index, use) for index, use in calls[:_MAX_LISTED]]
             return failed("TOOL_CALL_UNEXPECTED", message, expected=resolved(self), actual=actual)
-        for index, use in enumerate(uses):
-            if use.call.name == tool and use.call.malformed is not None:
-                message = f"Call {index}, to {named(tool)}, may match: {not_an_object(use)}."
-                return undecided(message, actual=described(index, use))
         return undecided_for_a_name(tool, uses, arguments=wanted) or passed()
 
 

@@ -239,6 +239,20 @@ def test_a_look_alike_with_other_arguments_breaks_no_ban_of_arguments(
     assert (other.outcome, broken.outcome) == (Outcome.PASSED, Outcome.INCONCLUSIVE)
 
 
+def test_arguments_that_cannot_be_compared_leave_a_maximum_undecided(
+    evaluate: Evaluate, said: Said, used: Used
+) -> None:
+    talk = said("done", used("refund", malformed="[1"))
+    outcomes = []
+    for bounds in ({"max": 0}, {"min": 0, "max": 1}):
+        call = {"tool": "refund", "argsMatch": {"id": "A1"}, "count": bounds}
+        outcomes.append(evaluate("tool_called", call, talk).outcome)
+        for mode in ("in-order", "superset"):
+            trajectory = {"mode": mode, "calls": [call]}
+            outcomes.append(evaluate("trajectory", trajectory, talk).outcome)
+    assert outcomes == [Outcome.INCONCLUSIVE] * 3 + [Outcome.PASSED] * 3
+
+
 @pytest.mark.parametrize("name", LOOK_ALIKES)
 def test_a_demand_takes_the_exact_name_alone(
     evaluate: Evaluate, said: Said, used: Used, name: str
