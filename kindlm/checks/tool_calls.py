@@ -171,7 +171,7 @@ class ToolCall(ExpectedCall, CheckSection):
         `min: 0` allows no calls.
 
         A call without a name, or with a name that looks like a tool's, leaves the check undecided
-        if it could break `before` or `count`.
+        if it could break `before` or `count`, or be the only call, at a wrong time.
         """
         uses = transcript.tool_uses
         if self.should_not_call:
@@ -201,8 +201,10 @@ class ToolCall(ExpectedCall, CheckSection):
             code, actual = "TOOL_CALL_COUNT_WRONG", {"count": number}
             return failed(code, f"{message}.", expected=resolved(self), actual=actual)
         doubt = None
-        if bounds.high is not None:
-            room = bounds.high - number
+        room = None if bounds.high is None else bounds.high - number
+        if fitting is None and (self.order, self.before, self.after) != (None, None, None):
+            room = 0  # A call that may be to the tool may be at the wrong time.
+        if room is not None:
             doubt = undecided_for_a_name(self.tool, uses, arguments=self.arguments, allowed=room)
         if doubt is None and fitting is not None and self.before is not None:
             doubt = undecided_for_a_name(self.before, uses[: fitting.index])

@@ -253,6 +253,18 @@ def test_arguments_that_cannot_be_compared_leave_a_maximum_undecided(
     assert outcomes == [Outcome.INCONCLUSIVE] * 3 + [Outcome.PASSED] * 3
 
 
+@pytest.mark.parametrize("when", [{"after": "log_in"}, {"before": "log_in"}, {"order": 1}])
+@pytest.mark.parametrize("bounds", [{"min": 0}, {"min": 0, "max": 1}])
+def test_a_call_that_need_not_be_made_may_be_a_look_alike_at_the_wrong_time(
+    evaluate: Evaluate, said: Said, used: Used, when: dict[str, Any], bounds: dict[str, int]
+) -> None:
+    params = {"tool": "refund", "count": bounds, **when}
+    for name in ("Refund", UNNAMED):
+        result = evaluate("tool_called", params, said("done", used(name)))
+        assert result.outcome is Outcome.INCONCLUSIVE
+    assert evaluate("tool_called", params, said("done", used("lookup"))).outcome is Outcome.PASSED
+
+
 @pytest.mark.parametrize("name", LOOK_ALIKES)
 def test_a_demand_takes_the_exact_name_alone(
     evaluate: Evaluate, said: Said, used: Used, name: str
