@@ -27,7 +27,12 @@ from kindlm.agents.reply_reading import (
 )
 from kindlm.agents.reply_usage import read_cost, read_counts, read_model, spent_together
 from kindlm.agents.served import HttpReply, Streams
-from kindlm.agents.tool_entries import read_tool_use, reported_calls, together
+from kindlm.agents.tool_entries import (
+    has_place_for_calls,
+    read_tool_use,
+    reported_calls,
+    together,
+)
 from kindlm.dataclass import dataclass, replace
 from kindlm.transcript import UNNAMED, ToolUse
 from kindlm.wires import Spent, parse_body
@@ -69,6 +74,7 @@ class Streaming(Posted):
 
 
 _IGNORED = frozenset({"start", "status", "thinking", "step_start", "step_complete", "metadata"})
+_NOT_OF_CALLS = _IGNORED | {"token", "usage"}
 _WHOLE = frozenset({"final_message", "message_complete"})
 _OF_THIS_FORMAT = (
     *("token", "final_message", "message_complete", "usage"),
@@ -145,8 +151,15 @@ class EventsDraft(Draft):
 
 
 def _listed(event: Mapping[str, Any]) -> list[ToolUse]:
-    """Return the calls that an event at the end lists, perhaps once more."""
-    return reported_calls(event, None) if event.get("type") in _WHOLE | {"metadata"} else []
+    """Return the calls that an event lists, perhaps once more.
+
+    In an event that is not about calls, their number may have such a name.
+    """
+    kind = event.get("type")
+    if not isinstance(kind, str):
+        return []
+    has_list = kind in _NOT_OF_CALLS and has_place_for_calls(event, None)
+    return reported_calls(event, None) if has_list or kind in _WHOLE | {"metadata"} else []
 
 
 def _text(content: Mapping[str, Any], keys: Iterable[str], number: int) -> str | None:

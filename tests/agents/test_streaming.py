@@ -149,6 +149,19 @@ class TestEvents:
             assert [use.call.name for use in reply.tool_uses] == ["pay", "refund"]
             assert reply.text == "ok"
 
+    @pytest.mark.parametrize("kind", ["start", "status", "step_complete", "token", "usage"])
+    def test_calls_that_any_other_event_lists_count(self, hear, success, kind):
+        told = event("tool_call", name="pay"), event("token", token="ok")
+        for listed in ({"tools_used": ["pay", "refund"]}, {"data": {"tools_used": ["refund"]}}):
+            reply = success(hear(*told, {"type": kind, **listed}))
+            assert [use.call.name for use in reply.tool_uses] == ["pay", "refund"]
+        reply = success(hear(*told, {"type": kind, "tool_calls": 1}))
+        assert [use.call.name for use in reply.tool_uses] == ["pay"]
+
+    @pytest.mark.parametrize("kind", [[], ["token"], {"name": "token"}, 1, None])
+    def test_an_event_whose_type_is_no_text_is_a_piece_of_the_text(self, hear, success, kind):
+        assert success(hear({"type": kind, "text": "ok"})).text == "ok"
+
     @pytest.mark.parametrize("result", [0, "", None])
     def test_an_empty_answer_is_an_answer(self, hear, success, result):
         reply = success(hear(event("tool_call", name="a"), event("tool_result", result=result)))
