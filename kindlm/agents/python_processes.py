@@ -138,7 +138,7 @@ class WorkerProcess:
             _log.warning("Agent %r took longer than %.0f s to close", name, _LEAVE_S)
             return
         if isinstance(answer, Err):
-            _log.warning("%s, while closing", answer.error.message)
+            _log.warning("Agent %r failed while closing", name)
 
     async def end(self) -> None:
         """End the process and everything it started; an idle process may end by itself."""

@@ -163,7 +163,7 @@ class _ProgramAgent:
             except SandboxError as error:
                 message = "the program ran on this machine, because no Daytona sandbox could be"
                 self._warnings = (self._who.clean(f"{message} created: {error}"),)
-                _log.warning("%s: %s", self._who.title, self._warnings[0])
+                _log.warning("%s has no Daytona sandbox", self._who.title)
         return self
 
     async def __aexit__(self, *exception: object) -> None:
@@ -230,8 +230,8 @@ class LineAgent(_ProgramAgent):
                 await self._program.leave()
                 if self._program.has_more and exception[:1] in ((), (None,)):
                     raise ConversationSpoilt(self._unexpected_line())
-        except (TooMuchOutput, SandboxError) as error:
-            _log.warning("%s failed while closing: %s", self._who.title, error)
+        except (TooMuchOutput, SandboxError):
+            _log.warning("%s failed while closing", self._who.title)
         finally:
             await self._stack.aclose()
 

@@ -39,6 +39,34 @@ def test_every_line_is_json_with_the_run_and_without_any_text(talkative, key, as
         assert secret not in done.stderr
 
 
+DYING = f"""
+import os, sys
+
+class Dying:
+    def __call__(self, message):
+        return "delivered"
+
+    async def __aexit__(self, *_):
+        print("{REPLY}", file=sys.stderr, flush=True)
+        os._exit(3)
+
+    async def __aenter__(self):
+        return self
+"""
+
+
+def test_the_words_of_an_agent_that_ends_while_closing_are_no_log_line(workspace):
+    (workspace.root / "agent.py").write_text(DYING)
+    agents = [{"id": "dying", "adapter": "python", "path": ".", "endpoint": "agent:Dying"}]
+    tests = [workspace.test(tools=[], models=["dying"], expect={"output": {"contains": ["d"]}})]
+    workspace.suite("http://127.0.0.1:9", agents=agents, tests=tests)
+    done = workspace.run("test", "--no-progress", KINDLM_LOG="warn")
+    assert REPLY in done.stderr  # the agent's own output
+    messages = [line["message"] for line in lines_of(done.stderr)]
+    assert "Agent 'dying' failed while closing" in messages
+    assert REPLY not in str(messages)
+
+
 def test_a_call_is_reported_with_what_became_of_it(talkative):
     lines = lines_of(talkative.run("test", KINDLM_LOG="debug").stderr)
     calls = [line for line in lines if line.get("call")]
