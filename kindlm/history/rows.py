@@ -305,7 +305,8 @@ def scores_of(row: sqlite3.Row) -> LimitedScores | None:
     if row["weighted_scores"] is None:
         return None
     limits = ScoreLimits(row["score_mean_min"], row["score_std_dev_max"])
-    return LimitedScores(limits, tuple(json.loads(row["weighted_scores"])))
+    scores = tuple(json.loads(row["weighted_scores"]))
+    return LimitedScores(limits, scores, row["passed"] + row["failed"])
 
 
 def counts_of(row: sqlite3.Row) -> StatusCounts:

@@ -68,10 +68,15 @@ class StatusCounts:
 
 @dataclass(frozen=True, slots=True)
 class LimitedScores:
-    """The weighted scores of the repeats of a test, 0 to 1, and their limits."""
+    """The weighted scores of the repeats of a test, 0 to 1, and their limits.
+
+    `repeats` counts those that passed or failed. By EvalView's rules, they may do so without a
+    score, if the judge fails.
+    """
 
     limits: ScoreLimits
     scores: tuple[float, ...]
+    repeats: int = 0
 
     @property
     def mean(self) -> float | None:
@@ -90,7 +95,9 @@ class LimitedScores:
         """The limits that they break, in words, with points of 100."""
         if self.mean is None:
             return ("No repeat has a weighted score, and the scores of this test have limits",)
-        found = []
+        found, known = [], len(self.scores)
+        if known < self.repeats:
+            found.append(f"A weighted score is known for only {known} of {self.repeats} repeats")
         low, high = self.limits.min_mean, self.limits.max_std_dev
         if low is not None and self.mean < low - _TOLERANCE:
             mean = _points(self.mean)

@@ -159,6 +159,24 @@ def test_limits_of_missing_scores_do_not_hold() -> None:
     assert "No repeat has a weighted score" in said
 
 
+def test_limits_of_scores_of_which_a_judge_gave_only_some_do_not_hold(
+    history: Any, make: Any
+) -> None:
+    for run in ("before", "after"):
+        writer = history.run(run, planned=3)
+        writer.suite(tests=[make.planned(repeat=3, score_limits=MEAN)])
+        verdict = make.passed("evalview_verdict", "EvalView", score=0.2)
+        for repeat in (1, 2):
+            writer.execution(repeat=repeat, assertions=(verdict,))
+        writer.execution(repeat=3, assertions=(scored(make, 1.0), verdict))
+        (test,) = writer.finish().tests()
+        assert test.broken_limits == ("A weighted score is known for only 1 of 3 repeats",)
+        assert test.status is Status.FAILED
+    (compared,) = compare_runs(history.reader(), "before", "after", DiffOptions()).tests
+    assert compared.after is not None
+    assert compared.after.broken_limits == test.broken_limits
+
+
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=9))
 def test_scores_keep_to_limits_at_their_own_figures(values: list[float]) -> None:
     found = LimitedScores(ScoreLimits(), tuple(values))

@@ -71,7 +71,8 @@ def side_of(test: PlannedSamples) -> Side:
         weighted = (
             score for (kind, _), found in scores.items() if kind in WEIGHTED for score in found
         )
-        limited = LimitedScores(test.score_limits, tuple(weighted))
+        repeats = counts.passed + counts.failed
+        limited = LimitedScores(test.score_limits, tuple(weighted), repeats)
     return Side(
         counts=Counts(counts.passed, counts.tested),
         status=test_status(counts, test.pass_rate_min, limited),
