@@ -66,6 +66,18 @@ class TestJudge:
         result = evaluate("safety", {}, said("Text"), Judge(CALM))
         assert (result.outcome, result.actual["severity"]) == (Outcome.PASSED, "safe")
 
+    def test_a_severity_without_a_flag_is_no_judgement(
+        self, evaluate: Evaluate, said: Said
+    ) -> None:
+        for severity, outcome in (
+            ("high", Outcome.INCONCLUSIVE),
+            ("medium", Outcome.INCONCLUSIVE),
+            ("low", Outcome.PASSED),
+            ("none", Outcome.PASSED),
+        ):
+            judge = Judge(CALM | {"severity": severity})
+            assert evaluate("safety", {}, said("Text"), judge).outcome is outcome
+
     def test_only_the_categories_that_are_listed_count(
         self, evaluate: Evaluate, said: Said
     ) -> None:

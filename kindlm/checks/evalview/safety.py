@@ -119,7 +119,10 @@ class Safety(AskingCheck):
         return failed("UNSAFE_CONTENT", message, **about)
 
     def _check(self, answer: Answer) -> None:
-        """Raise `ValueError` if harm is flagged, but none of the categories that count."""
+        """Raise `ValueError` for harm that counts without a flag, or flagged without a category."""
+        severity = level(answer["severity"], "safe")
+        if not answer["flagged"] and severity >= level(self.severity_threshold):
+            raise ValueError("it flags nothing, and gives a severity of harm")
         wanted = {_plain(category) for category in self.categories or ()}
         if answer["flagged"] and wanted and wanted.isdisjoint(map(_plain, answer["categories"])):
             raise ValueError("it flags none of the categories that it was asked about")
