@@ -147,23 +147,18 @@ def warn_of_texts(path: Path, test: Raw, reporter: Reporter) -> None:
             is_name = keys[-1] in _OF_NAMES
             if not (is_name or keys[-1] in _OF_TEXTS) or "argsMatch" in keys or "schema" in keys:
                 continue
-            if not is_name:
-                warn_of_line_end(at, text, reporter)
-            elif text != text.strip():
-                _warn_of_space(at, text, "spaces or a line break around it", reporter)
+            warn_of_text(at, text, reporter, is_name=is_name)
 
 
-def warn_of_line_end(at: Path, text: str, reporter: Reporter) -> None:
-    """Report a text or a pattern of a check that ends with a line break."""
+def warn_of_text(at: Path, text: str, reporter: Reporter, *, is_name: bool = False) -> None:
+    """Report a name with spaces around it, or a text or pattern with a line break at its end."""
     # A pattern with (?x) ignores it.
-    if text.endswith("\n") and not text.startswith("(?x)"):
-        _warn_of_space(at, text, "a line break at its end", reporter)
-
-
-def _warn_of_space(at: Path, text: str, what: str, reporter: Reporter) -> None:
-    message = f"{reporter.place(at)} has {what}, which it is compared with"
-    hint = "Write it in one line, or with |- in place of | or >"
-    reporter.warning(at, message, hint, reason="doubtful_text", value=text)
+    ends = text.endswith("\n") and not text.startswith("(?x)")
+    if text != text.strip() if is_name else ends:
+        what = "spaces or a line break around it" if is_name else "a line break at its end"
+        message = f"{reporter.place(at)} has {what}, which it is compared with"
+        hint = "Write it in one line, or with |- in place of | or >"
+        reporter.warning(at, message, hint, reason="doubtful_text", value=text)
 
 
 def expect_sections(path: Path, test: TestConfig) -> Iterator[tuple[Path, ExpectConfig]]:

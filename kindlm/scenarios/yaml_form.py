@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, Field, create_model
 
 from kindlm.checks.output import matches_anything
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.expect import warn_of_line_end
+from kindlm.config.expect import warn_of_text
 from kindlm.config.json_schemas import report_inline_schema
 from kindlm.config.long_form import write_out_section
 from kindlm.config.validation import fit, kind_of
@@ -288,7 +288,9 @@ def _checks(
             _check_values(name, value, (*place, name), reporter)
             if name in _OF_TEXTS:
                 for at, text in texts(raw_checks[name], (*place, name)):
-                    warn_of_line_end(at, text, reporter)
+                    warn_of_text(at, text, reporter)
+            elif name in ("tool_called", "tool_not_called"):
+                warn_of_text((*place, name, "tool"), value.tool, reporter, is_name=True)
             yield _Check(name, value, config.weight, reporter.where((*place, name)))
 
 

@@ -229,6 +229,7 @@ def test_repeats_that_may_all_fail_are_a_warning(
         ("matches: (?i)", "This check can never fail: it matches every text"),
         ('not_contains: "calm down\\n"', "not_contains has a line break at its end"),
         ('not_matches: "calm.down\\n"', "not_matches has a line break at its end"),
+        ("tool_not_called: 'refund '", "tool_not_called has spaces or a line break around it"),
         ('contains_any: [a, "b\\n"]', "contains_any[1] has a line break at its end"),
     ],
 )

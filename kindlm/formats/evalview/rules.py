@@ -9,7 +9,7 @@ from typing import Any
 from kindlm.checks.evalview.honesty import MOST_CONFIDENCE
 from kindlm.checks.output import EMPTY, matches_anything
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.expect import warn_of_line_end
+from kindlm.config.expect import warn_of_text
 from kindlm.config.json_schemas import report_inline_schema
 from kindlm.document import Path
 from kindlm.errors import ErrorCode
@@ -154,7 +154,7 @@ def warn_of_case(case: CaseConfig, config: ProjectConfig, reporter: Reporter) ->
         output = expected.output or OutputConfig()
         for key in ("contains", "not_contains", "regex_patterns"):
             for index, text in enumerate(getattr(output, key) or ()):
-                warn_of_line_end((*path, "output", key, index), text, reporter)
+                warn_of_text((*path, "output", key, index), text, reporter)
     score = case.thresholds.min_score
     if 0 < score < 1:
         message = f"min_score is {score:g} of 100, so nearly every answer passes"
@@ -175,6 +175,9 @@ def _never_failing(case: CaseConfig) -> Iterator[tuple[Path, str]]:
         if made_up is not None and made_up.confidence_threshold > MOST_CONFIDENCE:
             place = (*path, "hallucination", "confidence_threshold")
             yield place, f"no confidence exceeds {MOST_CONFIDENCE:g}"
+        for index, tool in enumerate(expected.forbidden_tools or ()):
+            if not tool.strip():
+                yield (*path, "forbidden_tools", index), "no tool has this name"
         output = expected.output or OutputConfig()
         for index, text in enumerate(output.contains or ()):
             if not text:

@@ -292,6 +292,7 @@ def test_what_has_no_effect_on_an_agent_is_reported(load: Load, case_text: str) 
         ("hallucination: {confidence_threshold: 0.5}", "hallucination"),
         ("safety: {severity_threshold: low}", "safety"),
         ("output: {contains: [Paris, '']}", "contains[1]"),
+        ("forbidden_tools: [refund, ' ']", "forbidden_tools[1]"),
         ("output: {regex_patterns: ['.*']}", "regex_patterns[0]"),
     ],
 )
