@@ -94,6 +94,7 @@ class EventsDraft(Draft):
     listed: list[ToolUse] = field(default_factory=list)
     counted: list[Spent] = field(default_factory=list)
     model: str | None = None
+    models: set[str | None] = field(default_factory=set)
     knows_events: bool = False
 
     def add(self, event: Mapping[str, Any], number: int) -> None:
@@ -124,6 +125,7 @@ class EventsDraft(Draft):
                 cost = read_cost(content)
                 cost = read_cost(event) if cost is None else cost
                 self.counted.append(Spent(read_counts(content), cost))
+                self.models |= {read_model(content) or read_model(event)} - {None}
             case _ if kind == "error" or (kind is None and failure_of(event) is not None):
                 raise FailedReply(error_text(event, content))
             case str() if kind in _WHOLE:
@@ -147,7 +149,9 @@ class EventsDraft(Draft):
         return ParsedAnswer(agent_reply(text, uses, self.spent(), reports_tools=shown))
 
     def spent(self) -> Spent:
-        return replace(spent_together(list(filter(None, self.counted))), model=self.model)
+        # The tokens of several models have no single price.
+        model = self.model if len(self.models) < 2 else None
+        return replace(spent_together(list(filter(None, self.counted))), model=model)
 
 
 def _listed(event: Mapping[str, Any]) -> list[ToolUse]:

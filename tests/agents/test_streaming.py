@@ -178,6 +178,11 @@ class TestEvents:
             {"error": "the agent reported that the tool failed", "result": 7},
         ]
 
+    def test_the_tokens_of_several_models_have_no_model_that_prices_them(self, hear, success):
+        told = [event("usage", input_tokens=9, output_tokens=1, model=name) for name in ("a", "b")]
+        reply = success(hear(*told, event("token", token="x")))
+        assert (reply.usage, reply.model) == (Usage(18, 2), None)
+
     def test_usage_and_cost_are_added_up_and_the_model_is_known(self, hear, success):
         reply = success(
             hear(

@@ -17,12 +17,12 @@ def _lookup(order: str) -> str:
     return json.dumps(lookup_order(order))
 
 
-def _agent(**more):
+def _agent(named="gpt-5-mini", **more):
     from agents import Agent, OpenAIChatCompletionsModel, function_tool, set_tracing_disabled
     from openai import AsyncOpenAI
 
     set_tracing_disabled(disabled=True)
-    model = OpenAIChatCompletionsModel("gpt-5-mini", AsyncOpenAI())
+    model = OpenAIChatCompletionsModel(named, AsyncOpenAI())
     tool = function_tool(_lookup, name_override="lookup_order", failure_error_function=None)
     return Agent(**{"name": "shop", "model": model, "tools": [tool], **more})
 
@@ -74,9 +74,10 @@ def test_a_handoff_is_a_call_and_the_agent_that_answered_goes_on(server):
             ]
         }
     )
-    refunds = _agent(name="refunds", tools=[])
+    refunds = _agent(name="refunds", tools=[], named="gpt-5-nano")
     first, second = Talk(_agent(tools=[], handoffs=[refunds])).say("A refund!", "Today!")
     assert [use.call.name for use in first.tool_uses] == ["transfer_to_refunds"]
+    assert (first.model, second.model) == (None, "gpt-5-nano")  # the tokens are of two models
     assert (second.text, second.tool_uses) == ("Refunds here.", ())
 
 

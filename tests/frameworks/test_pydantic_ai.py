@@ -26,6 +26,17 @@ def test_an_agent_remembers(server):
     check_lookup(second, "A2")
 
 
+def test_the_tokens_of_two_models_are_not_priced_as_those_of_the_last(server):
+    from pydantic_ai.messages import ModelResponse, TextPart
+
+    def answers(*names):
+        return [ModelResponse([TextPart("Hi")], model_name=name) for name in names]
+
+    for names, model in ((("a", "a"), "a"), (("a", "b"), None), (("a", None), "a")):
+        (reply,) = Talk(lambda text, names=names: answers(*names)).say("Hello")
+        assert reply.model == model
+
+
 def test_an_agent_without_a_tool_call_reports_that_there_was_none(server):
     (reply,) = Talk(_agent()).say("Hello")
     assert (reply.text, reply.tool_uses, reply.reports_tools) == ("How can I help?", (), True)

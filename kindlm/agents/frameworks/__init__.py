@@ -66,6 +66,12 @@ def total(usages: Sequence[Usage]) -> Usage:
     return sum(usages[1:], usages[0]) if usages else Usage()
 
 
+def one_model(names: Iterable[str | None]) -> str | None:
+    """Return the model if all answers name the same; the price of one may be too low for others."""
+    found = set(names)
+    return found.pop() if len(found) == 1 else None
+
+
 def frameworks_of(types: Iterable[type]) -> Iterator[Framework]:
     """Yield new adapters for some types; raises `RuntimeError` if a package of one is faulty."""
     names = (name for kind in types for base in kind.__mro__ for name in _names(base.__module__))

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from kindlm.agents.drafts import ReportedCalls
-from kindlm.agents.frameworks import as_json, is_a, total
+from kindlm.agents.frameworks import as_json, is_a, one_model, total
 from kindlm.agents.http_request import all_messages
 from kindlm.agents.reply_parts import compact_json
 from kindlm.agents.reply_usage import read_counts, read_model
@@ -62,7 +62,7 @@ _EVENTS = ("RunItemStreamEvent", "RawResponsesStreamEvent", "AgentUpdatedStreamE
 
 
 def _of_result(result: Any) -> AgentReply:
-    model = getattr(result.last_agent, "model", None)
+    agents = [result.last_agent, *(item.agent for item in result.new_items)]
     hidden = _hidden(result.new_items)
     usage = read_counts(as_json(result.context_wrapper.usage))
     return AgentReply(
@@ -70,10 +70,15 @@ def _of_result(result: Any) -> AgentReply:
         raw=_raw(result.new_items),
         tool_uses=_calls(result.new_items).uses,
         usage=usage if usage.total else Usage(),  # 0 of both if the model reports none
-        model=model if isinstance(model, str) else getattr(model, "model", None),
+        model=one_model(map(_model_of, agents)),
         reports_tools=not hidden,
         warnings=(*hidden, _WAITS) if result.interruptions else hidden,
     )
+
+
+def _model_of(agent: Any) -> str | None:
+    model = getattr(agent, "model", None)
+    return model if isinstance(model, str) else getattr(model, "model", None)
 
 
 def _of_events(events: Sequence[Any]) -> AgentReply:
@@ -98,7 +103,7 @@ def _of_events(events: Sequence[Any]) -> AgentReply:
         raw=_raw(items),
         tool_uses=tuple(merged_uses(_calls(items).uses, list(asked))),
         usage=total([read_counts(as_json(it.usage)) for it in ended if it.usage is not None]),
-        model=read_model(as_json(ended[-1])) if ended else None,
+        model=one_model(read_model(as_json(each)) for each in ended),
         reports_tools=False if hidden else is_whole or None,
         warnings=hidden,
     )

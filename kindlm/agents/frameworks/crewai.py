@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 from kindlm.agents.crewai_agent import read_crew
 from kindlm.agents.drafts import ReportedCall, ReportedCalls
-from kindlm.agents.frameworks import as_json, is_a, total
+from kindlm.agents.frameworks import as_json, is_a, one_model, total
 from kindlm.agents.http_request import all_messages, context_with_history, last_user_text
 from kindlm.agents.reply_parts import compact_json
 from kindlm.agents.reply_usage import read_counts
@@ -104,7 +104,7 @@ def _of_run(result: Any, events: Sequence[Any]) -> AgentReply:
         raw=compact_json(as_json(result)),
         tool_uses=_calls(events).uses,
         usage=total([read_counts(event.usage) for event in asked]),
-        model=asked[-1].model if asked else None,
+        model=one_model(each.model for each in asked),
         # Without a start event, no events arrive at all.
         reports_tools=any(is_a(event, _PACKAGE, *_STARTED) for event in events) or None,
     )

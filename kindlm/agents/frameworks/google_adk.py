@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any
 
 from kindlm.agents.drafts import ReportedCalls
-from kindlm.agents.frameworks import as_json, is_a, total
+from kindlm.agents.frameworks import as_json, is_a, one_model, total
 from kindlm.agents.http_request import last_user_text
 from kindlm.agents.reply_parts import compact_json
 from kindlm.agents.reply_reading import FailedReply
@@ -84,7 +84,7 @@ class GoogleADK(Framework):
             raw=compact_json([as_json(event) for event in whole]),
             tool_uses=uses,
             usage=total([_usage(counts) for counts in usages]),
-            model=models[-1] if models else None,
+            model=one_model(models),
             reports_tools=self._runner is not None or bool(uses) or None,
             unseen=unseen,
             warnings=(_WAITS,) if is_asking else (),

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from kindlm.agents.drafts import ReportedCalls
-from kindlm.agents.frameworks import as_json, is_a, total
+from kindlm.agents.frameworks import as_json, is_a, one_model, total
 from kindlm.agents.http_request import all_messages, last_user_text
 from kindlm.agents.reply_parts import compact_json
 from kindlm.agents.reply_usage import read_model, read_usage
@@ -63,7 +63,7 @@ class LlamaIndex(Framework):
             raw=compact_json([as_json(output) for output in outputs]),
             tool_uses=tuple(uses),
             usage=total([read_usage(answer) for answer in asked]) if is_whole else Usage(),
-            model=read_model(asked[-1]),
+            model=one_model(map(read_model, asked)),
             reports_tools=True,
         )
 

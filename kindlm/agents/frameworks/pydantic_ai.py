@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from kindlm.agents.drafts import ReportedCalls
-from kindlm.agents.frameworks import as_json, is_a
+from kindlm.agents.frameworks import as_json, is_a, one_model
 from kindlm.agents.http_request import last_user_text, system_text
 from kindlm.agents.reply_parts import compact_json
 from kindlm.plugins import AgentReply, AgentRequest, Framework, Usage
@@ -67,11 +67,11 @@ class PydanticAI(Framework):
 def _reply(messages: Sequence[Any], output: Any, result: Any) -> AgentReply:
     """Return the reply in messages, and in the `output` and the `result` of a run."""
     calls, usages = ReportedCalls(), list[Usage]()
-    answer, model = "", None
+    answer, models = "", list[str]()
     for message in messages:
         if message.kind == "response":
             usages.append(_usage(message.usage))
-            model = message.model_name or model
+            models += filter(None, [message.model_name])
             answer = "".join(part.content for part in message.parts if part.part_kind == "text")
         _add_calls(calls, message.parts, getattr(result, "_output_tool_name", None))
     usage, requests = sum(usages, Usage(0, 0)), len(usages)
@@ -88,7 +88,7 @@ def _reply(messages: Sequence[Any], output: Any, result: Any) -> AgentReply:
         raw=compact_json(as_json(messages)),
         tool_uses=calls.uses,
         usage=usage if usage.total else Usage(),  # 0 of both if the model reports none
-        model=model,
+        model=one_model(models),
         reports_tools=None if result is None else not hidden,
         warnings=tuple(warning for warning, holds in ((_HIDDEN, hidden), (_WAITS, waits)) if holds),
     )
