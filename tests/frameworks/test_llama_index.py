@@ -97,7 +97,7 @@ def test_a_run_that_takes_too_long_takes_no_further_step(server):
 
 
 def test_calls_with_the_same_id_are_different_calls(server):
-    """Models behind Ollama have no ids, and LlamaIndex takes the name of the tool for one."""
+    """Not all models give calls an id; the name of the tool may stand for it."""
     from llama_index.core.agent.workflow import AgentOutput, ToolCall, ToolCallResult
     from llama_index.core.llms import ChatMessage
     from llama_index.core.tools import ToolOutput, ToolSelection
