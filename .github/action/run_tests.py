@@ -31,8 +31,9 @@ def main() -> int:
 
     command = ["kindlm", "test", *shlex.split(given.get("KINDLM_PATHS", ""))]
     command += shlex.split(given.get("KINDLM_ARGS", ""))
+    is_labelled = any(word.partition("=")[0] in ("--label", "--version") for word in command)
     is_push = given.get("GITHUB_REF_TYPE") == "branch" and given.get("GITHUB_EVENT_NAME") == "push"
-    if is_push and "--label" not in command:
+    if is_push and not is_labelled:
         command += ["--label", label_of(given["GITHUB_REF_NAME"])]
     if has_server() and "--push" not in command:
         command += ["--push"]

@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from keyword import iskeyword
 from pathlib import Path
@@ -173,7 +174,8 @@ def _make_group(
 def load_command(name: str) -> Any:
     """Return a command of `COMMANDS`, or for the empty name, the group of all commands.
 
-    Each command gets `--verbose`. The help hides the Python types of arguments.
+    Each command gets `--verbose`, and takes each option with one value once. The help hides the
+    Python types of arguments.
     """
     if not name:
         return _make_group(
@@ -204,7 +206,21 @@ def load_command(name: str) -> Any:
                 parameter.display_type_rich = lambda **_: None
         if all(parameter.name != "verbose" for parameter in each.params):
             each.params.append(_verbose_option())
+        each.parse_args = partial(_parse_once, each, each.parse_args)
     return command
+
+
+def _parse_once(command: Any, parse: Callable[..., Any], context: Any, arguments: list[str]) -> Any:
+    """Parse a command line, unless it gives an option twice that takes one value.
+
+    Typer would take the last value, so that `-s a -s b` would run fewer suites than it names.
+    """
+    *_, order = command.make_parser(context).parse_args([*arguments])
+    for parameter, times in Counter(order).items():
+        if times > 1 and not (parameter.multiple or parameter.is_flag):
+            message = f"{parameter.opts[0]} is given {times} times, and takes one value."
+            raise _USAGE_ERROR(message, ctx=context)
+    return parse(context, arguments)
 
 
 @cache

@@ -9,6 +9,7 @@ import shlex
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 
 from kindlm import reports
-from kindlm.cli.app import load_command
+from kindlm.cli.app import COMMANDS, load_command
 
 REPORTS = Path(reports.__path__[0])
 
@@ -165,6 +166,26 @@ def test_wrong_usage_exits_with_1_and_writes_no_report(kindlm: Any, arguments: l
     assert outcome.code == 1
     assert outcome.out == ""
     assert "--help" in outcome.err
+
+
+def options_with_one_value() -> Iterator[tuple[list[str], Any]]:
+    for name in COMMANDS:
+        command = load_command(name)
+        for under, each in getattr(command, "commands", {"": command}).items():
+            for option in each.params if each else ():
+                if option.param_type_name == "option" and not (option.is_flag or option.multiple):
+                    yield [*name.split(), *under.split()], option
+
+
+def test_an_option_with_one_value_is_given_once(kindlm: Any) -> None:
+    found = list(options_with_one_value())
+    assert len(found) > 150
+    for command, option in found:
+        value = ["1"] * option.nargs
+        outcome = kindlm(*command, option.opts[0], *value, option.opts[-1], *value)
+        assert (outcome.code, outcome.out) == (1, "")
+        assert outcome.err.startswith(f"✗ {option.opts[0]} is given 2 times, and takes one value.")
+        assert f"kindlm {' '.join(command)} --help" in outcome.err
 
 
 def test_a_command_that_does_not_know_an_option_says_where_to_look(kindlm: Any) -> None:

@@ -249,6 +249,16 @@ def test_paths_and_options_are_words_and_never_shell(tmp_path, github, forks):
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.parametrize("option", ["--label mine", "--label=mine", "--version mine"])
+def test_a_label_in_the_options_replaces_that_of_the_branch(tmp_path, github, forks, option):
+    (tmp_path / "kindlm.yaml").write_text(SUITE)
+    job = Job(tmp_path, github[0], forks)
+    event = {"GITHUB_EVENT_NAME": "push", "GITHUB_REF_NAME": "main"}
+    assert job.run(event, args=option) == 0
+    shown = loaded_kindlm.run(["show", "mine"], cwd=tmp_path, env=os.environ, timeout_s=60.0)
+    assert job.outputs["run"] in shown.stdout
+
+
 def test_every_action_is_pinned_by_its_hash():
     used = []
     for path in (ROOT / "action.yml", *(ROOT / ".github" / "workflows").iterdir()):
