@@ -1,9 +1,9 @@
 """The errors of providers: codes, messages and hints.
 
 `details` hold `status`, `retry_after`, `retryable` and the whole `body`. `resend` is set if the
-provider rejected something that kindlm added, `quotas` for a failing status. Clients add `usage`
-and `model` of an unusable answer that reports its tokens. No text contains the provider's key, even
-if the provider echoed it.
+provider rejected something that kindlm added, `quotas` for a failing status, and `used_up` for a
+quota that only a payment renews. Clients add `usage` and `model` of an unusable answer that reports
+its tokens. No text contains the provider's key, even if the provider echoed it.
 """
 
 from __future__ import annotations
@@ -137,6 +137,7 @@ class Endpoint:
         now = datetime.now(UTC)
         status, wait = answer.status, retry_after(answer.headers, now)
         retryable = status in _RETRYABLE_STATUSES or status >= 500
+        used_up = status == 429 and _quota_used_up(answer.text)
         advice = answer.headers.get("x-should-retry")
         if advice in ("true", "false"):
             retryable = advice == "true"
@@ -163,7 +164,7 @@ class Endpoint:
             case 408:
                 code, message = ErrorCode.PROVIDER_TIMEOUT, f"{title} timed out (408): {reason}"
                 hint = "Try again later, or raise defaults.retries of kindlm.yaml"
-            case 429 if _quota_used_up(answer.text):
+            case 429 if used_up:
                 retryable = False
                 code, message = ErrorCode.PROVIDER_RATE_LIMIT, f"{title} quota is used up: {reason}"
                 hint = "Check the plan and the billing of the account: retrying does not help"
@@ -186,6 +187,7 @@ class Endpoint:
             retryable=retryable,
             body=answer.text,
             quotas=quotas(answer.headers, now),
+            used_up=used_up,
         )
 
     def _failed(

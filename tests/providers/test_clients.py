@@ -129,6 +129,7 @@ def test_a_quota_that_is_used_up_is_not_tried_again(api, talking, http, make_req
     error = asyncio.run(run())
     assert error.code is ErrorCode.PROVIDER_RATE_LIMIT
     assert error.details["retryable"] is False
+    assert error.details["used_up"] is True
     assert "billing" in (error.hint or "")
 
 
