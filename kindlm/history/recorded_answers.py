@@ -217,15 +217,18 @@ def not_found(message: str, hint: str) -> Err:
 _MOST_RUNS = 20
 """The most runs of a suite that are searched, finished or not, from the newest on."""
 
-# A run may have several suites of one project and name, of different files.
+# A run may have several suites of one project and name, of different files. All shards of a group
+# count as one run.
 _EARLIER = """
-SELECT r.id
-  FROM runs r
- WHERE r.mode = 'live' AND r.id <> ? AND EXISTS (
-   SELECT 1 FROM suites s JOIN contents c ON c.ref = s.config_ref
-    WHERE s.run = r.id AND s.project = ? AND s.name = ? AND c.body IS NOT NULL)
- ORDER BY r.started_at DESC, r.id
- LIMIT ?
+WITH live AS MATERIALIZED (
+  SELECT r.id, r.started_at, coalesce(r.group_id, r.id) AS whole
+    FROM runs r
+   WHERE r.mode = 'live' AND r.id <> ? AND EXISTS (
+     SELECT 1 FROM suites s JOIN contents c ON c.ref = s.config_ref
+      WHERE s.run = r.id AND s.project = ? AND s.name = ? AND c.body IS NOT NULL))
+SELECT id FROM live
+ WHERE whole IN (SELECT whole FROM live GROUP BY whole ORDER BY max(started_at) DESC LIMIT ?)
+ ORDER BY started_at DESC, id
 """
 
 _CONFIG = "SELECT c.body FROM suites s JOIN contents c ON c.ref = s.config_ref WHERE s.id = ?"

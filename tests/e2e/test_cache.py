@@ -13,6 +13,8 @@ from checked_server import LoopbackServer
 from orders import SCRIPT, asked, order, serve_orders, write_orders
 from workspace import Workspace
 
+from kindlm.history import recorded_answers
+
 TOOL = {"name": "lookup_order", "defaultResponse": {"status": "delivered"}}
 TOLD = {**TOOL, "description": "Finds an order."}
 
@@ -325,6 +327,17 @@ def test_the_newest_answer_counts(workspace: Workspace, server: LoopbackServer) 
     workspace.report()
     (execution,) = executions(workspace.report("--cache"), "k0")
     assert execution["output"] == "delivered now"
+
+
+def test_all_shards_of_a_group_count_as_one_run(
+    workspace: Workspace, server: LoopbackServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_orders(workspace, server, [order(f"k{n}", judged=False) for n in range(3)])
+    workspace.report("--test", "k2")
+    for shard in ("1/2", "2/2"):
+        workspace.report("--test", "k0", "--test", "k1", "--shard", shard, "--run-group", "g")
+    monkeypatch.setattr(recorded_answers, "_MOST_RUNS", 1)
+    assert taken(workspace.report("--cache")) == (2, 3)
 
 
 def test_an_agent_is_asked_every_time(workspace: Workspace, server: LoopbackServer) -> None:
