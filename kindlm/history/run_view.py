@@ -105,8 +105,8 @@ class RunView:
 
     @property
     def complete(self) -> bool:
-        """Whether every planned execution has ended."""
-        return self.missing == 0
+        """Whether every planned execution has ended, also those of shards that are not here."""
+        return self.missing == 0 and (self.group is None or self.group.complete)
 
     def is_whole(self, suite: str | None = None, project: str | None = None) -> bool:
         """Whether no result of the run, or of one suite, is missing; for a group, always of all."""

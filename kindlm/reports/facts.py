@@ -88,8 +88,18 @@ def is_unfinished(view: RunView, suite: SuiteView) -> bool:
 
     A stopped run of several suites may have completed this one; a missing shard affects all suites.
     """
-    is_affected = view.group is not None or len(view.suites) == 1
-    return view.missing_of(suite) > 0 or (view.info.ended != "finished" and is_affected)
+    is_stopped = view.info.ended != "finished" and len(view.suites) == 1
+    return bool(lacking_of(view, suite)) or is_stopped
+
+
+def lacking_of(view: RunView, suite: SuiteView) -> str:
+    """Return which results of a suite are missing, in words; "" if none is.
+
+    A gate that passes on a part of the executions may still fail on all of them.
+    """
+    if missing := view.missing_of(suite):
+        return f"{count(missing, 'execution')} did not finish"
+    return view.group.what_lacks if view.group is not None else ""
 
 
 def run_text(view: RunView) -> str:

@@ -21,7 +21,7 @@ from kindlm.history.statistics import wilson_interval
 from kindlm.history.trends import repeat_statistics, verdicts_of
 from kindlm.outcome import Status
 from kindlm.reports.attacks import attacks_of
-from kindlm.reports.facts import git_state, unsettled
+from kindlm.reports.facts import git_state, lacking_of, unsettled
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.untrusted import json_in_pieces
 from kindlm.spelling import fields_of
@@ -73,7 +73,9 @@ def _run(view: RunView) -> dict[str, Any]:
         "suites": [
             {
                 "name": suite.name,
-                "status": "incomplete" if view.missing_of(suite) else suite.status,
+                "status": "incomplete"
+                if suite.error_code is None and lacking_of(view, suite)
+                else suite.status,
                 **fields_of(suite, "error configHash"),
             }
             for suite in view.suites

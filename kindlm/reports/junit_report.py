@@ -24,7 +24,7 @@ from kindlm.history.verdict import StatusCounts
 from kindlm.outcome import Status
 from kindlm.reports.causes import Cause, causes_of
 from kindlm.reports.conversation import status_word
-from kindlm.reports.facts import show_command, unsettled
+from kindlm.reports.facts import lacking_of, show_command, unsettled
 from kindlm.reports.figures import comparison
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.untrusted import bounded, written_out
@@ -232,7 +232,7 @@ def _other_suites(view: RunView) -> Iterator[tuple[str, list[ET.Element]]]:
         yield _RUN, [error(_RUN, "finished", no_verdict.message, no_verdict.code)]
     suites = [suite for suite in view.suites if suite.gates]
     for suite in suites:
-        missing = view.missing_of(suite)
+        missing = lacking_of(view, suite)
         name = _GATES if len(suites) == 1 else f"{_GATES} [{suite.full_name}]"
         cases = [_case(name, gate.name) for gate in suite.gates]
         for case, gate in zip(cases, suite.gates, strict=True):
@@ -240,9 +240,7 @@ def _other_suites(view: RunView) -> Iterator[tuple[str, list[ET.Element]]]:
             if not gate.passed:
                 case.append(_element("failure", gate.message, message=shown, type="GATE_FAILED"))
             elif missing:
-                # A gate that passes on a part of the executions may still fail on all of them.
-                so_far = f"so far {shown}: {count(missing, 'execution')} did not finish"
-                case.append(_element("skipped", message=so_far))
+                case.append(_element("skipped", message=f"so far {shown}: {missing}"))
         yield name, cases
 
 

@@ -109,8 +109,7 @@ def _gates(view: RunView) -> Iterator[str]:
     yield f"\n<details><summary>{count(len(gates), 'gate')}, {failed:,} failed</summary>\n"
     yield "\n| | suite | gate | value |\n|---|---|---|---|\n"
     for suite, gate in gates[:_GATES]:
-        # A gate that passes on a part of the executions may still fail on all of them.
-        so_far = gate.passed and view.missing_of(suite)
+        so_far = gate.passed and facts.lacking_of(view, suite)
         sign = "⚠️" if gate.warning else "⏳" if so_far else SIGNS[gate.passed]
         value = f"{plain(comparison(gate))}{' so far' if so_far else ''}"
         yield f"| {sign} | {cell(suite.full_name)} | {plain(gate.name)} | {value} |\n"

@@ -49,8 +49,10 @@ def write_report(view: RunView, out: TextIO, options: ReportOptions) -> None:
     ]
     info = view.info
     broken = any(suite.error_code is not None for suite in view.suites)
+    # What errored may have checked no guardrail: a finding that is absent is not mended.
+    errored = view.summary.executions.errored > 0
     invocation = {
-        "executionSuccessful": unsettled(view) is None and not broken,
+        "executionSuccessful": unsettled(view) is None and not broken and not errored,
         "startTimeUtc": info.started_at,
         **({} if info.finished_at is None else {"endTimeUtc": info.finished_at}),
     }

@@ -86,7 +86,7 @@ def _write_suite(view: RunView, suite: SuiteView, page: Page, options: ReportOpt
         return
     counts = suite.executions
     status = suite.status
-    if status is Status.PASSED and view.missing_of(suite):
+    if status is Status.PASSED and facts.lacking_of(view, suite):
         status = Status.SKIPPED
     page.ends(
         (MARKS[status], " ", (one_line(suite.full_name), "bold"), f"  {_scope(view, suite)}"),

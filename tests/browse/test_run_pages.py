@@ -104,7 +104,7 @@ def test_what_is_most_expensive_counts_judges_of_an_agent_without_a_cost(
     writer.execution("judged", assertions=(make.passed(),), cost_usd=None, judge="1")
     writer.finish()
     text = text_of(ask("run/bbbb3333").text)
-    assert "Most expensive judged gpt #1 $0.0020 plain gpt #1 $0.0010" in text
+    assert "Most expensive judged gpt #1 $0.0020 + unknown plain gpt #1 $0.0010" in text
 
 
 def test_what_is_most_expensive_counts_calls_of_an_agent_to_models_once(

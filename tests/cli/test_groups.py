@@ -199,6 +199,25 @@ def test_a_missing_and_an_unfinished_shard_are_named_and_the_group_has_not_passe
     assert root.get("errors") == "2"
 
 
+def test_nothing_of_a_group_that_lacks_a_shard_has_passed(
+    kindlm: Any, history: Any, shard: Any, report_of: Any
+) -> None:
+    shard("aaaa2222", "1/2")
+    report = report_of("nightly", history.path, code=1)
+    assert not report["gates"]["passed"]
+    assert [suite["status"] for suite in report["run"]["suites"]] == ["incomplete"]
+
+    def written(form: str) -> str:
+        return str(kindlm("report", "nightly", "--format", form, "--db", history.path).out)
+
+    gate = ET.fromstring(written("junit")).find(".//testcase[@name='passRateMin']/skipped")
+    assert gate is not None
+    assert gate.get("message") == "so far 1.00 ≥ 0.95: shard 2/2 is not here"
+    assert "| ⏳ | `support` | passRateMin | 1.00 ≥ 0.95 so far |" in written("markdown")
+    assert "- support  3 tests" in written("terminal")
+    assert "kindlm.yaml · so far" in written("html")
+
+
 def test_evidence_of_a_group_that_lacks_a_shard_says_passed_of_nothing(
     kindlm: Any, history: Any, shard: Any
 ) -> None:

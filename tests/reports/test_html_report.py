@@ -12,7 +12,8 @@ from pages import HOSTILE, assert_harmless, text_of
 from recorded_history import History
 
 from kindlm.errors import Ok
-from kindlm.reports import html_report
+from kindlm.history.queries import paid_for_execution
+from kindlm.reports import figures, html_report
 from kindlm.reports.report_registry import ReportOptions, find_report
 
 
@@ -49,6 +50,17 @@ def test_it_shows_the_run_and_its_executions_those_that_failed_first(recorded: A
     assert order == ["aaaa2222-2", "aaaa2222-4", "aaaa2222-1", "aaaa2222-3"]
     assert 'issue_refund { "order": "A-100" } { "ok": true }' in text
     assert "judge It refunded at once." in text
+
+
+def test_the_cost_of_an_execution_says_that_a_part_is_unknown(history: Any, make: Any) -> None:
+    writer = history.run("aaaa2222")
+    writer.suite(tests=[make.planned()])
+    writer.execution(cost_usd=None, judge="0.9", assertions=(make.passed(),))
+    view = writer.finish()
+    (test,) = view.tests()
+    (execution,) = view.executions(test)
+    known = figures.money(paid_for_execution(view.db, execution.id).total_usd or 0.0)
+    assert f"#1, 120 ms, {known} + unknown" in text_of(written(view))
 
 
 def test_it_says_what_changed_since_the_run_before(history: History) -> None:

@@ -133,6 +133,19 @@ def test_a_run_that_tested_nothing_has_not_succeeded(
     assert report["runs"][0]["invocations"][0]["executionSuccessful"] is False
 
 
+def test_a_run_with_an_error_has_not_succeeded_since_it_may_have_checked_nothing(
+    history: History, write: Any, schema: Any
+) -> None:
+    run = history.run()
+    run.suite(tests=[Make.planned(repeat=2)])
+    run.execution(assertions=(Make.passed("pii", "pii"),))
+    run.execution(repeat=2, error=("PROVIDER_TIMEOUT", 203, "It took too long.", ""))
+    report = json.loads(write(run.finish(), "sarif"))
+    schema.validate(report)
+    assert report["runs"][0]["results"] == []
+    assert report["runs"][0]["invocations"][0]["executionSuccessful"] is False
+
+
 def test_a_run_without_findings_is_valid(history: History, write: Any, schema: Any) -> None:
     run = history.run()
     run.suite(tests=[Make.planned()], path="/elsewhere/kindlm.yaml")

@@ -37,7 +37,8 @@ SELECT id, test, target, repeat, latency_ms FROM executions
 
 # The cost of an execution is that of all its attempts, including judges.
 _DEAREST = """
-SELECT e.id, e.test, e.target, e.repeat, sum(c.cost_usd) AS cost_usd
+SELECT e.id, e.test, e.target, e.repeat, sum(c.cost_usd) AS cost_usd,
+       total(c.is_unknown) AS unknown
   FROM executions e
  CROSS JOIN counted_calls c ON c.execution = e.id
  WHERE e.run IN $ids
