@@ -7,11 +7,12 @@ file can change a verdict there. `changed_tables` folds the events again and com
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
 from kindlm.errors import ErrorCode, KindlmError, not_there
+from kindlm.history.queries import among
 from kindlm.projections import PROJECTIONS
 from kindlm_store import (
     ProjectionError,
@@ -60,6 +61,8 @@ _EXECUTIONS = "execution IN (SELECT id FROM executions WHERE run = :run)"
 
 _ROWS_OF = {
     "runs": "id = :run",
+    # Reports count the executions of a suite, whatever run they claim.
+    "executions": f"run = :run OR {_SUITES}",
     "planned_tests": _SUITES,
     "retried_attempts": _EXECUTIONS,
     "provider_calls": _EXECUTIONS,
@@ -103,3 +106,17 @@ def _changed(stored: sqlite3.Connection, run: str) -> Iterator[str]:
                         yield f"table {table} is not what the events of run {run} say"
     except (ProjectionError, sqlite3.Error) as error:
         yield f"the tables of run {run} cannot be compared with its events: {error}"
+
+
+# Journals hold reviews, labels and baselines. An unreadable event may concern any run.
+_ABOUT = """
+SELECT DISTINCT s.name FROM streams s JOIN events e ON e.stream = s.id
+ WHERE s.name GLOB 'journal/*'
+   AND CASE WHEN json_valid(e.data) THEN json_extract(e.data, '$.run') IN $ids ELSE 1 END
+ ORDER BY 1
+"""
+
+
+def journals_about(db: sqlite3.Connection, runs: Sequence[str]) -> list[str]:
+    """Return the journals whose events about runs their tables are computed from."""
+    return [name for (name,) in db.execute(*among(_ABOUT, runs))]

@@ -129,6 +129,23 @@ def test_a_run_whose_tables_were_changed_is_reported_from_its_events(
     assert kindlm(*verify).code == 0
 
 
+def test_a_changed_review_of_a_run_is_named_also_if_its_table_agrees(
+    kindlm: Any, recorded: Any
+) -> None:
+    recorded.review("k3f9x2ab", 1, passed=False, note="wrong", by="ada")
+    with tampering(recorded.path) as connection:
+        connection.execute(
+            """UPDATE events SET data = replace(data, '"passed":false', '"passed":true')
+                WHERE stream IN (SELECT id FROM streams WHERE name GLOB 'journal/*')"""
+        )
+        connection.execute("UPDATE reviews SET passed = 1")
+    outcome = kindlm("verify", "k3f", "--db", recorded.path)
+    assert outcome.code == 1
+    assert "✗ journal/" in outcome.out
+    assert ": the event does not match its hash\n" in outcome.out
+    assert "✓ tables of run k3f9x2ab: what its events say\n" in outcome.out
+
+
 @pytest.mark.parametrize("arguments", [["--head", HASH], ["k3f", "--head", "nonsense"], ["zzz"]])
 def test_a_question_that_makes_no_sense_is_an_error(
     kindlm: Any, recorded: Any, arguments: list[str]

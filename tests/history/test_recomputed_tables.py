@@ -16,6 +16,10 @@ CHANGES = [
     ("runs", "UPDATE runs SET passed = 1"),
     ("planned_tests", "DELETE FROM planned_tests WHERE test = 'refunds'"),
     ("executions", "UPDATE executions SET status = 'passed' WHERE test = 'refunds'"),
+    (
+        "executions",
+        "INSERT INTO executions (id, suite) SELECT suite || test, suite FROM planned_tests",
+    ),
     ("assertions", "DELETE FROM assertions WHERE outcome = 'failed'"),
     ("reviews", "INSERT INTO reviews VALUES ('k3f9x2ab-1', 'eve', 'other', 1, NULL, '', '')"),
     ("baselines", "INSERT INTO baselines VALUES ('p', 's', '', 'k3f9x2ab', 'eve', '', '', '')"),

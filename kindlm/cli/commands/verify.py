@@ -17,7 +17,7 @@ from kindlm.cli.history_errors import repair_hint, salvage_hint
 from kindlm.cli.options import DATABASE, RUN_NAMES, argument, option
 from kindlm.errors import ErrorCode, SourceLocation
 from kindlm.events.run import PURGES, SEALED_HEADS
-from kindlm.history.read_models import changed_tables
+from kindlm.history.read_models import changed_tables, journals_about
 from kindlm.projections import PROJECTIONS
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
@@ -76,10 +76,13 @@ def verify_command(
                 claims=SEALED_HEADS,
                 erasures=PURGES,
             )
+            if stream is not None:
+                run = stream.removeprefix("run/")
+                for journal in journals_about(connection, [run]):
+                    found.problems += verify_file(path, journal, erasures=PURGES).problems
             sound = _report_file(connection, path)
             _report_streams(connection, found, stream, sound)
-        if stream is not None:
-            run = stream.removeprefix("run/")
+        if run is not None:
             state, changed = "what its events say", changed_tables(path, [run])
             if changed:
                 # A rebuild would only copy changes of events into the tables.

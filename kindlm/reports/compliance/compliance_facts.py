@@ -17,7 +17,7 @@ from kindlm.events.run import PURGES, SEALED_HEADS
 from kindlm.history.baselines import Baseline, BaselineChecks, find_baseline
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
 from kindlm.history.queries import among
-from kindlm.history.read_models import changed_tables
+from kindlm.history.read_models import changed_tables, journals_about
 from kindlm.history.rows import SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.history.statistics import wilson_interval
@@ -364,15 +364,6 @@ SELECT DISTINCT source.run
 """
 
 
-# Journals hold reviews, labels and baselines. An unreadable event may concern any run.
-_JOURNALS = """
-SELECT DISTINCT s.name FROM streams s JOIN events e ON e.stream = s.id
- WHERE s.name GLOB 'journal/*'
-   AND CASE WHEN json_valid(e.data) THEN json_extract(e.data, '$.run') IN $ids ELSE 1 END
- ORDER BY 1
-"""
-
-
 def _audit(
     view: RunView, suite: SuiteView, file: Path, baseline: Sequence[str]
 ) -> list[dict[str, Any]]:
@@ -384,7 +375,6 @@ def _audit(
     db = view.db
     sources = [row[0] for row in db.execute(*among(_SOURCES, suite.parts))]
     about = (*view.runs, *sources, *baseline)
-    journals = [row[0] for row in db.execute(*among(_JOURNALS, about))]
     audit: list[dict[str, Any]] = []
     for run in dict.fromkeys((*view.runs, *sources)):
         stream = f"run/{run}"
@@ -395,7 +385,7 @@ def _audit(
         ).fetchone()
         found = verify_file(file, stream, claims=SEALED_HEADS, erasures=PURGES)
         problems = [problem.what for problem in found.problems[:5]]
-        for journal in () if audit else journals:
+        for journal in () if audit else journals_about(db, about):
             wrong = verify_file(file, journal, erasures=PURGES).problems
             problems += [f"{journal}: {problem.what}" for problem in wrong[:5]]
         audit.append(
