@@ -66,8 +66,12 @@ class ScriptedTrial:
             for expectation, result in self._decided.values()
             if result.score is not None and expectation.kind != _NUMBER
         ]
-        whole = sum(weight for weight, _ in scored)
-        return sum(weight * score for weight, score in scored) / whole if whole else None
+        if not scored:
+            return None
+        # The sum of large weights would be infinite.
+        heaviest = max(weight for weight, _ in scored)
+        shares = [(weight / heaviest, score) for weight, score in scored]
+        return sum(share * score for share, score in shares) / sum(share for share, _ in shares)
 
     async def send(self, text: str) -> Result[tuple[Step, str | None]]:
         await self._block_if_over()

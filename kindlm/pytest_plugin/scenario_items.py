@@ -52,21 +52,24 @@ def register(config: pytest.Config) -> None:
     """Register the hooks that run scenarios, and those that control workers."""
     guard.watch_exits(partial(_explain_exit, config))
     config.add_cleanup(lambda: guard.watch_exits(None))
-    config.add_cleanup(_hide_log_lines())
+    config.add_cleanup(_hide_log_lines(config))
     options = read_options(config)
     config.pluginmanager.register(ScenarioItems(options), "kindlm-scenarios")
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Controller(options), "kindlm-controller")
 
 
-def _hide_log_lines() -> Callable[[], None]:
+def _hide_log_lines(config: pytest.Config) -> Callable[[], None]:
     """Hide log lines of kindlm, which pytest would show with each failure; returns an undo.
 
-    They are shown from the level in `KINDLM_LOG` on.
+    They are shown from the level in `KINDLM_LOG` on; another word there is a warning.
     """
     logger = logging.getLogger("kindlm")
     before, levels = logger.level, logging.getLevelNamesMapping()
     asked = os.environ.get("KINDLM_LOG", "").upper()
+    if asked and asked not in levels:
+        what = f"KINDLM_LOG={asked.lower()} is not a level: kindlm logs nothing"
+        config.issue_config_time_warning(pytest.PytestConfigWarning(what), stacklevel=2)
     logger.setLevel(levels.get(asked, logging.CRITICAL + 1))
     return lambda: logger.setLevel(before)
 

@@ -38,7 +38,7 @@ from kindlm.outcome import CheckResult, Outcome
 from kindlm.ports import Stage
 from kindlm.scenarios.function_thread import FunctionThread, raise_unless_of_a_test
 from kindlm.scenarios.scope import Scope
-from kindlm.scenarios.under_test import Place
+from kindlm.scenarios.under_test import Place, Reply
 from kindlm.suggestions import hint_for
 from kindlm.suite import Expectation
 from kindlm.wording import sentence, shown
@@ -69,7 +69,7 @@ def holds(value: object) -> bool | None:
     """Return whether a value is true; None for a verdict, or several, without a decision.
 
     Raises:
-        TypeError: the value is always true, such as a generator or a tuple with False.
+        TypeError: the value is always true, such as an answer or a tuple with False.
     """
     if isinstance(value, _ALWAYS_TRUE) or inspect.isroutine(value):
         if inspect.iscoroutine(value):
@@ -77,12 +77,14 @@ def holds(value: object) -> bool | None:
         raise TypeError(f"a {type(value).__name__} is always true: none of it ran")
     if isinstance(value, Verdict):
         return value.passed
+    if isinstance(value, Reply):
+        raise TypeError("an answer is always true: return what must hold of it")
     held = list(value.values()) if isinstance(value, Mapping) else value
     items = held if isinstance(held, tuple | list) else ()
     if items and all(isinstance(each, Verdict) for each in items):
         decisions = [each.passed for each in items]
         return False if False in decisions else None if None in decisions else True
-    if any(each is False or isinstance(each, Awaitable | Verdict) for each in items):
+    if any(each is False or isinstance(each, Awaitable | Reply | Verdict) for each in items):
         raise TypeError(f"a {type(value).__name__} is always true: check or await what it holds")
     return bool(value)
 

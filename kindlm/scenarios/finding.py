@@ -194,8 +194,9 @@ def _cases(
         case_marks = [*case.marks, *marks]
         skipped = case.is_empty or is_skipped(case_marks)
         case_hint = None if skipped else hint
-        if not skipped and (text := open_condition(case_marks)) is not None:
-            case_hint = f"its skipif has the text {text!r} for a condition: run pytest --kindlm"
+        if not skipped and (found := open_condition(case_marks)) is not None:
+            mark, text = found
+            case_hint = f"its {mark} has the text {text!r} for a condition: run pytest --kindlm"
         yield Scenario(
             name=test.name if case.id is None else f"{test.name}[{case.id}]",
             spec=replace(spec, agent=case.arguments.get(AGENT_FIXTURE)) if by_value else spec,

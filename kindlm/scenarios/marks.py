@@ -38,15 +38,21 @@ def marks_named(name: str, marks: Iterable[Any]) -> list[Any]:
 
 def is_skipped(marks: Sequence[Any]) -> bool:
     """Return whether marks skip a test: skip, skipif, or xfail with `run=False`."""
+    return bool(marks_named("skip", marks)) or any(map(_holds, _perhaps(marks)))
+
+
+def open_condition(marks: Sequence[Any]) -> tuple[str, str] | None:
+    """Return the name of a mark that may skip a test, and its condition as a text.
+
+    Only pytest can evaluate such a condition.
+    """
+    conditions = ((mark.name, each) for mark in _perhaps(marks) for each in _conditions(mark))
+    return next((pair for pair in conditions if isinstance(pair[1], str)), None)
+
+
+def _perhaps(marks: Sequence[Any]) -> list[Any]:
     never = (mark for mark in marks_named("xfail", marks) if not mark.kwargs.get("run", True))
-    perhaps = (*marks_named("skipif", marks), *never)
-    return bool(marks_named("skip", marks)) or any(map(_holds, perhaps))
-
-
-def open_condition(marks: Sequence[Any]) -> str | None:
-    """Return a condition of skipif that is a text, which only pytest can evaluate."""
-    conditions = (each for mark in marks_named("skipif", marks) for each in _conditions(mark))
-    return next((each for each in conditions if isinstance(each, str)), None)
+    return [*marks_named("skipif", marks), *never]
 
 
 def _holds(mark: Any) -> bool:

@@ -143,6 +143,7 @@ UNDECIDED = (
     '.custom("yields", lambda reply: (yield))',
     '.custom("yields later", yields)',
     '.custom("is not called", lambda reply: reply.mentions)',
+    '.custom("is the answer", lambda reply: reply)',
     '.custom("is not awaited", forgets)',
 )
 

@@ -267,6 +267,7 @@ UNASKED = {
     't.require((reply.mentions("please"), "polite"))': "a tuple is always true",
     't.require({"polite": reply.mentions("please")})': "a dict is always true",
     't.require(filter(None, [0]), "one of them")': "a filter is always true",
+    't.require([reply], "it answered")': "a list is always true",
     't.require(await t.converse(Persona(role="x"), goal="g", turns=(1, 1), script=["hi"]))': (
         "goal_reached"
     ),

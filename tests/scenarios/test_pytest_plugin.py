@@ -168,6 +168,15 @@ def test_log_lines_of_kindlm_are_captured_only_for_those_who_ask(
     assert logging.getLogger("kindlm").level == before
 
 
+def test_an_unknown_level_of_log_lines_is_a_warning(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.write("tests/test_it.py", LOGS)
+    monkeypatch.setenv("KINDLM_LOG", "verbse")
+    done = run_inside(project.root, "--kindlm")
+    assert "KINDLM_LOG=verbse is not a level: kindlm logs nothing" in done.stdout
+
+
 def test_a_failed_assert_shows_what_the_agent_did_as_it_is(project: Project) -> None:
     arguments = {"order_id": "A1"}
     project.agent.answer = lambda _: {

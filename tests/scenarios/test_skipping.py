@@ -62,6 +62,7 @@ def test_marks_that_skip_are_heeded(project: Project, capsys: pytest.CaptureFixt
 COUNTING = [
     ("@pytest.mark.usefixtures('ready')\n{test}", "the fixture ready"),
     ("@pytest.mark.skipif('sys.platform')\n{test}", "'sys.platform'"),
+    ("@pytest.mark.xfail('sys.platform', run=False)\n{test}", "its xfail has the text"),
     ("pytestmark = pytest.mark.usefixtures('ready')\n{test}", "the fixture ready"),
     ("@pytest.fixture(autouse=True)\ndef ready(): ...\n{test}", "ready, which is automatic"),
     ("from ready import *\n{test}", "ready, which is automatic"),
