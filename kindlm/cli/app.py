@@ -25,6 +25,7 @@ from kindlm.cli.console import (
     finish_errors,
     prepare_streams,
     report_crash,
+    set_database,
     set_verbose,
     show,
     warn,
@@ -244,6 +245,7 @@ def run(arguments: Sequence[str]) -> int:
     """
     prepare_streams()
     set_verbose(any(map(_VERBOSE.match, arguments)))
+    set_database(None if "KINDLM_LEASE" in os.environ else _value_of("--db", arguments))
     with inert_output():
         code = _run_command(arguments)
     if code in (INTERRUPTED, USAGE, NOTHING_RUN) and _uses_pytest_codes(arguments):
@@ -251,13 +253,19 @@ def run(arguments: Sequence[str]) -> int:
     return code if code == guard.code_of_ended else min(code, 1)
 
 
+def _value_of(option: str, arguments: Sequence[str]) -> str | None:
+    """Return the value of a long option in a command line, also one of wrong usage."""
+    given = re.search(rf"(?:^|\0){option}[=\0]([^\0]*)", "\0".join(arguments))
+    return None if given is None else given[1]
+
+
 def _uses_pytest_codes(arguments: Sequence[str]) -> bool:
     """Return whether the exit codes of pytest apply.
 
     It reads `--exit-codes` from the arguments, since wrong usage leaves no parsed options.
     """
-    if given := re.findall(r"(?:^|\0)--exit-codes[=\0]([^\0]*)", "\0".join(arguments)):
-        return bool(given[-1] == "pytest")
+    if (given := _value_of("--exit-codes", arguments)) is not None:
+        return given == "pytest"
     from kindlm.recording.project import exit_codes
 
     found = exit_codes()

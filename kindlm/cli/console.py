@@ -10,6 +10,8 @@ import contextlib
 import errno
 import io
 import os
+import re
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
@@ -32,6 +34,7 @@ from kindlm.errors import (
     error_text,
     misuse,
 )
+from kindlm.wording import shown_path
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -54,6 +57,14 @@ _OTHER_COLOR = 33
 
 _VERBOSE: ContextVar[bool] = ContextVar("verbose", default=False)
 
+_DATABASE: ContextVar[str | None] = ContextVar("database", default=None)
+
+_SUGGESTED = re.compile(
+    r"(?<=: )kindlm (?!demo|explain|import-suite|init|login|schema|validate)"
+    r"(?:[^.;,)\n]|[.;,)](?=\S))+"
+)
+"""A command that takes `--db` in a hint: it follows a colon, up to the end of its clause."""
+
 _redrawn: Console | None = None
 """The console that redraws its last line now. Messages of all threads must go through it.
 
@@ -64,6 +75,23 @@ A message through another console would be written into that line.
 def set_verbose(verbose: bool) -> None:
     """Set whether `--verbose` was given."""
     _VERBOSE.set(verbose)
+
+
+def set_database(named: str | None) -> None:
+    """Set the value of `--db`, which suggested commands get too."""
+    _DATABASE.set(named)
+
+
+def typed(hint: str) -> str:
+    """Return a hint whose commands have the `--db` of this command, so that they work as typed."""
+    if (named := _DATABASE.get()) is None:
+        return hint
+
+    def whole(found: re.Match[str]) -> str:
+        is_whole = " --db " in found[0] or found[0].endswith(" --help")
+        return found[0] if is_whole else f"{found[0]} --db {shlex.quote(shown_path(Path(named)))}"
+
+    return _SUGGESTED.sub(whole, hint)
 
 
 def is_verbose() -> bool:
@@ -247,7 +275,7 @@ def note(message: str) -> None:
     from kindlm.recording.secrets import redactor
     from kindlm.reports.untrusted import visible
 
-    line = visible(redactor()(message))
+    line = visible(redactor()(typed(message)))
     if _redrawn is not None:
         _redrawn.print(line)
     else:  # rich is not loaded for this: that takes longer than many commands
@@ -296,7 +324,7 @@ def render_problem(
     sign, style = ("! ", "bold yellow") if is_warning else ("✗ ", "bold red")
     pieces = [(sign + safe(error.message), style)]
     if error.hint:
-        pieces.append((f"\n  {safe(error.hint)}", ""))
+        pieces.append((f"\n  {safe(typed(error.hint))}", ""))
     if error.where is not None:
         pieces.append((f"\n  {safe(str(error.where))}", "cyan"))
         if source_line is not None and redact(source_line) == source_line:

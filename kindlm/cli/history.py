@@ -207,9 +207,9 @@ def no_execution(name: str, view: RunView) -> KindlmError:
     )
 
 
-def db_option(named: Path | None) -> str:
-    """Return the `--db` of a suggested command, if the user named the history."""
-    return "" if named is None else f" --db {shlex.quote(shown_path(named))}"
+def db_option(other: Path) -> str:
+    """Return the `--db` of a suggested command about another history than that of this command."""
+    return f" --db {shlex.quote(shown_path(other))}"
 
 
 def merged_besides(known: int, filled: int = 0, erased: int = 0) -> str:

@@ -82,7 +82,7 @@ def _not_opened(error: OpenError) -> KindlmError:
         NewerDatabaseError: "Update kindlm; a newer version recorded this history.",
         CorruptDatabaseError: salvage_hint(error.path),
         NotAnEventLogError: "Name a history of kindlm with --db, or a file that does not exist yet."
-        " Or restore this one from a backup: kindlm history backup makes them.",
+        " Or restore this one from a backup; kindlm history backup makes them.",
     }
     hint = hints.get(type(error), "Check the permissions of the file and of its folder.")
     return broken(f"The history cannot be opened: it {error.reason}.", hint, where=where)

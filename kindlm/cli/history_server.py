@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kindlm.cli.console import fail, note, or_fail, show
-from kindlm.cli.history import db_option, open_tables
+from kindlm.cli.history import open_tables
 from kindlm.cli.options import TestOptions
 from kindlm.cli.server_environ import server_environ
 from kindlm.config import load_suite
@@ -104,7 +104,7 @@ def live_push(request: RunRequest, run: str, options: TestOptions) -> Beside | N
     if isinstance(found, Err):
         if found.error is NO_SERVER or found.error.code is not ErrorCode.CLOUD_AUTH_ERROR:
             fail([found.error])
-        _warn(found.error, run, options)
+        _warn(found.error, run)
         return None
     login = found.value
     if lease is not None:
@@ -123,17 +123,17 @@ def push_group(request: RunRequest, group: str, options: TestOptions) -> None:
     """Push the shards of a group that has ended."""
     login = _login(request)
     if isinstance(login, Err):
-        _warn(login.error, group, options)
+        _warn(login.error, group)
         return
     with closing(_client(login.value)) as client, closing(open_tables(request.database)) as db:
         rows = db.execute("SELECT id FROM runs WHERE group_id = ? ORDER BY id", (group,))
         shards = [run for (run,) in rows.fetchall()]
         done = Push(client, db, options.texts, _uploads(request)).runs(shards)
         if isinstance(done, Err):
-            _warn(done.error, group, options)
+            _warn(done.error, group)
             return
         for run, error in done.value.failed.items():
-            _warn(error, run, options)
+            _warn(error, run)
         _tell(done.value, client, options)
 
 
@@ -144,7 +144,7 @@ def _as_guest(request: RunRequest, run: str, login: Login, options: TestOptions)
     with LivePush(request.database, run, lambda db: Push(client, db, options.texts, also)) as push:
         yield
     if push.error is not None:
-        _warn(push.error, run, options)
+        _warn(push.error, run)
     else:
         _tell(push.pushed, client, options)
 
@@ -200,8 +200,8 @@ def _tell(pushed: Pushed, client: HistoryClient, options: TestOptions) -> None:
             note(REDACTS)
 
 
-def _warn(error: KindlmError, run: str, options: TestOptions) -> None:
-    again = f"kindlm push {shlex.quote(run)}{db_option(options.database)}"
+def _warn(error: KindlmError, run: str) -> None:
+    again = f"kindlm push {shlex.quote(run)}"
     hint = f"The run stays here. To push it later: {again}"
     if error.code is ErrorCode.CLOUD_AUTH_ERROR:
         hint = f"{error.hint} {hint}"

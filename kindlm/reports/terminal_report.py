@@ -215,4 +215,4 @@ def _write_next(view: RunView, page: Page, options: ReportOptions) -> None:
     if view.status == "failed" and is_own and (counts.failed or counts.errored):
         # Each cause names the command that shows it.
         following = facts.rerun_failed(view, options)
-    page.unbroken(("Next: ", "dim"), options.first or page.typed(following))
+    page.unbroken(("Next: ", "dim"), page.typed(options.first or following))

@@ -44,7 +44,8 @@ def test_the_newest_run_is_first(kindlm: Any, history: Any, make: Any) -> None:
 def test_a_history_without_runs_says_how_to_record_one(kindlm: Any, history: Any) -> None:
     outcome = kindlm("runs", "--db", history.path)
     assert (outcome.code, outcome.out) == (0, "")
-    assert "No run matches. Record one: kindlm test." in outcome.err
+    record, look = (f"kindlm {name} --db {history.path.name}" for name in ("test", "runs"))
+    assert outcome.err == f"No run matches. Record one: {record}. All runs: {look}\n"
 
 
 def test_columns_are_aligned_whatever_the_label(kindlm: Any, history: Any, make: Any) -> None:

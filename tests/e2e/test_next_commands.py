@@ -131,6 +131,28 @@ def test_a_suite_with_a_mistake_is_validated_from_the_current_folder(failing):
     assert "`kindlm validate 'my suites/my.yaml'`" in report
 
 
+def test_a_history_that_was_named_is_named_in_each_hint_of_a_command_that_takes_it(workspace):
+    for arguments, suggested in (
+        (["runs"], "Record a run: kindlm test --db 'a b.db'\n"),
+        (["test", "--resume"], "Record a run: kindlm test --db 'a b.db'\n"),
+        (["runs", "--nonsense"], "How it is used: kindlm runs --help\n"),
+        (["push", "--insecure"], "Record a run: kindlm test --db 'a b.db'\n"),
+    ):
+        assert suggested in workspace.run(*arguments, "--db", "a b.db").stderr
+    (workspace.root / "a b.db").write_text("no database", "utf-8")
+    hint = "restore this one from a backup; kindlm history backup makes them.\n"
+    assert hint in workspace.run("runs", "--db", "a b.db").stderr
+    workspace.run("runs", "--db=a b.db")
+    assert "Record a run: kindlm test\n" in workspace.run("runs").stderr
+
+
+def test_a_command_without_a_history_gets_none(workspace):
+    (workspace.root / "kindlm.yaml").write_text("kindlm: 1\nagnt: http://127.0.0.1:1\n", "utf-8")
+    command = next_command(workspace.run("test", "--db", "h.db").stdout)
+    assert command == ["validate", "kindlm.yaml"]
+    assert 'Unknown key "agnt"' in workspace.run(*command).stderr
+
+
 def test_a_service_that_does_not_start_is_tried_again(workspace, server):
     command = f"{sys.executable} -c 'raise SystemExit(1)'"
     service = {"name": "shop", "command": command, "ready": {"line": "never"}}

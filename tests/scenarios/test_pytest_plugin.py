@@ -615,6 +615,9 @@ def test_stopped_early_a_run_says_so_and_is_not_resumed(
     run(["show"])
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.split() == ["Next:", "pytest", "--kindlm", "--lf"]
+    run(["show", "--db", ".kindlm/kindlm.db"])
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.split()[1:] == ["pytest", "--kindlm", "--lf", "--kindlm-db", ".kindlm/kindlm.db"]
 
 
 # What is in flight has next to no time to end.

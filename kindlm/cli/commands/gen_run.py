@@ -13,7 +13,7 @@ from typing import Any
 from kindlm.cli.commands.gen import GenOptions
 from kindlm.cli.commands.init import agent_at, secret_in_url
 from kindlm.cli.console import fail, note, or_fail, refuse, show, warn
-from kindlm.cli.history import db_option, no_execution, open_recorded, open_view, project_here
+from kindlm.cli.history import no_execution, open_recorded, open_view, project_here
 from kindlm.cli.options import refuse_together
 from kindlm.cli.run_recording import record_run
 from kindlm.config.compile import compile_agent
@@ -182,8 +182,7 @@ def _report(request: RunRequest, run: str, script: GenerationScript, options: Ge
             )
             if script.is_unheard and options.agent is not None:
                 note(_DEFAULT_FORM)
-            db = db_option(options.database)
-            note(f"Requests and answers: kindlm show {run} 1 --verbose{db}")
+            note(f"Requests and answers: kindlm show {run} 1 --verbose")
             return 1
         for path, about in script.files.items():
             sys.stdout.write(f"{one_line(str(path))}  {one_line(about)}\n")

@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 from kindlm.cli.console import fail, note, or_fail, refuse, warn
 from kindlm.cli.erased_copies import remove_copies
-from kindlm.cli.history import db_option, merged_besides, project_here, warn_of_withheld
+from kindlm.cli.history import merged_besides, project_here, warn_of_withheld
 from kindlm.cli.options import DATABASE, argument, option
 from kindlm.errors import SourceLocation, broken
 from kindlm.events import merge_of
@@ -52,7 +52,7 @@ def import_command(
     note(f"{count(taken.added, 'event')} imported{merged_besides(taken.known, taken.filled)}.")
     warn_of_withheld(taken.withheld, file)
     for run in runs:
-        note(f"See it with: kindlm show {run}{db_option(db)}")
+        note(f"See it with: kindlm show {run}")
 
 
 def _import_file(file: Path, project: Project, suite: str | None) -> tuple[Taken, list[str]]:

@@ -74,7 +74,7 @@ def merge_command(
     if refused:
         show(refused)
         raise typer.Exit(1)
-    note(f"See them with: kindlm runs{db_option(db)}")
+    note("See them with: kindlm runs")
 
 
 def _take(log: EventLog, file: Path, reader: sqlite3.Connection) -> tuple[Taken, int | None]:

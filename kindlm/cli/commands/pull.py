@@ -10,7 +10,7 @@ import typer
 
 from kindlm.bounds import MAX_LISTED_RUNS
 from kindlm.cli.console import fail, note, or_fail, refuse, show
-from kindlm.cli.history import db_option, merged_besides, project_here
+from kindlm.cli.history import merged_besides, project_here
 from kindlm.cli.options import DATABASE, INSECURE, SERVER, argument, option
 from kindlm.errors import Err, KindlmError, Ok, Result, misuse, not_there
 from kindlm.wording import count, first_of, printable
@@ -69,7 +69,7 @@ def pull_command(
             note(f"{printable(run)}: {added} pulled{besides}.")
             pulled.append(run)
     for name in [group] if group and pulled else pulled[:_SHOWN]:
-        note(f"See it with: kindlm show {shlex.quote(name)}{db_option(db)}")
+        note(f"See it with: kindlm show {shlex.quote(name)}")
     if failed:
         show(failed)
         raise typer.Exit(1)

@@ -12,7 +12,6 @@ import typer
 from kindlm.cli.console import note, or_fail, show
 from kindlm.cli.history import (
     commit_named,
-    db_option,
     existing_history,
     merged_besides,
     open_history,
@@ -76,7 +75,7 @@ def push_command(
             " here to say what upload.redactPatterns match."
         )
     elif pushed.withheld:
-        again = " ".join(map(shlex.quote, runs or ["RUN"])) + f" --texts{db_option(db)}"
+        again = " ".join(map(shlex.quote, runs or ["RUN"])) + " --texts"
         note(f"Content stayed here. To send it, too: kindlm push {again}")
     if pushed.redacts:
         note(REDACTS)

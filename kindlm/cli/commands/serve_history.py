@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from kindlm.cli.commands.token import usable_tokens
 from kindlm.cli.console import note, or_fail, refuse, warn
 from kindlm.cli.erased_copies import remove_copies
-from kindlm.cli.history import db_option, project_here
+from kindlm.cli.history import project_here
 from kindlm.cli.journal import recorder_of
 from kindlm.cli.logs import log_as_asked
 from kindlm.cli.options import DATABASE, option, parse_erased_before, parse_since
@@ -77,7 +77,7 @@ def serve_history_command(
         with usable_tokens(project.database):
             tokens = stack.enter_context(closing(TokenStore(project.database)))
         has_token = any(token["state"] == "valid" for token in tokens.tokens())
-        create = f"kindlm token create --name ci --scopes push,pull{db_option(db)}"
+        create = "kindlm token create --name ci --scopes push,pull"
         if not (has_token or is_loopback(host)):
             refuse(
                 f"kindlm does not listen on {host} without a token: no one could use the server.",

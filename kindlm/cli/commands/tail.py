@@ -17,7 +17,7 @@ from typing import Any
 import typer
 
 from kindlm.cli.console import note, or_fail
-from kindlm.cli.history import commit_named, db_option, open_history, report_options
+from kindlm.cli.history import commit_named, open_history, report_options
 from kindlm.cli.options import DATABASE, RUN_OR_GROUP
 from kindlm.history.groups import Group, find_group, shards_of
 from kindlm.history.masking import as_shown
@@ -67,7 +67,7 @@ def tail_command(run: str = RUN_OR_GROUP, db: Path | None = DATABASE) -> None:
         color = "bold green" if verdict.good else "bold red"
         reasons = ", ".join(one_line(reason) for reason in verdict.reasons)
         page.line((verdict.word, color), f": {reasons}", hang=2)
-        note(f"The whole run: kindlm show {shlex.quote(view.id)}{db_option(db)}")
+        note(f"The whole run: kindlm show {shlex.quote(view.id)}")
         if not view.passed:
             raise typer.Exit(1)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from kindlm.bounds import SCHEDULERS
 from kindlm.cli.commands.tail import why_not_passed
 from kindlm.cli.console import make_console, note, or_fail, refuse, show, warn
-from kindlm.cli.history import db_option, open_tables
+from kindlm.cli.history import open_tables
 from kindlm.cli.history_errors import disk_full
 from kindlm.cli.options import TestOptions, given_again
 from kindlm.cli.progress import make_progress
@@ -264,7 +264,6 @@ def _carry_out(
         once_corrected = (
             "Finished executions are kept. Correct that code, then: "
             f"kindlm test --resume {shlex.quote(shards.group)} --force-resume{workers}"
-            f"{db_option(options.database)}"
         )
         show(
             broken(

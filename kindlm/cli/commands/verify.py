@@ -11,7 +11,7 @@ from pathlib import Path
 
 import typer
 
-from kindlm.cli.console import refuse, wants_color
+from kindlm.cli.console import refuse, typed, wants_color
 from kindlm.cli.history import db_option, existing_history, named_run
 from kindlm.cli.history_errors import repair_hint, salvage_hint
 from kindlm.cli.options import DATABASE, RUN_NAMES, argument, option
@@ -127,7 +127,7 @@ def _report_streams(
     counts = f"{count(found.streams, 'stream')}, {count(found.events, 'event')}"
     texts = f"{count(found.texts, 'text')}{''.join(gone)}"
     heads = count(found.heads, "noted head")
-    sys.stdout.write(f"{counts}, {texts}, {heads}: {verdict}{unchecked}\n")
+    sys.stdout.write(f"{counts}, {texts}, {heads}: {verdict}{typed(unchecked)}\n")
 
 
 def _report_file(connection: sqlite3.Connection, path: Path) -> bool:
@@ -175,5 +175,5 @@ def _report_part(text: str, wrong: Sequence[str] = ()) -> None:
     sign, color = ("✗", "\x1b[1;31m") if wrong else ("✓", "\x1b[32m")
     if wants_color(sys.stdout):
         sign = f"{color}{sign}\x1b[0m"
-    sys.stdout.write(f"{sign} {text}\n")
-    sys.stdout.writelines(f"    {one_line(each)}\n" for each in wrong)
+    sys.stdout.write(f"{sign} {typed(text)}\n")
+    sys.stdout.writelines(f"    {typed(one_line(each))}\n" for each in wrong)

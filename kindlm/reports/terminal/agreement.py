@@ -164,7 +164,8 @@ def _write_list(title: str, executions: tuple[ReviewedExecution, ...], page: Pag
             note = f": {bounded(review.note, _NOTE, lines=5)}" if review.note else ""
             verdict = "pass" if review.passed else "fail"
             page.line(f"{one_line(review.by)}  {verdict}{note}", indent=4, hang=2)
-        page.unbroken(f"kindlm show {execution.run} {execution.number}", indent=4)
+        page.unbroken(page.typed(f"kindlm show {execution.run} {execution.number}"), indent=4)
     more = len(executions) - _LISTED
     if more > 0:
-        page.line(f"… and {more:,} more: kindlm review --agreement --format json", indent=2)
+        command = page.typed("kindlm review --agreement --format json")
+        page.line(f"… and {more:,} more: {command}", indent=2)

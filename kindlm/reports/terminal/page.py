@@ -70,10 +70,11 @@ class Page:
         )
 
     def typed(self, command: str) -> str:
-        """Return a command with `--db` if the user named the history."""
-        if self._database is None:
+        """Return a command with the history that the user named, unless it needs or names none."""
+        if self._database is None or " --db " in command or command.startswith("kindlm validate"):
             return command
-        return f"{command} --db {shlex.quote(self._database)}"
+        option = "--kindlm-db" if command.startswith("pytest ") else "--db"
+        return f"{command} {option} {shlex.quote(self._database)}"
 
     def blank(self) -> None:
         """Write an empty line, unless it would be the first."""
