@@ -103,6 +103,9 @@ _USAGE_ERROR: Any = typer.BadParameter.__base__
 _VERBOSE = re.compile(r"--verbose\Z|-[hqxy]*v")
 """`-v`, also behind other options without a value: `-xv`. Wrong usage leaves no parsed options."""
 
+_SHORT = re.compile(r"-[a-zA-Z]")
+"""A short option. Typer would take the `=` of `-o=FILE` as part of the value."""
+
 _INPUT = re.compile(r"Invalid value for (.+): Input (should be .+?)(?:, unable to parse .*)?\Z")
 
 
@@ -207,20 +210,31 @@ def load_command(name: str) -> Any:
                 parameter.display_type_rich = lambda **_: None
         if all(parameter.name != "verbose" for parameter in each.params):
             each.params.append(_verbose_option())
-        each.parse_args = partial(_parse_once, each, each.parse_args)
+        each.parse_args = partial(_parse_strictly, each, each.parse_args)
     return command
 
 
-def _parse_once(command: Any, parse: Callable[..., Any], context: Any, arguments: list[str]) -> Any:
+_CHOOSES_TESTS = ("paths", "config", "run", "suite", "tests")
+"""Parameters for which an empty text, as of an unset variable, would choose more than was meant."""
+
+
+def _parse_strictly(
+    command: Any, parse: Callable[..., Any], context: Any, arguments: list[str]
+) -> Any:
     """Parse a command line, unless it gives an option twice that takes one value.
 
-    Typer would take the last value, so that `-s a -s b` would run fewer suites than it names.
+    Typer would take the last value, so that `-s a -s b` would run fewer suites than it names. An
+    empty text for one of `_CHOOSES_TESTS` is wrong usage, too.
     """
-    *_, order = command.make_parser(context).parse_args([*arguments])
+    given, _, order = command.make_parser(context).parse_args([*arguments])
     for parameter, times in Counter(order).items():
+        is_option, value = parameter.param_type_name == "option", given[parameter.name]
+        name = parameter.opts[0] if is_option else parameter.metavar
+        values = value if isinstance(value, list | tuple) else [value]
         if times > 1 and not (parameter.multiple or parameter.is_flag):
-            message = f"{parameter.opts[0]} is given {times} times, and takes one value."
-            raise _USAGE_ERROR(message, ctx=context)
+            raise _USAGE_ERROR(f"{name} is given {times} times, and takes one value.", ctx=context)
+        if parameter.name in _CHOOSES_TESTS and "" in values:
+            raise _USAGE_ERROR(f"{name} is empty.", ctx=context)
     return parse(context, arguments)
 
 
@@ -385,7 +399,9 @@ def normalise(arguments: Sequence[str]) -> list[str]:
             normal.append(f"{argument}={values[argument]}")
             continue
         name, sign, value = argument.partition("=")
-        if (ours := aliases.get(name, name)) is not None:
+        if sign and _SHORT.fullmatch(name):
+            normal += [name, value]
+        elif (ours := aliases.get(name, name)) is not None:
             normal.append(ours + sign + value)
     return normal
 

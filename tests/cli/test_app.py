@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from kindlm import reports
+from kindlm.cli import console
 from kindlm.cli.app import COMMANDS, load_command
 
 REPORTS = Path(reports.__path__[0])
@@ -186,6 +187,37 @@ def test_an_option_with_one_value_is_given_once(kindlm: Any) -> None:
         assert (outcome.code, outcome.out) == (1, "")
         assert outcome.err.startswith(f"✗ {option.opts[0]} is given 2 times, and takes one value.")
         assert f"kindlm {' '.join(command)} --help" in outcome.err
+
+
+@pytest.mark.parametrize("form", [["-s", ""], ["--test="], ["-c", ""], [""], ["kindlm.yaml", ""]])
+@pytest.mark.parametrize("command", ["test", "list", "watch", "replay"])
+def test_an_empty_text_chooses_no_tests(kindlm: Any, command: str, form: list[str]) -> None:
+    outcome = kindlm(command, *form)
+    assert outcome.code == 1
+    assert re.match(r"✗ (--suite|--test|--config|PATH|RUN) is empty\.\n", outcome.err)
+
+
+def test_a_short_option_takes_its_value_after_an_equals_sign(kindlm: Any, here: Path) -> None:
+    assert kindlm("schema", "-o=s.json").code == 0
+    assert [path.name for path in here.iterdir()] == ["s.json"]
+
+
+def test_commands_with_a_history_are_suggested_with_the_one_that_was_named() -> None:
+    takes = {
+        " ".join([name, *under.split()])
+        for name in COMMANDS
+        for under, each in getattr(load_command(name), "commands", {"": load_command(name)}).items()
+        if each and any("--db" in parameter.opts for parameter in each.params)
+    }
+    console.set_database("h.db")
+    for name in {*takes, *COMMANDS} - {"history", "baseline", "token"}:
+        more = " --db h.db" if name in takes else ""
+        assert (
+            console.typed(f"Try: kindlm {name} a.b; or not")
+            == f"Try: kindlm {name} a.b{more}; or not"
+        )
+    assert console.typed("Try: kindlm runs --db o.db") == "Try: kindlm runs --db o.db"
+    console.set_database(None)
 
 
 def test_a_command_that_does_not_know_an_option_says_where_to_look(kindlm: Any) -> None:
