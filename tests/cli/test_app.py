@@ -199,6 +199,7 @@ def test_an_empty_text_chooses_no_tests(kindlm: Any, command: str, form: list[st
 
 def test_a_short_option_takes_its_value_after_an_equals_sign(kindlm: Any, here: Path) -> None:
     assert kindlm("schema", "-o=s.json").code == 0
+    assert kindlm("schema", "-o", "-").out == (here / "s.json").read_text("utf-8")
     assert [path.name for path in here.iterdir()] == ["s.json"]
 
 

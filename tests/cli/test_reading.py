@@ -128,6 +128,20 @@ def test_reports_are_written_in_every_form(
     assert "k3f9x2ab" in kindlm("report", "--run-id", "k3f9x2ab", "--db", history.path).out
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("report", "k3f", "--run-id", "k3f9x2ab"),
+        ("diff", "a", "--before", "b"),
+        ("diff", "a", "b", "--after", "c"),
+    ],
+)
+def test_a_run_is_named_once(kindlm: Any, command: tuple[str, ...]) -> None:
+    outcome = kindlm(*command)
+    assert (outcome.code, outcome.out) == (1, "")
+    assert " is named twice.\n" in outcome.err
+
+
 def test_a_long_text_arrives_whole_through_a_pipe(process: Any, history: Any, make: Any) -> None:
     text = "ä" * 300_000
     record(history, make, output=text)

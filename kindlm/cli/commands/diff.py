@@ -95,6 +95,8 @@ def diff_command(
         from kindlm.history.run_names import find_sides
         from kindlm.reports.figures import power_text
 
+    if None not in (before, old) or None not in (after, new):
+        refuse("A run to compare is named twice.", "Name each once: kindlm diff BEFORE AFTER")
     sides = (before if old is None else old, after if new is None else new)
     if base is None and url is not None:
         refuse("--url requires --base.", "Add --base BRANCH.")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from kindlm.cli.console import fail, or_fail
+from kindlm.cli.console import fail, or_fail, refuse
 from kindlm.cli.history import existing_history, exit_code, open_view, report_options
 from kindlm.cli.options import DATABASE, RUN_OR_GROUP, option
 from kindlm.cli.reporters import parse_reporters, spare, write_reports
@@ -25,6 +25,8 @@ def report_command(
     db: Path | None = DATABASE,
 ) -> None:
     """Write a report of a recorded run."""
+    if run_id is not None and run != "latest":
+        refuse("The run is named twice.", "Leave out --run-id: kindlm report RUN")
     reporters = parse_reporters([form], output)
     project = existing_history(db)
     options = report_options(db)

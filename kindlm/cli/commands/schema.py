@@ -8,13 +8,14 @@ from pathlib import Path
 
 from kindlm.cli.console import show
 from kindlm.cli.options import option
+from kindlm.cli.reporters import STDOUT
 
 
 def schema_command(
     output: Path | None = option("--output -o FILE", "Write to FILE. Default: stdout."),
 ) -> None:
     """Print the JSON Schema of kindlm.yaml."""
-    if output is None:
+    if output in (None, STDOUT):
         sys.stdout.write(schema_text())
         return
     output.parent.mkdir(parents=True, exist_ok=True)
