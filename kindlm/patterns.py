@@ -36,6 +36,9 @@ _PARTS = re.compile(
 
 _TOO_LONG = "it took too long"
 
+_ENDLESS = "it calls itself without an end"
+"""The engine lacks memory for `(?R)?`, which may match nothing before it calls itself."""
+
 _PATTERN_S = 2.0
 """How long a pattern may take in one text, for `matcher`."""
 
@@ -94,7 +97,7 @@ def _compiled(pattern: str, dialect: Dialect) -> regex.Pattern[str]:
         flags |= {"i": regex.IGNORECASE, "a": regex.ASCII, "s": regex.DOTALL}[letter]
     try:
         return regex.compile(pattern, flags)
-    except (regex.error, RecursionError, OverflowError) as error:
+    except (regex.error, ValueError, RecursionError, OverflowError) as error:
         raise PatternError(f"it does not compile: {error}") from None
 
 
@@ -109,6 +112,8 @@ def first_match(
         found = _compiled(pattern, dialect).search(text, timeout=_remaining(deadline))
     except TimeoutError:
         raise PatternError(_TOO_LONG) from None
+    except MemoryError:
+        raise PatternError(_ENDLESS) from None
     return found.span() if found else None
 
 
@@ -155,6 +160,8 @@ def _matches_in(text: str, pattern: str, deadline: float) -> Iterator[tuple[int,
                 raise PatternError(_TOO_LONG)
     except TimeoutError:
         raise PatternError(_TOO_LONG) from None
+    except MemoryError:
+        raise PatternError(_ENDLESS) from None
 
 
 def passes_luhn(text: str) -> bool:

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from kindlm.patterns import Dialect, PatternError, excess_of, first_match
+from kindlm.patterns import Dialect, PatternError, excess_of, first_match, personal_data_in
 
 MILLIONS = "(?:(?:a{100}){100}){100}"
 
@@ -54,3 +54,15 @@ def test_counting_takes_no_time(pattern: str) -> None:
     begin = time.monotonic()
     assert excess_of(pattern) is None
     assert time.monotonic() - begin < 2
+
+
+@pytest.mark.parametrize(
+    ("pattern", "reason"),
+    [("(?R)?", "calls itself"), ("(?:(?R))*", "calls itself"), ("(?u)a", "does not compile")],
+)
+def test_a_pattern_that_the_engine_gives_up_is_an_error(pattern: str, reason: str) -> None:
+    end = time.monotonic() + 5
+    with pytest.raises(PatternError, match=reason):
+        first_match(pattern, "ab", end, Dialect.PERSONAL_DATA)
+    with pytest.raises(PatternError, match=reason):
+        list(personal_data_in("ab", pattern, end))
