@@ -248,11 +248,12 @@ class ModelTalk(_LiveTalk):
             if answer.finish_reason in _FINISH_WARNINGS:
                 self.warnings[_FINISH_WARNINGS[answer.finish_reason]] = None
             if not answer.tool_calls and not answer.text.strip():
-                why = f" (finish reason: {answer.finish_reason})" if answer.finish_reason else ""
-                self.error = _empty_response(
-                    f"The model returned neither text nor a tool call{why}.",
-                    "Raise maxTokens, or look",
-                )
+                ended = answer.finish_reason
+                why = f" (finish reason: {ended})" if ended else ""
+                is_filtered = ended is FinishReason.CONTENT_FILTER
+                hint = "Look" if is_filtered else "Raise maxTokens, or look"
+                what = f"The model returned neither text nor a tool call{why}."
+                self.error = _empty_response(what, hint)
                 return
             self.after = answer.call
             # The answer begins with the prefill, and so replaces the assistant's message.

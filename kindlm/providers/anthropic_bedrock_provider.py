@@ -38,7 +38,8 @@ class AnthropicBedrock(Provider):
         environ, key = access.environ, access.key
         if key is None and access.base_url is None:
             key = environ.get("AWS_BEARER_TOKEN_BEDROCK") or None
-        profile = None if "AWS_ACCESS_KEY_ID" in environ else environ.get("AWS_PROFILE")
+        # A variable may be empty, as that of a secret that a CI does not have.
+        profile = None if environ.get("AWS_ACCESS_KEY_ID") else environ.get("AWS_PROFILE") or None
         region = self.region or environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
         try:
             import boto3

@@ -176,6 +176,8 @@ class Endpoint:
             case _ if status >= 500:
                 hint = f"{title} has a problem: try again later, or raise defaults.retries of"
                 hint += " kindlm.yaml"
+            case _ if status < 300:
+                hint = f"Check that {self.address_key} is the API itself: it answers with 200"
             case _ if status < 400:
                 hint = f"{self.address_key} redirects: write where it leads to"
         return self._failed(
@@ -227,7 +229,7 @@ def bad_address_part(provider: str, key: str, value: str | None) -> Err | None:
     """Return the error of an option that is part of an address; None if it is valid."""
     if value is not None and _ADDRESS_PART.fullmatch(value):
         return None
-    problem = "is missing" if value is None else "cannot be a part of an address"
+    problem = "cannot be a part of an address" if value else "is missing"
     message = f"The {key} of the provider {provider} {problem}"
     hint = f"Set providers.{provider}.{key} to the name alone, without https://"
     return Err(KindlmError(ErrorCode.CONFIG_VALIDATION_ERROR, message, hint))

@@ -137,6 +137,16 @@ def test_an_empty_answer_is_an_error(bench, make, text):
     assert bench.events("assertion.evaluated") == []
 
 
+@pytest.mark.parametrize(
+    ("ended", "is_advised"),
+    [(FinishReason.MAX_TOKENS, True), (FinishReason.CONTENT_FILTER, False)],
+)
+def test_more_tokens_are_no_remedy_for_a_filter(bench, make, ended, is_advised):
+    bench.queue(make.reply("", finish_reason=ended))
+    finished = bench.execute(make.case())
+    assert ("Raise maxTokens" in finished.error.hint) is is_advised
+
+
 def test_what_can_go_better_is_tried_again_and_each_try_is_an_event(bench, make):
     limited = make.failure(ErrorCode.PROVIDER_RATE_LIMIT, retryable=True, retry_after=3.0)
     broken = make.failure(ErrorCode.PROVIDER_API_ERROR, retryable=True, status=500)

@@ -259,6 +259,10 @@ def test_what_a_platform_lacks_is_named(monkeypatch, make_request):
     assert "AWS_ACCESS_KEY_ID" in error.hint
     error = refused(make("anthropic-bedrock", None, {"AWS_PROFILE": "nobody"}))
     assert "nobody" in error.message
+    empty = {"AWS_PROFILE": "nobody", "AWS_ACCESS_KEY_ID": "", "AWS_REGION": ""}
+    assert "nobody" in refused(make("anthropic-bedrock", None, empty)).message
+    error = refused(make("anthropic-vertex", None, {"CLOUD_ML_REGION": ""}))
+    assert error.message == "The location of the provider anthropic-vertex is missing"
     assert refused(make("anthropic-bedrock", None, AWS)).message == (
         "The region of the provider anthropic-bedrock is missing"
     )

@@ -316,6 +316,15 @@ def test_many_calls_run_at_once(api, make_request, http):
     assert {success(reply).text for reply in asyncio.run(run())} == {"Hi there!"}
 
 
+@pytest.mark.parametrize("status", [202, 204])
+def test_a_success_without_an_answer_is_no_redirect(api, talking, http, make_request, status):
+    async def run():
+        async with talking(api, http(status, b"")) as (client, _):
+            return failure(await client.complete(make_request()))
+
+    assert "is the API itself" in (asyncio.run(run()).hint or "")
+
+
 @pytest.mark.parametrize("status", [302, 308])
 def test_a_redirect_gets_neither_the_key_nor_the_conversation(
     api, talking, peer, http, make_request, status
