@@ -130,7 +130,9 @@ def token_usage(counts: Any, sent: str, written: str, tier: Any = None) -> Usage
     # Audio has other prices.
     has_audio = any(token_count(each.get("audio_tokens")) for each in details)
     extras = extras_from(cached, stored, tier=tier, unpriced=has_audio)
-    return Usage(token_count(counts.get(sent)), token_count(counts.get(written)), extras)
+    usage = Usage(token_count(counts.get(sent)), token_count(counts.get(written)), extras)
+    # Some servers report 0 if they did not count.
+    return Usage() if usage.total == 0 else usage
 
 
 _STANDARD = frozenset({"default", "standard", "auto", "on_demand"})

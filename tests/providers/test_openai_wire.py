@@ -180,6 +180,7 @@ def test_parallel_tool_calls_keep_order_ids_and_odd_arguments(make_request):
         ({"prompt_tokens": 1, "completion_tokens": 2}, Usage(1, 2)),
         ({"prompt_tokens": 0, "completion_tokens": None}, Usage(0, None)),
         ({"prompt_tokens": True, "completion_tokens": "3"}, Usage(None, None)),
+        ({"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}, Usage(None, None)),
         (None, Usage(None, None)),
     ],
 )
