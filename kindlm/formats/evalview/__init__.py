@@ -83,6 +83,9 @@ def project_folder(folder: FilePath, root: FilePath) -> FilePath | None:
 def _load_config(file: FilePath, around: Surroundings) -> LoadedConfig:
     documents, whole = _read(file)
     values = [at for at, value in enumerate(documents.value or ()) if value is not None]
+    if len(values) > 1:
+        message = "The configuration is one document, and this is a second one"
+        whole.error((values[1],), message, "Join the two: remove the line '---'", reason="syntax")
     if whole.has_errors or not values:
         empty = None if whole.has_errors else ProjectConfig()
         return LoadedConfig(empty, file, tuple(whole.diagnostics))
@@ -241,6 +244,8 @@ def _distinct(files: Sequence[_File]) -> Iterator[_File]:
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _PLACEHOLDER = re.compile(r"\{\{env\.(\w+)\}\}")
+_WITH_DEFAULT = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*:?[-=?+]")
+"""The beginning of a variable as a shell fills it in, such as `${NAME:-default}`."""
 
 _SAID = MARK + r"{{env.\1}}"
 """The form of a variable in messages. The mark tells it from the same text by the author."""
@@ -284,6 +289,11 @@ def _expanded(value: Any, path: Path, around: Surroundings, reporter: Reporter) 
         return [_expanded(it, (*path, at), around, reporter) for at, it in enumerate(value)]
     if not isinstance(value, str):
         return value
+    # The command of a program may be a shell, which fills them in.
+    if path[:1] != ("serve",) and (found := _WITH_DEFAULT.search(value)):
+        message = f"{found[0]}…}} is not replaced: variables have no defaults here"
+        hint = "Write ${NAME}, and set it in your environment or .env file"
+        reporter.warning(path, message, hint, reason="near_placeholder")
     form = _form(path)
     if around.is_run or form is None:
         names = _VARIABLE.findall(value) + (_PLACEHOLDER.findall(value) if form == _ADDRESS else [])

@@ -241,7 +241,7 @@ def target_of(case: CaseConfig, config: ProjectConfig) -> Target:
     may_share = adapter == of_project or MODEL_ADAPTERS.keys().isdisjoint({adapter, of_project})
     if endpoint is None and may_share:
         endpoint = config.endpoint
-    by_endpoint = None if endpoint is None or _is_address(endpoint) else endpoint
+    by_endpoint = None if endpoint is None or is_address(endpoint) else endpoint
     by_project = config.model.name if config.model else None
     return Target(adapter, endpoint, case.model or case.settings.model or by_endpoint or by_project)
 
@@ -295,7 +295,7 @@ class ModelTargets:
         """
         adapter, endpoint, model = target.adapter, target.endpoint, target.model
         assert model is not None, "cases are checked before they are compiled"
-        base_url = endpoint if endpoint is not None and _is_address(endpoint) else None
+        base_url = endpoint if endpoint is not None and is_address(endpoint) else None
         provider = self.provider(adapter, base_url)
         name = f"{adapter}/{as_written(model)}"
         if (known := self.models.get(name)) is not None and known.provider != provider:
@@ -315,7 +315,8 @@ class ModelTargets:
         return name
 
 
-def _is_address(endpoint: str) -> bool:
+def is_address(endpoint: str) -> bool:
+    """Return whether the endpoint of a model is an address; others name the model."""
     return bool(_URL.match(endpoint)) or endpoint.startswith("{{env.")
 
 

@@ -23,6 +23,7 @@ from kindlm.formats.evalview.case_schema import (
 from kindlm.formats.evalview.evalview_suite import (
     AGENT_ADAPTERS,
     MODEL_ADAPTERS,
+    is_address,
     kind_of,
     target_of,
 )
@@ -79,12 +80,13 @@ def check_project(config: ProjectConfig, reporter: Reporter) -> None:
         _check_total(weights_of(config), ("scoring", "weights"), reporter)
     if config.adapter is not None:
         _check_adapter(config.adapter, ("adapter",), reporter)
-    if config.endpoint and (config.adapter or "").strip().lower() not in MODEL_ADAPTERS:
-        with reporter.refused(("endpoint",), "endpoint"):
-            check_url(config.endpoint)
+    _check_endpoint(config.endpoint, (config.adapter or "").strip().lower(), reporter)
     warn_of_no_effect(config, (), reporter)
     warn_of_no_effect(config.retry, ("retry",), reporter)
     judge = config.judge
+    if judge is not None and judge.base_url:
+        with reporter.refused(("judge", "base_url"), "base_url"):
+            check_url(judge.base_url)
     if judge is not None and judge.provider.strip().lower() not in MODEL_ADAPTERS:
         message = f'The provider "{judge.provider}" is not supported as a judge'
         hint = f"Supported: {', '.join(MODEL_ADAPTERS)}; where it has an API like that of OpenAI"
@@ -98,6 +100,7 @@ def _check_target(case: CaseConfig, config: ProjectConfig, reporter: Reporter) -
     adapter = target.adapter
     if case.adapter is not None and not _check_adapter(case.adapter, ("adapter",), reporter):
         return
+    _check_endpoint(case.endpoint, adapter, reporter)
     if adapter in MODEL_ADAPTERS:
         path: Path = ("adapter",) if case.adapter else ()
         if target.model is None:
@@ -111,9 +114,13 @@ def _check_target(case: CaseConfig, config: ProjectConfig, reporter: Reporter) -
         message = "No endpoint is configured for the agent"
         hint = "Write `endpoint:` in the case, or in .evalview/config.yaml"
         reporter.error(("endpoint",), message, hint, reason="endpoint")
-    if case.endpoint:
+
+
+def _check_endpoint(endpoint: str | None, adapter: str, reporter: Reporter) -> None:
+    # What is no address names a model.
+    if endpoint and (adapter not in MODEL_ADAPTERS or is_address(endpoint)):
         with reporter.refused(("endpoint",), "endpoint"):
-            check_url(case.endpoint)
+            check_url(endpoint)
 
 
 def _check_total(weights: dict[str, float], path: Path, reporter: Reporter) -> None:
@@ -128,6 +135,9 @@ def _check_total(weights: dict[str, float], path: Path, reporter: Reporter) -> N
 
 _OF_MODELS = ("model", "sequence_mode")
 """The settings of `adapter_config` that are not for agents only."""
+
+_OF_SOME_AGENTS = ("streaming", "mode", "assistant_id", "input_key", "graph_config")
+"""The settings that only some adapters of agents have."""
 
 
 def warn_of_no_effect(section: EvalviewSection | None, path: Path, reporter: Reporter) -> None:
@@ -217,3 +227,7 @@ def _without_effect(case: CaseConfig, adapter: str) -> Iterator[tuple[Path, str]
     for place, value in ignored.items():
         if value:
             yield place, f"`{place[-1]}` has no effect: {reason}"
+    for name in () if adapter in MODEL_ADAPTERS else _OF_SOME_AGENTS:
+        if getattr(case.settings, name) and name not in kind_of(adapter).model_fields:
+            message = f"`{name}` has no effect: the adapter {adapter} has no such setting"
+            yield ("adapter_config", name), message

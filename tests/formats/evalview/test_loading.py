@@ -280,9 +280,27 @@ def test_what_has_no_effect_on_a_model_is_reported(load: Load, case_text: str) -
 
 
 def test_what_has_no_effect_on_an_agent_is_reported(load: Load, case_text: str) -> None:
-    loaded = load(f"{case_text}{SETTINGS}")
-    assert {path for _, _, path in loaded.lines("warning")} == {"mocks.strict", "mocks.tool_mocks"}
-    assert not load(f"{case_text}{SETTINGS}adapter: openai-assistants\n").diagnostics
+    of_langgraph = {f"adapter_config.{key}" for key in ("mode", "streaming", "input_key")}
+    of_langgraph |= {"adapter_config.graph_config", "adapter_config.assistant_id"}
+    of_mocks = {"mocks.strict", "mocks.tool_mocks"}
+    for adapter, ignored in {
+        "http": of_langgraph | of_mocks,
+        "langgraph": of_mocks,
+        "streaming": of_langgraph - {"adapter_config.streaming"} | of_mocks,
+        "openai-assistants": of_langgraph - {"adapter_config.assistant_id"},
+    }.items():
+        loaded = load(f"{case_text}{SETTINGS}adapter: {adapter}\n")
+        assert {path for _, _, path in loaded.lines("warning")} == ignored
+
+
+def test_a_variable_with_a_default_is_reported(load: Load, case_text: str) -> None:
+    text = case_text.replace("What is the capital of France?", "'Where is ${COUNTRY:-France}?'")
+    loaded = load(text.replace("[search]", "['${TOOL-search}']"))
+    assert {(line, path) for _, line, path in loaded.lines("warning")} == {
+        (2, "input.query"),
+        (3, "expected.tools[0]"),
+    }
+    assert loaded.diagnostics[0].error.message.startswith("${COUNTRY:-…} is not replaced")
 
 
 @pytest.mark.parametrize(

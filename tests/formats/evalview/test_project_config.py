@@ -143,3 +143,24 @@ def test_a_port_that_nothing_has_is_an_error_of_the_case(load: Load, case: str) 
     assert loaded.lines("error") == [("case.yaml", 5, "endpoint")]
     (found,) = [item for item in loaded.diagnostics if item.severity == "error"]
     assert found.error.hint == "Services started by then: agent"
+
+
+@pytest.mark.parametrize(
+    ("config", "line", "path", "message"),
+    [
+        ("timeout: 5\n---\ntimeout: 7\n", 3, "[1]", "this is a second one"),
+        ("judge: {provider: openai, model: m, base_url: x}", 1, "judge.base_url", "must be a URL"),
+        ("adapter: openai\nendpoint: https://a:pw@x.de", 2, "endpoint", "contains a password"),
+    ],
+)
+def test_what_no_run_could_use_is_an_error(
+    load: Load, case: str, config: str, line: int, path: str, message: str
+) -> None:
+    loaded = load({CONFIG: config, "case.yaml": case})
+    (error,) = loaded.diagnostics
+    assert (error.severity, error.error.where.line, error.path) == ("error", line, path)
+    assert message in error.error.message
+
+
+def test_an_empty_document_is_no_second_one(load: Load, case_text: str) -> None:
+    assert load({CONFIG: "---\ntimeout: 5\n---\n", "case.yaml": case_text}).only.timeout_ms == 5000
