@@ -43,6 +43,9 @@ _TOKEN = re.compile(
 )
 """Keys of well-known services, bearer tokens, and private keys."""
 
+_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization", "set-cookie"})
+"""Headers with secrets, whose names `is_secret_key` does not know."""
+
 
 class StandIns:
     """Makes stand-ins for all recordings of a suite.
@@ -82,8 +85,11 @@ class StandIns:
             tools=self.value(recording.tools),
         )
 
-    def value(self, value: Any) -> Any:
-        """Return a JSON value, or a part of a transcript, with stand-ins in all its texts."""
+    def value(self, value: Any, *, secret: bool = False) -> Any:
+        """Return a JSON value, or a part of a transcript, with stand-ins in all its texts.
+
+        With `secret`, a text, and each text in a list, is one unless it is ordinary words.
+        """
         match value:
             case Enum() | bool() | None:
                 return value
@@ -93,23 +99,18 @@ class StandIns:
                     **{each.name: self.value(getattr(value, each.name)) for each in fields(value)},
                 )
             case str():
-                return self.text(value)
+                is_removed = secret and len(value) >= SHORTEST_SECRET and not is_ordinary(value)
+                return self._removed(value) if is_removed else self.text(value)
             case Mapping():
                 made = dict[str, Any]()
                 for key, item in value.items():
-                    secret = (
-                        is_secret_key(key)
-                        and isinstance(item, str)
-                        and len(item) >= SHORTEST_SECRET
-                        and not is_ordinary(item)
-                    )
                     name = self.text(key)
                     while name in made:
                         name += "'"
-                    made[name] = self._removed(item) if secret else self.value(item)
+                    made[name] = self.value(item, secret=_holds_secrets(key))
                 return made
             case list() | tuple():
-                return type(value)(map(self.value, value))
+                return type(value)(self.value(each, secret=secret) for each in value)
             case int() | float() if value % 1 == 0:
                 text = str(int(value))
                 # Most numbers of ten digits are no phone numbers: only known ones are replaced.
@@ -162,6 +163,10 @@ class StandIns:
         made = f"999999{number:09}"
         made += next(each for each in "0123456789" if passes_luhn(made + each))
         return _filled(text, made)
+
+
+def _holds_secrets(key: str) -> bool:
+    return is_secret_key(key.removesuffix("s")) or key.casefold() in _HEADERS
 
 
 def _same(kind: str, text: str) -> str:

@@ -354,6 +354,16 @@ def test_a_value_has_one_stand_in_in_any_form(gen: Any) -> None:
     assert call == {"tool": "lookup", "argsMatch": response["when"]}
 
 
+def test_secrets_are_removed_from_lists_and_from_headers(gen: Any) -> None:
+    headers = {"Authorization": ["Basic am9lOnBhc3N3b3Jk"], "Cookie": "sid=81f2a9c4d7"}
+    values = {"api_keys": ["zq81-kkPw-one", "zq82-kkPw-two"], "headers": headers, "tokens": ["a"]}
+    _, made = gen(chat_span(1, "Use zq82-kkPw-two."), tool_span(2, values, "sid=81f2a9c4d7"))
+    (test,) = made["tests"]
+    assert test["input"] == "Use [redacted]."
+    (response,) = test["tools"][0]["responses"]
+    assert response == {"when": {"tokens": ["a"]}, "then": "[redacted]"}
+
+
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("part", ["3fa", "a.", "eyJ-"])
 def test_long_words_take_no_time(part: str) -> None:
