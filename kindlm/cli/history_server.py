@@ -98,7 +98,7 @@ def live_push(request: RunRequest, run: str, options: TestOptions) -> Beside | N
     """Return the context that pushes a run while it goes on; None, after a warning, without server.
 
     With `KINDLM_LEASE`, this process is a worker: it pushes to `KINDLM_URL`, not to the server of
-    its suites.
+    its suites. `KINDLM_MAX_RPM` is its share of `--max-rpm`, until the coordinator names another.
     """
     found, lease = _login(request), server_environ().get("KINDLM_LEASE")
     if isinstance(found, Err):
@@ -167,6 +167,8 @@ def _as_worker(
         # The coordinator would not accept any further event.
         end_now(error.message, NOT_TAKEN)
 
+    if (share := server_environ().get("KINDLM_MAX_RPM")) is not None:
+        steering.set_max_rpm(float(share))
     client = _client(login, lease)
     with LivePush(
         request.database,

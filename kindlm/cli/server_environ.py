@@ -16,7 +16,7 @@ from kindlm.suite import Suite
 SUITES = "KINDLM_SUITES"
 """The `suites_hash` of the run that a worker is part of."""
 
-_NAMES = ("KINDLM_URL", "KINDLM_TOKEN", "KINDLM_LEASE", SUITES)
+_NAMES = ("KINDLM_URL", "KINDLM_TOKEN", "KINDLM_LEASE", "KINDLM_MAX_RPM", SUITES)
 
 _taken: dict[str, str] = {}
 

@@ -216,6 +216,8 @@ def run_shard(shard: ShardJob, job: str) -> ShardEnd:
             "KINDLM_LEASE": claimed.value["lease"],
             PARENT: str(os.getpid()),
         }
+        if (share := claimed.value["max_rpm"]) is not None:
+            environ["KINDLM_MAX_RPM"] = str(share)
         try:
             arguments = _arguments(shard, claimed.value, database)
             return _test(arguments, environ, shard.folder, started)
@@ -224,14 +226,13 @@ def run_shard(shard: ShardJob, job: str) -> ShardEnd:
 
 
 def _arguments(shard: ShardJob, claimed: dict[str, Any], database: Path) -> list[str]:
-    limits = {"--max-rpm": claimed["max_rpm"], "--max-time": claimed["max_time_s"]}
-    run = claimed["run"]
+    run, rest_s = claimed["run"], claimed["max_time_s"]
     return [
         "--push",
         "--die-with-parent",
         # The coordinator loaded the same files, and has shown their warnings.
         "--quiet",
-        *(f"{name}={limit}" for name, limit in limits.items() if limit is not None),
+        *(() if rest_s is None else (f"--max-time={rest_s}",)),
         f"--db={database}",
         *(shard.arguments if run is None else (f"--resume={run}", *shard.resume_arguments)),
     ]

@@ -292,6 +292,20 @@ def test_a_group_that_has_spent_its_money_says_that_it_needs_more(
     assert "if they ran elsewhere, else kindlm test --resume 'g 8'" in shown.stdout
 
 
+def test_workers_share_a_rate_and_record_the_whole_one_for_a_resumed_group(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    write_orders(workspace, server, [order(f"k{n}", judged=False, repeat=2) for n in range(2)])
+    run = workspace.run("test", "--workers", "2", "--max-rpm", "120")
+    assert run.returncode == 0, run.stderr
+    recorded = "SELECT data ->> '$.options.max_rpm' FROM event_log WHERE type = 'run.started'"
+    assert workspace.query(recorded) == [(120.0,), (120.0,)]
+    apart = """
+        SELECT 86400 * (julianday(max(requested_at)) - julianday(min(requested_at)))
+          FROM provider_calls GROUP BY run"""
+    assert all(seconds > 0.9 for (seconds,) in workspace.query(apart))
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -285,7 +285,7 @@ def _not_kept(database: Path, error: Exception) -> KindlmError:
 
 
 _OF_EACH_SESSION = (
-    "concurrency", "timeout_ms", "max_cost_usd", "strict", "fail_fast", "force_resume",
+    "concurrency", "timeout_ms", "max_cost_usd", "max_rpm", "strict", "fail_fast", "force_resume",
 )  # fmt: skip
 _OF_A_NEW_RUN = (
     "suite", "repeat", "gate", "label", "tags", "keywords", "tests", "models", "compat",
