@@ -89,12 +89,14 @@ class Unfinished:
         return {(each.project, each.suite): each.baseline_run for each in self.started.values()}
 
     @property
-    def cassettes(self) -> dict[tuple[str, str], Mapping[str, str]]:
+    def cassettes(self) -> Mapping[tuple[str, str], Mapping[str, str]]:
         """The runs of its cassettes, by their names, for each suite by project and name."""
-        return {
-            (suite.project, suite.suite): {each.name: each.run for each in suite.cassettes}
-            for suite in self.started.values()
-        }
+        found: dict[tuple[str, str], dict[str, str]] = {}
+        # Several files may have suites of one name, where equal names are the same run.
+        for suite in self.started.values():
+            named = found.setdefault((suite.project, suite.suite), {})
+            named.update({each.name: each.run for each in suite.cassettes})
+        return found
 
     @property
     def started_paths(self) -> frozenset[str]:

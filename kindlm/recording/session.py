@@ -87,11 +87,13 @@ class _Session:
 
     async def run_all(self) -> bool:
         """Start the programs of the suites and run the plan; return whether all of it is done."""
-        request = self.request
-        if request.derived is None:
+        request, derived = self.request, self.request.derived
+        if derived is None:
             for warning in unsandboxed(request.suites, request.environ):
                 self._show(warning)
-        known = self.before or request.settling
+        known = taped = self.before or request.settling
+        if derived is not None and derived.mode == "replayed":
+            taped = read_unfinished(self.reader, derived.run)
         async with (
             self._observers() as observers,
             Serving(
@@ -101,7 +103,7 @@ class _Session:
                 self.reader,
                 self._show,
                 observers.variables_for,
-                known.cassettes if known else {},
+                taped.cassettes if taped else {},
             ).suites() as served,
             _agents_of(request) as agents,
         ):

@@ -138,3 +138,18 @@ def test_a_resumed_run_has_the_cassettes_that_it_began_with(workspace, server, r
     assert "cassette" not in done.stdout + done.stderr
     answers = workspace.query("SELECT response FROM tool_call_log WHERE rule = 'cassette'")
     assert answers == [('{"status": "delivered"}',)] * 2
+
+
+def test_a_replay_has_the_cassettes_of_its_run_also_of_several_files(workspace, server):
+    tape(workspace, server.url, "delivered")
+    workspace.suite(server.url, tests=[a_test(workspace, DEFAULT)]).rename(
+        workspace.root / "other.yaml"
+    )
+    workspace.suite(
+        server.url, tests=[a_test(workspace, {"cassette": {"run": "nightly"}}, "first")]
+    )
+    files = ("kindlm.yaml", "other.yaml")
+    assert workspace.run("test", *files, "--label", "once").returncode == 0
+    tape(workspace, server.url, "lost")
+    done = workspace.run("replay", "once")
+    assert done.returncode == 0, done.stdout + done.stderr
