@@ -19,6 +19,7 @@ from contextlib import ExitStack, suppress
 from typing import Any, Literal, Self
 
 from kindlm.gateway.conversation import SeenConversation
+from kindlm.gateway.paths import WIRES
 from kindlm.gateway.server import KEY_HEADER, GatewayServer
 from kindlm.gateway.upstreams import DEFAULT_BASES, upstreams
 from kindlm.ports import CallDesk, Seen
@@ -222,23 +223,21 @@ class Gateway(GatewayServer):
         here = (each for each in self._open.values() if each.reached == "here")
         if subject is None and not self.replays and not any(each.has_begun for each in here):
             return None  # from a fixture, or from other code around the tests
-        address = self.address(subject)
-        found = next(
-            (
-                f"{address}/{provider}{url[len(base) :]}"
-                for provider, upstream in self.providers.items()
-                for base in (upstream.base_url, DEFAULT_BASES[provider])
-                if url.startswith(f"{base}/")
-            ),
-            None,
-        )
+        paths = [
+            f"{provider}{url[len(base) :]}"
+            for provider, upstream in self.providers.items()
+            for base in (upstream.base_url, DEFAULT_BASES[provider])
+            if url.startswith(f"{base}/")
+        ]
+        # A proxy may serve both providers at one address.
+        found = min(paths, key=lambda path: path.partition("?")[0] not in WIRES, default=None)
         if found is not None and blocks:
             if self.replays:
                 raise RuntimeError(_BLOCKS)  # no provider is called
             if observed is not None:
                 observed.lose(_BLOCKS)
             return None
-        return found
+        return found and f"{self.address(subject)}/{found}"
 
 
 class Observed(SeenConversation):

@@ -36,19 +36,22 @@ def upstreams(
     environ: Mapping[str, str], providers: Iterable[ProviderSettings]
 ) -> dict[str, Upstream]:
     """Return the providers by name; the first settings in suites override the environment."""
+
+    def value_of(variable: str) -> str:
+        return environ.get(variable, "").strip()  # a secret of CI often ends with a line break
+
     of_suites = {each.type: each for each in reversed(list(providers))}
     found = {}
     for name, default in DEFAULT_BASES.items():
         settings = of_suites.get(name)
         variable = (settings and settings.api_key_env) or f"{name.upper()}_API_KEY"
-        base = (settings and settings.base_url) or environ.get(f"{name.upper()}_BASE_URL")
-        base = base or default
-        base, key = base.rstrip("/"), environ.get(variable)
+        base = (settings and settings.base_url) or value_of(f"{name.upper()}_BASE_URL") or default
+        base, key = base.rstrip("/"), value_of(variable)
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         if name == "anthropic":
             # Clients expect the base URL with or without the version.
             base = base.removesuffix("/v1") + "/v1"
-            token = environ.get("ANTHROPIC_AUTH_TOKEN")
+            token = value_of("ANTHROPIC_AUTH_TOKEN")
             if key:
                 headers = {"x-api-key": key}
             elif token:

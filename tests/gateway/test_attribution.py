@@ -15,7 +15,7 @@ from raw_peer import http_answer, open_peer
 from kindlm.agents.mcp_agent import Mcp
 from kindlm.plugins import Adapter
 from kindlm.suite import AgentTarget
-from kindlm.trace_context import trace_id
+from kindlm.trace_context import MESSAGE_HEADERS, trace_id
 
 SAID = {"model": "gpt-4o", "messages": [{"role": "user", "content": "Hi"}], "tools": [CHAT_TOOL]}
 ANSWER = {
@@ -135,6 +135,25 @@ def test_a_call_before_any_message_of_an_agent_here_is_of_none(behind):
             await here.begin(1)
             await in_a_thread()
             assert "cannot be assigned" in (await here.seen()).missing
+
+    asyncio.run(run())
+
+
+def test_a_call_of_an_agent_here_goes_to_the_provider_of_its_format_at_a_shared_address(behind):
+    async def run():
+        desk = Desk("2.1")
+        async with open_peer(http_answer(200, {})) as peer, behind(peer.url) as bench:
+            target = AgentTarget("here", "python", "", instance=object(), gateway=True)
+            here = bench.gateway.observe(target, desk)
+            await here.begin(1)
+            MESSAGE_HEADERS.set(here.headers)
+            async with httpx.AsyncClient() as client:
+                await client.post(f"{peer.url}/v1/messages?beta=true", json=SAID)
+                await client.post(f"{peer.url}/v1/chat/completions", json=SAID)
+        assert [asked.path for asked in desk.asked] == [
+            "anthropic/messages",
+            "openai/chat/completions",
+        ]
 
     asyncio.run(run())
 

@@ -13,6 +13,7 @@ from raw_peer import http_answer, open_peer
 from yarl import URL
 
 from kindlm.errors import ErrorCode
+from kindlm.gateway.upstreams import upstreams
 from kindlm.transcript import CostSource, Usage
 
 SAID = {"model": "gpt-4o", "messages": [{"role": "user", "content": "Hi"}], "tools": [CHAT_TOOL]}
@@ -277,6 +278,19 @@ def test_a_provider_that_cannot_be_reached_is_an_error_of_the_network(behind):
             assert "is reachable" in trouble
 
     asyncio.run(run())
+
+
+def test_spaces_around_keys_and_addresses_do_not_count():
+    environ = {
+        "OPENAI_API_KEY": "sk-example-1\n",
+        "OPENAI_BASE_URL": " http://127.0.0.1:4000/v1/ ",
+        "ANTHROPIC_API_KEY": "\n",
+        "ANTHROPIC_AUTH_TOKEN": "token\n",
+    }
+    found = upstreams(environ, ())
+    assert found["openai"].headers == {"Authorization": "Bearer sk-example-1"}
+    assert found["openai"].base_url == "http://127.0.0.1:4000/v1"
+    assert found["anthropic"].headers == {"Authorization": "Bearer token"}
 
 
 def test_packed_and_unreadable_bodies_pass_as_they_are(behind):
