@@ -126,6 +126,10 @@ _OWN_ENDS = frozenset(
 )
 
 
+_STATES = frozenset({"values", "updates"})
+"""The events of LangGraph with a state of the graph, whose keys are the user's own."""
+
+
 @dataclass(slots=True)
 class StreamEnd:
     """Recognises the formats of a stream; `formats` has whether the end of each has arrived.
@@ -162,7 +166,8 @@ class StreamEnd:
             self.formats[StreamFormat.GEMINI] = False
         if is_call_answer(value):
             self.formats[StreamFormat.A2A] = False
-        if isinstance(value.get("done"), bool):
+        is_state = name in _STATES or "messages" in value
+        if isinstance(value.get("done"), bool) and not is_state:
             self.formats[StreamFormat.DONE] = value["done"]
 
     def check(self, *, has_end: bool) -> None:

@@ -419,8 +419,12 @@ class TestStreams:
         assert (told.text, len(told.tool_uses), told.tool_uses[0].response) == ("done", 1, 1)
 
     def test_a_state_may_have_the_keys_of_streams_of_others(self, stream):
-        told = stream({"candidates": [{"id": 7}]}, {"messages": [SENT, ai("done")]})
+        told = stream({"candidates": [{"id": 7}]}, {"messages": [SENT, ai("done")], "done": False})
         assert told.text == "done"
+
+    def test_a_state_in_an_event_of_its_own_does_not_say_that_more_is_to_come(self):
+        _, end = frames_of('event: values\ndata: {"done": false}\n\n', is_sse=True)
+        end.check(has_end=True)
 
     def test_such_a_state_does_not_end_a_stream(self):
         _, end = frames_of('data: {"candidates": [{"id": 7}]}\n\n', is_sse=True)
