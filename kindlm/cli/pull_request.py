@@ -29,6 +29,9 @@ from typing import Any
 _LONGEST = 65_000  # characters; GitHub takes 65,536
 _MOST_PAGES = 100
 _TIMEOUT_S = 30
+_NO_REPORT = (
+    "### ❌ kindlm: NO REPORT\n\nThe last run of this job wrote no report; its log says why.\n"
+)
 
 
 class CommentError(Exception):
@@ -39,8 +42,12 @@ class NoPullRequestError(CommentError):
     """The workflow was not started by a pull request."""
 
 
-def keep_comment(environ: Mapping[str, str], folder: Path, text: str) -> bool:
-    """Write a text into the comment on the pull request; return False if it has that text already.
+def keep_comment(
+    environ: Mapping[str, str], folder: Path, text: str, *, create: bool = True
+) -> bool:
+    """Write a text into the comment on the pull request; return False if that changes nothing.
+
+    Without `create`, it only replaces the text of a comment that is there already.
 
     Raises:
         NoPullRequestError: There is no pull request.
@@ -50,6 +57,8 @@ def keep_comment(environ: Mapping[str, str], folder: Path, text: str) -> bool:
     for name in ("GITHUB_TOKEN", "GITHUB_REPOSITORY"):
         if not environ.get(name):
             raise CommentError(f"{name} is not set")
+    if not environ["GITHUB_TOKEN"].strip().isprintable():
+        raise CommentError("GITHUB_TOKEN is no token")  # an error of Python would quote it
     issues = f"/repos/{environ['GITHUB_REPOSITORY']}/issues"
     number = environ.get("PULL_REQUEST") or _number_of_event(environ)
     comments = f"{issues}/{number}/comments"
@@ -65,6 +74,8 @@ def keep_comment(environ: Mapping[str, str], folder: Path, text: str) -> bool:
         body = f"{whole_lines}\n\n… and more, which a comment has no room for.\n"
     try:
         mine = _find(environ, comments, first)
+        if mine is None and not create:
+            return False
         if mine is None:
             _call(environ, "POST", comments, {"body": body})
         elif _as_sent(mine["body"]).rstrip() == body.rstrip():
@@ -143,14 +154,15 @@ def _number_of_event(environ: Mapping[str, str]) -> str:
 
 
 def _main(file: str) -> None:
-    """Write the comment of the action, or a warning that says why it could not be written."""
+    """Write the comment of the action, or a warning that says why it could not be written.
+
+    Without a report, an earlier comment says so: it must not pass for the result of this commit.
+    """
+    report = Path(file)
+    has_report = report.exists()
+    text = report.read_text("utf-8") if has_report else _NO_REPORT
     try:
-        text = Path(file).read_text("utf-8")
-    except FileNotFoundError:
-        print("::notice title=kindlm::There is no report to comment with.")  # noqa: T201
-        return
-    try:
-        keep_comment(os.environ, Path.cwd(), text)
+        keep_comment(os.environ, Path.cwd(), text, create=has_report)
     except CommentError as error:
         print(f"::warning title=kindlm::The comment could not be written: {error}")  # noqa: T201
 

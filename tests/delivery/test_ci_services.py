@@ -199,6 +199,23 @@ def test_a_run_that_cannot_start_fails_the_step_and_writes_no_comment(tmp_path, 
     assert comments == []
 
 
+def test_the_comment_of_an_earlier_run_is_not_left_green_if_a_run_cannot_start(
+    tmp_path, github, forks
+):
+    api, comments = github
+    (tmp_path / "kindlm.yaml").write_text(SUITE)
+    event = {"GITHUB_EVENT_NAME": "pull_request", "GITHUB_BASE_REF": "main"}
+    job = Job(tmp_path, api, forks)
+    assert job.run(event, "7") == 0
+    assert "PASSED" in comments[0]["body"]
+    assert job.run(event, "7", args="--repeat none") == 1
+    (comment,) = comments
+    assert "PASSED" not in comment["body"]
+    assert "kindlm: NO REPORT" in comment["body"]
+    assert job.run(event, "7") == 0
+    assert "PASSED" in comments[0]["body"]
+
+
 def test_a_comment_that_is_refused_does_not_fail_the_job(tmp_path, forks):
     (tmp_path / "kindlm.yaml").write_text(SUITE)
     job = Job(tmp_path, "http://127.0.0.1:9", forks)
@@ -217,6 +234,13 @@ def test_an_answer_of_another_form_is_a_refusal(tmp_path, github, answer):
 def test_a_token_that_ends_with_a_line_break_is_sent_without_it(tmp_path, github):
     environ = {"GITHUB_TOKEN": "a-token\n", "GITHUB_REPOSITORY": "acme/shop", "PULL_REQUEST": "7"}
     assert keep_comment(environ | {"GITHUB_API_URL": github[0]}, tmp_path, "PASSED")
+
+
+def test_a_token_that_cannot_be_sent_is_not_quoted(tmp_path, github):
+    environ = {"GITHUB_TOKEN": "a-to\nken", "GITHUB_REPOSITORY": "acme/shop", "PULL_REQUEST": "7"}
+    with pytest.raises(CommentError) as error:
+        keep_comment(environ | {"GITHUB_API_URL": github[0]}, tmp_path, "PASSED")
+    assert "a-to" not in str(error.value)
 
 
 def test_an_answer_that_breaks_off_is_a_refusal(tmp_path):
