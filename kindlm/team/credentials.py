@@ -132,7 +132,7 @@ def checked_login(address: ServerAddress, token: str, *, insecure: bool) -> Resu
             KindlmError(
                 ErrorCode.CLOUD_AUTH_ERROR,
                 f"That is not a token of a history server: they begin with {TOKEN_PREFIX}",
-                "Make one on the server: kindlm token create",
+                "Make one on the server, by kindlm token create.",
             )
         )
     if not (address.is_encrypted or address.is_loopback or insecure):

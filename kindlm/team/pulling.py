@@ -20,7 +20,7 @@ from kindlm_store import Append, OpenError
 
 _HINTS = {
     409: "It continued in both histories: pull it into another one (--db).",
-    422: "Nothing of it was taken. Check the server's history: kindlm history verify",
+    422: "Nothing of it was taken. On the server, check the history by kindlm history verify.",
 }
 
 _MOST = 500

@@ -104,9 +104,8 @@ def export_command(
     if output is not None:
         note(f"{', '.join(runs)}: {count(written, unit)} written to {output}.")
         if form == "kindlm":
-            note(
-                f"Import it into another history: kindlm history import {shlex.quote(str(output))}"
-            )
+            name = shlex.quote(str(output))
+            note(f"To have it in another history, import it there by kindlm history import {name}")
         elif not contents:
             note(_BARE)
 
