@@ -68,11 +68,21 @@ def connect_writer(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
             "temp_store = MEMORY",
             f"wal_autocheckpoint = {_CHECKPOINT_PAGES}",
             "cache_size = -16000",
-            # `begin_immediate` waits for locks; a checkpoint must not wait.
-            "busy_timeout = 0",
         ):
             connection.execute(f"PRAGMA {pragma}")
         return connection
+
+
+def use_wal(connection: sqlite3.Connection, path: Path) -> None:
+    """Switch to write-ahead logging, in which readers delay no commit.
+
+    Copies by SQLite's `VACUUM INTO` are in another mode.
+    """
+    mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+    if mode != "wal":
+        raise OpenError(path, "is in a file system without write-ahead logging")
+    # From here on, `begin_immediate` waits for locks; a checkpoint must not wait.
+    connection.execute("PRAGMA busy_timeout = 0")
 
 
 def make_ready(path: Path, synchronous: Synchronous) -> None:
@@ -246,9 +256,7 @@ def _set_up(path: Path, synchronous: Synchronous) -> None:
         connection.execute(f"PRAGMA auto_vacuum = {_INCREMENTAL}")
         if connection.execute("PRAGMA auto_vacuum").fetchone()[0] != _INCREMENTAL:
             connection.execute("VACUUM")
-        mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
-        if mode != "wal":
-            raise OpenError(path, "is in a file system without write-ahead logging")
+        use_wal(connection, path)
         with immediate(connection):
             schema.apply(connection)
 

@@ -20,6 +20,7 @@ from kindlm_store.database import (
     open_reader,
     snapshot,
     translated,
+    use_wal,
 )
 from kindlm_store.new_event import Append, NewEvent, redacted, require_name
 from kindlm_store.projecting import Progress, Projection, Projector, projection_errors
@@ -88,6 +89,7 @@ class EventLog:
                             f"another program's event at position {last:,} leaves no room for more"
                         )
                         raise CorruptDatabaseError(file, f"is damaged ({reason})")
+                use_wal(connection, file)
                 projector = Projector(connection, projections)
                 projector.update(file)
             log = cls(file, Writer(connection, projector, guard), projector, redact, keep)

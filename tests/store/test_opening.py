@@ -139,6 +139,21 @@ def test_a_newer_file_with_a_left_over_wal_is_not_touched(path: Path) -> None:
     assert (path.read_bytes(), wal.read_bytes()) == before
 
 
+def test_a_copy_without_write_ahead_logging_is_written_beside_a_reader(
+    path: Path, tmp_path: Path
+) -> None:
+    with EventLog.open(path) as log:
+        log.append("a", [NewEvent("x", {})])
+        with closing(log.reader()) as reader:
+            reader.execute("PRAGMA query_only = OFF")
+            reader.execute("VACUUM INTO ?", (str(tmp_path / "copy.db"),))
+    with EventLog.open(tmp_path / "copy.db") as log, closing(log.reader()) as reader:
+        reader.execute("BEGIN")
+        assert reader.execute("SELECT count(*) FROM events").fetchone()[0] == 1
+        log.append("a", [NewEvent("x", {})])
+        assert len(list(log.read())) == 2
+
+
 def test_an_empty_file_becomes_an_event_log(path: Path) -> None:
     path.touch()
     with EventLog.open(path) as log:
