@@ -37,6 +37,7 @@ from kindlm.values import (
     check_pattern,
     check_solid,
     check_url,
+    check_variables,
     form_of,
     integral,
     not_null,
@@ -58,6 +59,8 @@ Maybe = Annotated[T | None, AfterValidator(not_null)]
 
 Text = Annotated[str, Field(min_length=1)]
 FilePath = Annotated[Text, AfterValidator(check_no_nul)]
+Variables = Annotated[dict[str, str], AfterValidator(check_variables)]
+"""Environment variables of a program."""
 Solid = Annotated[Text, AfterValidator(check_solid)]
 """A text with more than white space."""
 HostPart = Annotated[Text, AfterValidator(check_host_part)]

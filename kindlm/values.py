@@ -98,6 +98,15 @@ def check_no_nul(value: str) -> str:
     return value
 
 
+def check_variables(value: dict[str, str]) -> dict[str, str]:
+    """Refuse environment variables that no program can have."""
+    if any(not name or "=" in name for name in value):
+        raise refuse("has a variable without a name, or with a = in it", "Write `NAME: value`")
+    for name, text in value.items():
+        check_no_nul(name + text)
+    return value
+
+
 _HOST_PART = re.compile(r"[a-z0-9-]+", re.IGNORECASE | re.ASCII)
 
 

@@ -13,9 +13,9 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Annotated, Protocol, Self
+from typing import Protocol, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from kindlm.agents.agent_failures import SHORTEST_HIDDEN, Who
 from kindlm.dataclass import dataclass
@@ -23,8 +23,7 @@ from kindlm.errors import ErrorCode, KindlmError
 from kindlm.plugins import Adapter
 from kindlm.programs import PYTHON, LastOutput
 from kindlm.secrecy import is_credential_name, is_ordinary, may_be_secret_name
-from kindlm.section import CommandLine, FilePath, Maybe
-from kindlm.values import refuse
+from kindlm.section import CommandLine, FilePath, Maybe, Variables
 
 
 class TooMuchOutput(Exception):  # noqa: N818 - it names what was printed
@@ -225,21 +224,13 @@ class ProgramWho(Who):
         )
 
 
-def _check_variables(env: dict[str, str]) -> dict[str, str]:
-    if any(not name or "=" in name or "\0" in name + value for name, value in env.items()):
-        raise refuse("must be a mapping of names to texts")
-    return env
-
-
 class ProgramOptions(Adapter):
     """The base of options of agents that are programs."""
 
     command: Maybe[CommandLine] = Field(default=None, examples=["python agent.py"])
     """Program with its arguments (`mcp`; required for `subprocess`): a string that is split like a
     shell would, or a list. No shell runs it."""
-    env: Annotated[dict[str, str], AfterValidator(_check_variables)] = Field(
-        default={}, examples=[{"MODE": "test"}]
-    )
+    env: Variables = Field(default={}, examples=[{"MODE": "test"}])
     """Environment variables for the program (`subprocess`, `mcp`), added to those of the run. In a
     sandbox, the program gets only these."""
     cwd: FilePath = Field(default=".", examples=["agent"])

@@ -142,7 +142,7 @@ class Judge(CheckSection, AskingCheck):
             message = "criteria and ready cannot be combined"
             raise refuse(message, "Remove one of them", key="ready")
         if self.ready is None and self.context is not None:
-            message = "context is used by ready criteria alone"
+            message = "is used by ready criteria alone"
             raise refuse(message, "Write it into `criteria`, or add `ready:`", key="context")
         return self
 

@@ -19,6 +19,7 @@ from kindlm.section import (
     Section,
     Text,
     Url,
+    Variables,
     by_form,
 )
 from kindlm.values import MAPPING, TEXT, check_env_name
@@ -191,7 +192,7 @@ class ServeConfig(Section):
     ] = Field(default=None, examples=["http://127.0.0.1:{{serve.agent.port}}/health"])
     """URL that answers when the program is ready, or a line that it then prints. The tests wait for
     it."""
-    env: dict[str, str] = Field(default={}, examples=[{"MODE": "test"}])
+    env: Variables = Field(default={}, examples=[{"MODE": "test"}])
     """Environment variables for the program, added to those of kindlm."""
     timeout_ms: Annotated[int, Field(ge=1), WHOLE] = Field(default=20_000, examples=[5000])
     """Milliseconds until the program must be ready."""

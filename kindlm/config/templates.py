@@ -249,12 +249,15 @@ def warn_of_placeholders(
         rows = None if test.vars_from is None else files.rows(test.vars_from)
         columns = (row.values for row in rows.value.rows) if isinstance(rows, Ok) else ()
         known = set(test.vars).union(*columns)
-        for at, expect in expectations(raw_test):
-            for place, text in texts(expect, ("tests", index, *at)):
+        tools = (("tools",), raw_test.get("tools"))
+        for at, part in (*expectations(raw_test), tools):
+            for place, text in texts(part, ("tests", index, *at)):
                 found = [name for name in names_in(text) if name in known or is_deferred(name)]
+                if at == ("tools",) and CANARY in found:
+                    found.remove(CANARY)  # tools get it
                 if found:
-                    written = _as_written(found[0])
-                    message = f"{written} is not replaced: variables are not available in `expect`"
+                    written, where = _as_written(found[0]), f"`{at[-1]}`"
+                    message = f"{written} is not replaced: variables are not available in {where}"
                     reporter.warning(place, message, "Write the value", reason="not_expanded")
 
 

@@ -234,7 +234,7 @@ class TestConfig(Section):
         if self.input is not None:
             # `long_form` has moved a usable input into `prompts` or `vars`.
             raise refuse(
-                "`input` cannot be combined with the other messages of the test",
+                "cannot be combined with the other messages of the test",
                 "Write the messages into `conversation`, or `{{input}}` into the prompt and a text"
                 " here",
                 key="input",

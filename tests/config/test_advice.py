@@ -54,6 +54,8 @@ EXPECT = "{output: {contains: [hello]}}"
         (("KEY}", "KEY, baseUrl: 'http://${env.HOST}/'}"), "providers.openai.baseUrl", "near_placeholder"),
         (("contains: [hello]", "contains: ['{{env.HOME}}']"), "tests[0].expect.output.contains[0]", "not_expanded"),
         (("contains: [hello]}}", "contains: ['{{a}}']}}\n    vars: {a: x}"), "tests[0].expect.output.contains[0]", "not_expanded"),
+        (("[hello]}}", "[hello]}}\n    vars: {a: x}\n    tools: [{name: a, responses: [{when: {b: '{{a}}'}, then: 1}]}]"), "tests[0].tools[0].responses[0].when.b", "not_expanded"),
+        (("[hello]}}", "[hello]}}\n    tools: [{name: a, description: '{{run.canary}}', defaultResponse: '{{run.canary}} {{env.HOME}}'}]"), "tests[0].tools[0].defaultResponse", "not_expanded"),
         ((EXPECT, "{toolCalls: [{tool: a, shouldNotCall: true, order: 1}]}\n    tools: [{name: a}]"), "tests[0].expect.toolCalls[0].order", "unused"),
         ((EXPECT, "{toolCalls: [{tool: a, shouldNotCall: true, count: {min: 0}}]}\n    tools: [{name: a}]"), "tests[0].expect.toolCalls[0].count", "unused"),
         ((EXPECT, "{toolCalls: [{tool: a, before: b}]}\n    tools: [{name: a}]"), "tests[0].expect.toolCalls[0].before", "unknown_tool"),

@@ -509,3 +509,16 @@ def test_no_path_and_no_argument_has_a_nul_character(load: Any, minimal: str, ke
     assert [item.error.message.endswith("has a NUL character") for item in loaded.diagnostics] == [
         True
     ]
+
+
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [(r'{A: "\0"}', "has a NUL character"), ("{A=B: x}", "a variable without a name")],
+)
+def test_a_service_has_no_variable_that_no_program_can_have(
+    load: Any, minimal: str, env: str, message: str
+) -> None:
+    serve = f"serve: [{{name: a, command: b, env: {env}}}]\ntests:"
+    (error,) = load(minimal.replace("tests:", serve)).diagnostics
+    assert error.path == "serve[0].env"
+    assert message in error.error.message
