@@ -62,7 +62,8 @@ def make_request(
     `unfinished` is the run to resume. It keeps the tests that `--failed` selected then.
     """
     _check_options(options)
-    if options.label is not None and (problem := label_problem(options.label)):
+    label = options.label and options.label.strip()
+    if label is not None and (problem := label_problem(label)):
         fail([problem])
     suites = _gated(loaded.suites, options)
     known = {target for suite in suites for target in (*suite.models, *suite.agents)}
@@ -108,7 +109,7 @@ def make_request(
         environ=environ,
         options=RunOptions(**recorded),
         limits=Limits(options.max_cost_usd, options.max_time_s, options.max_rpm),
-        label=options.label,
+        label=label,
         group=group if options.shard else None,
     )
 
@@ -156,6 +157,8 @@ def _gated(suites: tuple[Suite, ...], options: TestOptions) -> tuple[Suite, ...]
             f"--gate {options.gate!r} is not a pass rate.",
             "Write a percentage or a fraction: --gate 95, --gate 0.95",
         )
+    if rate == 0 and options.strict:
+        refuse("--gate 0 allows all tests to fail.", "Write a higher rate, or leave out --strict.")
     if options.warnings:
         note(f"--gate {options.gate}: at least {percent(rate)} of executions must pass.")
     gate = Gate("passRateMin", rate, written=True)

@@ -158,6 +158,12 @@ def test_either_a_name_or_its_removal(record: Any, label: Any, arguments: tuple[
     assert "--remove" in outcome.err
 
 
+def test_spaces_around_a_name_do_not_belong_to_it(record: Any, label: Any, labels: Any) -> None:
+    record("run1")
+    label("run1", "  v1 ")
+    assert labels() == {"run1": "v1"}
+
+
 @pytest.mark.parametrize("name", ["\x1b[31mred", "x" * 201])
 def test_a_name_is_one_line_of_some_length(record: Any, label: Any, labels: Any, name: str) -> None:
     record("aaaa2222")

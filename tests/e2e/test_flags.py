@@ -164,6 +164,9 @@ def test_quiet_leaves_the_report_alone_on_the_terminal(workspace, server):
     loud = workspace.run("test", "--gate", "95")
     assert "--gate 95: at least 95 % of executions must pass." in loud.stderr
     assert "has no checks" in loud.stderr
+    strict = workspace.run("test", "--gate", "0", "--strict")
+    assert strict.returncode == 1
+    assert "--gate 0 allows all tests to fail." in strict.stderr
     quiet = workspace.run("test", "--gate", "95", "--quiet")
     assert (quiet.returncode, quiet.stderr) == (0, "")
     assert "PASSED" in quiet.stdout

@@ -24,6 +24,7 @@ def label_command(
     """Name a run. A new label replaces the one before."""
     if (name is None) is not remove:
         refuse("Write either a NAME or --remove.", "How it is used: kindlm label --help")
+    name = name and name.strip()
     if name is not None and (problem := label_problem(name)) is not None:
         fail([problem])
     with open_journal(db) as (log, reader):
