@@ -41,7 +41,9 @@ _PR_SET_CHILD_SUBREAPER = 36
 def keep() -> None:
     """Fork the keepers; only the process that they keep returns."""
     parent = os.getppid()
-    if os.environ.pop(PARENT, str(parent)) != str(parent):
+    if (named := os.environ.pop(PARENT, str(parent))) != str(parent):
+        with suppress(OSError):
+            os.write(2, f"✗ {PARENT} is {named!a}, and not kindlm's parent {parent}.\n".encode())
         os._exit(1)
     # If the starting process ignored SIGCHLD, `waitpid` would not work.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)

@@ -158,6 +158,7 @@ def test_a_signal_to_the_keeper_stops_kindlm_and_its_exit_code_is_kindlms(
 def test_a_parent_that_is_gone_already_is_noticed(workspace: Workspace) -> None:
     workspace.env["KINDLM_PARENT"] = "1"
     with workspace.start_anew("test", "--die-with-parent") as process:
-        assert process.communicate() == ("", "")
-        assert process.returncode == 1
+        out, err = process.communicate()
+        assert (out, process.returncode) == ("", 1)
+        assert err.startswith("✗ KINDLM_PARENT is '1', and not kindlm's parent ")
     assert not (workspace.root / ".kindlm").exists()
