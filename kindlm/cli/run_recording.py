@@ -10,6 +10,7 @@ import asyncio
 import os
 import shlex
 import signal
+import sqlite3
 import sys
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import (
@@ -20,11 +21,12 @@ from contextlib import (
     suppress,
 )
 from dataclasses import field
+from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
 from kindlm import garbage
-from kindlm.cli.console import fail, make_console, note, show, wants_color, warn
+from kindlm.cli.console import fail, make_console, note, refuse, show, wants_color, warn
 from kindlm.cli.ending import INTERRUPTED, handling
 from kindlm.cli.github import annotate_github
 from kindlm.cli.history import open_recorded, report_options
@@ -263,6 +265,16 @@ def run_elsewhere(run: str, error: LockHeldError | SealedError) -> KindlmError:
         f"Run {run} is running already, in {error.by}.",
         "Wait until it has ended, or end it; then: kindlm test --resume",
     )
+
+
+def refuse_unwritten(database: Path, run: str, reader: sqlite3.Connection) -> None:
+    """End the command if a file holds events of the run: resumed, it could not take them."""
+    if (file := find_unwritten(database, run, reader)) is not None:
+        refuse(
+            f"Run {run} cannot be resumed yet: {file} holds events that were not written.",
+            f"Import them first: {import_command(file, shown_path(database))}; or delete the file"
+            " to run these executions again.",
+        )
 
 
 @dataclass(slots=True)

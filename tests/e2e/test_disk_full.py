@@ -61,11 +61,11 @@ runpy.run_module("kindlm", run_name="__main__", alter_sys=True)
 """
 
 
-def run_with_small_files(workspace: Workspace, size: int) -> str:
-    """Run the tests where no file grows beyond `size` bytes, and fail; return what was told."""
+def run_with_small_files(workspace: Workspace, size: int, *command: str) -> str:
+    """Run a command where no file grows beyond `size` bytes, and fail; return what was told."""
     (workspace.root / "limited.py").write_text(LIMITED)
     done = loaded_kindlm.run(
-        [str(size), "test"],
+        [str(size), *(command or ["test"])],
         cwd=workspace.root,
         env=workspace.env,
         timeout_s=120,
@@ -162,6 +162,33 @@ def test_what_is_refused_for_its_size_is_kept_beside_the_database(
     file = kept_in(run_with_small_files(workspace, 300_000))
     assert file.parent == workspace.database.parent
     assert_imported(workspace, file)
+
+
+def test_no_shard_is_resumed_before_its_events_are_imported(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    write_suite(workspace, server)
+    shard = ("test", "--shard", "2/2", "--run-group", "nightly")
+    file = kept_in(run_with_small_files(workspace, 300_000, *shard))
+    asked = len(server.requests)
+    refused = workspace.run("test", "--resume", "nightly")
+    assert refused.returncode == 1
+    assert f"kindlm history import {file}" in " ".join(refused.stderr.split())
+    assert len(server.requests) == asked
+    assert_imported(workspace, file)
+
+
+def test_no_rescoring_is_resumed_before_its_events_are_imported(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    write_suite(workspace, server)
+    workspace.run("test")
+    file = kept_in(run_with_small_files(workspace, 200_000, "rescore"))
+    refused = workspace.run("rescore", "--resume")
+    assert refused.returncode == 1
+    assert f"kindlm history import {file}" in " ".join(refused.stderr.split())
+    assert_imported(workspace, file)
+    assert workspace.run("rescore", "--resume").returncode == 0
 
 
 def test_a_run_that_could_record_next_to_nothing_is_imported_as_a_whole(

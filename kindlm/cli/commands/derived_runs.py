@@ -15,7 +15,7 @@ from kindlm.cli.history import finished_run, open_history, open_recorded, projec
 from kindlm.cli.options import TestOptions, parse_since
 from kindlm.cli.reporters import parse_reporters
 from kindlm.cli.run_options import as_recorded, load_tests, make_request
-from kindlm.cli.run_recording import Requested, record_run
+from kindlm.cli.run_recording import Requested, record_run, refuse_unwritten
 from kindlm.dataclass import replace
 from kindlm.errors import Err, Ok, Result, not_there
 from kindlm.events.run import RunOptions
@@ -88,6 +88,7 @@ def resume_rescoring(wanted: str, options: TestOptions) -> int:
     project = project_here(options.database)
     with open_history(options.database) as db:
         unfinished = read_unfinished(db, or_fail(find_unfinished(db, wanted, "rescored")))
+        refuse_unwritten(project.database, unfinished.run, db)
         derived_from = or_fail(find_run(db, RunView(db, unfinished.run).info.source_run or ""))
         options = as_recorded(options, unfinished, project.root)
         source = or_fail(read_source(db, derived_from, options.suite))

@@ -16,7 +16,7 @@ from kindlm.cli.history import open_history, project_here, warn_of_other_commit
 from kindlm.cli.options import TestOptions, refuse_together
 from kindlm.cli.reporters import configured_reporters, parse_reporters
 from kindlm.cli.run_options import NOT_RESUMED, as_recorded, load_tests, make_request, wants_push
-from kindlm.cli.run_recording import Requested, run_elsewhere
+from kindlm.cli.run_recording import Requested, refuse_unwritten, run_elsewhere
 from kindlm.cli.server_environ import SUITES, server_environ, suites_hash
 from kindlm.dataclass import replace
 from kindlm.errors import Err, misuse
@@ -29,9 +29,7 @@ from kindlm.recording.loading import Loaded
 from kindlm.recording.project import Project, default_paths, paths_from
 from kindlm.recording.request import RunRequest
 from kindlm.recording.resumption import Unfinished, find_unfinished, read_unfinished, resumed
-from kindlm.recording.unwritten import find_unwritten, import_command
 from kindlm.reports.report_registry import Reporter
-from kindlm.wording import shown_path
 from kindlm_store import LockHeldError, holder
 
 
@@ -169,17 +167,15 @@ def _to_resume(
                         "Finish each shard by itself: kindlm test --resume RUN. Run a missing one"
                         " with the same options.",
                     )
+            for shard in group.shards:
+                if shard.state != "finished":
+                    refuse_unwritten(database, shard.id, reader)
             return group, unfinished
         paths = paths_from(project.root, options.paths)
         found = or_fail(find_unfinished(reader, name, paths=paths))
         if (lock := held_lock(reader, found)) is not None:
             fail([run_elsewhere(found, LockHeldError(lock, holder(database, lock)))])
-        if (file := find_unwritten(database, found, reader)) is not None:
-            refuse(
-                f"Run {found} cannot be resumed yet: {file} holds events that were not written.",
-                f"Import them first: {import_command(file, shown_path(database))}; or delete the"
-                " file to run these executions again.",
-            )
+        refuse_unwritten(database, found, reader)
         # A worker's coordinator has warned already.
         if options.warnings and "KINDLM_LEASE" not in server_environ():
             warn_of_other_commit(next(runs(reader, RunFilter(ids=[found]))), project.root)
