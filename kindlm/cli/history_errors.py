@@ -92,7 +92,8 @@ def salvage_hint(path: Path) -> str:
     """Return the hint how to save the readable part of a damaged history."""
     return (
         "Merge what can be read into a new history: kindlm history merge"
-        f" {shlex.quote(shown_path(path))} --db NEW.db. Or restore it from a backup."
+        f" {shlex.quote(shown_path(path))} --db NEW.db. Or restore it from a backup: delete"
+        f" {path.name}-wal first."
     )
 
 

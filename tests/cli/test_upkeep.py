@@ -307,6 +307,8 @@ def test_a_history_whose_list_of_tables_is_damaged_is_to_be_restored(
         assert (verified.code, "from a backup" in verified.err) == (1, True)
         outcome = kindlm("merge", here / "damaged.db", "--db", here / "new.db")
         assert (outcome.code, "from a backup" in outcome.err) == (1, True)
+    # SQLite would write what a killed process left there into the backup.
+    assert "from a backup: delete damaged.db-wal first." in verified.err
     assert not (here / "new.db").exists()
 
 
