@@ -27,6 +27,14 @@ _CHUNK_BYTES = 65_536
 _KEPT_BYTES = 16_384
 
 
+def past_proxies(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables with which programs use no proxy to reach kindlm on this machine."""
+    # Programs read either name, and prefer the small one.
+    known = environ.get("no_proxy") or environ.get("NO_PROXY")
+    hosts = f"{known},127.0.0.1" if known else "127.0.0.1"
+    return {"NO_PROXY": hosts, "no_proxy": hosts}
+
+
 class LastOutput:
     """Keeps the end of a pipe's output."""
 

@@ -23,6 +23,7 @@ from kindlm.gateway.paths import WIRES
 from kindlm.gateway.server import KEY_HEADER, GatewayServer
 from kindlm.gateway.upstreams import DEFAULT_BASES, upstreams
 from kindlm.ports import CallDesk, Seen
+from kindlm.programs import past_proxies
 from kindlm.suite import AgentTarget, Command, ProviderSettings
 from kindlm.trace_context import EXECUTION_HEADER, MESSAGE_HEADERS, trace_of, traceparent
 from kindlm.wording import count
@@ -123,10 +124,7 @@ class Gateway(GatewayServer):
         for provider in self._providers:
             if provider.api_key_env:
                 found[provider.api_key_env] = key
-        for name in ("NO_PROXY", "no_proxy"):
-            known = self._environ.get(name)
-            found[name] = f"{known},127.0.0.1" if known else "127.0.0.1"
-        return found
+        return found | past_proxies(self._environ)
 
     def observe(self, target: AgentTarget | Command, desk: CallDesk) -> Observed | None:
         """Return the observation of a conversation; None for an agent without `gateway: true`."""
@@ -135,7 +133,9 @@ class Gateway(GatewayServer):
         reached: _Reached = "shared"
         if target.instance is not None:
             reached = "here"
-            self._restore = self._restore or _redirect_clients(self.key, self._route)
+            self._restore = self._restore or _redirect_clients(
+                self.address(), self.key, self._route
+            )
         elif target.starts_program:
             reached = "alone"
         trace = traceparent(self._run, desk.subject)
@@ -279,11 +279,11 @@ class Observed(SeenConversation):
 
 
 def _redirect_clients(
-    key: str, route: Callable[[str | None, str, bool], str | None]
+    gateway: str, key: str, route: Callable[[str | None, str, bool], str | None]
 ) -> Callable[[], None]:
     """Replace `send` of HTTP clients, and return a function that restores it.
 
-    Runs in the gateway's thread. `route` is `Gateway._route`.
+    Runs in the gateway's thread. `gateway` is its address, and `route` is `Gateway._route`.
     """
     stack, own_thread = ExitStack(), threading.get_ident()
 
@@ -303,10 +303,21 @@ def _redirect_clients(
 
         return redirected
 
+    def without_proxy(choose: Callable[..., Any]) -> Callable[..., Any]:
+        # A proxy of the environment would get the agent's key without TLS.
+        def chosen(this: Any, url: Any) -> Any:
+            is_here = str(url).startswith(f"{gateway}/")
+            return this._transport if is_here else choose(this, url)  # noqa: SLF001
+
+        return chosen
+
     for name in ("httpx", "httpx2"):
         with suppress(ImportError):
             module: Any = importlib.import_module(name)
             for client, is_async in ((module.Client, False), (module.AsyncClient, True)):
                 stack.callback(setattr, client, "send", client.send)
                 client.send = replaced(client.send, is_async)
+                choose = client._transport_for_url  # noqa: SLF001 - nothing public chooses it
+                stack.callback(setattr, client, "_transport_for_url", choose)
+                client._transport_for_url = without_proxy(choose)  # noqa: SLF001
     return stack.close

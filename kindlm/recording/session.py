@@ -278,7 +278,7 @@ class _Session:
             if any(agent.telemetry for agent in agents):
                 from kindlm.telemetry.otlp_observer import observing_otlp
 
-                traces = await stack.enter_async_context(observing_otlp(self.run))
+                traces = await stack.enter_async_context(observing_otlp(self.run, request.environ))
             yield _Observers(gateway, traces)
             for message, hint in traces.notes() if traces is not None else ():
                 self._warn("telemetry", ErrorCode.ASSERTION_EVAL_ERROR, message, hint)

@@ -21,6 +21,7 @@ from typing import Any
 from kindlm.dataclass import replace
 from kindlm.events.execution_events import AgentTraced, TracedSpan
 from kindlm.ports import CallDesk, Observation, Seen
+from kindlm.programs import past_proxies
 from kindlm.suite import AgentTarget, Command
 from kindlm.telemetry import dialects
 from kindlm.telemetry.dialects import Kind
@@ -43,9 +44,9 @@ _SETTLING = 5
 
 
 @asynccontextmanager
-async def observing_otlp(run: str) -> AsyncIterator[OtlpObserver]:
+async def observing_otlp(run: str, environ: Mapping[str, str]) -> AsyncIterator[OtlpObserver]:
     """Receive the spans of agents for a run while the context is open."""
-    observer, loop = OtlpObserver(run), asyncio.get_running_loop()
+    observer, loop = OtlpObserver(run, environ=environ), asyncio.get_running_loop()
 
     def take_here(span: Span) -> None:
         with suppress(RuntimeError):  # after the run, the loop is closed, but an agent may work on
@@ -62,7 +63,7 @@ async def observing_otlp(run: str) -> AsyncIterator[OtlpObserver]:
 
 @dataclass(slots=True)
 class OtlpObserver:
-    """Implements `ports.Observer`; `url` is the address for exporters.
+    """Implements `ports.Observer`; `url` is the address for exporters, `environ` that of the run.
 
     `over` are the traces of conversations that have ended. The counters are for `notes`: spans and
     calls in unknown traces, late spans, and refused requests, all and by reason.
@@ -70,6 +71,7 @@ class OtlpObserver:
 
     run: str
     url: str = ""
+    environ: Mapping[str, str] = field(default_factory=dict)
     by_trace: dict[str, TracedConversation] = field(default_factory=dict)
     by_place: dict[str, TracedConversation] = field(default_factory=dict)
     over: set[str] = field(default_factory=set)
@@ -98,6 +100,7 @@ class OtlpObserver:
             "OTEL_BSP_SCHEDULE_DELAY": "100",
             "OTEL_TRACES_SAMPLER": "parentbased_always_on",
             **LIMITS,
+            **past_proxies(self.environ),
         }
 
     def take(self, spans: Sequence[Span], place: str) -> None:

@@ -13,7 +13,9 @@ from raw_peer import http_answer, open_peer
 from yarl import URL
 
 from kindlm.errors import ErrorCode
+from kindlm.gateway.observer import Gateway
 from kindlm.gateway.upstreams import upstreams
+from kindlm.telemetry.otlp_observer import OtlpObserver
 from kindlm.transcript import CostSource, Usage
 
 SAID = {"model": "gpt-4o", "messages": [{"role": "user", "content": "Hi"}], "tools": [CHAT_TOOL]}
@@ -291,6 +293,21 @@ def test_spaces_around_keys_and_addresses_do_not_count():
     assert found["openai"].headers == {"Authorization": "Bearer sk-example-1"}
     assert found["openai"].base_url == "http://127.0.0.1:4000/v1"
     assert found["anthropic"].headers == {"Authorization": "Bearer token"}
+
+
+@pytest.mark.parametrize(
+    ("known", "hosts"),
+    [
+        ({}, "127.0.0.1"),
+        ({"NO_PROXY": "shop.internal"}, "shop.internal,127.0.0.1"),
+        ({"NO_PROXY": "a", "no_proxy": "shop.internal"}, "shop.internal,127.0.0.1"),
+    ],
+)
+def test_programs_reach_kindlm_and_all_that_they_reached_without_a_proxy(known, hosts):
+    found = Gateway("k3f9x2ab", known, (), print).variables()
+    assert (found["NO_PROXY"], found["no_proxy"]) == (hosts, hosts)
+    found = OtlpObserver("k3f9x2ab", environ=known).exporting()
+    assert (found["NO_PROXY"], found["no_proxy"]) == (hosts, hosts)
 
 
 def test_packed_and_unreadable_bodies_pass_as_they_are(behind):

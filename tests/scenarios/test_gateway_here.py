@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from checked_server import LoopbackServer
@@ -106,6 +108,33 @@ def test_calls_of_an_agent_here_are_seen_and_assigned(outcome, provider, name, m
     sys.modules.pop("order_agents", None)
     assert run(["replay", "tests"]) == 0
     assert len(provider.requests) == 16
+
+
+class Refusing(BaseHTTPRequestHandler):
+    """A proxy that forwards nothing."""
+
+    def do_POST(self) -> None:
+        self.server.asked.append(self.path)
+        self.send_error(400)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("name", ["answer", "later"])
+def test_a_proxy_gets_no_call_on_its_way_to_the_gateway(outcome, provider, name, monkeypatch):
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as proxy:
+        proxy.asked = []
+        threading.Thread(target=proxy.serve_forever).start()
+        for variable in ("HTTP_PROXY", "http_proxy"):
+            monkeypatch.setenv(variable, f"http://127.0.0.1:{proxy.server_port}")
+        for variable in ("NO_PROXY", "no_proxy"):
+            monkeypatch.delenv(variable, raising=False)
+        # The agent's module makes a client when it is imported.
+        sys.modules.pop("order_agents", None)
+        outcome(name)
+        proxy.shutdown()
+    assert set(proxy.asked) == {f"{provider.url}/v1/chat/completions"}
 
 
 def test_calls_in_a_thread_of_its_own_leave_tools_undecided(outcome):
