@@ -1,6 +1,7 @@
 """Imports results of other programs as a run of mode `imported`.
 
-The run starts at the date of its file. Importing a file again returns the same run.
+The run starts at the date of its file. Importing a file again, as the same suite, returns the same
+run.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ _TARGET = "agent"
 
 _IMPORTED = """
 SELECT substr(stream, 5) FROM event_log
- WHERE type = 'run.started' AND json_extract(data, '$.imported_from') = ?
+ WHERE type = 'run.started' AND json_extract(data, '$.imported_from') = :source
+   AND (:suite IS NULL OR EXISTS (
+     SELECT 1 FROM suites s WHERE s.run = substr(stream, 5) AND s.name = :suite))
  ORDER BY at, id LIMIT 1
 """
 
@@ -89,12 +92,12 @@ def import_results(
 ) -> tuple[str, int, int]:
     """Record the results of a file as a run; return it with the numbers of new and known events.
 
-    If the file was imported already, it is that run. The suite is `suite`, else that in the file,
-    else the last one in the history with such a test.
+    If the file was imported already, as that suite, it is that run. The suite is `suite`, else that
+    in the file, else the last one in the history with such a test.
     """
     source = f"{file.results.format}:{file.digest}"
     with closing(log.reader()) as db:
-        known = db.execute(_IMPORTED, (source,)).fetchone()
+        known = db.execute(_IMPORTED, {"source": source, "suite": suite}).fetchone()
         if known is not None:
             for (name,) in db.execute("SELECT name FROM suites WHERE run = ?", known):
                 if suite not in (None, name):

@@ -171,6 +171,12 @@ def test_twice_is_the_same_run(kindlm: Any, here: Path) -> None:
     assert again.code == 0
     assert "0 events imported" in again.err
     assert first.err.splitlines()[-1] == again.err.splitlines()[-1]
+    same = kindlm("import", file, "--suite", "support", "--db", here / "h.db")
+    assert "0 events imported" in same.err
+    other = kindlm("import", file, "--suite", "shop", "--db", here / "h.db")
+    assert "0 events imported" not in other.err
+    run = other.err.split()[-3]
+    assert "shop" in kindlm("show", run, "--db", here / "h.db").out
 
 
 def test_another_suite_for_a_file_that_is_known_has_no_effect_and_is_reported(
