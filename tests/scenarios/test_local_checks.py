@@ -131,6 +131,11 @@ FAILING = (
 )
 
 
+def test_a_set_of_texts_has_one_label_in_all_processes(project: Project) -> None:
+    outcomes_of(project, ['.contains_any({"delta", "refund", "alpha", "beta"})'], USED)
+    assert project.rows("SELECT label FROM assertions") == [("alpha | beta | delta | refund",)]
+
+
 def test_fails(project: Project) -> None:
     found = outcomes_of(project, FAILING, USED)
     assert found == dict.fromkeys(FAILING, "failed")
