@@ -20,7 +20,6 @@ from collections.abc import (
     Iterator,
     Mapping,
     Sequence,
-    Set,
 )
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar
@@ -248,7 +247,7 @@ class Checks:
         """
         if isinstance(texts, str) or not (wanted := list(map(_not_blank, texts))):
             raise TypeError(f"contains_any takes a list of texts, not {texts!r}")
-        if isinstance(texts, Set):
+        if isinstance(texts, set | frozenset):
             wanted.sort()  # a set has another order, and the check another label, in each process
         return self._text(Demand("contains_any", wanted), " | ".join(wanted))
 
