@@ -169,10 +169,10 @@ class ModelClient(Protocol):
 
         Errors have the 2xx codes. Their `details` hold `status` (HTTP), `retry_after` (seconds, if
         the provider named them), `retryable` (bool), `quotas` (of the provider's limits) and `body`
-        (text, as received). `used_up` (True) means that the provider takes no call
-        before the user pays, so that no wait helps. `resend` (True, or absent) means that the same
-        request may be made again at once: the provider refused a parameter, or cut off an answer,
-        in a way that the user did not ask for, and the client has adapted.
+        (text, as received). `unpaid` (True, or absent) means that the account has to pay first, so
+        that no wait helps. `resend` (True, or absent) means that the same request may be made again
+        at once: the provider refused a parameter, or cut off an answer, in a way that the user did
+        not ask for, and the client has adapted.
         """
 
     async def aclose(self) -> None:

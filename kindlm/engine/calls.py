@@ -478,7 +478,7 @@ def _report_to_pace(turn: Turn, result: Result[Any] | None) -> None:
         return
     details = {} if result is None else result.error.details
     is_limited = result is not None and result.error.code is ErrorCode.PROVIDER_RATE_LIMIT
-    is_limited = is_limited and not details.get("used_up")
+    is_limited = is_limited and not details.get("unpaid")
     # 503: service unavailable (RFC 9110); 529: what Anthropic answers when it is overloaded.
     overloaded = details.get("status") in (503, 529)
     if is_limited or overloaded:

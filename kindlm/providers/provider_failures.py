@@ -1,8 +1,8 @@
 """The errors of providers: codes, messages and hints.
 
 `details` hold `status`, `retry_after`, `retryable` and the whole `body`. `resend` is set if the
-provider rejected something that kindlm added, `quotas` for a failing status, and `used_up` for a
-quota that only a payment renews. Clients add `usage` and `model` of an unusable answer that reports
+provider rejected something that kindlm added, `quotas` for a failing status, and `unpaid` for an
+account that has to pay first. Clients add `usage` and `model` of an unusable answer that reports
 its tokens. No text contains the provider's key, even if the provider echoed it.
 """
 
@@ -137,7 +137,7 @@ class Endpoint:
         now = datetime.now(UTC)
         status, wait = answer.status, retry_after(answer.headers, now)
         retryable = status in _RETRYABLE_STATUSES or status >= 500
-        used_up = status == 429 and _quota_used_up(answer.text)
+        unpaid = status == 429 and _is_unpaid(answer.text)
         advice = answer.headers.get("x-should-retry")
         if advice in ("true", "false"):
             retryable = advice == "true"
@@ -164,9 +164,10 @@ class Endpoint:
             case 408:
                 code, message = ErrorCode.PROVIDER_TIMEOUT, f"{title} timed out (408): {reason}"
                 hint = "Try again later, or raise defaults.retries of kindlm.yaml"
-            case 429 if used_up:
+            case 429 if unpaid:
                 retryable = False
-                code, message = ErrorCode.PROVIDER_RATE_LIMIT, f"{title} quota is used up: {reason}"
+                code = ErrorCode.PROVIDER_RATE_LIMIT
+                message = f"{title} takes no calls from this account: {reason}"
                 hint = "Check the plan and the billing of the account: retrying does not help"
             case 429:
                 unit = "second" if wait == 1 else "seconds"
@@ -189,7 +190,7 @@ class Endpoint:
             retryable=retryable,
             body=answer.text,
             quotas=quotas(answer.headers, now),
-            used_up=used_up,
+            unpaid=unpaid,
         )
 
     def _failed(
@@ -213,9 +214,12 @@ def _redactor(key: str) -> Redactor:
     return Redactor([key])
 
 
-def _quota_used_up(body: str) -> bool:
+_UNPAID = ("insufficient_quota", "billing_not_active")
+
+
+def _is_unpaid(body: str) -> bool:
     error = object_or_empty(object_or_empty(json_or_text(body)).get("error"))
-    return "insufficient_quota" in (error.get("code"), error.get("type"))
+    return error.get("code") in _UNPAID or error.get("type") in _UNPAID
 
 
 def billed(error: KindlmError, usage: Usage, model: str | None) -> KindlmError:

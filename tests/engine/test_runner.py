@@ -117,8 +117,8 @@ def test_a_short_pause_is_no_news(bench, make):
     assert bench.held_up == []
 
 
-def test_a_quota_that_is_used_up_slows_no_other_test(bench, make):
-    bench.queue(make.failure(ErrorCode.PROVIDER_RATE_LIMIT, retryable=False, used_up=True))
+def test_an_account_that_has_to_pay_slows_no_other_test(bench, make):
+    bench.queue(make.failure(ErrorCode.PROVIDER_RATE_LIMIT, retryable=False, unpaid=True))
     asyncio.run(bench.run([make.suite(make.case(repeat=30))]))
     assert len(bench.events("execution.finished")) == 30
     assert bench.events("provider.paced") == []

@@ -120,16 +120,19 @@ def test_a_rate_limit_that_asks_for_a_long_wait_is_not_met_by_calling_less_often
     assert (asyncio.run(run()).hint or "").startswith("Try again later")
 
 
-def test_a_quota_that_is_used_up_is_not_tried_again(api, talking, http, make_request):
+@pytest.mark.parametrize(
+    "named", [{"code": "insufficient_quota"}, {"type": "billing_not_active", "code": None}]
+)
+def test_an_account_that_has_to_pay_is_not_asked_again(api, talking, http, make_request, named):
     async def run():
-        body = {"error": {"message": "You exceeded your quota", "code": "insufficient_quota"}}
+        body = {"error": {"message": "Check your billing details", **named}}
         async with talking(api, http(429, body)) as (client, _):
             return failure(await client.complete(make_request()))
 
     error = asyncio.run(run())
     assert error.code is ErrorCode.PROVIDER_RATE_LIMIT
     assert error.details["retryable"] is False
-    assert error.details["used_up"] is True
+    assert error.details["unpaid"] is True
     assert "billing" in (error.hint or "")
 
 
