@@ -199,6 +199,11 @@ def gen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return gen
 
 
+def test_each_recording_becomes_a_test_so_there_is_no_number(gen: Any, capsys: Any) -> None:
+    assert gen(chat_span(1, USER), more=("--count", "3")) == (1, None)
+    assert "--count: each recording becomes a test" in capsys.readouterr().err
+
+
 def test_equal_calls_get_their_results_in_turn_and_longer_ones_come_first(gen: Any) -> None:
     _, made = gen(
         chat_span(1, USER),

@@ -8,7 +8,14 @@ from typing import Literal
 import typer
 
 from kindlm.cli.ending import loading
-from kindlm.cli.options import DATABASE, command_options, flag, option, with_options
+from kindlm.cli.options import (
+    DATABASE,
+    command_options,
+    flag,
+    given_again,
+    option,
+    with_options,
+)
 
 MAX_TESTS = 1_000
 MOST_PLANNED = 70
@@ -84,6 +91,8 @@ def gen_command(options: GenOptions) -> int:
     if not is_recorded and (options.failed or options.keep_personal_data):
         name = "--failed" if options.failed else "--keep-personal-data"
         raise typer.BadParameter("it requires --from-run or --from-trace", param_hint=name)
+    if is_recorded and [*given_again(options, ["count"])]:
+        raise typer.BadParameter("each recording becomes a test", param_hint="--count")
     asks_model = options.from_ is None and not is_recorded
     if asks_model and options.count > MOST_PLANNED:
         raise typer.BadParameter(f"a model plans at most {MOST_PLANNED}", param_hint="--count")
