@@ -194,7 +194,7 @@ def credentials_in(raw: Any) -> set[str]:
 
 
 def _warn_of_requests(config: KindlmConfig, reporter: Reporter, environ: Mapping[str, str]) -> None:
-    """Report seeds and prefills that are not sent, and the advice of adapters."""
+    """Report parameters and prefills that are not sent, and the advice of adapters."""
     for index, agent in enumerate(config.agents):
         if agent.options is None:
             continue
@@ -212,6 +212,9 @@ def _warn_of_requests(config: KindlmConfig, reporter: Reporter, environ: Mapping
             message = f'The provider "{model.provider}" takes no seed, so it is not sent'
             hint = "Remove it; use `temperature: 0` and `repeat` against chance"
             reporter.warning(place, message, hint, reason="not_sent")
+        if model.role == "judge" and "params" in model.model_fields_set:
+            message = f'`params` has no effect for the judge "{model.id}": kindlm chooses them'
+            reporter.warning(("models", index, "params"), message, "Remove it", reason="unused")
         if provider is not None and (options is None or options.takes_prefill):
             takes_prefill.add(model.id)
     prefilled = [name for name, prompt in config.prompts.items() if prompt.assistant]

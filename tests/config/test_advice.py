@@ -70,6 +70,14 @@ def test_each_suspicion_is_reported_alone(
     assert warnings(load(minimal.replace(*change))) == [(path, reason)]
 
 
+def test_parameters_of_a_model_that_only_judges_are_reported(load: Any, minimal: str) -> None:
+    judge = "{id: j, provider: openai, model: x, role: judge, params: {temperature: 1}}"
+    text = minimal.replace("gpt-4o}]", f"gpt-4o}}, {judge}]")
+    text = text.replace("[hello]}", "[hello]}, judge: [{criteria: kind, model: j}]")
+    assert warnings(load(text)) == [("models[1].params", "unused")]
+    assert not warnings(load(text.replace(", params: {temperature: 1}", "")))
+
+
 @pytest.mark.parametrize(
     ("call", "tool", "path", "reason"),
     [
