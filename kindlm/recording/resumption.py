@@ -42,10 +42,13 @@ SELECT type, data FROM event_log
  ORDER BY version
 """
 
+# An execution that a cost limit left out has not ended: the limit may be higher now.
 _EXECUTIONS = """
-SELECT number, attempt, status,
+SELECT e.number, e.attempt, iif(e.status = 'skipped' AND NOT p.skip, NULL, e.status) AS status,
        (SELECT count(*) FROM retried_attempts r WHERE r.execution = e.id)
-  FROM executions e WHERE run = ?
+  FROM executions e
+  LEFT JOIN planned_tests p ON p.suite = e.suite AND p.test = e.test AND p.target = e.target
+ WHERE e.run = ?
 """
 
 _SPENT = """

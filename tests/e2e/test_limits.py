@@ -70,6 +70,24 @@ def test_a_suite_that_has_spent_its_money_starts_nothing_new_and_others_go_on(
     assert f'<skipped message="{reason}"' in (workspace.root / "out.xml").read_text()
 
 
+@pytest.mark.parametrize(("raised", "then"), [(False, "skipped"), (True, "passed")])
+def test_what_a_limit_left_out_runs_once_the_run_is_resumed_with_a_higher_one(
+    workspace: Workspace, server: LoopbackServer, raised: bool, then: str
+) -> None:
+    suite, fails = workspace.root / "kindlm.yaml", order("o0", judged=False, says="nowhere")
+    write_orders(workspace, server, [fails, order("o1", judged=False)], suite={"name": "other"})
+    suite.rename(workspace.root / "other.yaml")
+    write_orders(workspace, server, plain(4), prices=PRICES, gates={"costMaxUsd": 1.5 * CALL_USD})
+    stopped = workspace.run("test", "kindlm.yaml", "other.yaml", "-j", "1", "--fail-fast")
+    assert "2 executions of orders skipped" in one_line(stopped.stdout)
+    assert "INTERRUPTED" in stopped.stdout
+    if raised:
+        suite.write_text(suite.read_text().replace("costMaxUsd: 0.015", "costMaxUsd: 9"))
+    report = workspace.report("--resume", *(["--force-resume"] if raised else []))
+    statuses = [test["status"] for test in report["tests"]]
+    assert statuses == ["passed", "passed", then, then, "failed", "passed"]
+
+
 @pytest.mark.parametrize("concurrency", [1, 4])
 def test_no_more_is_spent_beyond_a_limit_than_was_in_flight(
     workspace: Workspace, server: LoopbackServer, concurrency: int
