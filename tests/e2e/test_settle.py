@@ -279,6 +279,9 @@ def test_only_what_after_ran_is_repeated(
     assert f"no test named like order-b2 is suspected of having got worse between {before}" in (
         other.stderr
     )
+    misspelt = workspace.run("settle", "-t", "order-b2", "-t", "ordr")
+    assert misspelt.returncode == 1
+    assert "No test or suite of these runs has 'ordr' in its name." in misspelt.stderr
     no_key = workspace.run("settle", OPENAI_API_KEY="")
     assert no_key.returncode == 1
     assert "OPENAI_API_KEY" in no_key.stderr

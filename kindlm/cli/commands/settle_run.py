@@ -82,6 +82,13 @@ def settle_runs(options: SettleOptions) -> int:
         of_before = None
         if options.both is not None:
             of_before = RepeatsOfBefore(db, pair, options, project_name(project.root))
+    names = {name.casefold() for key in pair.tests for name in (key.suite, key.name)}
+    for part in options.tests:
+        if not any(part.casefold() in name for name in names):
+            refuse(
+                f"No test or suite of these runs has {part!r} in its name.",
+                "Leave --test out to settle all of them.",
+            )
     if unseen is not None:
         note(f"Not all tests can be settled: before, {unseen}.")
     if not found:
