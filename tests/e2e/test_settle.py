@@ -333,9 +333,11 @@ def test_a_target_out_of_reach_is_not_asked_for_long(
 ) -> None:
     asked = len(server.requests)
     server.use_faults([{"status": 400}])
-    done = workspace.run("settle")
+    done = workspace.run("settle", "--db", ".kindlm/kindlm.db")
     assert done.returncode == 1
-    assert "Ended early: No repeat of the last round was answered" in done.stdout
+    words = " ".join(done.stdout.split())
+    assert "Ended early: No repeat of the last round was answered: kindlm show" in words
+    assert words.count("--db .kindlm/kindlm.db") == 2
     assert "not decided" in done.stdout
     assert len(server.requests) == asked + 5
     assert "SUSPECTED" in workspace.run("diff").stdout

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kindlm.cli.commands.settle import SettleOptions
-from kindlm.cli.console import note
+from kindlm.cli.console import note, typed
 from kindlm.cli.options import given_again
 from kindlm.engine.stop import Stop
 from kindlm.history.diff.evidence_values import CheckPair, TestPair
@@ -109,7 +109,8 @@ class Rounds:
             if any(test.is_open for test in found):
                 if self._added == earlier:
                     self.is_stuck = True
-                    self.ended = f"No repeat of the last round was answered: kindlm show {self.run}"
+                    show = f"kindlm show {self.run}"
+                    self.ended = typed(f"No repeat of the last round was answered: {show}")
                 elif not (before or after):
                     self.ended = f"--max-runs {self.options.max_runs} is used up."
             if self.ended or not (before or after):
