@@ -164,11 +164,16 @@ def find_unfinished(
             " others again.",
         )
     if (runner := runner_of(db, run)) is not None:
-        return _invalid(
-            f"Run {run} cannot be resumed: {runner} selected and started its tests.",
-            f"Run failed and unrun tests as a new run: {runner} --kindlm --lf",
-        )
+        return started_by(runner, f"Run {run}")
     return Ok(run)
+
+
+def started_by(runner: str, what: str) -> Err:
+    """Return the error that a run or a group cannot be resumed, since `runner` chose its tests."""
+    return _invalid(
+        f"{what} cannot be resumed: {runner} selected and started its tests.",
+        f"Run failed and unrun tests as a new run: {runner} --kindlm --lf",
+    )
 
 
 def read_unfinished(db: sqlite3.Connection, run: str) -> Unfinished:

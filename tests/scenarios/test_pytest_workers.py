@@ -104,7 +104,9 @@ def test_a_worker_without_a_test_keeps_the_group_from_nothing(project: Project) 
     assert project.rows("SELECT planned, passed FROM runs ORDER BY planned") == [(0, 1), (2, 1)]
 
 
-def test_a_worker_that_crashes_leaves_the_group_incomplete(project: Project) -> None:
+def test_a_worker_that_crashes_leaves_the_group_incomplete(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
     write(project, "if word == 'b': os._exit(3)")
     done = run_pytest(project.root, "--kindlm", "-n", "2")
     assert done.returncode == 1
@@ -117,6 +119,8 @@ def test_a_worker_that_crashes_leaves_the_group_incomplete(project: Project) -> 
     assert f"kindlm run {alone}: kindlm show {alone}" in done.stdout
     ended = project.rows("SELECT DISTINCT test FROM executions WHERE status = 'passed' ORDER BY 1")
     assert ended == [(f"tests/test_it.py::test_it[{word}]",) for word in "acd"]
+    assert run(["test", "--resume", group.name]) == 1
+    assert "pytest selected and started its tests" in capsys.readouterr().err
 
 
 def test_stopped_at_the_first_failure_the_group_says_that_tests_are_missing(

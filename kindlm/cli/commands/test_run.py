@@ -28,7 +28,13 @@ from kindlm.recording.history_file import new_run_id
 from kindlm.recording.loading import Loaded
 from kindlm.recording.project import Project, default_paths, paths_from
 from kindlm.recording.request import RunRequest
-from kindlm.recording.resumption import Unfinished, find_unfinished, read_unfinished, resumed
+from kindlm.recording.resumption import (
+    Unfinished,
+    find_unfinished,
+    read_unfinished,
+    resumed,
+    started_by,
+)
 from kindlm.reports.report_registry import Reporter
 from kindlm_store import LockHeldError, holder
 
@@ -160,6 +166,8 @@ def _to_resume(
             if options.warnings:
                 warn_of_other_commit(group.shards[0], project.root)
             unfinished = read_unfinished(reader, group.runs[0])
+            if (runner := unfinished.options.runner) is not None:
+                or_fail(started_by(runner, f"Group {name}"))
             for option in ("cache", "failed"):
                 if getattr(unfinished.options, option):
                     refuse(
