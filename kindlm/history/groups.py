@@ -82,6 +82,12 @@ def read_group(db: sqlite3.Connection, run: Run) -> Group | None:
     return _group(run.group_id or "", alike) if run.shard and alike else None
 
 
+def whole_of(db: sqlite3.Connection, run: str) -> Sequence[str]:
+    """Return the runs of the group that a run is a shard of; the run alone if it is whole."""
+    found = (read_group(db, each) for each in runs(db, RunFilter(ids=[run])))
+    return next((group.runs for group in found if group is not None), (run,))
+
+
 def find_group(db: sqlite3.Connection, name: str, shards: Sequence[Run]) -> Result[Group]:
     """Return a group by its shards; shards of several projects or different plans are an error."""
     projects = sorted({run.project for run in shards})

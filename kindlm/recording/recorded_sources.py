@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Callable, Mapping
 from functools import cache, partial
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 from kindlm.config.diagnostics import Diagnostic
 from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
+from kindlm.history.groups import whole_of
 from kindlm.history.recorded_answers import (
     CachedAnswers,
     RescoredAnswers,
@@ -60,8 +62,8 @@ SELECT a.body AS arguments, r.body AS response
            FROM executions e
            JOIN suites s ON s.id = e.suite
            JOIN tool_calls c ON c.execution = e.source AND c.attempt = e.source_attempt
-          WHERE s.run = :run AND s.project = :project AND s.name = :suite
-            AND e.test = :test AND c.tool = :tool
+          WHERE s.run IN (SELECT value FROM json_each(:runs))
+            AND s.project = :project AND s.name = :suite AND e.test = :test AND c.tool = :tool
           ORDER BY e.status IS NOT 'passed', e.number
           LIMIT 1)
    AND NOT EXISTS (
@@ -102,8 +104,10 @@ def with_recorded_answers(
                 code = ErrorCode.CONFIG_FILE_REF_ERROR
                 return Err(KindlmError(code, message, hint, where=case.where))
             found[tool.cassette] = run
-            names = {"run": run, "project": suite.project, "suite": suite.name, "test": case.name}
-            given = db.execute(_ANSWERS, {**names, "tool": tool.name})
+            # Each shard of a run has other tests.
+            whole = json.dumps(whole_of(db, run))
+            names = {"project": suite.project, "suite": suite.name, "test": case.name}
+            given = db.execute(_ANSWERS, {**names, "runs": whole, "tool": tool.name})
             recorded = tuple(RecordedAnswer(*map(read_json, answer)) for answer in given)
             if not recorded:
                 message = f"{what} is empty: the run {run} has no result of it in the test {test}"
@@ -119,7 +123,7 @@ def cassette_runs(planned: PlannedSuite, db: sqlite3.Connection) -> list[str]:
     tools = [tool for item in planned.cases if item.selected for tool in item.case.tools]
     wanted = dict.fromkeys(tool.cassette for tool in tools if tool.cassette is not None)
     found = (_run_of(db, run, planned.suite) for run in wanted)
-    return [run for run in found if run is not None]
+    return [each for run in found if run is not None for each in whole_of(db, run)]
 
 
 def _run_of(db: sqlite3.Connection, wanted: str, suite: Suite) -> str | None:

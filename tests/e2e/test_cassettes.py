@@ -38,6 +38,18 @@ def test_latest_is_the_last_finished_run_of_the_suite(workspace, server):
     assert workspace.run("test").returncode == 0
 
 
+@pytest.mark.parametrize("options", [(), ("--workers", "2")])
+def test_a_cassette_of_a_shard_has_all_tests_of_its_group(workspace, server, options):
+    names = ("first", "second")
+    workspace.suite(server.url, tests=[a_test(workspace, DEFAULT, name) for name in names])
+    for shard in ("1/2", "2/2"):
+        arguments = ("--label", "taped", "--shard", shard, "--run-group", "g")
+        assert workspace.run("test", *arguments).returncode == 0
+    workspace.suite(server.url, tests=[a_test(workspace, TAPED, name) for name in names])
+    done = workspace.run("test", *options)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_a_cassette_of_no_run_skips_the_suite_and_says_what_to_do(workspace, server):
     suite(workspace, server.url, NEVER)
     done = workspace.run("test")

@@ -36,7 +36,7 @@ from kindlm.fleet.coordinator import (
 )
 from kindlm.fleet.workers import Fleet, LocalFleet, ShardJob, folder_prefix, merge_leftovers
 from kindlm.guard import guard
-from kindlm.history.groups import Group, find_group, shards_of
+from kindlm.history.groups import Group, find_group, shards_of, whole_of
 from kindlm.history.run_view import RunView
 from kindlm.history.runs import Run
 from kindlm.outcome import Status
@@ -180,7 +180,8 @@ def _divide(
                 if shard.state != "finished" and is_held(request.database, lock):
                     raise LockHeldError(lock, holder(request.database, lock))
                 needed += [run for run in before.baselines.values() if run is not None]
-                needed += [run for runs in before.cassettes.values() for run in runs.values()]
+                taped = (run for named in before.cassettes.values() for run in named.values())
+                needed += [each for run in taped for each in whole_of(db, run)]
     left = {
         index: started[index].id if index in started else None
         for index in longest_first(plan, number, durations)
