@@ -120,7 +120,8 @@ def _gates(view: RunView) -> Iterator[str]:
 
 def _failing(view: RunView) -> Iterator[str]:
     """Yield the causes of failures, also of tolerated ones, then those of failed attempts."""
-    wrong = (test for _, test in islice(facts.went_wrong(view), _EXPLAINED))
+    went_wrong = facts.went_wrong(view)
+    wrong = (test for _, test in islice(went_wrong, _EXPLAINED))
     retried = islice((test for test in view.tests() if test.passed_later), _EXPLAINED)
     for title, causes in (
         ("What went wrong", causes_of(view, wrong)),
@@ -136,6 +137,8 @@ def _failing(view: RunView) -> Iterator[str]:
         if len(causes) > _DETAILED:
             more = count(len(causes) - _DETAILED, "more cause")
             yield f"\n… and {more}: {code(facts.show_run(view))}\n"
+    if next(went_wrong, None) is not None:
+        yield f"\nThe causes are those of the first {_EXPLAINED:,} tests that did not pass.\n"
 
 
 def _list(view: RunView) -> Iterator[str]:

@@ -52,6 +52,17 @@ def test_it_shows_the_run_and_its_executions_those_that_failed_first(recorded: A
     assert "judge It refunded at once." in text
 
 
+def test_it_says_how_many_failing_tests_have_no_cause_in_it(history: Any, make: Any) -> None:
+    writer = history.run("aaaa2222")
+    names = [f"t{number}" for number in range(205)]  # more than it lists
+    writer.suite(tests=[make.planned(name) for name in names])
+    for name in names:
+        writer.execution(name, assertions=(make.failed(),))
+    text = text_of(written(writer.finish()))
+    assert "50 tests, 50 of 50 repeats" in text
+    assert "155 more failing tests are not grouped here." in text
+
+
 def test_the_cost_of_an_execution_says_that_a_part_is_unknown(history: Any, make: Any) -> None:
     writer = history.run("aaaa2222")
     writer.suite(tests=[make.planned()])

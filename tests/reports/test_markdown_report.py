@@ -13,6 +13,7 @@ from recorded_history import History, Make
 
 from kindlm.events.codec import new_event
 from kindlm.events.run import BaselineSet
+from kindlm.reports import markdown_report
 from kindlm.reports.untrusted import cell, plain
 
 COMMENT = 65_536
@@ -177,6 +178,16 @@ def test_a_large_run_fits_into_a_comment_and_says_what_is_left_out(
     assert "… cut to fit into a comment: `kindlm show big` shows the rest." in text
     assert text.count("<details>") == text.count("</details>")
     assert text.endswith("Next: `kindlm show big 1`\n")
+
+
+def test_it_says_that_some_failing_tests_are_not_among_the_causes(
+    history: History, write: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record_run(history, "aaaa2222", {"greets": "-", "refunds": "-"})
+    told = "The causes are those of the first"
+    assert told not in write(history.view("aaaa2222"), "markdown")
+    monkeypatch.setattr(markdown_report, "_EXPLAINED", 1)
+    assert f"{told} 1 tests that did not pass." in write(history.view("aaaa2222"), "markdown")
 
 
 def test_a_failure_that_the_pass_rate_allows_is_reported(history: History, write: Any) -> None:

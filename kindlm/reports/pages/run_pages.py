@@ -155,7 +155,7 @@ def run_document(
     status = view.status
     grid = read_grid(view, cell, limit=rows, page=page, failed_first=True)
     tests = (cell["test"] for _, cells in grid.rows for cell in cells.values())
-    wrong = [test for test in tests if facts.is_wrong(test)]
+    explained = [test for test in tests if facts.is_wrong(test)][:_EXPLAINED]
     running = status == "running"
     before = view.before
     return Document(
@@ -177,8 +177,8 @@ def run_document(
             "page": page,
             "rows": rows,
             "repeats": repeats,
-            "causes": causes_of(view, wrong[:_EXPLAINED]),
-            "unexplained": max(len(wrong) - _EXPLAINED, 0),
+            "causes": causes_of(view, explained),
+            "unexplained": sum(map(facts.is_wrong, view.tests())) - len(explained),
             "comparison": comparison,
             "points": points,
         },
