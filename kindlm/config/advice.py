@@ -10,7 +10,7 @@ from kindlm.checks.limits import beyond
 from kindlm.config.compile import targets_of
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.entries import guarded
-from kindlm.config.expect import expect_sections, warn_of_texts
+from kindlm.config.expect import expect_sections, warn_of_text, warn_of_texts
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.schema import GatesConfig, KindlmConfig
 from kindlm.config.templates import warn_of_commands, warn_of_placeholders
@@ -42,6 +42,8 @@ def warn(
     _warn_of_tests(config, reporter)
     for path, test in items(raw, "tests"):
         warn_of_texts(path, test, reporter)
+    for index, pattern in enumerate(config.upload.redact_patterns):
+        warn_of_text(("upload", "redactPatterns", index), pattern, reporter)
     warn_of_commands(config, reporter)
     if not reporter.has_errors:
         # With a wrong reference, the entry that it means would seem unused.

@@ -6,6 +6,7 @@ beside them, as JSON values.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -129,11 +130,29 @@ def _sections_in(
 
 
 _OF_NAMES = ("tool", "before", "after")
+_OF_PATTERNS = (
+    *("regex", "notRegex", "denyPatterns", "pattern"),
+    *("redactPatterns", "regex_patterns", "matches"),
+)
 _OF_TEXTS = (
     *("contains", "notContains", "containsAny", "deny", "allow", "responseContains"),
-    *("regex", "notRegex"),
+    *_OF_PATTERNS,
 )
 """The keys of texts that answers are compared with, as names of tools are with `_OF_NAMES`."""
+
+_DOUBTFUL = (
+    (
+        re.compile(r"\A/.+/[dgimsuvy]+\Z", re.DOTALL),
+        "is a pattern of JavaScript, whose slashes would have to be in the text",
+        "Write what is between them; (?i) at its beginning stands for /i",
+    ),
+    (
+        re.compile(r"(?<!\\)\\{2}(?:[bB]\Z|[dDsSwW][*+?{])"),
+        "has two backslashes, which stand for one in the text",
+        "Write one, without quotes or in single quotes",
+    ),
+)
+"""Patterns that hardly match what they were written for, each with a message and a hint."""
 
 
 def warn_of_texts(path: Path, test: Raw, reporter: Reporter) -> None:
@@ -151,7 +170,14 @@ def warn_of_texts(path: Path, test: Raw, reporter: Reporter) -> None:
 
 
 def warn_of_text(at: Path, text: str, reporter: Reporter, *, is_name: bool = False) -> None:
-    """Report a name with spaces around it, or a text or pattern with a line break at its end."""
+    """Report a name with spaces around it, or a text or pattern with a line break at its end.
+
+    Also report a pattern that is written for another language.
+    """
+    for pattern, what, hint in _DOUBTFUL if any(part in _OF_PATTERNS for part in at) else ():
+        if pattern.search(text):
+            message = f"{reporter.place(at)} {what}"
+            reporter.warning(at, message, hint, reason="doubtful_text", value=text)
     # A pattern with (?x) ignores it.
     ends = text.endswith("\n") and not text.startswith("(?x)")
     if text != text.strip() if is_name else ends:

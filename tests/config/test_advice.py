@@ -98,6 +98,11 @@ def test_names_that_no_tool_has_are_reported(
     assert warnings(load(text)) == ([(f"tests[0].{path}", reason)] if path else [])
 
 
+def test_a_pattern_that_withholds_less_than_is_meant_is_reported(load: Any, minimal: str) -> None:
+    upload = r"upload: {redactPatterns: [a, '\\d+-\\d+']}"
+    assert warnings(load(f"{minimal}{upload}\n")) == [("upload.redactPatterns[1]", "doubtful_text")]
+
+
 @pytest.mark.parametrize(
     ("expect", "path"),
     [
@@ -105,12 +110,18 @@ def test_names_that_no_tool_has_are_reported(
         ('{guardrails: {keywords: {deny: ["sorry\\n"]}}}', "guardrails.keywords.deny[0]"),
         ('{output: {notRegex: "err.r\\n"}}', "output.notRegex"),
         ('{output: {regex: "(?x) err.r\\n"}}', None),
+        ("{output: {notRegex: '/pass.word/i'}}", "output.notRegex"),
+        ("{output: {notRegex: ['ok', '\\\\bkey\\\\b']}}", "output.notRegex[1]"),
+        ("{guardrails: {pii: {denyPatterns: ['\\\\d{3}-\\\\d{4}']}}}", "guardrails.pii.denyPatterns[0]"),
+        ("{guardrails: {pii: {customPatterns: [{name: a, pattern: '\\\\w+@'}]}}}", "guardrails.pii.customPatterns[0].pattern"),
+        ("{output: {notRegex: ['\\bkey\\b', '/api/v1/orders', 'C:\\\\data', '\\\\\\d+']}}", None),
+        ("{output: {contains: ['/a/i', '\\\\d{3}']}}", None),
         ("{toolCalls: [{tool: 'a ', shouldNotCall: true}]}", "toolCalls[0].tool"),
         ("{toolCalls: [{tool: a, argsMatch: {tool: 'x '}}]}", None),
         ('{output: {contains: "a\\nb", startsWith: a}, judge: [{criteria: "a\\n", model: gpt}]}', None),
     ],
 )  # fmt: skip
-def test_texts_with_more_than_is_meant_are_reported(
+def test_texts_that_match_less_than_is_meant_are_reported(
     load: Any, minimal: str, expect: str, path: str | None
 ) -> None:
     tools = "\n    tools: [{name: a}, {name: 'a '}]" if "toolCalls" in expect else ""
