@@ -6,6 +6,8 @@ file of another application or of a newer version is only read.
 
 from __future__ import annotations
 
+import logging
+import math
 import os
 import random
 import sqlite3
@@ -26,6 +28,8 @@ from kindlm_store.store_errors import (
     OpenError,
 )
 
+_log = logging.getLogger(__name__)
+
 Synchronous = Literal["OFF", "NORMAL", "FULL", "EXTRA"]
 
 _READ_WAIT = 60.0
@@ -33,6 +37,9 @@ _READ_WAIT = 60.0
 
 _LONGEST_PAUSE = 0.005
 """Seconds between tries to begin a transaction; a try takes some microseconds."""
+
+_SILENT_S = 10.0
+"""After this time (seconds), a waiting writer says so."""
 
 _LOCKED = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
 _NO_WAL_INDEX = {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}
@@ -115,6 +122,7 @@ def open_reader(path: str | os.PathLike[str]) -> sqlite3.Connection:
 
 def begin_immediate(connection: sqlite3.Connection) -> None:
     """Begin a write transaction, after waiting for other writers without limit."""
+    told_at = time.monotonic() + _SILENT_S
     while True:
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -123,6 +131,10 @@ def begin_immediate(connection: sqlite3.Connection) -> None:
                 raise
         else:
             return
+        if time.monotonic() > told_at:
+            file = connection.execute("PRAGMA database_list").fetchone()[2]
+            _log.warning("Waiting for another program, which has locked %s for writing.", file)
+            told_at = math.inf
         # Jitter, since writers that wait in step would collide again.
         time.sleep(random.uniform(_LONGEST_PAUSE / 20, _LONGEST_PAUSE))  # noqa: S311 - no secret
 

@@ -56,7 +56,10 @@ def test_two_writers_never_lose_or_duplicate_a_version(
         assert verify_file(log.path).ok
 
 
-def test_a_writer_waits_for_another_as_long_as_it_takes(path: Path) -> None:
+def test_a_writer_waits_for_another_as_long_as_it_takes_and_says_so(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("kindlm_store.database._SILENT_S", 0.05)
     with (
         EventLog.open(path) as log,
         closing(sqlite3.connect(path, isolation_level=None)) as other,
@@ -65,6 +68,8 @@ def test_a_writer_waits_for_another_as_long_as_it_takes(path: Path) -> None:
         tickets = [log.submit(Append("s", [NewEvent("t", {"x": Text("y")})])) for _ in range(5)]
         with pytest.raises(TimeoutError):
             tickets[0].result(timeout=0.2)
+        waits = f"Waiting for another program, which has locked {path} for writing."
+        assert caplog.messages == [waits]
         other.execute("COMMIT")
         for ticket in tickets:
             ticket.result()
