@@ -108,7 +108,7 @@ TEXTS: dict[str, Callable[[list[str]], str]] = {
 
 
 def pieces_of_base64(said: list[str]) -> list[str]:
-    return pieces(base64.b64encode("".join(said).encode()).decode(), len(said[0]))
+    return pieces(base64.b64encode("".join(said).encode()).decode(), len(said[0]) or 1)
 
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
