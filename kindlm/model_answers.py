@@ -94,7 +94,8 @@ def find_json(text: str) -> Any:
 def object_in(text: str, ending: FinishReason | None = None) -> dict[str, Any]:
     """Return the JSON object in a model's answer; `ending` is why the answer ended.
 
-    An answer that was cut off has to be only the object: another one might have followed.
+    An answer that was cut off, or refused, has to be only the object: another one might have
+    followed, and a refusal may quote one.
 
     Raises:
         ValueError: There is no object, more than one, or a key occurs twice.
@@ -102,7 +103,7 @@ def object_in(text: str, ending: FinishReason | None = None) -> dict[str, Any]:
     try:
         answer = json_of(text)
     except ValueError as error:
-        is_cut = ending is FinishReason.MAX_TOKENS
+        is_cut = ending in (FinishReason.MAX_TOKENS, FinishReason.CONTENT_FILTER)
         answer = None if is_cut else _among_words(_THOUGHTS.sub("", text, count=1))
         if answer is None:
             raise (error if text.strip() else ValueError("it is empty")) from None

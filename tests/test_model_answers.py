@@ -58,11 +58,14 @@ def test_what_leaves_a_doubt_does_not_count(text: str, why: str) -> None:
         object_in(text)
 
 
+@pytest.mark.parametrize("ending", [FinishReason.MAX_TOKENS, FinishReason.CONTENT_FILTER])
 @pytest.mark.parametrize("text", [f"{OBJECT} But on reflection", f"My draft: {OBJECT}"])
-def test_of_an_answer_that_was_cut_off_no_object_among_words_counts(text: str) -> None:
+def test_of_an_answer_that_was_cut_off_no_object_among_words_counts(
+    text: str, ending: FinishReason
+) -> None:
     assert object_in(text, FinishReason.STOP) == object_in(OBJECT)
     with pytest.raises(ValueError, match=r"Extra data|Expecting value"):
-        object_in(text, FinishReason.MAX_TOKENS)
+        object_in(text, ending)
 
 
 def test_an_object_that_came_whole_counts_where_the_answer_was_cut_off_behind_it() -> None:
