@@ -38,8 +38,9 @@ class AnthropicBedrock(Provider):
         environ, key = access.environ, access.key
         if key is None and access.base_url is None:
             key = environ.get("AWS_BEARER_TOKEN_BEDROCK") or None
-        # A variable may be empty, as that of a secret that a CI does not have.
-        profile = None if environ.get("AWS_ACCESS_KEY_ID") else environ.get("AWS_PROFILE") or None
+        # Variables may be empty, as that of a secret that a CI does not have.
+        key_id = environ.get("AWS_ACCESS_KEY_ID") or None
+        profile = None if key_id else environ.get("AWS_PROFILE") or None
         region = self.region or environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
         try:
             import boto3
@@ -69,10 +70,10 @@ class AnthropicBedrock(Provider):
             client = AsyncAnthropicBedrock(aws_region=region, base_url=base_url, **settings)
             # Set afterwards, as they would clash with variables that the constructor reads.
             client.api_key = key
-            client.aws_access_key = environ.get("AWS_ACCESS_KEY_ID")
-            client.aws_secret_key = environ.get("AWS_SECRET_ACCESS_KEY")
-            client.aws_session_token = environ.get("AWS_SESSION_TOKEN")
-            client.aws_profile = profile
+            client.aws_profile, client.aws_access_key = profile, key_id
+            if key_id is not None:
+                client.aws_secret_key = environ.get("AWS_SECRET_ACCESS_KEY")
+                client.aws_session_token = environ.get("AWS_SESSION_TOKEN")
             return client
 
         return platform_client(endpoint, make, _WIRE, signing=signing)

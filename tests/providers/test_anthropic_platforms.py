@@ -253,10 +253,11 @@ def test_the_credentials_in_a_file_of_google_are_secrets(service_account, tmp_pa
 def test_what_a_platform_lacks_is_named(monkeypatch, make_request):
     pytest.importorskip("boto3")
     pytest.importorskip("google.auth")
-    aws = make("anthropic-bedrock", None, {"AWS_REGION": "eu-west-1"})
-    error = refused(asyncio.run(ask(aws, make_request(model=MODEL))))
-    assert error.code is ErrorCode.PROVIDER_AUTH_ERROR
-    assert "AWS_ACCESS_KEY_ID" in error.hint
+    for half in ({}, {"AWS_SECRET_ACCESS_KEY": "x"}):
+        aws = make("anthropic-bedrock", None, {"AWS_REGION": "eu-west-1", **half})
+        error = refused(asyncio.run(ask(aws, make_request(model=MODEL))))
+        assert error.code is ErrorCode.PROVIDER_AUTH_ERROR
+        assert "AWS_ACCESS_KEY_ID" in error.hint
     error = refused(make("anthropic-bedrock", None, {"AWS_PROFILE": "nobody"}))
     assert "nobody" in error.message
     empty = {"AWS_PROFILE": "nobody", "AWS_ACCESS_KEY_ID": "", "AWS_REGION": ""}
