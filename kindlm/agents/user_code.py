@@ -83,7 +83,9 @@ class _Worker(threading.Thread):
         """Run calls; this thread is idle before the caller learns the outcome."""
         while True:
             answer, call = self.calls.get()
-            answer.set_running_or_notify_cancel()
+            if not answer.set_running_or_notify_cancel():
+                self.idle.append(self)  # nobody awaits the call any more
+                continue
             value: Any = None
             error: BaseException | None = None
             try:

@@ -15,6 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from kindlm.agents import make_agent
 from kindlm.agents.python_agent import Python, python_agent
+from kindlm.agents.user_code import in_thread
 from kindlm.errors import ErrorCode
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.suite import AgentTarget
@@ -334,6 +335,20 @@ def test_a_thread_that_is_not_awaited_any_more_keeps_nothing_waiting(module, tal
     sys.modules[name].gate.set()
     # The thread stays, for other calls.
     assert sys.modules[name].ended.wait(20)
+
+
+def test_a_call_that_is_given_up_before_it_begins_costs_no_thread():
+    async def give_calls_up():
+        for _ in range(300):
+            call = asyncio.ensure_future(in_thread(str))
+            await asyncio.sleep(0)
+            call.cancel()
+            await asyncio.gather(call, return_exceptions=True)
+        # A thread that had ended would never answer.
+        calls = [in_thread(threading.current_thread) for _ in range(20)]
+        return await asyncio.wait_for(asyncio.gather(*calls), 10)
+
+    assert all(thread.is_alive() for thread in asyncio.run(give_calls_up()))
 
 
 def test_many_sync_agents_run_at_once(module, make, ask, success, tmp_path):
