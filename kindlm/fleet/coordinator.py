@@ -55,6 +55,9 @@ SELECT e.test, e.target, avg(e.latency_ms)
 SILENT_S = 60.0
 """A worker that has been silent for so long counts as lost."""
 
+LOADING_S = 600.0
+"""A worker may be silent for so long before it begins, since it imports the user's modules."""
+
 MOST_LOST = 3
 """The coordinator gives up a shard after it lost so many workers: the shard may be the cause."""
 
@@ -122,14 +125,14 @@ def read_durations(db: sqlite3.Connection, suites: Sequence[Suite]) -> Durations
     }
 
 
-def runs_needed(db: sqlite3.Connection, plan: Plan) -> list[str]:
-    """Return the recorded runs that a plan needs: baselines, and the runs of cassettes."""
+def runs_needed(db: sqlite3.Connection, plan: Plan, group: str) -> list[str]:
+    """Return the recorded runs that a group needs: baselines, and the runs of cassettes."""
     needed: dict[str, None] = {}
     for planned in plan.suites:
         baseline = find_baseline(db, planned.suite.project, planned.suite.name)
         if baseline is not None and baseline.missing is None:
             needed |= dict.fromkeys(baseline.runs)
-        needed |= dict.fromkeys(cassette_runs(planned, db))
+        needed |= dict.fromkeys(cassette_runs(planned, db, group))
     return list(needed)
 
 
@@ -349,9 +352,10 @@ class Coordinator:
                 return pending.result()
             except Exception as error:  # noqa: BLE001 - another worker can do any job again
                 return ShardEnd(None, f"{type(error).__name__}: {error}")
-        heard = self._shards[shard].heard
-        if heard is not None and self.clock() - heard > SILENT_S:
-            return ShardEnd(None, f"its worker was silent for {SILENT_S:.0f} s")
+        now = self._shards[shard]
+        most_s = SILENT_S if now.has_begun else LOADING_S
+        if now.heard is not None and self.clock() - now.heard > most_s:
+            return ShardEnd(None, f"its worker was silent for {most_s:.0f} s")
         return None
 
     def _must_run_again(self, number: int, end: ShardEnd, db: sqlite3.Connection) -> bool:

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from kindlm.gateway.replay import RecordedModels
 
 # A run without any execution of the suite does not count, such as one that crashed or ran other
-# tests. An earlier run with the same label may have executions.
+# tests. An earlier run with the same label may have executions. Shards of the run's own group come
+# last, since one may begin after the other.
 _RUN = """
 SELECT l.run
   FROM run_list l JOIN runs r ON r.id = l.run
@@ -45,7 +46,7 @@ SELECT l.run
          SELECT 1 FROM suites s JOIN executions e ON e.suite = s.id
           WHERE s.run = l.run AND s.project = :project AND s.name = :suite
             AND e.status IS NOT 'skipped')
- ORDER BY l.run = :run DESC, l.started_at DESC, l.run
+ ORDER BY l.run = :run DESC, coalesce(r.group_id = :group, 0), l.started_at DESC, l.run
  LIMIT 1
 """
 
@@ -78,13 +79,15 @@ def with_recorded_answers(
     db: sqlite3.Connection,
     warn: Callable[[Diagnostic], None],
     known: Mapping[str, str],
+    group: str | None,
 ) -> Result[Suite]:
     """Return the suite with its cassettes filled, or the error of one that names no run.
 
-    `known` has the runs that an earlier session found, by the names in the suite.
+    `known` has the runs that an earlier session found, by the names in the suite. `group` is that
+    of the run.
     """
     suite = planned.suite
-    run_of = cache(lambda name: _run_of(db, known.get(name, name), suite))
+    run_of = cache(lambda name: _run_of(db, known.get(name, name), suite, group))
     cases: list[Case] = []
     found: dict[str, str] = {}
     for item in planned.cases:
@@ -118,17 +121,17 @@ def with_recorded_answers(
     return Ok(replace(suite, cases=tuple(cases), cassettes=found))
 
 
-def cassette_runs(planned: PlannedSuite, db: sqlite3.Connection) -> list[str]:
-    """Return the runs that cassettes of the selected tests of a suite name."""
+def cassette_runs(planned: PlannedSuite, db: sqlite3.Connection, group: str) -> list[str]:
+    """Return the runs that cassettes of the selected tests of a suite name, in a run of a group."""
     tools = [tool for item in planned.cases if item.selected for tool in item.case.tools]
     wanted = dict.fromkeys(tool.cassette for tool in tools if tool.cassette is not None)
-    found = (_run_of(db, run, planned.suite) for run in wanted)
+    found = (_run_of(db, run, planned.suite, group) for run in wanted)
     return [each for run in found if run is not None for each in whole_of(db, run)]
 
 
-def _run_of(db: sqlite3.Connection, wanted: str, suite: Suite) -> str | None:
+def _run_of(db: sqlite3.Connection, wanted: str, suite: Suite, group: str | None) -> str | None:
     """Return the newest run of an id or label, or `latest`, that executed tests of the suite."""
-    named = {"run": wanted, "project": suite.project, "suite": suite.name}
+    named = {"run": wanted, "project": suite.project, "suite": suite.name, "group": group}
     row = db.execute(_RUN, named).fetchone()
     return row[0] if row else None
 

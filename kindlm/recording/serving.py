@@ -94,7 +94,9 @@ class Serving:
             from kindlm.recording.recorded_sources import with_recorded_answers
 
             known = self.cassettes.get((suite.project, suite.name), {})
-            filled = with_recorded_answers(planned, self.reader, self.show_problem, known)
+            filled = with_recorded_answers(
+                planned, self.reader, self.show_problem, known, request.group
+            )
             if isinstance(filled, Err):
                 return filled
             suite = filled.value

@@ -50,6 +50,17 @@ def test_a_cassette_of_a_shard_has_all_tests_of_its_group(workspace, server, opt
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_a_shard_is_no_cassette_of_the_next_one(workspace, server):
+    names = ("first", "second")
+    workspace.suite(server.url, tests=[a_test(workspace, DEFAULT, name) for name in names])
+    assert workspace.run("test").returncode == 0
+    latest = {"cassette": {"run": "latest"}}
+    workspace.suite(server.url, tests=[a_test(workspace, latest, name) for name in names])
+    for shard in ("1/2", "2/2"):
+        done = workspace.run("test", "--shard", shard, "--run-group", "g")
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_a_cassette_of_no_run_skips_the_suite_and_says_what_to_do(workspace, server):
     suite(workspace, server.url, NEVER)
     done = workspace.run("test")

@@ -11,7 +11,7 @@ from recorded_history import History
 
 from kindlm.engine.resources import Limits
 from kindlm.engine.stop import Stop
-from kindlm.fleet.coordinator import MOST_LOST, SILENT_S, Coordinator
+from kindlm.fleet.coordinator import LOADING_S, MOST_LOST, SILENT_S, Coordinator
 
 Make = Callable[..., Coordinator]
 
@@ -64,6 +64,7 @@ def test_a_worker_that_is_silent_loses_its_shard_and_what_it_says_later_is_refus
     coordinator.claim(1)
     time.now = 30.0
     assert coordinator.hear("1.1")
+    coordinator.pushed("1.1", [])
     time.now = 30 + SILENT_S
     assert coordinator._end_of(1, pending) is None
     time.now += 0.1
@@ -75,6 +76,17 @@ def test_a_worker_that_is_silent_loses_its_shard_and_what_it_says_later_is_refus
     time.now = 1_000.0
     assert coordinator._end_of(1, pending) is None
     assert leases(coordinator, 1, 1) == ["1.2"]
+
+
+def test_a_worker_that_loads_modules_for_minutes_is_not_lost(
+    make_coordinator: Make, time: Time
+) -> None:
+    coordinator, pending = make_coordinator(1), Future[str]()
+    coordinator.claim(1)
+    time.now = LOADING_S
+    assert coordinator._end_of(1, pending) is None
+    time.now += 0.1
+    assert coordinator._end_of(1, pending) is not None
 
 
 def test_workers_that_take_a_shard_from_one_another_do_so_only_so_often(

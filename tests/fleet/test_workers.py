@@ -220,6 +220,37 @@ def test_what_a_worker_could_not_push_is_taken_from_its_folder_when_the_group_is
 
 
 @needs_proc
+def test_what_was_never_pushed_is_found_when_the_group_is_run_again(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    temporary = workspace.root / "temporary"
+    temporary.mkdir()
+    workspace.env["TMPDIR"] = str(temporary)
+    write(workspace, server, 1)
+    run = workspace.start("test", "--workers", "1", "--run-group", "g12")
+    until(lambda: any(temporary.glob("*/kindlm.db")))
+    run.send_signal(signal.SIGSTOP)
+    (database,) = temporary.glob("*/kindlm.db")
+
+    def has_ended() -> bool:
+        with closing(sqlite3.connect(database)) as db, suppress(sqlite3.OperationalError):
+            return bool(db.execute("SELECT 1 FROM executions WHERE status IS NOT NULL").fetchone())
+        return False  # it has no tables yet
+
+    until(has_ended)
+    left = list(commands_of("g12"))
+    run.kill()
+    run.communicate()
+    assert_ended(left)
+    anew = workspace.run_apart("test", "--workers", "1", "--run-group", "g12")
+    assert anew.returncode == 1
+    assert "There is a group g12 already" in anew.stderr
+    assert workspace.run_apart("test", "--resume", "g12").returncode == 0
+    assert asked(server) == {("k0", "agent"): 1}
+    assert not list(temporary.iterdir())
+
+
+@needs_proc
 def test_no_worker_goes_on_if_the_coordinator_is_killed_while_it_loads(
     workspace: Workspace, server: LoopbackServer
 ) -> None:

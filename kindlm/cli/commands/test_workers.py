@@ -98,9 +98,11 @@ def test_on_workers(requested: Requested, loaded: Loaded, group: Group | None) -
             try:
                 # Other processes see that the group is running, and cannot resume it.
                 with stream_lock(request.database, f"group/{name}"):
-                    if resumes := group is not None:
-                        with open_log(request.database) as log:
-                            merge_leftovers(log, folder_prefix(request.database, name))
+                    # Also for a new run: a group of its name may have been killed before its
+                    # first push.
+                    with open_log(request.database) as log:
+                        merge_leftovers(log, folder_prefix(request.database, name))
+                    resumes = group is not None
                     shards = _divide(request, plan, fleet.capacity, options, name, resumes=resumes)
                     _carry_out(request, plan, shards, fleet, options, stop, held)
             except LockHeldError as error:
@@ -159,7 +161,7 @@ def _divide(
     started: dict[int, Run] = {}
     earlier: tuple[str, ...] = ()
     with closing(open_tables(request.database)) as db:
-        durations, needed = read_durations(db, request.suites), runs_needed(db, plan)
+        durations, needed = read_durations(db, request.suites), runs_needed(db, plan, name)
         known = shards_of(db, name)
         if known and not resumes:
             # A finished shard of that group would count as one of this run.
