@@ -23,7 +23,7 @@ from kindlm_store.new_event import Append
 from kindlm_store.projecting import Projector
 from kindlm_store.reading import Head
 from kindlm_store.schema_check import SchemaGuard
-from kindlm_store.store_errors import StoreClosedError, WriteFailedError
+from kindlm_store.store_errors import OpenError, StoreClosedError, WriteFailedError
 
 
 class Ticket(Future[Any]):
@@ -78,6 +78,7 @@ class Writer:
         self._connection = connection
         self._process = os.getpid()
         self._guard = guard
+        self._file = guard.path.absolute()
         self._appender = Appender(connection)
         self._projector = projector
         self._changed = Condition(Lock())
@@ -188,6 +189,9 @@ class Writer:
 
     def _commit(self, group: Sequence[_Work]) -> None:
         """Write submissions in one transaction, and settle their tickets."""
+        # What is written into a deleted file is lost.
+        if not self._file.exists():
+            raise OpenError(self._file, "was moved or deleted")
         with immediate(self._connection):
             # Another program may have created a trigger.
             self._guard.check(self._connection)

@@ -99,6 +99,15 @@ def test_a_full_disk_keeps_what_was_not_written(path: Path) -> None:
     asyncio.run(main())
 
 
+def test_a_deleted_file_is_no_longer_written(path: Path) -> None:
+    with EventLog.open(path) as log:
+        log.append("s", [NewEvent("t", {"n": 1})])
+        path.unlink()
+        with pytest.raises(WriteFailedError, match=r"log\.db: was moved or deleted$"):
+            log.append("s", [NewEvent("t", {"n": 2})])
+        assert [append.events[0].data for append in log.unwritten()] == [{"n": 2}]
+
+
 def test_a_blocked_caller_is_reported(path: Path) -> None:
     log = EventLog.open(path)
     fill_the_disk(log)
