@@ -66,12 +66,8 @@ class ScriptedTrial:
             for expectation, result in self._decided.values()
             if result.score is not None and expectation.kind != _NUMBER
         ]
-        if not scored:
-            return None
-        # The sum of large weights would be infinite.
-        heaviest = max(weight for weight, _ in scored)
-        shares = [(weight / heaviest, score) for weight, score in scored]
-        return sum(share * score for share, score in shares) / sum(share for share, _ in shares)
+        whole = sum(weight for weight, _ in scored)
+        return sum(weight * score for weight, score in scored) / whole if whole else None
 
     async def send(self, text: str) -> Result[tuple[Step, str | None]]:
         await self._block_if_over()

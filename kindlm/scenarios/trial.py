@@ -41,6 +41,9 @@ from kindlm.transcript import Message
 Checked: TypeAlias = Reply | Conversed | ConversationChecks
 """What a check reads: one answer, a part of the conversation, or all of it so far."""
 
+HEAVIEST = 1_000_000
+"""The largest weight of a check."""
+
 
 class _Checking:
     """The base of trials: checks, requirements and scores."""
@@ -296,8 +299,8 @@ class _Checking:
 
 
 def _valid_weight(weight: float) -> float:
-    if not (weight > 0 and math.isfinite(weight)):
-        raise ValueError(f"weight must be more than 0, but is {weight}")
+    if not 0 < weight <= HEAVIEST:
+        raise ValueError(f"weight must be more than 0, and at most {HEAVIEST:,}, but is {weight}")
     return weight
 
 

@@ -22,7 +22,7 @@ from kindlm.scenarios.api import ScenarioSpec
 from kindlm.scenarios.checks import Checks
 from kindlm.scenarios.finding import FoundScenarios, Scenario
 from kindlm.scenarios.function_script import record_nothing_checked
-from kindlm.scenarios.trial import Checked, Trial
+from kindlm.scenarios.trial import HEAVIEST, Checked, Trial
 from kindlm.scenarios.under_test import AgentError
 from kindlm.section import WHOLE, Maybe, Positive, Repeat, Score, Seconds, Solid, Table, Text
 from kindlm.values import check_pattern
@@ -50,10 +50,13 @@ class SchemaConfig(Table):
         return "schema" if isinstance(value, dict) and value.keys() != {"schema"} else None
 
 
+Weight = Annotated[float, Field(gt=0, le=HEAVIEST)]
+
+
 class WeightedChecks(Table):
     """Checks of an answer or of a conversation; `weight` is the weight of each check."""
 
-    weight: Positive = 1.0
+    weight: Weight = 1.0
 
 
 def _maybe(kind: Any) -> Any:
@@ -115,7 +118,7 @@ if TYPE_CHECKING:
     ChecksConfig = WeightedChecks
 else:
     # Hints list keys in this order: checks before their weight.
-    weight = (Positive, 1.0)
+    weight = (Weight, 1.0)
     ConversationConfig = _checks_config(
         "ConversationConfig", Table, CONVERSATION_CHECKS, weight=weight
     )

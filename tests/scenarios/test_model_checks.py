@@ -175,6 +175,7 @@ def test_what_cannot_be_meant_is_an_error_of_the_test(project: Project) -> None:
         't.guardrail(reply, must=[""])',
         "t.guardrail(reply)",
         't.check(reply, weight=0).contains("x")',
+        't.check(reply, weight=1_000_001).contains("x")',
         't.score("x", float("nan"))',
         't.score("x", 4)',
         't.score("", 1)',

@@ -687,19 +687,6 @@ async def test_it(t: Trial) -> None:
     assert code == 1
 
 
-def test_huge_weights_give_a_mean_too(project: Project) -> None:
-    code = project.test(
-        tests="""
-@scenario("x")
-async def test_it(t: Trial) -> None:
-    reply = await t.agent.send("hi")
-    t.check(reply, weight=1.7e308).contains("hi").contains("bye")
-"""
-    )
-    assert code == 1
-    assert project.rows("SELECT score FROM executions") == [(0.5,)]
-
-
 def test_a_score_that_falls_is_seen_by_diff(
     project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:

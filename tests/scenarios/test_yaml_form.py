@@ -150,6 +150,11 @@ HELD = "name: x\nturns:\n  - says: hi\n    expect: {contains: hi}\nassertions:\n
         (f"{HELD}  contains: hi\n  latency: {{max_ms: -1}}\n", 7, "at least 0"),
         (f"{HELD}  contains: hi\n  matches: '('\n", 7, "not a valid regular expression"),
         (f"{HELD}  - weight: 2\n", 6, "assertions[0] holds no check"),
+        (
+            f"{HELD}  - contains: x\n    weight: 1.0e+7\n",
+            7,
+            "assertions[0].weight must be at most 1e+06",
+        ),
         (f"{HELD}  - {{}}\n", 6, "assertions[0] holds no check"),
         (f"{HELD}  - {{zzzz: 1}}\n", 6, "Known keys: equals, starts_with, contains_any, contains,"),
         ("name: x\nturns:\n  - says: hi\n    expect: {}\n", 4, "expect holds no check"),
