@@ -34,6 +34,8 @@ class Controller:
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
         """Send a worker the place of the history, and its part of the group."""
+        if not self._started:
+            self._open_history()
         count = node.workerinput["workercount"]
         self._started += 1
         is_part = node.config.getoption("dist") not in ("each", "no")
@@ -46,6 +48,14 @@ class Controller:
             "shard": f"{self._started}/{count}" if shares else None,
             "dealt": is_part,
         }
+
+    def _open_history(self) -> None:
+        """End the session if no worker can record: for pytest-xdist, each would have crashed."""
+        database = self._options.database
+        try:
+            open_log(database).close()
+        except StoreError as error:
+            raise pytest.UsageError(f"kindlm cannot record in {database}: {error}") from error
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:

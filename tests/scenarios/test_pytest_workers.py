@@ -162,3 +162,13 @@ def left(word):
     [(ended, reason)] = project.rows(f"SELECT ended, {REASON} FROM runs r")
     assert ended == "interrupted"
     assert "test_it[a] (teardown)" in reason
+
+
+def test_workers_of_which_none_can_record_do_not_begin(project: Project) -> None:
+    write(project)
+    project.write("file", "")
+    done = run_pytest(project.root, "--kindlm", "-n", "2", "--kindlm-db", "file/kindlm.db")
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "kindlm cannot record in" in done.stdout + done.stderr
+    assert "INTERNALERROR" not in done.stdout + done.stderr
+    assert project.agent.said == []
