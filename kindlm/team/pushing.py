@@ -258,6 +258,11 @@ class LivePush:
 
     def _push_rest(self, push: Push) -> None:
         """Push everything that belongs to the run; repeat failed tries for some seconds."""
+        if not _end_of(push.db, f"run/{self.run}").version:
+            # The disk may be full.
+            why = "The run was not pushed: nothing of it was recorded."
+            self.error = KindlmError(ErrorCode.CLOUD_UPLOAD_ERROR, why)
+            return
         patience_s = _LAST_TRIES_S if push.on_control is None else _LAST_TRIES_OF_WORKER_S
         until = time.monotonic() + patience_s
         while True:

@@ -118,6 +118,15 @@ def test_what_has_not_arrived_is_sent_in_the_end(served: Served, home: History) 
     assert push.pushed.withheld
 
 
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_run_of_which_nothing_is_recorded_is_not_pushed(served: Served, home: History) -> None:
+    client = HistoryClient(served.url, served.token(), patience_s=0)
+    with live(client, home.log.path, "bbbb3333", texts=False) as push:
+        pass
+    assert push.error is not None
+    assert "nothing of it was recorded" in push.error.message
+
+
 @pytest.mark.parametrize("sends_now", [True, False])
 def test_a_resumed_run_sends_content_only_if_its_suites_still_do(
     served: Served, home: History, make: Any, sends_now: bool
