@@ -210,6 +210,14 @@ async def within_bounds(pieces: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
         yield piece
 
 
+def decoded(content: bytes, encoding: str | None) -> str:
+    """Return a body as text; it is in UTF-8 if its encoding is none of text, such as `hex`."""
+    try:
+        return content.decode(encoding or "utf-8", "replace")
+    except (LookupError, UnicodeError):
+        return content.decode("utf-8", "replace")
+
+
 class Transport(Protocol):
     """Carries JSON to one provider."""
 

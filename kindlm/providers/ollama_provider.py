@@ -22,6 +22,7 @@ from kindlm.providers.client import (
     ApiRequest,
     NoAnswer,
     WireClient,
+    decoded,
     function_tool,
     prefill_of,
     within_bounds,
@@ -183,7 +184,7 @@ class _Transport:
                 content = b"".join([piece async for piece in within_bounds(response.aiter_bytes())])
         except UNREACHABLE as error:
             raise NoAnswer from error
-        text = content.decode(response.encoding or "utf-8", "replace")
+        text = decoded(content, response.encoding)
         return HttpAnswer(response.status_code, response.headers, text)
 
     async def aclose(self) -> None:

@@ -40,6 +40,7 @@ from kindlm.providers.client import (
     AnswerTooLong,
     NoAnswer,
     NoCredentials,
+    decoded,
     within_bounds,
 )
 from kindlm.providers.provider_failures import HttpAnswer
@@ -186,7 +187,7 @@ class Sdk:
                 raise NoAnswer from error
         if len(response.content) > MAX_BODY_BYTES:
             raise AnswerTooLong
-        text = response.text
+        text = decoded(response.content, response.encoding)
         if self.signing is not None:
             text = _without_tokens(text, response.request.headers)
         return HttpAnswer(response.status_code, response.headers, text)
@@ -248,7 +249,7 @@ def _text(response: aiohttp.ClientResponse, content: bytes) -> str:
     whole = httpx.Response(response.status, headers=list(response.raw_headers), content=content)
     if len(whole.content) > MAX_BODY_BYTES:
         raise AnswerTooLong
-    return whole.text
+    return decoded(whole.content, whole.encoding)
 
 
 def ambient_headers(sdk: ModuleType, variable: str) -> dict[str, Any]:

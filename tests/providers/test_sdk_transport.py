@@ -164,13 +164,15 @@ def test_a_proxy_is_used(api, http, make_request, monkeypatch):
     assert [request.startswith(start) for request in asyncio.run(run())] == [True, True]
 
 
-@pytest.mark.parametrize("encoding", ["plain", "gzip", "latin-1"])
+@pytest.mark.parametrize("encoding", ["plain", "gzip", "latin-1", "hex", "idna"])
 def test_a_body_is_decoded_as_its_headers_say(api, make_request, encoding):
     text = json.dumps(api.reply | {"note": "Zürich"}, ensure_ascii=False)
     named = {
         "plain": (text.encode(), b"content-type: application/json"),
         "gzip": (gzip.compress(text.encode()), b"content-encoding: gzip"),
         "latin-1": (text.encode("latin-1"), b"content-type: application/json; charset=latin-1"),
+        "hex": (text.encode(), b"content-type: application/json; charset=hex"),
+        "idna": (text.encode(), b"content-type: application/json; charset=idna"),
     }
     body, header = named[encoding]
     answer = b"HTTP/1.1 200 OK\r\n%b\r\ncontent-length: %d\r\n\r\n%b" % (header, len(body), body)
