@@ -44,6 +44,7 @@ _SETTINGS = (
     "KINDLM_LOG",
     "NO_COLOR",
     "PYTHONUNBUFFERED",
+    "TF_BUILD",
     *(f"{scheme}_PROXY" for scheme in ("ALL", "HTTP", "HTTPS")),
     *(f"{scheme}_proxy" for scheme in ("all", "http", "https")),
 )

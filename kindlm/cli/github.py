@@ -1,8 +1,9 @@
 """Writes annotations and the job summary for GitHub Actions; disarms all other output.
 
 GitHub reads workflow commands in the output of a step: lines that begin with `::`, and `##[`
-anywhere in a line (`ActionCommand` of https://github.com/actions/runner). An agent's answer must
-not hide lines, annotate files, mask words or stop commands, so kindlm escapes all other output.
+anywhere in a line (`ActionCommand` of https://github.com/actions/runner). Azure Pipelines reads
+`##vso[` anywhere in a line. An agent's answer must not hide lines, annotate files, mask words, set
+variables or stop commands, so kindlm escapes all other output on both.
 
 Failures to write annotations or the summary do not change the exit code.
 """
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from kindlm.history.run_view import RunView
     from kindlm.reports.report_registry import ReportOptions
 
-_COMMAND = re.compile(r"(?<![^\r\n])[^\S\r\n]*:(:)|##(\[)")
+_COMMAND = re.compile(r"(?<![^\r\n])[^\S\r\n]*:(:)|##(?:vso)?(\[)", re.IGNORECASE)
+_BEGUN = re.compile(r"##?\Z|##v(?:so?)?\Z", re.IGNORECASE)
 
 
 @contextmanager
@@ -35,7 +37,7 @@ def inert_output(environ: Mapping[str, str] = os.environ) -> Iterator[None]:
     stays as it is: no runner reads it, and a document may contain its own hash.
     """
     before = sys.stdout, sys.stderr
-    if environ.get("GITHUB_ACTIONS") == "true":
+    if _reads_commands(environ):
         sys.stdout, sys.stderr = (_inert(stream) for stream in before)
     try:
         yield
@@ -45,7 +47,12 @@ def inert_output(environ: Mapping[str, str] = os.environ) -> Iterator[None]:
 
 def inert(text: str, environ: Mapping[str, str] = os.environ) -> str:
     """Return a text for the output of another program, with escaped workflow commands."""
-    return _COMMAND.sub(_escaped, text) if environ.get("GITHUB_ACTIONS") == "true" else text
+    return _COMMAND.sub(_escaped, text) if _reads_commands(environ) else text
+
+
+def _reads_commands(environ: Mapping[str, str]) -> bool:
+    """Return whether the output of this process is read for commands."""
+    return environ.get("GITHUB_ACTIONS") == "true" or bool(environ.get("TF_BUILD"))
 
 
 class _Inert:
@@ -89,8 +96,8 @@ def _possible_command(text: str) -> str:
     line = text[max(text.rfind("\n"), text.rfind("\r")) + 1 :]
     if line.strip() in ("", ":"):
         return line.strip()
-    hashes = len(line) - len(line.rstrip("#"))
-    return "x" + "#" * min(hashes, 2)
+    begun = _BEGUN.search(line)
+    return "x" + (begun[0] if begun else "")
 
 
 def annotate_github(view: RunView, options: ReportOptions, environ: Mapping[str, str]) -> None:

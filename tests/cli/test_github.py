@@ -23,7 +23,7 @@ from kindlm.reports.github_annotations import annotations_of
 
 HOSTILE = (
     "::error file=evil,line=1::pwned\r\n  ::add-mask::delivered\n\u2003::stop-commands::x\n"
-    "a ##[error]pwned ##[group]x"
+    "a ##[error]pwned ##[group]x ##VSO[task.prependpath]/tmp/evil"
 )
 SUITE = """\
 kindlm: 1
@@ -216,7 +216,7 @@ def test_failures_that_are_tolerated_are_no_errors(history: Any, make: Any) -> N
     assert annotations_of(view) == []
 
 
-PIECES = st.lists(st.text(":#[\n\r \u2003x", max_size=6), max_size=8)
+PIECES = st.lists(st.text(":#[\n\r \u2003xvsoV", max_size=6), max_size=8)
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
@@ -231,8 +231,21 @@ def test_in_whatever_pieces_text_is_written_no_line_is_a_command(pieces: list[st
     finally:
         sys.stdout = before
     assert commands_in(out.getvalue()) == []
+    assert not re.search(r"##vso\[", out.getvalue(), re.IGNORECASE)
     restored = out.getvalue().replace(r"\u003a", ":").replace(r"\u005b", "[")
     assert restored == "".join(pieces)
+
+
+@pytest.mark.parametrize("pieces", [["a ##vso[task.x]"], ["a ##", "vso[task.x]"], ["##vs", "o[x]"]])
+def test_no_command_reaches_azure_pipelines(
+    pieces: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", out)
+    with inert.inert_output({"TF_BUILD": "True"}):
+        for piece in pieces:
+            sys.stdout.write(piece)
+    assert out.getvalue() == "".join(pieces).replace("[", r"\u005b")
 
 
 def test_a_file_gets_the_text_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

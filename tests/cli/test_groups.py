@@ -226,6 +226,7 @@ def test_evidence_of_a_group_that_lacks_a_shard_says_passed_of_nothing(
     assert "**INCOMPLETE: shard 2/2 is not here" in document
     assert "PASS SO FAR" in document
     assert "PASS passRateMin" not in document
+    assert "- Not selected for the shards that are here, and not shown here: 3 tests" in document
 
 
 def test_of_a_shard_that_ran_twice_the_latest_that_finished_counts(

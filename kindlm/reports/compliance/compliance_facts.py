@@ -181,8 +181,9 @@ def _notes(view: RunView, suite: SuiteView) -> Iterator[str]:
     if view.info.shard is not None:
         yield "This report covers only what this shard ran."
     elif others := view.db.execute(*among(_NOT_SELECTED, suite.parts)).fetchone()[0]:
-        left = count(others, "test")
-        yield f"Not selected for this run, and not shown here: {left} of the suite."
+        lacks = view.group is not None and not view.group.complete
+        why = "Not selected for the shards that are here" if lacks else "Not selected for this run"
+        yield f"{why}, and not shown here: {count(others, 'test')} of the suite."
     if view.group is not None:
         yield f"Group {view.id}, shown as one run, of the runs {', '.join(view.runs)}."
     yield from (f"{note}." for note in facts.shard_notes(view))
