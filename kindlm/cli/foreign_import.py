@@ -19,6 +19,7 @@ from typing import NamedTuple
 from kindlm import __version__
 from kindlm.checks.base import codes
 from kindlm.cli.console import warn
+from kindlm.config import load_suite
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events.codec import Payload, new_event
 from kindlm.events.execution_events import (
@@ -93,7 +94,8 @@ def import_results(
     """Record the results of a file as a run; return it with the numbers of new and known events.
 
     If the file was imported already, as that suite, it is that run. The suite is `suite`, else that
-    in the file, else the last one in the history with such a test.
+    in the file, else the last one in the history with such a test, else that of kindlm.yaml if it
+    has one.
     """
     source = f"{file.results.format}:{file.digest}"
     with closing(log.reader()) as db:
@@ -127,7 +129,16 @@ def _place(
         known = db.execute(_KNOWN_TEST, {"test": test.name, "suite": named}).fetchone()
         if known:
             return known["project"], known["name"], known["target"]
-    return project_name(root), named or _SUITE, _TARGET
+    project = project_name(root)
+    # The first run of this suite will have the project of its file.
+    configured = load_suite(root / "kindlm.yaml", root=root, project=lambda: project).suite
+    if configured is not None:
+        cases = {case.name: case for case in configured.cases}
+        found = [cases[test.name] for test in results.tests if test.name in cases]
+        if configured.name == named or (named is None and found):
+            targets = (target for case in found for target in case.targets)
+            return configured.project, configured.name, next(targets, _TARGET)
+    return project, named or _SUITE, _TARGET
 
 
 def _payloads(

@@ -304,6 +304,33 @@ def test_a_baseline_can_be_what_a_history_begins_with(kindlm: Any, here: Path) -
     assert "support" in kindlm("baseline", "list", "--db", here / "new.db").out
 
 
+@pytest.mark.parametrize(
+    ("value", "test", "place"),
+    [
+        (BASELINE, "another", ("shop", "support", "gpt")),
+        (GOLDEN, "late order", ("shop", "support", "claude")),
+        (GOLDEN, "another", ("here", "evalview", "agent")),
+    ],
+)
+def test_a_file_is_of_a_suite_that_has_not_run_yet(
+    kindlm: Any, here: Path, monkeypatch: pytest.MonkeyPatch, value: Any, test: str, place: Any
+) -> None:
+    monkeypatch.setenv("KINDLM_PROJECT", "here")
+    suite = {
+        "kindlm": 1,
+        "project": "shop",
+        "suite": {"name": "support"},
+        "providers": {"openai": {"apiKeyEnv": "OPENAI_API_KEY"}},
+        "models": [{"id": "claude", "provider": "openai", "model": "gpt-4o"}],
+        "tests": [{"name": test, "input": "Hi", "expect": {"output": {"contains": "late"}}}],
+    }
+    (here / "kindlm.yaml").write_text(json.dumps(suite), encoding="utf-8")
+    assert kindlm("import", written(here, value), "--db", here / "h.db").code == 0
+    report = json.loads(kindlm("report", "--format", "json", "--db", here / "h.db").out)
+    (found,) = report["tests"]
+    assert (report["run"]["project"], found["suite"], found["target"]) == place
+
+
 @pytest.mark.parametrize("value", [{"some": "thing"}, [1], "null"])
 def test_a_file_without_an_owner_is_refused(kindlm: Any, here: Path, value: Any) -> None:
     outcome = kindlm("import", written(here, value), "--db", here / "h.db")
