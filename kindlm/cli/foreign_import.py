@@ -18,7 +18,6 @@ from typing import NamedTuple
 
 from kindlm import __version__
 from kindlm.checks.base import codes
-from kindlm.cli.console import warn
 from kindlm.config import load_suite
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events.codec import Payload, new_event
@@ -36,7 +35,6 @@ from kindlm.history.verdict import StatusCounts, test_status
 from kindlm.outcome import CheckResult, Demands, Outcome, Status
 from kindlm.recording.history_file import new_journal, new_run_id
 from kindlm.recording.project import project_name
-from kindlm.reports.untrusted import one_line
 from kindlm.transcript import CostSource, Message, Role
 from kindlm_store import Append, EventLog, HeadOf, utc_now
 
@@ -101,9 +99,6 @@ def import_results(
     with closing(log.reader()) as db:
         known = db.execute(_IMPORTED, {"source": source, "suite": suite}).fetchone()
         if known is not None:
-            for (name,) in db.execute("SELECT name FROM suites WHERE run = ?", known):
-                if suite not in (None, name):
-                    warn(f"The file was imported before, and stays in the suite {one_line(name)}.")
             head = log.head(f"run/{known[0]}")
             return known[0], 0, head.version if head else 0
         place = _place(db, file.results, root, suite)

@@ -179,16 +179,6 @@ def test_twice_is_the_same_run(kindlm: Any, here: Path) -> None:
     assert "shop" in kindlm("show", run, "--db", here / "h.db").out
 
 
-def test_another_suite_for_a_file_that_is_known_has_no_effect_and_is_reported(
-    kindlm: Any, here: Path
-) -> None:
-    results = written(here, GOLDEN)
-    kindlm("import", results, "-s", "a", "--db", here / "h.db")
-    assert "stays" not in kindlm("import", results, "-s", "a", "--db", here / "h.db").err
-    again = kindlm("import", results, "-s", "b", "--db", here / "h.db")
-    assert "was imported before, and stays in the suite a." in again.err
-
-
 def test_a_file_becomes_the_baseline_of_the_suite_it_is_of(
     kindlm: Any, history: Any, make: Any, here: Path
 ) -> None:
