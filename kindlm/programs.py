@@ -32,6 +32,8 @@ def past_proxies(environ: Mapping[str, str]) -> dict[str, str]:
     # Programs read either name, and prefer the small one.
     known = environ.get("no_proxy") or environ.get("NO_PROXY")
     hosts = f"{known},127.0.0.1" if known else "127.0.0.1"
+    if known == "*":
+        hosts = known  # it stands for all hosts, but only alone
     return {"NO_PROXY": hosts, "no_proxy": hosts}
 
 

@@ -301,6 +301,7 @@ def test_spaces_around_keys_and_addresses_do_not_count():
         ({}, "127.0.0.1"),
         ({"NO_PROXY": "shop.internal"}, "shop.internal,127.0.0.1"),
         ({"NO_PROXY": "a", "no_proxy": "shop.internal"}, "shop.internal,127.0.0.1"),
+        ({"NO_PROXY": "*"}, "*"),
     ],
 )
 def test_programs_reach_kindlm_and_all_that_they_reached_without_a_proxy(known, hosts):
