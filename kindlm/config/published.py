@@ -143,9 +143,10 @@ def schema_with_packages() -> tuple[dict[str, Any], list[KindlmError]]:
 def _with_short_forms(schema: dict[str, Any]) -> dict[str, Any]:
     """Allow the short forms: a value for a list of one, and a main key's value for a section."""
     mains = {
-        f"#/$defs/{name}": {"type": definition["properties"][key]["type"]}
+        # The value of a main key that is a list is one of its items.
+        f"#/$defs/{name}": {"type": (main.get("items") or main)["type"]}
         for name, definition in schema["$defs"].items()
-        if (key := definition.pop(MAIN, None)) is not None
+        if (main := definition["properties"].get(definition.pop(MAIN, None))) is not None
     }
 
     def short(field: Any, *, is_alone: bool = True) -> Any:
@@ -154,7 +155,10 @@ def _with_short_forms(schema: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(field, dict):
             return field
         found = {
-            key: item if key in ("default", "examples", "enum", "const") else short(item)
+            # A short form may fit several forms of a value: a text is an `input`, or its `user`.
+            "anyOf" if key == "oneOf" else key: item
+            if key in ("default", "examples", "enum", "const")
+            else short(item)
             for key, item in field.items()
         }
         if found.get("$ref") in mains:
@@ -167,6 +171,10 @@ def _with_short_forms(schema: dict[str, Any]) -> dict[str, Any]:
         return found
 
     result: dict[str, Any] = short(schema)
+    prompts = result["properties"]["prompts"]
+    named = {key: prompts.pop(key) for key in ("type", "additionalProperties")}
+    listed = {"type": "array", "items": named["additionalProperties"]}
+    prompts["anyOf"] = [named, listed, {"type": "string"}]
     for key, plural in ALONE.items():
         about = {"description": f"The same as `{plural}`, for one."}
         result["properties"][key] = result["properties"][plural] | about

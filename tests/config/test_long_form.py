@@ -182,6 +182,21 @@ tests: [{name: a, prompt: a, expect: {}}]
 """
 
 
+FORMS = [form for twins in TWINS.split("\n==\n") for form in twins.split("\n--\n")]
+FORMS += [
+    "prompts: ['Say {{input}}', {system: Be kind}]\ntests: {name: a, input: Hi, expect: {}}",
+    "prompts: 'Say {{input}}'\ntests: {name: a, input: Hi, expect: {}}",
+    "tests: {name: a, command: run, expect: {guardrails: {canary: output, pii: true}}}",
+    "tests: {name: a, command: [run], tools: [look, {mcp: shop}], expect: {judge: safe}}",
+]
+
+
+@pytest.mark.parametrize("text", FORMS)
+def test_the_published_schema_takes_each_form(text: str) -> None:
+    schema = jsonschema.Draft202012Validator(schema_with_packages()[0])
+    assert list(schema.iter_errors(read_document(text.encode()).value)) == []
+
+
 @pytest.mark.parametrize("twins", TWINS.split("\n==\n"))
 def test_what_is_left_out_is_filled_in(load: Load, twins: str) -> None:
     short, long = twins.split("\n--\n")
