@@ -120,6 +120,11 @@ def compare_arguments(before: Any, after: Any) -> tuple[ChangedValue, ...]:
     return tuple(changed)
 
 
+def is_gone(call: Call) -> bool:
+    """Return whether the arguments of a call were erased or withheld."""
+    return any(call.arguments == gone for gone in GONE)
+
+
 def _compared(call: Call, made: Call, *, is_moved: bool = False) -> CallChange:
     arguments = () if _same(call, made) else compare_arguments(call.arguments, made.arguments)
     edit = CallEdit.ARGUMENTS if arguments else CallEdit.SAME
@@ -138,8 +143,8 @@ def _pair_most(
 
 def _same(one: Call, other: Call) -> bool:
     """Return whether calls are equal, as far as known: arguments may be erased or withheld."""
-    is_gone = any(call.arguments == gone for call in (one, other) for gone in GONE)
-    return one.tool == other.tool and (is_gone or equal(one.arguments, other.arguments))
+    gone = is_gone(one) or is_gone(other)
+    return one.tool == other.tool and (gone or equal(one.arguments, other.arguments))
 
 
 def _same_tool(one: Call, other: Call) -> bool:

@@ -70,7 +70,8 @@ class WordDiff(NamedTuple):
     left_out: int = 0
 
 
-_NOT_COMPARED = WordDiff(((Edit.KEPT, "[not compared: erased or withheld]"),))
+NOT_COMPARED = "[not compared: erased or withheld]"
+"""Shown for texts and arguments that one side lacks."""
 
 
 def diff_words(before: str, after: str) -> WordDiff:
@@ -198,7 +199,8 @@ def read_details(diff: RunDiff, test: TestDiff) -> TestDetails:
         was, now = old_texts.get(place), new_texts.get(place)
         if was is not None and now is not None and was != now:
             is_there = was not in GONE and now not in GONE
-            words[place] = diff_words(was, now) if is_there else _NOT_COMPARED
+            kept = WordDiff(((Edit.KEPT, NOT_COMPARED),))
+            words[place] = diff_words(was, now) if is_there else kept
     return TestDetails(
         calls=diff_calls(old, new) if (old or new) and all(repeats) else (),
         sequences=_sequences(*repeats),

@@ -8,9 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from kindlm.history.diff.call_changes import CallChange, CallEdit, ChangedValue
+from kindlm.history.diff.call_changes import CallChange, CallEdit, ChangedValue, is_gone
 from kindlm.history.diff.config import SuiteConfig
-from kindlm.history.diff.details import CheckChange, Edit, Segment, WordDiff, diff_words
+from kindlm.history.diff.details import (
+    NOT_COMPARED,
+    CheckChange,
+    Edit,
+    Segment,
+    WordDiff,
+    diff_words,
+)
 from kindlm.history.diff.evidence_values import Kind, Strength, TestDiff
 from kindlm.history.diff.run_diff import DiffOptions, RunDiff
 from kindlm.history.diff.samples import SCORED
@@ -150,12 +157,15 @@ def config_texts(config: SuiteConfig, most: int) -> tuple[list[tuple[str, str]],
 
 
 def call_aside(change: CallChange) -> str:
-    """Return the arguments of an added or removed call, or how a call moved."""
+    """Return the arguments of an added or removed call, or how a call moved.
+
+    Of a call on both sides whose arguments are gone, return that they were not compared.
+    """
     before, after = change.before, change.after
     if before is None or after is None:
         return json_shown(change.made.arguments, _VALUE)
     if change.edit is not CallEdit.MOVED:
-        return ""
+        return NOT_COMPARED if is_gone(before) or is_gone(after) else ""
     if before.turn != after.turn:
         return f"was in turn {before.turn}, is in turn {after.turn}"
     return f"was call {before.position + 1}, is call {after.position + 1}"

@@ -18,7 +18,7 @@ from kindlm.history.diff.evidence_values import Change, FailOn, Kind, Strength, 
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
 from kindlm.history.statistics import mean_interval
 from kindlm.outcome import Outcome
-from kindlm.reports.diff.parts import changed_checks, check_text, measures
+from kindlm.reports.diff.parts import call_aside, changed_checks, check_text, measures
 from kindlm.reports.diff.phrases import headline_of, needs_text, next_step, notes_of, rate_text
 
 
@@ -589,6 +589,22 @@ def test_a_text_that_one_side_lacks_shows_no_change(history: History) -> None:
     assert not details.calls_changed
     ((edit, text),) = details.words["output"].segments
     assert (edit, text) == (Edit.KEPT, "[not compared: erased or withheld]")
+
+
+def test_erased_arguments_are_not_shown_as_equal(history: History) -> None:
+    tools = (("lookup", {"id": "secret"}, {}), ("refund", {"id": 1}, {}))
+    record_run(history, "before", {"a": [{"tools": tools}]})
+    record_run(history, "after", {"a": [{"tools": (("lookup", {"id": "known"}, {}),)}]})
+    with closing(sqlite3.connect(history.path)) as db, db:
+        db.execute(
+            "UPDATE contents SET salt = NULL, digest = NULL, body = NULL WHERE body LIKE '%secret%'"
+        )
+    diff = compared(history)
+    calls = diff.details(diff.tests[0]).calls
+    assert [(call.made.tool, call_aside(call)) for call in calls] == [
+        ("lookup", "[not compared: erased or withheld]"),
+        ("refund", '{"id": 1}'),
+    ]
 
 
 CHECKED = Make.passed(label="hi")
