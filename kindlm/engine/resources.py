@@ -182,10 +182,12 @@ class LiveRun:
         try:
             return self.ports.clients(settings)
         except Exception as crash:  # noqa: BLE001 - each execution that needs it reports the error
+            why = f"{type(crash).__name__}: {crash}"
             hint = "Check its settings; --verbose shows the traceback."
             if isinstance(crash, OSError):
                 hint = f"Check the files that SSL_CERT_FILE and SSL_CERT_DIR name. {hint}"
-            why = f"{type(crash).__name__}: {crash}"
+            elif "proxy" in why:
+                hint = "Check the variables HTTP_PROXY, HTTPS_PROXY and ALL_PROXY, in any case"
             what = f"The provider {settings.name!r} could not be set up: {why}"
             return Err(broken(what, hint, crash=crash))
 

@@ -47,14 +47,23 @@ def test_an_answer_that_misses_an_expectation_fails_and_says_which(bench, make):
     assert (failed.kind, failed.label) == ("contains", "goodbye")
 
 
-def test_a_client_that_finds_no_certificates_names_their_variables(bench, make, monkeypatch):
+@pytest.mark.parametrize(
+    ("crash", "variable"),
+    [
+        (FileNotFoundError("no such file"), "SSL_CERT_FILE"),
+        (ValueError("Unknown scheme for proxy URL URL('socks://127.0.0.1')"), "ALL_PROXY"),
+    ],
+)
+def test_a_client_that_cannot_connect_names_the_variables(
+    bench, make, monkeypatch, crash, variable
+):
     def client(_: object) -> None:
-        raise FileNotFoundError("no such file")
+        raise crash
 
     monkeypatch.setattr(type(bench), "client", property(client), raising=False)
     error = bench.execute(make.case()).error
     assert error is not None
-    assert "SSL_CERT_FILE" in error.hint
+    assert variable in error.hint
 
 
 def test_the_first_messages_are_system_then_user(bench, make):
