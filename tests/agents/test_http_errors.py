@@ -348,10 +348,11 @@ def test_what_is_too_short_to_be_a_credential_leaves_words_whole(talk, http, fai
     assert "[hidden]: no such order" in failure(result).message
 
 
-def test_an_unknown_charset_does_no_harm(peer, http, make, ask, success):
+@pytest.mark.parametrize("charset", ["nonsense", "hex", "idna", "undefined"])
+def test_an_unknown_charset_does_no_harm(charset, peer, http, make, ask, success):
     async def run():
         body = '{"message": "schön"}'
-        answer = http(body, kind="application/json; charset=nonsense")
+        answer = http(body, kind=f"application/json; charset={charset}")
         async with peer(answer) as it, make(AgentTarget("a", "http", it.url)) as agent:
             return await agent.send(ask())
 
