@@ -88,6 +88,8 @@ def with_recorded_answers(
     """
     suite = planned.suite
     run_of = cache(lambda name: _run_of(db, known.get(name, name), suite, group))
+    # Each shard of a run has other tests.
+    whole_json = cache(lambda run: json.dumps(whole_of(db, run)))
     cases: list[Case] = []
     found: dict[str, str] = {}
     for item in planned.cases:
@@ -107,10 +109,8 @@ def with_recorded_answers(
                 code = ErrorCode.CONFIG_FILE_REF_ERROR
                 return Err(KindlmError(code, message, hint, where=case.where))
             found[tool.cassette] = run
-            # Each shard of a run has other tests.
-            whole = json.dumps(whole_of(db, run))
             names = {"project": suite.project, "suite": suite.name, "test": case.name}
-            given = db.execute(_ANSWERS, {**names, "runs": whole, "tool": tool.name})
+            given = db.execute(_ANSWERS, {**names, "runs": whole_json(run), "tool": tool.name})
             recorded = tuple(RecordedAnswer(*map(read_json, answer)) for answer in given)
             if not recorded:
                 message = f"{what} is empty: the run {run} has no result of it in the test {test}"
