@@ -159,7 +159,7 @@ async def _read(response: httpx.Response, who: Who) -> HttpReply:
         raise AgentFailure(failure)
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     try:
-        b"".decode(response.encoding or "utf-8", "replace")
+        b"a".decode(response.encoding or "utf-8", "replace")
     except (LookupError, UnicodeError):
         response.encoding = "utf-8"  # the named encoding is none of text, such as `hex`
     size, pieces, tail = 0, list[str](), "\n"
