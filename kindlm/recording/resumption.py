@@ -172,7 +172,8 @@ def started_by(runner: str, what: str) -> Err:
     """Return the error that a run or a group cannot be resumed, since `runner` chose its tests."""
     return _invalid(
         f"{what} cannot be resumed: {runner} selected and started its tests.",
-        f"Run failed and unrun tests as a new run: {runner} --kindlm --lf",
+        f"Run its tests again as a new run: {runner} --kindlm. With --lf, those that never ran are"
+        " left out.",
     )
 
 

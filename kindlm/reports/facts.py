@@ -164,7 +164,8 @@ def next_command(view: RunView, options: ReportOptions) -> str:
     """
     was_stopped = view.status in ("interrupted", "aborted", "killed")
     if (was_stopped or view.status == "incomplete") and view.runner is not None:
-        return f"{view.runner} --kindlm --lf"  # pytest has to select the tests again
+        # pytest has to select the tests again; its --lf leaves out those that never ran.
+        return f"{view.runner} --kindlm"
     if was_stopped and view.info.mode in _FINISHED_BY:
         command = _FINISHED_BY[view.info.mode].format(run=view.id, source=view.info.source_run)
         return command + (higher_limit(view.info.reason) if view.info.ended == "aborted" else "")
