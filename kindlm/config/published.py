@@ -68,6 +68,7 @@ def long_schema() -> dict[str, Any]:
     # `long_form` fills in the other keys that the models require.
     schema["required"] = ["tests"]
     definitions["ModelConfig"]["required"] = ["model"]
+    del definitions["SuiteConfig"]["required"]
     for name in ("ProviderConfig", "AgentConfig"):
         # In the order in which pydantic writes keys.
         definitions[name] = dict(sorted(definitions[name].items()))

@@ -186,6 +186,7 @@ FORMS = [form for twins in TWINS.split("\n==\n") for form in twins.split("\n--\n
 FORMS += [
     "prompts: ['Say {{input}}', {system: Be kind}]\ntests: {name: a, input: Hi, expect: {}}",
     "prompts: 'Say {{input}}'\ntests: {name: a, input: Hi, expect: {}}",
+    "suite: {tags: smoke}\ntests: {name: a, command: run, expect: {}}",
     "tests: {name: a, command: run, expect: {guardrails: {canary: output, pii: true}}}",
     "tests: {name: a, command: [run], tools: [look, {mcp: shop}], expect: {judge: safe}}",
 ]
