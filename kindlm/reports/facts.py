@@ -64,7 +64,8 @@ def verdict_of(view: RunView) -> Headline:
     if view.status == "passed":
         return Headline("PASSED", _why_passed(view, view.summary.tests), good=True)
     if view.status == "failed":
-        return Headline("FAILED", _why_failed(view.suites), good=False)
+        why = _why_unfinished(view, view.missing, view.info.planned)
+        return Headline("FAILED", (*why, *_why_failed(view.suites)), good=False)
     return _unfinished(view, view.missing, view.info.planned, view.suites)
 
 
@@ -249,7 +250,8 @@ def _why_unfinished(view: RunView, missing: int, planned: int) -> tuple[str, ...
     if view.status == "running":
         return (f"{missing:,} of {executions} have not finished yet",)
     left = (f"{missing:,} of {executions} did not finish",) if missing else ()
-    return (view.info.reason or _NO_REASON, *left)
+    # A run that finished has all its results, unless another program left some out.
+    return left if view.info.ended == "finished" else (view.info.reason or _NO_REASON, *left)
 
 
 def _why_passed(
@@ -448,12 +450,12 @@ def unsettled(view: RunView) -> Unsettled | None:
     tested = view.summary.executions.tested
     if view.status == "failed" and not tested and all(suite.passed for suite in view.suites):
         return Unsettled("NOTHING_TESTED", "Nothing was tested.")
-    if view.status in ("passed", "failed"):
-        return None
-    if view.group is not None:
+    if view.group is not None and not view.group.complete:
         return Unsettled(f"GROUP_{view.status.upper()}", view.group.what_lacks)
-    why = _why_unfinished(view, view.missing, view.info.planned)
-    return Unsettled(f"RUN_{view.status.upper()}", "; ".join(why))
+    why = "; ".join(_why_unfinished(view, view.missing, view.info.planned))
+    if view.status in ("passed", "failed"):
+        return Unsettled("RUN_INCOMPLETE", why) if why else None
+    return Unsettled(f"RUN_{view.status.upper()}", why)
 
 
 def went_wrong(view: RunView) -> Iterator[tuple[SuiteView, TestView]]:
