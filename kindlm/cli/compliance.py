@@ -67,8 +67,9 @@ def write_wanted(
         if (outside := _leads_out(request.root, suite.path, folder)) is not None:
             errors.append(outside)
             continue
-        name = _NOT_IN_NAMES.sub("-", suite.name).strip("-.")[:_LONGEST_NAME] or "suite"
-        stem = request.root / Path(suite.path).parent / folder / f"{view.id}-{name}"
+        # The name of a group may be any text, too.
+        name = f"{_in_file_name(view.id) or 'group'}-{_in_file_name(suite.name) or 'suite'}"
+        stem = request.root / Path(suite.path).parent / folder / name
         document = hashed([content])
         try:
             file = _unused(stem, written)
@@ -87,6 +88,10 @@ def write_wanted(
         errors += [] if problem is None or problem in errors else [problem]
     show(errors)
     return errors
+
+
+def _in_file_name(name: str) -> str:
+    return _NOT_IN_NAMES.sub("-", name).strip("-.")[:_LONGEST_NAME]
 
 
 def check_folders(suites: Iterable[Suite], root: Path) -> None:

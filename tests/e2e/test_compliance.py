@@ -48,6 +48,19 @@ def test_it_is_written_after_a_run_that_wants_it(
         assert (workspace.root / file).read_text() == again
 
 
+def test_the_name_of_a_group_leads_out_of_no_folder(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    tests = [workspace.test("one"), workspace.test("two")]
+    workspace.suite(server.url, tests=tests, compliance={"enabled": True})
+    group = ("--run-group", "../../gh/12")
+    workspace.run("test", "--shard", "1/2", *group)
+    done = workspace.run_apart("test", "--resume", group[1])
+    assert "PASSED: 2 tests passed" in done.stdout
+    assert "compliance-reports/gh-12-orders.md" in files(workspace)
+    assert not list(workspace.root.parent.glob("gh*"))
+
+
 def test_what_it_says_of_the_system_is_in_the_history(
     workspace: Workspace, server: LoopbackServer
 ) -> None:
