@@ -175,7 +175,9 @@ def next_command(view: RunView, options: ReportOptions) -> str:
             return show_run(view)
         resume = f"kindlm test --resume {_typed_id(view)}"
         if view.group.missing:
-            return f"kindlm history merge DB if they ran elsewhere, else {resume}"
+            # Two commands: a page adds a named history at the end of one.
+            db = "" if options.database is None else f" --db {shlex.quote(options.database)}"
+            return f"kindlm history merge DB{db} if they ran elsewhere, else {resume}{db}"
         return resume
     for _, test in went_wrong(view):
         for execution in view.executions(test):

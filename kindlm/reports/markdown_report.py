@@ -43,7 +43,8 @@ _STATUS_SIGNS = {
 def write_report(view: RunView, out: TextIO, options: ReportOptions) -> None:
     """Write as much of the report as fits into a comment."""
     # Paths are relative to the repository: readers are not in the folder of this process.
-    following = options.first or facts.next_command(view, replace(options, root=None))
+    anywhere = replace(options, root=None, database=None)
+    following = options.first or facts.next_command(view, anywhere)
     end = f"\nNext: {code(following)}\n"
     left_out = f"\n… cut to fit into a comment: {code(facts.show_run(view))} shows the rest.\n"
     out.writelines(comment_of(_pieces(view, options), left_out, end))

@@ -183,7 +183,9 @@ def test_a_missing_and_an_unfinished_shard_are_named_and_the_group_has_not_passe
     shown = kindlm("show", "nightly", "--db", history.path)
     assert shown.code == 1
     assert f"INCOMPLETE: {lacks}" in " ".join(shown.out.split())
-    assert "kindlm history merge" in shown.out
+    db = "--db kindlm.db"
+    assert f"kindlm history merge DB {db} if they ran elsewhere" in shown.out
+    assert f"else kindlm test --resume nightly {db}\n" in shown.out
     junit = kindlm("report", "nightly", "--format", "junit", "--db", history.path)
     assert junit.code == 1
     root = ET.fromstring(junit.out)
