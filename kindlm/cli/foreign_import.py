@@ -202,7 +202,7 @@ def _execution(
         status=_status(execution),
         output=execution.output,
         answers=1,
-        latency_ms=execution.latency_ms or 0.0,
+        latency_ms=execution.latency_ms,
         input_tokens=execution.input_tokens,
         output_tokens=execution.output_tokens,
         cost_usd=execution.cost_usd,

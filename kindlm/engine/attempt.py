@@ -108,9 +108,10 @@ def end_unrun(
     recorder = run.about(execution.subject(attempt))
     recorder.record(_started(execution, attempt))
     if isinstance(ending, KindlmError):
-        recorder.record(ExecutionFinished(**_errored(ending)))
+        recorder.record(ExecutionFinished(**_errored(ending), latency_ms=0.0))
         return Finished(execution, Status.ERRORED, ending)
-    recorder.record(ExecutionFinished(status=ending, warnings=[reason] if reason else []))
+    warnings = [reason] if reason else []
+    recorder.record(ExecutionFinished(status=ending, latency_ms=0.0, warnings=warnings))
     return Finished(execution, ending)
 
 

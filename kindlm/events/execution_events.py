@@ -99,7 +99,7 @@ class ExecutionFinished(OfAttempt, type="execution.finished", schema=2):
     trace: Annotated[Authored | None, "traceback of a crash"] = None
     output: Authored | None = None
     answers: Annotated[int, "answers of the target, tool rounds included"] = 0
-    latency_ms: float = 0.0
+    latency_ms: Annotated[float | None, "absent if imported results do not name it"] = None
     input_tokens: Annotated[int | None, Key("gen_ai.usage.input_tokens")] = None
     output_tokens: Annotated[int | None, Key("gen_ai.usage.output_tokens")] = None
     cost_usd: float | None = None

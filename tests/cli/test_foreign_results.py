@@ -154,6 +154,14 @@ def test_a_golden_trace_has_its_calls_and_its_score(bring_in: Any) -> None:
     assert [a["score"] for a in execution["assertions"]] == [0.925]
 
 
+def test_a_latency_that_the_file_does_not_name_is_unknown(bring_in: Any) -> None:
+    trace = {**TRACE, "metrics": {"total_cost": 0.02}}
+    report = bring_in({**GOLDEN, "trace": trace}, "--suite", "orders")
+    assert report["summary"]["latencyAvgMs"] is None
+    (execution,) = report["tests"][0]["executions"]
+    assert execution["latencyMs"] is None
+
+
 def test_results_of_one_test_are_its_repeats(bring_in: Any) -> None:
     report = bring_in(RESULTS)
     (test,) = report["tests"]

@@ -220,7 +220,7 @@ STORED: list[tuple[Payload, dict[str, object]]] = [
         },
     ),
     (
-        ExecutionFinished(status=Status.PASSED, output=""),
+        ExecutionFinished(status=Status.PASSED, output="", latency_ms=0.0),
         {
             "status": "passed",
             "output": Text(""),
