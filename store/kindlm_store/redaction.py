@@ -48,8 +48,11 @@ _UNFINISHED = (
     r"|&(?:#[xX]?[0-9A-Fa-f]{0,7}|[A-Za-z]{0,6}))??"
 )
 
-# The place where a text was cut. The group is what follows the cut text.
-_CUT = re.compile(rf"{_UNFINISHED}(\Z|…|\.\.\.|\\{{0,15}}u2026|\\{{0,15}}[\"'`”])")
+# The place where a text was cut, or where its end was redacted as a beginning of the same secret.
+# The group is what follows the cut text.
+_CUT = re.compile(
+    rf"{_UNFINISHED}(\Z|…|\.\.\.|\\{{0,15}}u2026|\\{{0,15}}[\"'`”]|{re.escape(REDACTED)})"
+)
 
 _HALF = MIN_LENGTH // 2
 

@@ -190,6 +190,12 @@ def test_no_beginning_of_a_secret_survives_a_cut(
     assert "[redacted]" in redacted
 
 
+def test_no_beginning_of_a_secret_survives_if_its_end_is_like_its_beginning() -> None:
+    secret = "\x07\x1f000000\x070"
+    written = "".join(f"\\u{ord(char):04x}" for char in secret)[:-4]
+    assert Redactor([secret])(written) == "[redacted]"
+
+
 @examples(80)
 @given(
     secret=secrets | ascii_secrets,
