@@ -61,9 +61,12 @@ _DATABASE: ContextVar[str | None] = ContextVar("database", default=None)
 
 _SUGGESTED = re.compile(
     r"(?<=: )kindlm (?!demo|explain|import-suite|init|login|schema|validate)"
-    r"(?:[^.;,)\n]|[.;,)](?=\S))+"
+    r"(?:'[^'\n]*'|[^.;,)\n]|[.;,)](?=\S))+"
 )
-"""A command that takes `--db` in a hint: it follows a colon, up to the end of its clause."""
+"""A command that takes `--db` in a hint: it follows a colon, up to the end of its clause.
+
+A name in quotes, such as that of a group, may contain what ends a clause.
+"""
 
 _redrawn: Console | None = None
 """The console that redraws its last line now. Messages of all threads must go through it.

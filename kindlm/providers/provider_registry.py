@@ -81,7 +81,7 @@ def check_settings(settings: ProviderSettings, environ: Mapping[str, str]) -> Re
             return Err(unusable_key(settings.name, variable))
         if address is not None and urlsplit(address).username is not None:
             message = f"{place} has a user or a password, beside the key in {variable}"
-            return Err(misuse(message, "Remove it from the address: kindlm sends the key alone"))
+            return Err(misuse(message, "Remove it from the address; kindlm sends the key alone"))
     return Ok(
         Access(
             settings.base_url,

@@ -218,6 +218,8 @@ def test_commands_with_a_history_are_suggested_with_the_one_that_was_named() -> 
             == f"Try: kindlm {name} a.b{more}; or not"
         )
     assert console.typed("Try: kindlm runs --db o.db") == "Try: kindlm runs --db o.db"
+    of_group = "See it: kindlm show 'nightly, GPU'"
+    assert console.typed(f"{of_group}. Or not") == f"{of_group} --db h.db. Or not"
     console.set_database(None)
 
 
