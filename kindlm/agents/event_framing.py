@@ -166,9 +166,10 @@ class StreamEnd:
             self.formats[StreamFormat.GEMINI] = False
         if is_call_answer(value):
             self.formats[StreamFormat.A2A] = False
-        is_state = name in _STATES or "messages" in value
-        if isinstance(value.get("done"), bool) and not is_state:
-            self.formats[StreamFormat.DONE] = value["done"]
+        done, is_state = value.get("done"), name in _STATES or "messages" in value
+        # `done: false` in a state does not say that more is to come.
+        if done is True or (done is False and not is_state):
+            self.formats[StreamFormat.DONE] = done
 
     def check(self, *, has_end: bool) -> None:
         """Raise `UnreadableReply` if the stream broke off; for `has_end`, see `HttpReply`."""

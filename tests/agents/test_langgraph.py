@@ -426,6 +426,12 @@ class TestStreams:
         _, end = frames_of('event: values\ndata: {"done": false}\n\n', is_sse=True)
         end.check(has_end=True)
 
+    def test_an_event_with_messages_and_done_true_ends_a_stream(self):
+        events = [{"token": "d", "done": False}, {"messages": [SENT, ai("done")], "done": True}]
+        text = "".join(f"data: {json.dumps(each)}\n\n" for each in events)
+        _, end = frames_of(text, is_sse=True)
+        end.check(has_end=False)
+
     def test_such_a_state_does_not_end_a_stream(self):
         _, end = frames_of('data: {"candidates": [{"id": 7}]}\n\n', is_sse=True)
         with pytest.raises(UnreadableReply, match="the stream broke off"):
