@@ -142,7 +142,7 @@ _OF_TEXTS = (
 
 _DOUBTFUL = (
     (
-        re.compile(r"\A/.+/[dgimsuvy]+\Z", re.DOTALL),
+        re.compile(r"\A/.+/(?!\Z)d?g?i?m?s?u?v?y?\Z", re.DOTALL),  # not a path such as /static/img
         "is a pattern of JavaScript, whose slashes would have to be in the text",
         "Write what is between them; (?i) at its beginning stands for /i",
     ),

@@ -114,6 +114,8 @@ def test_a_pattern_that_withholds_less_than_is_meant_is_reported(load: Any, mini
         ("{output: {notRegex: ['ok', '\\\\bkey\\\\b']}}", "output.notRegex[1]"),
         ("{guardrails: {pii: {denyPatterns: ['\\\\d{3}-\\\\d{4}']}}}", "guardrails.pii.denyPatterns[0]"),
         ("{guardrails: {pii: {customPatterns: [{name: a, pattern: '\\\\w+@'}]}}}", "guardrails.pii.customPatterns[0].pattern"),
+        ("{output: {notRegex: ['/static/img', '/locale/us']}}", None),
+        ("{output: {notRegex: '/pass.word/gi'}}", "output.notRegex"),
         ("{output: {notRegex: ['\\bkey\\b', '/api/v1/orders', 'C:\\\\data', '\\\\\\d+']}}", None),
         ("{output: {contains: ['/a/i', '\\\\d{3}']}}", None),
         ("{toolCalls: [{tool: 'a ', shouldNotCall: true}]}", "toolCalls[0].tool"),

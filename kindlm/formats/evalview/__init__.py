@@ -244,8 +244,8 @@ def _distinct(files: Sequence[_File]) -> Iterator[_File]:
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _PLACEHOLDER = re.compile(r"\{\{env\.(\w+)\}\}")
-_WITH_DEFAULT = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*:?[-=?+]")
-"""The beginning of a variable as a shell fills it in, such as `${NAME:-default}`."""
+_WITH_DEFAULT = re.compile(r"\$\{(?:[A-Za-z_][A-Za-z0-9_]*:|[A-Z_][A-Z0-9_]*)[-=?+]")
+"""The beginning of a variable as a shell fills it in: `${NAME:-default}`, not the code `${a+b}`."""
 
 _SAID = MARK + r"{{env.\1}}"
 """The form of a variable in messages. The mark tells it from the same text by the author."""

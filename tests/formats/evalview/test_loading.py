@@ -301,6 +301,8 @@ def test_a_variable_with_a_default_is_reported(load: Load, case_text: str) -> No
         (3, "expected.tools[0]"),
     }
     assert loaded.diagnostics[0].error.message.startswith("${COUNTRY:-…} is not replaced")
+    code = load(case_text.replace("What is the capital of France?", "'What is `${a+b} ${x?y:z}`?'"))
+    assert code.lines("warning") == []
 
 
 @pytest.mark.parametrize(
