@@ -198,7 +198,7 @@ def _value(answer: HttpReply) -> Any:
     """
     is_json, is_text = answer.kind.endswith("json"), answer.kind.startswith("text/")
     try:
-        value = parse_json(answer.text, unique_keys)
+        value = parse_json(answer.text.removeprefix("\ufeff"), unique_keys)
     except ValueError as error:
         may_be_cut = begins_as_object(answer.text) and not (is_text and answer.has_end)
         may_be_cut = may_be_cut or not (answer.text.strip() or answer.has_end)

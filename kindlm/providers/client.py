@@ -211,11 +211,15 @@ async def within_bounds(pieces: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
 
 
 def decoded(content: bytes, encoding: str | None) -> str:
-    """Return a body as text; it is in UTF-8 if its encoding is none of text, such as `hex`."""
+    """Return a body as text without a byte order mark.
+
+    It is in UTF-8 if its encoding is none of text, such as `hex`.
+    """
     try:
-        return content.decode(encoding or "utf-8", "replace")
+        text = content.decode(encoding or "utf-8", "replace")
     except (LookupError, UnicodeError):
-        return content.decode("utf-8", "replace")
+        text = content.decode("utf-8", "replace")
+    return text.removeprefix("\ufeff")
 
 
 class Transport(Protocol):

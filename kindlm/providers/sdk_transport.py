@@ -245,7 +245,7 @@ def _text(response: aiohttp.ClientResponse, content: bytes) -> str:
     """Return a body as text, decoded as the SDKs do."""
     headers = response.headers
     if "Content-Encoding" not in headers and "charset" not in headers.get("Content-Type", ""):
-        return content.decode("utf-8", "replace")
+        return decoded(content, None)
     whole = httpx.Response(response.status, headers=list(response.raw_headers), content=content)
     if len(whole.content) > MAX_BODY_BYTES:
         raise AnswerTooLong

@@ -359,6 +359,11 @@ def test_an_unknown_charset_does_no_harm(charset, peer, http, make, ask, success
     assert success(asyncio.run(run())).text == "schön"
 
 
+def test_json_may_begin_with_a_byte_order_mark(talk, http, success):
+    (result,), _ = talk(http('\ufeff{"message": "ok"}', kind="application/json"))
+    assert success(result).text == "ok"
+
+
 def test_more_than_any_answer_holds_is_refused(talk, http, failure, monkeypatch):
     monkeypatch.setattr("kindlm.agents.reply_reading.MAX_CALLS", 10)
     monkeypatch.setattr("kindlm.agents.event_framing.MAX_EVENTS", 20)

@@ -164,7 +164,7 @@ def test_a_proxy_is_used(api, http, make_request, monkeypatch):
     assert [request.startswith(start) for request in asyncio.run(run())] == [True, True]
 
 
-@pytest.mark.parametrize("encoding", ["plain", "gzip", "latin-1", "hex", "idna"])
+@pytest.mark.parametrize("encoding", ["plain", "gzip", "latin-1", "hex", "idna", "bom"])
 def test_a_body_is_decoded_as_its_headers_say(api, make_request, encoding):
     text = json.dumps(api.reply | {"note": "Zürich"}, ensure_ascii=False)
     named = {
@@ -173,6 +173,7 @@ def test_a_body_is_decoded_as_its_headers_say(api, make_request, encoding):
         "latin-1": (text.encode("latin-1"), b"content-type: application/json; charset=latin-1"),
         "hex": (text.encode(), b"content-type: application/json; charset=hex"),
         "idna": (text.encode(), b"content-type: application/json; charset=idna"),
+        "bom": (text.encode("utf-8-sig"), b"content-type: application/json"),
     }
     body, header = named[encoding]
     answer = b"HTTP/1.1 200 OK\r\n%b\r\ncontent-length: %d\r\n\r\n%b" % (header, len(body), body)
