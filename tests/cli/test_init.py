@@ -226,6 +226,33 @@ def test_the_place_of_an_object_is_asked_for(here: Path, terminal: Terminal) -> 
     assert 'tool_called("issue_refund")' in written
 
 
+_URL = "http://127.0.0.1:8017/chat"
+
+
+@pytest.mark.parametrize(
+    "typed", [_URL, f"127.0.0.1:8017/chat\n{_URL}", f"http\n{_URL}", f"program\n{_URL}"]
+)
+def test_a_url_is_taken_wherever_an_agent_is_asked_for(
+    here: Path, terminal: Terminal, typed: str
+) -> None:
+    assert terminal.init("--agent", typed=f"{typed}\nHi\nhello\n") == 0
+    assert ("Write the whole URL" in terminal.shown) == typed.startswith("127")
+    assert suite_in(here)["agent"]["url"] == _URL
+    assert "serve" not in suite_in(here)
+
+
+def test_the_place_of_an_object_is_taken_as_an_agent(here: Path, terminal: Terminal) -> None:
+    assert terminal.init("--agent", typed="shop.bot:graph\nHi\nissue_refund\n") == 0
+    assert "from shop.bot import graph\n" in (here / "test_agent.py").read_text("utf-8")
+
+
+def test_a_secret_in_a_url_is_not_taken_as_an_agent(here: Path, terminal: Terminal) -> None:
+    typed = f"http://user:secret-word@127.0.0.1/\n{_URL}\nHi\nhello\n"
+    assert terminal.init("--agent", typed=typed) == 0
+    assert "secret-word" not in terminal.shown
+    assert suite_in(here)["agent"]["url"] == _URL
+
+
 def test_a_url_without_its_scheme_is_shown_whole(kindlm: Any, here: Path) -> None:
     outcome = kindlm("init", "--agent", "127.0.0.1:8000/chat")
     assert outcome.code == 1

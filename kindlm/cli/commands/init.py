@@ -15,7 +15,7 @@ from kindlm.cli.console import ask, can_ask, note, or_fail
 from kindlm.cli.options import argument, flag, option
 from kindlm.cli.scaffold import create_project, quoted
 from kindlm.errors import DOCS, Err, KindlmError, Ok, Result, misuse
-from kindlm.values import url_meant
+from kindlm.values import is_url, url_meant
 from kindlm.wording import shown
 
 if TYPE_CHECKING:
@@ -210,26 +210,39 @@ def _first_test(kind: str) -> tuple[str, dict[str, str]]:
     `kind` is one of `KINDS`, `_ASK`, a URL, or the place of an object, such as `shop.agent:graph`.
     On a terminal, kindlm asks for details.
     """
-    if kind == _ASK:
-        if not can_ask():
-            raise typer.BadParameter(f"name its kind: {', '.join(KINDS)}", param_hint="--agent")
-        kind = ask(f"What is your agent: {', '.join(KINDS)}", "python", _one_of(KINDS))
+    if kind != _ASK:
+        kind = _agent(kind)
+    elif can_ask():
+        question = f"What is your agent: {', '.join(KINDS)}, its module:name, or its URL"
+        kind = ask(question, "python", _agent)
+    else:
+        raise typer.BadParameter(f"name its kind: {', '.join(KINDS)}", param_hint="--agent")
     if kind in _SERVICES:
         return _of_service(*_SERVICES[kind])
     if kind == _PROGRAM:
         command = _asked("Which command answers a message", "./agent {{message}}", _command)
+        if is_url(command):
+            return _at_url(command)
         return "agent-program", {'"__COMMAND__"': quoted(command), **_expected()}
     if kind in _OBJECTS:
         kind = _asked("Where is it, as module:name", _OBJECTS[kind], _read_place)
     elif "://" in kind:
         return _at_url(kind)
-    if re.fullmatch(_PLACE, kind):
-        module, _, name = kind.replace(".py:", ":").partition(":")
-        return "agent-object", {"__MODULE__": module, "__OBJECT__": name, **_expected()}
-    if (url := url_meant(kind)) is not None:
-        raise typer.BadParameter(f"write the whole URL: {url}", param_hint="--agent")
+    module, _, name = kind.replace(".py:", ":").partition(":")
+    return "agent-object", {"__MODULE__": module, "__OBJECT__": name, **_expected()}
+
+
+def _agent(text: str) -> str:
+    """Return a kind, a place or a URL."""
+    agent = text.strip()
+    if "://" in agent:
+        return _url(agent)
+    if agent in KINDS or re.fullmatch(_PLACE, agent):
+        return agent
+    if (url := url_meant(agent)) is not None:
+        raise typer.BadParameter(f"Write the whole URL: {url}", param_hint="--agent")
     raise typer.BadParameter(
-        f"one of {', '.join(KINDS)}; a place such as shop.agent:graph; or a URL such as"
+        f"One of {', '.join(KINDS)}; a place such as shop.agent:graph; or a URL such as"
         " http://127.0.0.1:8000/chat."
         f" For an MCP server, begin with the suite in {DOCS}/how-to/mcp/",
         param_hint="--agent",
@@ -237,7 +250,10 @@ def _first_test(kind: str) -> tuple[str, dict[str, str]]:
 
 
 def _of_service(command: str, line: str) -> tuple[str, dict[str, str]]:
-    command = _asked("Which command starts it, on the port in PORT", command, _command)
+    question = "Which command starts it, on the port in PORT, or what is its URL if it runs"
+    command = _asked(question, command, _command)
+    if is_url(command):
+        return _at_url(command)
     line = _asked("What does it print once it takes requests", line, str.strip)
     path = _asked("Which path takes messages", "/chat", _read_path)
     values = {
@@ -305,6 +321,9 @@ _variable = _answer(
 
 
 def _command(text: str) -> str:
+    """Return a command, or the URL that was typed instead of one."""
+    if is_url(text.strip()):
+        return _url(text)
     with suppress(ValueError):  # an unclosed quotation mark
         if shlex.split(text):
             return text.strip()
