@@ -198,14 +198,17 @@ def _write_next(view: RunView, page: Page, options: ReportOptions) -> None:
     if view.info.mode == "settled" or (isinstance(earlier, RunView) and not earlier.is_recorded):
         earlier = None  # a comparison adds settled repeats to those of their source
     if isinstance(earlier, RunView) and view.summary.executions.tested:
-        if view.status == "failed" and view.summary.tests.total <= _MOST_COMPARED_TESTS:
-            # Imported late: it takes longer than the report of a run that passed.
+        has_ended = view.status in ("passed", "failed")
+        if has_ended and view.summary.tests.total <= _MOST_COMPARED_TESTS:
+            # Imported late: a first run has nothing to compare with.
             from kindlm.history.diff.run_diff import DiffOptions, RunDiff
             from kindlm.reports.diff.phrases import headline_of
 
             compared = DiffOptions(regression_threshold=options.regression_threshold)
-            if (diff := RunDiff(earlier, view, compared)).compared:
-                reasons = "; ".join(headline_of(diff).reasons)
+            diff = RunDiff(earlier, view, compared)
+            # A run may pass although tests got worse, but one without bad news needs no line.
+            if diff.compared and not ((headline := headline_of(diff)).good and view.passed):
+                reasons = "; ".join(headline.reasons)
                 page.line(f"Since {one_line(earlier.id)}: {reasons}", hang=2)
         compare = page.typed(f"kindlm diff {shlex.quote(earlier.id)} {view.id}")
         page.unbroken(("Compare: ", "dim"), compare)

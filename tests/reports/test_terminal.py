@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any
 
 import pytest
-from compared_runs import record_run
+from compared_runs import passes, record_run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
@@ -350,6 +350,28 @@ def test_what_changed_is_reported_only_if_something_did(
     nothing_ran = write(history.view("p4d6h8jk"), "terminal")
     assert "Since" not in nothing_ran
     assert "Compare" not in nothing_ran
+
+
+@pytest.mark.parametrize(
+    ("repeats", "said"),
+    [
+        ("-------+++", "Since before: 1 test got worse, confirmed"),
+        ("--++++++++", "Since before: 1 test may have got worse"),
+        ("++++++++++", None),
+    ],
+)
+def test_a_run_that_passed_tells_what_got_worse(
+    history: Any, write: Any, repeats: str, said: str | None
+) -> None:
+    for run, pattern in (("before", "++++++++++"), ("after", repeats)):
+        writer = history.run(run)
+        writer.suite(tests=[Make.planned(repeat=10, pass_rate=0.3)], gates={"passRateMin": 0.3})
+        for number, fields in enumerate(passes(pattern), start=1):
+            writer.execution(repeat=number, **fields)
+        writer.finish()
+    told = write(history.view("after"), "terminal")
+    line_with(told, "PASSED")
+    assert re.findall(r"Since .*", told) == ([said] if said else [])
 
 
 def test_the_threshold_of_the_project_is_that_of_the_line_too(history: Any, write: Any) -> None:
