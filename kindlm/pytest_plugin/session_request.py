@@ -24,7 +24,12 @@ from kindlm.events.run import RunOptions
 from kindlm.formats.discovery import discover
 from kindlm.history.run_names import label_problem
 from kindlm.plan import Selection, name_of
-from kindlm.recording.project import find_project, project_name, run_environment
+from kindlm.recording.project import (
+    environment_problems,
+    find_project,
+    project_name,
+    run_environment,
+)
 from kindlm.recording.request import RunRequest, SkippedSuite
 from kindlm.reports.untrusted import visible
 from kindlm.scenarios.api import spec_of
@@ -251,7 +256,8 @@ def request_for(
     folders = list(dict.fromkeys(file.path.parent for file in files))
     whole = run_environment([*folders, root], environ)
     around = Surroundings(root, project_name(root), whole, load_configuration(root, whole))
-    suites, skipped, warnings = [], [], {}
+    suites, skipped = [], []
+    warnings = {str(error.where): error for error in environment_problems([*folders, root])}
     for file, items in files.items():
         path, read = suite_identity(file.path, root), read_bytes(file.path)
         data = b"" if isinstance(read, Err) else read.value

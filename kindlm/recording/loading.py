@@ -23,7 +23,12 @@ from kindlm.formats.discovery import (
 from kindlm.garbage import put_off
 from kindlm.guard import guard
 from kindlm.patterns import DEFAULT_PATTERNS
-from kindlm.recording.project import configuration_file, project_name, run_environment
+from kindlm.recording.project import (
+    configuration_file,
+    environment_problems,
+    project_name,
+    run_environment,
+)
 from kindlm.recording.request import SkippedSuite
 from kindlm.recording.secrets import remember_secrets
 from kindlm.recording.suite_secrets import short_secrets, suite_secrets
@@ -98,7 +103,8 @@ def load_paths(
     remember_secrets(suite_secrets(environ, suites))
     diagnostics: dict[tuple[str, str], Diagnostic] = {}
     wrong = ((*item.diagnostics, *_warnings(item, environ)) for item in loaded)
-    for each in chain(*wrong, _project_warnings(root, environ)):
+    unread = (Diagnostic(each, "warning") for each in environment_problems([*folders, root]))
+    for each in chain(*wrong, _project_warnings(root, environ), unread):
         # Folders may share a configuration, and its problems.
         diagnostics.setdefault((str(each.error.where), each.error.message), each)
     unnamed = ((item.suite.path, name) for item in loaded if item.suite for name in item.unnamed)

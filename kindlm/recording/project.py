@@ -7,7 +7,7 @@ import re
 import shlex
 import subprocess
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from io import StringIO
 from pathlib import Path
@@ -18,6 +18,8 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocatio
 from kindlm.scenarios.environment import put_in, unset_in
 
 if TYPE_CHECKING:
+    from dotenv.parser import Binding
+
     from kindlm.events.run import GitState
 
 
@@ -61,18 +63,46 @@ def run_environment(folders: list[Path], environ: Mapping[str, str]) -> dict[str
     """
     merged = dict(environ)
     for folder in folders:
-        file = folder / ".env"
-        if not file.is_file():
-            continue
-        from dotenv import dotenv_values
-
-        # Python decodes the variables of the environment in the same way.
-        text = StringIO(file.read_text("utf-8-sig", "surrogateescape"))
-        # Nothing is expanded in these files: a password may contain a dollar sign.
-        for name, value in dotenv_values(stream=text, interpolate=False).items():
-            if value is not None:
+        # Of two lines with a name, the last one counts.
+        of_file = {line.key: line.value for line in _lines(folder / ".env") or ()}
+        for name, value in of_file.items():
+            if name is not None and value is not None:
                 merged.setdefault(name, value)
     return merged
+
+
+def environment_problems(folders: Iterable[Path]) -> Iterator[KindlmError]:
+    """Yield what `run_environment` cannot read, without its text, which may be a secret."""
+    for folder in {folder.resolve(): folder for folder in reversed([*folders])}.values():
+        file = folder / ".env"
+        lines = _lines(file)
+        if lines is None:
+            message = "The file is not UTF-8, so none of its variables is set"
+            hint = "Save it as UTF-8; `>` in Windows PowerShell writes UTF-16"
+            yield misuse(message, hint, SourceLocation(str(file)), "env_encoding")
+        for line in lines or ():
+            if line.error:
+                # The line begins with the empty lines before it.
+                text = line.original.string
+                empty = text[: len(text) - len(text.lstrip())].count("\n")
+                where = SourceLocation(str(file), line.original.line + empty)
+                message = "The line is ignored: it is not NAME=VALUE"
+                hint = "A quotation mark that begins a value must also end it"
+                yield misuse(message, hint, where, "env_line")
+
+
+def _lines(file: Path) -> list[Binding] | None:
+    """Return the lines of an `.env` file, if there is one; None if its encoding is unknown."""
+    if not file.is_file():
+        return []
+    # Python decodes the variables of the environment in the same way.
+    text = file.read_text("utf-8-sig", "surrogateescape")
+    if "\0" in text:  # UTF-16; no variable can hold one
+        return None
+    from dotenv.parser import parse_stream
+
+    # Nothing is expanded in these files: a password may contain a dollar sign.
+    return list(parse_stream(StringIO(text)))
 
 
 def regression_threshold(root: Path) -> Result[float | None]:

@@ -48,6 +48,31 @@ def test_one_secret_that_is_too_short_is_one(
     assert "The value of SHOP_TOKEN is too short to be kept out" in kindlm("validate").err
 
 
+BROKEN = "SHOP_A=1\n\n\nSHOP KEY=my secret\nSHOP_B='open\n"
+
+
+@pytest.mark.parametrize(
+    ("written", "places"),
+    [
+        (BROKEN.encode(), [".env:4\n", ".env:5\n"]),
+        ("SHOP_A=1\n".encode("utf-16"), ["is not UTF-8"]),
+        ("SHOP_A=1\n".encode("utf-16-le"), ["is not UTF-8"]),
+    ],
+)
+@pytest.mark.parametrize("command", ["validate", "test"])
+def test_what_cannot_be_read_of_variables_is_warned_of_once(
+    kindlm: Any, here: Path, command: str, written: bytes, places: list[str]
+) -> None:
+    write(here / "kindlm.yaml")
+    (here / ".env").write_bytes(written)
+    outcome = kindlm(command)
+    assert outcome.code == 0
+    assert [outcome.err.count(place) for place in places] == [1] * len(places)
+    assert outcome.err.count("! ") == len(places)
+    assert "python-dotenv" not in outcome.err
+    assert "secret" not in outcome.err + outcome.out
+
+
 def test_nothing_to_validate_is_an_error(kindlm: Any) -> None:
     outcome = kindlm("validate")
     assert outcome.code == 1
