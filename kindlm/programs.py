@@ -29,12 +29,14 @@ _KEPT_BYTES = 16_384
 
 def past_proxies(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables with which programs use no proxy to reach kindlm on this machine."""
-    # Programs read either name, and prefer the small one.
-    known = environ.get("no_proxy") or environ.get("NO_PROXY")
-    hosts = f"{known},127.0.0.1" if known else "127.0.0.1"
-    if known == "*":
-        hosts = known  # it stands for all hosts, but only alone
-    return {"NO_PROXY": hosts, "no_proxy": hosts}
+    # Some programs read the one name first, and some the other.
+    found = {}
+    for name, other in (("NO_PROXY", "no_proxy"), ("no_proxy", "NO_PROXY")):
+        known = environ.get(name) or environ.get(other)
+        found[name] = f"{known},127.0.0.1" if known else "127.0.0.1"
+        if known == "*":
+            found[name] = known  # it stands for all hosts, but only alone
+    return found
 
 
 class LastOutput:

@@ -300,7 +300,7 @@ def test_spaces_around_keys_and_addresses_do_not_count():
     [
         ({}, "127.0.0.1"),
         ({"NO_PROXY": "shop.internal"}, "shop.internal,127.0.0.1"),
-        ({"NO_PROXY": "a", "no_proxy": "shop.internal"}, "shop.internal,127.0.0.1"),
+        ({"NO_PROXY": "", "no_proxy": "shop.internal"}, "shop.internal,127.0.0.1"),
         ({"NO_PROXY": "*"}, "*"),
     ],
 )
@@ -309,6 +309,12 @@ def test_programs_reach_kindlm_and_all_that_they_reached_without_a_proxy(known, 
     assert (found["NO_PROXY"], found["no_proxy"]) == (hosts, hosts)
     found = OtlpObserver("k3f9x2ab", environ=known).exporting()
     assert (found["NO_PROXY"], found["no_proxy"]) == (hosts, hosts)
+
+
+def test_programs_keep_the_hosts_of_the_variable_that_they_read():
+    known = {"NO_PROXY": "of.go", "no_proxy": "*"}
+    found = Gateway("k3f9x2ab", known, (), print).variables()
+    assert (found["NO_PROXY"], found["no_proxy"]) == ("of.go,127.0.0.1", "*")
 
 
 def test_packed_and_unreadable_bodies_pass_as_they_are(behind):

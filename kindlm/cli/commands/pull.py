@@ -58,7 +58,7 @@ def pull_command(
         ]
         if not wanted:
             what = f"The server has no run of {branch or group!r} that this token may read."
-            hint = "Push one: kindlm push. Or use a token that is for its project."
+            hint = "Push one by kindlm push, or use a token that is for its project."
             fail([not_there(what, hint)])
         for named in wanted:
             run, answer = _pulled(client, project.database, named, of_project)
