@@ -213,9 +213,11 @@ def _write_next(view: RunView, page: Page, options: ReportOptions) -> None:
         compare = page.typed(f"kindlm diff {shlex.quote(earlier.id)} {view.id}")
         page.unbroken(("Compare: ", "dim"), compare)
     following = facts.next_command(view, options)
-    counts = view.summary.executions
+    tests, counts = view.summary.tests, view.summary.executions
+    # Only a gate may have failed, or a test by a limit for all its repeats, each of which passed.
+    has_failed = (tests.failed or tests.errored) and (counts.failed or counts.errored)
     is_own = view.info.mode == "live" and view.runner is None
-    if view.status == "failed" and is_own and (counts.failed or counts.errored):
+    if view.status == "failed" and is_own and has_failed:
         # Each cause names the command that shows it.
         following = facts.rerun_failed(view, options)
     page.unbroken(("Next: ", "dim"), page.typed(options.first or following))

@@ -374,6 +374,22 @@ def test_a_run_that_passed_tells_what_got_worse(
     assert re.findall(r"Since .*", told) == ([said] if said else [])
 
 
+@pytest.mark.parametrize(
+    ("pass_rate", "following"),
+    [(0.5, "kindlm show k3f9x2ab 2"), (1.0, "kindlm test --failed")],
+)
+def test_what_failed_is_only_run_again_if_a_test_failed_and_not_a_gate_alone(
+    history: Any, write: Any, pass_rate: float, following: str
+) -> None:
+    writer = history.run("k3f9x2ab")
+    writer.suite(tests=[Make.planned(repeat=2, pass_rate=pass_rate)])
+    for number, fields in enumerate(passes("+-"), start=1):
+        writer.execution(repeat=number, **fields)
+    told = write(writer.finish(), "terminal")
+    assert "gate passRateMin 0.50 < 0.95" in line_with(told, "FAILED: ")
+    assert told.endswith(f"Next: {following}\n")
+
+
 def test_the_threshold_of_the_project_is_that_of_the_line_too(history: Any, write: Any) -> None:
     def judged(score: float) -> list[dict[str, Any]]:
         check = Make.passed("judge", "is kind", score=score, threshold=0.5)
