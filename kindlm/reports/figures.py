@@ -117,7 +117,9 @@ def comparison(gate: GateResult) -> str:
     if gate.passed:
         return f"{actual} {met} {threshold}"
     if actual == threshold:
-        return f"{gate.actual!r} {missed} {gate.threshold!r}"
+        is_usd, is_ms = gate.name.endswith("Usd"), gate.name.endswith("Ms")
+        exact = "${:,}" if is_usd else "{:,} ms" if is_ms else "{:,}"
+        actual, threshold = exact.format(gate.actual), exact.format(gate.threshold)
     return f"{actual} {missed} {threshold}"
 
 

@@ -57,6 +57,9 @@ def gate(name: str, actual: float | None, threshold: float, *, passed: bool) -> 
         (gate("passRateMin", 1.0, 0.95, passed=True), "1.00 ≥ 0.95"),
         # Never "0.95 < 0.95".
         (gate("passRateMin", 0.9496, 0.95, passed=False), "0.9496 < 0.95"),
+        (gate("latencyMaxMs", 2005.25, 2005, passed=False), "2,005.25 ms > 2,005 ms"),
+        (gate("latencyMaxMs", 0.02, 0.001, passed=False), "0.02 ms > 0.001 ms"),
+        (gate("costMaxUsd", 1.00001, 1, passed=False), "$1.00001 > $1"),
         (gate("piiFailuresMax", 2, 0, passed=False), "2 > 0"),
         (gate("costMaxUsd", 1.2, 1.0, passed=False), "$1.20 > $1.00"),
         (gate("latencyMaxMs", 1500.0, 2000, passed=True), "1,500 ms ≤ 2,000 ms"),
