@@ -34,8 +34,6 @@ class Controller:
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
         """Send a worker the place of the history, and its part of the group."""
-        if not self._started:
-            self._open_history()
         count = node.workerinput["workercount"]
         self._started += 1
         is_part = node.config.getoption("dist") not in ("each", "no")
@@ -49,14 +47,6 @@ class Controller:
             "dealt": is_part,
         }
 
-    def _open_history(self) -> None:
-        """End the session if no worker can record: for pytest-xdist, each would have crashed."""
-        database = self._options.database
-        try:
-            open_log(database).close()
-        except StoreError as error:
-            raise pytest.UsageError(f"kindlm cannot record in {database}: {error}") from error
-
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:
         """Store the report of a worker that stopped; a crashed worker sends none."""
@@ -65,6 +55,9 @@ class Controller:
             # Without an error, the worker had no scenarios.
             self._crashed += error is not None
             return
+        if (why := report.get("unrecorded")) is not None:
+            # To pytest-xdist, a worker that ends before its tests is an internal error.
+            raise pytest.UsageError(why)
         report["group"] = node.workerinput["kindlm"]["group"]
         self._reports.append(report)
         self._problems += report["problems"]

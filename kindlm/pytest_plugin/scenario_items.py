@@ -200,6 +200,8 @@ class ScenarioItems:
             live.start()
         except Exception as error:
             message = f"kindlm cannot record in {self._options.database}: {error}"
+            # The controller of workers shows it.
+            getattr(session.config, "workeroutput", {})["kindlm"] = {"unrecorded": message}
             raise pytest.UsageError(message) from error
         self._tests, self._live = chosen, live
 

@@ -172,3 +172,12 @@ def test_workers_of_which_none_can_record_do_not_begin(project: Project) -> None
     assert "kindlm cannot record in" in done.stdout + done.stderr
     assert "INTERNALERROR" not in done.stdout + done.stderr
     assert project.agent.said == []
+
+
+def test_workers_without_scenarios_need_no_history(project: Project) -> None:
+    project.write("test_it.py", "def test_it(): pass\n")
+    project.write("file", "")
+    done = run_pytest(project.root, "--kindlm", "-n", "2", "--kindlm-db", "file/kindlm.db")
+    assert done.returncode == pytest.ExitCode.OK, done.stdout + done.stderr
+    run_pytest(project.root, "--kindlm", "-n", "2", "--kindlm-db", "new/kindlm.db")
+    assert not (project.root / "new").exists()
