@@ -74,7 +74,7 @@ def read_rows(name: str, text: str) -> Result[RowFile]:
                 errors.append(RowError(line, f"The {ID} of the row is empty", hint))
             elif row_id in rows:
                 message = f'The row "{row_id}" occurs twice: first on line {rows[row_id].line}'
-                errors.append(RowError(line, message, f"Add to each row an {ID}"))
+                errors.append(RowError(line, message, f"Give each row an {ID} of its own"))
             else:
                 rows[row_id] = Row(line, row_id, values)
     except RowError as error:  # nothing can be read after it

@@ -309,7 +309,9 @@ def _as_variable(test: Node, given: Node) -> None:
 
 def _as_prompt(root: Node, test: Node, given: Node, number: int) -> None:
     """Make the input of a test a prompt with the test's name, and further messages turns."""
+    # An empty name is reported where it is, and not also as that of a prompt.
     name, prompts = test.value.get("name"), root.child("prompts") or Node.mapping(given)
+    name = "unnamed" if name == "" else name
     listed = given.children.values() if isinstance(given.value, list) else ()
     messages = list(map(_message, listed))
     further = [text for role, text in messages if role == "user"][1:]

@@ -16,6 +16,7 @@ from pydantic_core import ErrorDetails
 
 from kindlm.checks.base import kinds
 from kindlm.config.diagnostics import Reporter
+from kindlm.config.long_form import ALONE
 from kindlm.config.schema import KindlmConfig
 from kindlm.config.shapes import keys_at, keys_of
 from kindlm.dataclass import dataclass
@@ -109,7 +110,7 @@ class _Misfits:
             place = (*place, context["key"])
         path = (*self.at, *self._written(place[:1]), *place[1:])
         if kind == "extra_forbidden":
-            self._unknown_key(path, place)
+            self._unknown_key(path, place, given)
         elif kind == "missing":
             self._missing_key(path, place, given)
         else:
@@ -144,7 +145,7 @@ class _Misfits:
                 return
         self.reporter.missing_key(path, instead)
 
-    def _unknown_key(self, path: Path, place: Path) -> None:
+    def _unknown_key(self, path: Path, place: Path, given: Any) -> None:
         model, reporter, name = self.model, self.reporter, str(path[-1])
         where = reporter.place(path[:-1])
         known = [*keys_at(model, place[:-1])]
@@ -156,6 +157,11 @@ class _Misfits:
             reporter.error(path, message, "Remove one of them", at_key=True)
             return
         elsewhere, more = None, ""
+        if model is KindlmConfig and len(path) == 1 and name in ALONE:
+            plural = ALONE[name]
+            message = f"`{name}` cannot be combined with `{plural}`"
+            reporter.error(path, message, f"Write all entries into `{plural}`", at_key=True)
+            return
         # In the formats of other programs, a key is more often misspelt than misplaced.
         if model is KindlmConfig or self.at[:1] in (("agents",), ("providers",)):
             elsewhere = place_of(KindlmConfig, path)
@@ -170,6 +176,9 @@ class _Misfits:
             reporter.warning(path, message, hint, reason="unknown_key")
             return
         meant = meant_by(name, known, is_elsewhere=elsewhere is not None)
+        if meant == "vars" and not isinstance(given, dict):
+            # Variables are a mapping: `inputs: Hi` is a misspelt `input`.
+            meant = suggest(name, [key for key in known if key != meant]) or meant
         if meant is None and elsewhere is None:
             # A key that is absent may resemble it less than others.
             meant = suggest(name, missing, one_in=2)

@@ -190,6 +190,7 @@ class _Attempt:
         self._conversation = RecordedConversation(recorder=recorder)
         self._talk = Talk(self._conversation)
         self._results: list[CheckResult] = []
+        self._checking: str | None = None
         self._undone: list[CheckResult] = []
         self._score: float | None = None
 
@@ -247,6 +248,8 @@ class _Attempt:
                 limit = "`timeout` of the scenario, or eval.default_timeout"
             message = f"The execution took longer than {self.timeout_ms} ms."
             hint = f"Raise {limit}, or look at which call was slow: kindlm show"
+            if self._checking is not None:
+                hint = f"Raise {limit}. This check ran when the time ended: {self._checking}"
             return KindlmError(ErrorCode.PROVIDER_TIMEOUT, message, hint)
         except Exception as crash:  # noqa: BLE001 - the boundary: recorded, and the run goes on
             return _crashed(crash)
@@ -306,6 +309,7 @@ class _Attempt:
         """Evaluate all expectations. Results from before a crash or a timeout are kept."""
         clock, transcript = self._ports.clock, self._talk.conversation.transcript
         for index, expectation in enumerate(self._case.expectations):
+            self._checking = expectation.label
             context = CheckContext(
                 partial(self.calls.ask, index),
                 partial(self.calls.embed, index, self._execution.target),

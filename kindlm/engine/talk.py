@@ -507,5 +507,5 @@ _FINISH_WARNINGS: Mapping[FinishReason | None, str] = {
 
 
 def _empty_response(message: str, hint: str) -> KindlmError:
-    hint = f"{hint} at the recorded body: kindlm show RUN EXECUTION --verbose"
+    hint = f"{hint} at the recorded body: show this execution with --verbose"
     return KindlmError(ErrorCode.ENGINE_EMPTY_RESPONSE, message, hint)

@@ -240,7 +240,7 @@ class _Forwarding:
             if status:
                 return f"Check the key in {upstream.key_variable} where kindlm runs"
         if status:
-            return "See the call and its answer: kindlm show RUN EXECUTION --verbose"
+            return "To see the call and its answer, show this execution with --verbose"
         return "Check that the provider is reachable from here"
 
     async def forward(self, data: bytes) -> web.StreamResponse:

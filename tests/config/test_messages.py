@@ -68,6 +68,26 @@ def test_an_empty_pattern_is_called_empty(load: Any) -> None:
     assert errors == ["tests.expect.output.regex must not be empty"]
 
 
+@pytest.mark.parametrize(
+    ("written", "message", "hint"),
+    [
+        ("agents: [http://127.0.0.1:2]", "`agent` cannot be combined with `agents`", "`agents`"),
+        ("model: a/b\nmodels: [a/b]", "`model` cannot be combined with `models`", "`models`"),
+        ("tests: [{name: a, inputs: Hi, expect: {}}]", 'Unknown key "inputs"', '"input"'),
+        ("tests: [{name: a, inputs: {b: c}, expect: {}}]", 'Unknown key "inputs"', '"vars"'),
+        ("tests: [{name: '', input: Hi, expect: {}}]", "tests[0].name must not be empty", None),
+    ],
+)
+def test_a_key_that_does_not_fit_is_one_error(
+    load: Any, written: str, message: str, hint: str | None
+) -> None:
+    loaded = load(f"agent: http://127.0.0.1:8000\n{written}\n")
+    wrong = [found.error for found in loaded.diagnostics if found.severity == "error"]
+    [error] = [each for each in wrong if "is missing" not in each.message]
+    assert error.message.startswith(message)
+    assert hint is None or hint in error.hint
+
+
 def test_all_errors_of_a_file_are_reported_at_once(load: Any) -> None:
     loaded = load("""\
 kindlm: 1

@@ -113,6 +113,11 @@ def test_what_is_wrong_with_a_row_is_reported_with_its_line(
         assert found == [(name, line, message)]
 
 
+def test_equal_ids_are_to_be_made_unique(load_rows: Any) -> None:
+    [found] = load_rows("r.csv", "id,message\n1,a\n1,b\n").diagnostics
+    assert found.error.hint == "Give each row an id of its own"
+
+
 def test_all_faulty_rows_are_reported_with_their_text(load_rows: Any) -> None:
     loaded = load_rows("r.csv", "id,message\na\nb,2\nc,3,4\n")
     assert [line for _, line, _ in problems(loaded)] == [2, 4]

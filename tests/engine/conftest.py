@@ -202,7 +202,7 @@ class Bench:
         (execution,) = plan
 
         async def run() -> Finished | None:
-            ports = self._ports(CheckRunner())
+            ports = self._ports(self.checker)
             finished = await run_execution(execution, LiveRun(plan, ports, Stop()))
             await ports.recorder.durable()
             return finished

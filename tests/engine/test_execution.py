@@ -364,6 +364,18 @@ def test_a_wait_that_goes_beyond_the_time_of_the_execution_is_not_waited_for(ben
     assert bench.clock.slept == []
 
 
+def test_a_check_that_the_end_of_the_time_cuts_off_is_named(bench, make):
+    class Endless:
+        def evaluate(self, *_):
+            return asyncio.Event().wait()
+
+    bench.checker = Endless()
+    expectation = make.contains("Hello")
+    finished = bench.execute(make.case(expectations=(expectation,)), execution_timeout_ms=500)
+    assert finished.error.code is ErrorCode.PROVIDER_TIMEOUT
+    assert finished.error.hint.endswith(f"This check ran when the time ended: {expectation.label}")
+
+
 def test_a_call_that_the_end_of_the_time_cuts_off_is_recorded_as_failed(bench, make):
     bench.client.never_answers = True
     finished = bench.execute(make.case(), execution_timeout_ms=500)
