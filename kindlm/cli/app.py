@@ -224,10 +224,10 @@ def _parse_strictly(
     """Parse a command line, unless it gives an option twice that takes one value.
 
     Typer would take the last value, so that `-s a -s b` would run fewer suites than it names. An
-    empty text for one of `_CHOOSES_TESTS` is wrong usage, too.
+    empty text for one of `_CHOOSES_TESTS` is wrong usage, too. `--help` is shown in any case.
     """
     given, _, order = command.make_parser(context).parse_args([*arguments])
-    for parameter, times in Counter(order).items():
+    for parameter, times in () if given.get("help") else Counter(order).items():
         is_option, value = parameter.param_type_name == "option", given[parameter.name]
         name = parameter.opts[0] if is_option else parameter.metavar
         values = value if isinstance(value, list | tuple) else [value]

@@ -189,6 +189,12 @@ def test_an_option_with_one_value_is_given_once(kindlm: Any) -> None:
         assert f"kindlm {' '.join(command)} --help" in outcome.err
 
 
+def test_help_is_shown_also_beside_wrong_usage(kindlm: Any) -> None:
+    outcome = kindlm("test", "-s", "a", "-s", "b", "", "--help")
+    assert outcome.code == 0
+    assert "--suite" in outcome.out
+
+
 @pytest.mark.parametrize("form", [["-s", ""], ["--test="], ["-c", ""], [""], ["kindlm.yaml", ""]])
 @pytest.mark.parametrize("command", ["test", "list", "watch", "replay"])
 def test_an_empty_text_chooses_no_tests(kindlm: Any, command: str, form: list[str]) -> None:
