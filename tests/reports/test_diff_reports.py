@@ -293,6 +293,26 @@ def test_the_verdict_says_which_tests_got_worse_by_errors_alone(
 
 
 @pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ("-", "+", "NOT WORSE: 1 test improved, one sample"),
+        ("--", "++", "NOT WORSE: 1 test improved, suspected"),
+        ("----------", "++++++++++", "IMPROVED: 1 test improved, confirmed"),
+        ("+", "+", "UNCHANGED: 1 as before"),
+    ],
+)
+def test_a_test_that_may_have_improved_is_not_unchanged(
+    history: History, before: str, after: str, told: str
+) -> None:
+    record_run(history, "before", {"a": before})
+    record_run(history, "after", {"a": after})
+    diff = compared(history)
+    headline = headline_of(diff)
+    assert f"{headline.word}: {'; '.join(headline.reasons)}".startswith(told)
+    assert headline.good
+
+
+@pytest.mark.parametrize(
     ("new", "sign", "color", "mood"), [("!", "⚠️", "33", "unsure"), ("+", "✅", "32", "good")]
 )
 def test_new_tests_that_do_not_pass_are_no_good_news(

@@ -69,6 +69,8 @@ def headline_of(diff: RunDiff) -> Headline:
     ):
         # Erased behaviour cannot be compared.
         word, good = "SAME RESULTS", None
+    if diff.verdict is Verdict.UNCHANGED and Kind.IMPROVED in diff.kinds:
+        word = "NOT WORSE"  # without a confirmed improvement
     if good and (diff.kinds.get(Kind.NEW_FAILING) or diff.lacked_results):
         # Nothing got worse, but a new test fails or tests may not have been compared.
         good = None
