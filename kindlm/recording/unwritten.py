@@ -63,11 +63,13 @@ def keep_unwritten(log: EventLog, run: str, shown: str) -> KindlmError:
     where, then = lost, "and run it again."
     if kept is not None:
         where, then = f"in {kept}", f"then: {import_command(kept, shown)}"
+    remedy = "Free disk space, or see what is wrong (kindlm history verify)"
+    if not log.path.exists():
+        remedy = "Move the file back, or restore it from a backup"
     return broken(
         f"The history {shown} could no longer be written: {reason}. {len(events):,} events"
         f" (executions that ended: {statuses or 'none'}) that it lacks are {where}.",
-        "Nothing new was started. Free disk space, or see what is wrong (kindlm history verify),"
-        f" {then}",
+        f"Nothing new was started. {remedy}, {then}",
     )
 
 

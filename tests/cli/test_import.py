@@ -99,6 +99,25 @@ def test_events_come_in_with_all_that_they_are(kindlm: Any, database: Path, here
         assert log.text(answer.data["text"]["$ref"]) == "Your order:\nthree 🌂"
 
 
+def test_a_history_that_was_moved_is_moved_back_and_takes_the_rest(
+    kindlm: Any, database: Path, here: Path
+) -> None:
+    with EventLog.open(database, projections=PROJECTIONS) as log:
+        log.append(RUN, [new_event(ANSWER, subject="1.1")])
+        moved = database.rename(here / "moved.db")
+        with pytest.raises(WriteFailedError):
+            log.submit(Append(RUN, [new_event(ANSWER, subject="1.1")])).result()
+        told = keep_unwritten(log, "k3f9x2ab", str(database))
+    assert (told.hint or "").startswith(
+        "Nothing new was started. Move the file back, or restore it"
+    )
+    moved.rename(database)
+    command = (told.hint or "").partition("kindlm history import")[2]
+    assert "2 events imported" in kindlm("import", *shlex.split(command)).err
+    kinds = [event[2] for event in events_in(database)]
+    assert kinds[-2:] == ["provider.responded", "run.interrupted"]
+
+
 def test_a_run_that_could_record_nothing_is_kept_as_a_whole(kindlm: Any, here: Path) -> None:
     database = here / "history.db"
     started = new_event(RunStarted(project="shop", planned=2, versions={"kindlm": "1"}))
