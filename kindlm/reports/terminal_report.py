@@ -198,15 +198,17 @@ def _write_next(view: RunView, page: Page, options: ReportOptions) -> None:
     if view.info.mode == "settled" or (isinstance(earlier, RunView) and not earlier.is_recorded):
         earlier = None  # a comparison adds settled repeats to those of their source
     if isinstance(earlier, RunView) and view.summary.executions.tested:
-        has_ended = view.status in ("passed", "failed")
-        if has_ended and view.summary.tests.total <= _MOST_COMPARED_TESTS:
-            # Imported late: a first run has nothing to compare with.
+        ended = view.summary.executions
+        # A run may pass although some executions did not, and more of them than before.
+        may_be_worse = view.status == "failed" or (view.passed and ended.passed < ended.tested)
+        if may_be_worse and view.summary.tests.total <= _MOST_COMPARED_TESTS:
+            # Imported late: it takes longer than the report of a run without any failure.
             from kindlm.history.diff.run_diff import DiffOptions, RunDiff
             from kindlm.reports.diff.phrases import headline_of
 
             compared = DiffOptions(regression_threshold=options.regression_threshold)
             diff = RunDiff(earlier, view, compared)
-            # A run may pass although tests got worse, but one without bad news needs no line.
+            # A run that passed without bad news needs no line.
             if diff.compared and not ((headline := headline_of(diff)).good and view.passed):
                 reasons = "; ".join(headline.reasons)
                 page.line(f"Since {one_line(earlier.id)}: {reasons}", hang=2)
