@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from kindlm.cli.console import fail, is_verbose, note, or_fail, refuse, wants_color, warn
 from kindlm.cli.history_errors import disk_full, nothing_recorded
 from kindlm.dataclass import replace
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, broken, not_there
+from kindlm.errors import Err, ErrorCode, Ok, Result, broken, not_there
 from kindlm.recording.project import (
     Project,
     commit_of,
@@ -37,6 +37,7 @@ from kindlm_store import OpenError, open_reader
 # Functions import what reads runs: `kindlm history backup`, `verify` and `rebuild` do not need it.
 if TYPE_CHECKING:
     from kindlm.history.groups import Group
+    from kindlm.history.rows import ExecutionView
     from kindlm.history.run_view import RunView
     from kindlm.history.runs import Run
     from kindlm.reports.report_registry import ReportOptions
@@ -197,14 +198,28 @@ def of_project(options: ReportOptions, root: Path) -> ReportOptions:
     )
 
 
-def no_execution(name: str, view: RunView) -> KindlmError:
-    """Return the error that a run has no such execution."""
+def find_execution(view: RunView, name: str) -> Result[ExecutionView]:
+    """Return the execution with an id, a number, or the name of a test with only this one."""
+    if (found := view.execution(name)) is not None:
+        return Ok(found)
+    repeats = view.repeats_named(name)
+    if len(repeats) == 1 and (found := view.execution(repeats[0]["id"])) is not None:
+        return Ok(found)
+    if repeats:
+        listed = [
+            f"{row['id']} ({row['status'] or 'not ended'})" for row in repeats[:_MOST_REPEATS]
+        ]
+        more = ", …" if len(repeats) > _MOST_REPEATS else ""
+        message = f"The test {name!r} has {len(repeats)} executions: name one of them."
+        return Err(not_there(message, f"They are {', '.join(listed)}{more}"))
     what = "run" if view.group is None else "group"
-    by_id = "" if view.group is None else f"Name it by its id, such as {view.runs[0]}-1. "
-    return not_there(
-        f"The {what} {view.id} has no execution {name!r}.",
-        f"{by_id}List its executions: kindlm report {shlex.quote(view.id)} --format json",
-    )
+    place = "its number" if view.group is None else f"its id, such as {view.runs[0]}-1,"
+    hint = f"Name it by {place} or its test. The tests: kindlm show {shlex.quote(view.id)}"
+    return Err(not_there(f"The {what} {view.id} has no execution {name!r}.", hint))
+
+
+_MOST_REPEATS = 20
+"""How many executions of a test an error lists."""
 
 
 def db_option(other: Path) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from kindlm.cli.console import fail, refuse
 from kindlm.cli.history import (
     existing_history,
-    no_execution,
+    find_execution,
     project_here,
     require_read_models,
 )
@@ -88,9 +88,10 @@ def record_review(
     log: EventLog, view: RunView, number: str, passed: bool, text: str | None, by: str
 ) -> Result[ExecutionView]:
     """Record a verdict on an execution, and return the execution."""
-    execution = view.execution(number)
-    if execution is None:
-        return Err(no_execution(number, view))
+    found = find_execution(view, number)
+    if isinstance(found, Err):
+        return found
+    execution = found.value
     if execution.status in (None, Status.SKIPPED):
         how = "was skipped" if execution.status is Status.SKIPPED else "has not ended"
         nothing = f"The execution {execution.id} {how}: there is nothing to review."

@@ -90,7 +90,11 @@ RUN_NAMES = (
     "An id or its first characters, a label, latest, previous, latest~N, baseline or git:REV."
 )
 
-EXECUTION = argument("EXECUTION", "The id of an execution, or its number in the run.", default=None)
+EXECUTION = argument(
+    "EXECUTION",
+    "The id of an execution, its number in the run, or the name of a test with only one.",
+    default=None,
+)
 
 RUN_OR_GROUP = argument("RUN", f"{RUN_NAMES} Or a group of shards.", default="latest")
 

@@ -210,6 +210,11 @@ SELECT id, repeat, status FROM executions
 """
         return self.db.execute(query, test).fetchall()
 
+    def repeats_named(self, name: str) -> list[sqlite3.Row]:
+        """Return the repeats of all tests with a name, as `repeats` does."""
+        tests = (test for test in self.tests() if test.name == name)
+        return [row for it in tests for row in self.repeats(it.suite_id, it.name, it.target)]
+
     def attempts(self, execution: rows.ExecutionView) -> list[rows.AttemptView]:
         """Return the attempts at an execution that ended; the last one is its current state."""
         earlier: Iterable[sqlite3.Row] = ()

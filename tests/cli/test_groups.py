@@ -285,7 +285,7 @@ def test_an_execution_of_a_group_is_shown_by_its_id(kindlm: Any, history: Any, s
     by_number = kindlm("show", "nightly 1", "1", "--db", history.path)
     assert by_number.code == 1
     assert "aaaa2222-1" in by_number.err
-    assert "kindlm report 'nightly 1' --format json" in by_number.err
+    assert "kindlm show 'nightly 1'" in by_number.err
 
 
 @pytest.mark.parametrize(

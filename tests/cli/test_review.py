@@ -145,6 +145,20 @@ class TestRecording:
             assert words in outcome.err
         assert list(history.log.read(types=["review.recorded"])) == []
 
+    def test_a_test_with_one_execution_names_it(
+        self, kindlm: Any, history: Any, record: Any, review: Any, make: Any
+    ) -> None:
+        record(judged="y")
+        record("second22", judged="yn")
+        name = make.planned().name
+        assert kindlm("show", "k3f9x2ab", name, "--db", history.path).code == 0
+        assert review("k3f9x2ab", name, "pass").code == 0
+        assert reviews_of(kindlm, history) == {"k3f9x2ab-1": [("ann", "passed")]}
+        several = kindlm("show", "second22", name, "--db", history.path)
+        assert several.code == 1
+        assert "second22-1 (passed), second22-2 (failed)" in several.err
+        assert "or its test" in kindlm("show", "second22", "no", "--db", history.path).err
+
     def test_what_a_stopped_run_never_came_to_cannot_be_reviewed(
         self, history: Any, make: Any, review: Any
     ) -> None:

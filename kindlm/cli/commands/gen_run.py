@@ -13,7 +13,7 @@ from typing import Any
 from kindlm.cli.commands.gen import GenOptions
 from kindlm.cli.commands.init import agent_at, secret_in_url
 from kindlm.cli.console import fail, note, or_fail, refuse, show, warn
-from kindlm.cli.history import no_execution, open_recorded, open_view, project_here
+from kindlm.cli.history import find_execution, open_recorded, open_view, project_here
 from kindlm.cli.options import refuse_together
 from kindlm.cli.run_recording import record_run
 from kindlm.config.compile import compile_agent
@@ -289,9 +289,7 @@ def _of_run(
 ) -> tuple[list[Recording], Target, str]:
     """Return the recording of an execution, its target, and a text that names the execution."""
     with open_view(options.database, run) as view:
-        execution = view.execution(number)
-        if execution is None:
-            fail([no_execution(number, view)])
+        execution = or_fail(find_execution(view, number))
         recording = read_execution(view.db, execution)
         target = recorded_target(view.db, execution, root, Path(options.output))
         return [recording], target, f"run {view.id}, execution {execution.number}"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import typer
 
-from kindlm.cli.console import fail
-from kindlm.cli.history import exit_code, no_execution, open_view, report_options
+from kindlm.cli.console import or_fail
+from kindlm.cli.history import exit_code, find_execution, open_view, report_options
 from kindlm.cli.options import DATABASE, DURATIONS, EXECUTION, RUN_OR_GROUP
 from kindlm.dataclass import replace
 
@@ -31,7 +31,4 @@ def show_command(
             return
         from kindlm.reports.terminal.execution_text import render_execution
 
-        found = view.execution(execution)
-        if found is None:
-            fail([no_execution(execution, view)])
-        render_execution(view, found, sys.stdout, options)
+        render_execution(view, or_fail(find_execution(view, execution)), sys.stdout, options)
