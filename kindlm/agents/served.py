@@ -31,7 +31,7 @@ from kindlm.section import Maybe, Text
 from kindlm.strict_json import ascii_json
 from kindlm.suite import AgentTarget
 from kindlm.values import check_url, is_url
-from kindlm.wires import is_sse
+from kindlm.wires import is_sse, text_encoding
 
 if TYPE_CHECKING:
     import httpx
@@ -158,10 +158,7 @@ async def _read(response: httpx.Response, who: Who) -> HttpReply:
         failure = who.failed(message, hint, status=status, retryable=is_retryable(status))
         raise AgentFailure(failure)
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-    try:
-        b"a".decode(response.encoding or "utf-8", "replace")
-    except (LookupError, UnicodeError):
-        response.encoding = "utf-8"  # the named encoding is none of text, such as `hex`
+    response.encoding = text_encoding(response.encoding)
     size, pieces, tail = 0, list[str](), "\n"
     async for piece in response.aiter_text():
         size += len(piece)

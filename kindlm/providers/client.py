@@ -33,6 +33,7 @@ from kindlm.wires import (
     object_or_empty,
     objects,
     parse_object,
+    text_encoding,
     text_or_none,
 )
 
@@ -211,15 +212,8 @@ async def within_bounds(pieces: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
 
 
 def decoded(content: bytes, encoding: str | None) -> str:
-    """Return a body as text without a byte order mark.
-
-    It is in UTF-8 if its encoding is none of text, such as `hex`.
-    """
-    try:
-        text = content.decode(encoding or "utf-8", "replace")
-    except (LookupError, UnicodeError):
-        text = content.decode("utf-8", "replace")
-    return text.removeprefix("\ufeff")
+    """Return a body as text without a byte order mark."""
+    return content.decode(text_encoding(encoding), "replace").removeprefix("\ufeff")
 
 
 class Transport(Protocol):

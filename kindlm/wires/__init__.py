@@ -20,6 +20,16 @@ Wire = Literal["chat", "responses", "anthropic"]
 """OpenAI's Chat Completions, OpenAI's Responses, Anthropic's Messages."""
 
 
+def text_encoding(named: str | None) -> str:
+    """Return the encoding that a server names if it is one of text; else UTF-8, as for `hex`."""
+    encoding = named or "utf-8"
+    try:
+        b"a\xff".decode(encoding, "replace")
+    except (LookupError, UnicodeError):
+        return "utf-8"
+    return encoding
+
+
 @dataclass(frozen=True, slots=True)
 class Spent:
     """The usage that an answer reports: tokens, US dollars, and the model."""

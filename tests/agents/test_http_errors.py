@@ -348,7 +348,7 @@ def test_what_is_too_short_to_be_a_credential_leaves_words_whole(talk, http, fai
     assert "[hidden]: no such order" in failure(result).message
 
 
-@pytest.mark.parametrize("charset", ["nonsense", "hex", "idna", "undefined"])
+@pytest.mark.parametrize("charset", ["nonsense", "hex", "idna", "punycode", "undefined"])
 def test_an_unknown_charset_does_no_harm(charset, peer, http, make, ask, success):
     async def run():
         body = '{"message": "schön"}'
