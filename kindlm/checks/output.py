@@ -212,8 +212,8 @@ class Demand(Check):
 
 
 def occurs(wanted: str, text: str) -> bool:
-    """Return whether a text contains another one in any case."""
-    return wanted.lower() in text.lower()
+    """Return whether a text contains another one in any case, as `occurrences` finds it."""
+    return re.search(re.escape(wanted), text, re.IGNORECASE) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,7 +368,7 @@ _DEMANDS: dict[str, tuple[str, str, Callable[[Any, str], Any]]] = {
     "starts_with": (
         "STARTS_WITH_FAILED",
         "to start with",
-        lambda wanted, text: text.lstrip().lower().startswith(wanted.lstrip().lower()),
+        lambda wanted, text: re.match(re.escape(wanted.lstrip()), text.lstrip(), re.IGNORECASE),
     ),
     "contains": ("CONTAINS_FAILED", "to contain", occurs),
     "contains_any": (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import Any
+from typing import Any, Self
 
-from pydantic import Field, PrivateAttr
+from pydantic import Field, PrivateAttr, model_validator
 from pydantic.alias_generators import to_camel
 
 from kindlm.checks.base import (
@@ -39,6 +39,7 @@ from kindlm.ports import CheckContext
 from kindlm.section import Count, Extension, Maybe, Text, resolved
 from kindlm.strict_json import parts_of
 from kindlm.transcript import UNNAMED, ToolProblemKind, ToolUse, Transcript
+from kindlm.values import refuse
 from kindlm.wording import bounded, count, listed, listed_names, named, sentence, shown
 
 CODES = {
@@ -107,15 +108,25 @@ class ToolCall(ExpectedCall, CheckSection):
     response_contains: Maybe[str] = Field(default=None, examples=["delivered"])
     """Text that must be in the tool result."""
     before: Extension[Maybe[Text]] = Field(default=None, examples=["issue_refund"])
-    """Name of a tool that must not be called before this one. It need not be called at all."""
+    """Name of another tool, which must not be called before this one. It need not be called at
+    all."""
     after: Extension[Maybe[Text]] = Field(default=None, examples=["log_in"])
     """Name of a tool that must be called before this one."""
     count: Extension[Maybe[CallCount]] = None
     """Number of calls that fit this entry. Other calls to the tool do not count. By default at
-    least one."""
+    least one. `order`, `before` and `after` must hold for one of the counted calls."""
 
     _document: Any = PrivateAttr(None)
     """The JSON Schema in the file `args_schema`, None if there is no such file."""
+
+    @model_validator(mode="after")
+    def _is_not_before_itself(self) -> Self:
+        if self.before == self.tool:
+            raise refuse(
+                f"has {named(self.tool)} before itself",
+                "Write `count: {max: 1}` for at most one call, or name another tool",
+            )
+        return self
 
     @classmethod
     def kinds(cls) -> tuple[str, ...]:
@@ -255,7 +266,7 @@ class ToolCall(ExpectedCall, CheckSection):
                 if order < index:
                     message = f"{named(there)} was called before {tool}"
             yield _WRONG_TIME, message
-        if before is not None and before in names[: index + 1]:
+        if before is not None and before in names[:index]:
             yield _WRONG_TIME, f"{named(before)} was called before {tool}"
         if after is not None and after not in names[:index]:
             message = f"{tool} was called without an earlier call to {named(after)}"

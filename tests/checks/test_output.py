@@ -140,6 +140,11 @@ class TestSubstrings:
             ("", "", True),
             ("ÉTÉ", "un été", True),
             ("straße", "STRASSE", False),
+            # A capital sigma has two small forms, and an i with or without a dot one capital each.
+            ("ΚΩΔΙΚΟΣ", "ΚΩΔΙΚΟΣΑΣ", True),
+            ("κωδικός", "ΚΩΔΙΚΌΣ", True),
+            ("istanbul", "İSTANBUL", True),
+            ("KIZ", "k\u0131z", True),
             ("x", "", False),
         ],
     )
@@ -219,6 +224,7 @@ class TestWholeText:
             ("equals", {"text": "Done."}, "Done. Bye.", "EQUALS_FAILED"),
             ("equals", {"text": "Done."}, "", "EQUALS_FAILED"),
             ("starts_with", {"text": "dear "}, "\n Dear Ann", None),
+            ("starts_with", {"text": "κωδικοσ"}, "ΚΩΔΙΚΟΣΑΣ", None),
             ("starts_with", {"text": "dear "}, "My dear Ann", "STARTS_WITH_FAILED"),
             ("starts_with", {"text": "dear "}, "Dear", "STARTS_WITH_FAILED"),
             ("starts_with", {"text": "dear "}, "", "STARTS_WITH_FAILED"),
