@@ -316,11 +316,10 @@ def _json(text: str | bytes | None) -> Any:
 
 
 def _refused(status: int, message: str) -> web.Response:
-    """Return an error that SDKs do not retry."""
+    """Return an error that SDKs retry only if the provider could not be called (502)."""
     error = {"message": f"[kindlm's gateway] {message}", "type": "kindlm_gateway", "code": None}
-    return web.json_response(
-        {"type": "error", "error": error}, status=status, headers={"x-should-retry": "false"}
-    )
+    headers = {} if status == 502 else {"x-should-retry": "false"}
+    return web.json_response({"type": "error", "error": error}, status=status, headers=headers)
 
 
 def _decoded(data: bytes, encoding: str) -> str | None:

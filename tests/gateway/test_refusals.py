@@ -270,8 +270,10 @@ def test_a_call_that_is_ended_costs_what_is_known_of_it(behind):
 def test_a_provider_that_cannot_be_reached_is_an_error_of_the_network(behind):
     async def run():
         async with behind("http://127.0.0.1:1") as bench:
-            status, text, _ = await post(bench)
+            status, text, headers = await post(bench)
             assert (status, "could not be called" in text) == (502, True)
+            # As without the gateway, SDKs try again.
+            assert "x-should-retry" not in headers
             (failure,) = bench.desk.failures
             assert failure.error_number == ErrorCode.PROVIDER_NETWORK_ERROR
             assert (failure.cost_source, bench.desk.spent) == (None, [])
