@@ -107,10 +107,9 @@ _ROLES = {
 _PAIRED = (*_ROLES, "user", "assistant")
 """The roles in LangChain's form of a message, a role and a text."""
 _TEXTS = frozenset({"text", "input_text", "output_text"})
-_CALL_TYPES = frozenset({"tool_call", "tool-call", "tool_use", "function_call"})
-_RESULT_TYPES = frozenset(
-    {"tool_call_response", "tool-result", "tool_result", "function_call_output"}
-)
+_CALL_TYPES = ("tool_call", "tool-call", "tool_use", "function_call")
+"""How the types of calls end: some begin with who runs the tool, as `server_tool_call`."""
+_RESULT_TYPES = ("tool_call_response", "tool-result", "tool_result", "function_call_output")
 
 
 def read_message(message: dict[str, Any]) -> Said:
@@ -125,17 +124,17 @@ def read_message(message: dict[str, Any]) -> Said:
         role = role or str(part.get("role") or (kind if kind in _ROLES else ""))
         ended = ended or part.get("finish_reason")
         results += _results(part, kind)
-        if kind in _RESULT_TYPES:
+        if kind.endswith(_RESULT_TYPES):
             continue
         function = part.get("function")
         inner = function if isinstance(function, dict) else part
-        is_call = kind in _CALL_TYPES or "toolName" in part or _is_bare_call(part)
+        is_call = kind.endswith(_CALL_TYPES) or "toolName" in part or _is_bare_call(part)
         if inner is not part or is_call:
             key = _first(part, "id", "toolCallId", "toolUseId", "call_id")
             name = _first(inner, "name", "toolName")
-            given = json_value(_first(inner, "arguments", "args", "input"))
+            given = json_value(_first(inner, "arguments", "args", "input", "server_tool_call"))
             calls.append(AskedCall(str(key or ""), str(name or ""), given))
-        if inner is part and kind not in _CALL_TYPES:
+        if inner is part and not kind.endswith(_CALL_TYPES):
             texts += [text for key in ("content", "text") if isinstance(text := part.get(key), str)]
             has_kind = "type" in part and part is not message and kind not in _ROLES
             is_whole = is_whole and not (has_kind and kind not in _TEXTS)
@@ -161,12 +160,12 @@ def _results(part: dict[str, Any], kind: str) -> list[tuple[str, Any]]:
         return [(str(of_bedrock["toolUseId"]), {"error": content} if failed else content)]
     # A message in an event `gen_ai.tool.message` has no role.
     is_result = (
-        kind in _RESULT_TYPES or part.get("role") == "tool" or {"id", "content"} <= set(part)
+        kind.endswith(_RESULT_TYPES) or part.get("role") == "tool" or {"id", "content"} <= set(part)
     )
     if not is_result:
         return []
     key = _first(part, "tool_call_id", "toolCallId", "tool_use_id", "call_id", "id")
-    value = _first(part, "response", "result", "output", "content")
+    value = _first(part, "response", "result", "output", "content", "server_tool_call_response")
     if isinstance(value, dict) and value.keys() == {"type", "value"}:
         value = value["value"]  # the AI SDK wraps results with their type
     return [(key, json_value(value))] if isinstance(key, str) and value is not None else []

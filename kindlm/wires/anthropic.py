@@ -28,9 +28,6 @@ _FINISH_REASONS = {
     "model_context_window_exceeded": FinishReason.MAX_TOKENS,
     "refusal": FinishReason.CONTENT_FILTER,
 }
-_CALLS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
-"""Calls. The provider runs all but the first kind; their results are blocks of the same answer."""
-
 _CONTENT = frozenset({"text", "image", "document"})
 
 
@@ -49,7 +46,7 @@ def answer_of(body: Mapping[str, Any]) -> WireAnswer:
         kind = str(block.get("type"))
         if kind == "text":
             texts.append(text_or_none(block.get("text")) or "")
-        elif kind in _CALLS:
+        elif _is_call(block):
             calls.append(_tool_call(block))
             if kind != "tool_use":
                 hosted.setdefault(calls[-1].id, None)
@@ -116,11 +113,19 @@ def messages_of(body: Mapping[str, Any]) -> Iterator[Message]:
                 result = _result(block)
                 text = result if isinstance(result, str) else json.dumps(result)
                 yield Message(Role.TOOL, text, (), block["tool_use_id"])
-        calls = tuple(_tool_call(each) for each in blocks if str(each.get("type")) in _CALLS)
+        calls = tuple(_tool_call(each) for each in blocks if _is_call(each))
         shown = [block for block in blocks if str(block.get("type")) in _CONTENT]
         text = content if isinstance(content, str) else said_text(shown)
         if text or calls:
             yield Message(role, text, calls)
+
+
+def _is_call(block: Mapping[str, Any]) -> bool:
+    """Return whether a block is a call: `tool_use`, `server_tool_use`, or of a kind yet to come.
+
+    The provider runs all but the first kind; their results are blocks of the same answer.
+    """
+    return str(block.get("type")).endswith("tool_use")
 
 
 def _tool_call(block: Mapping[str, Any]) -> ToolCall:

@@ -548,6 +548,23 @@ def asks(*calls, **more):
     return {"gen_ai.operation.name": "chat", "gen_ai.output.messages": said} | more
 
 
+@pytest.mark.parametrize(
+    "kind", ["server_tool_call", "server_tool_use", "mcp_tool_use", "custom_tool_call"]
+)
+def test_a_call_that_the_provider_ran_is_a_call(spans_of, kind):
+    given = "server_tool_call" if kind == "server_tool_call" else "input"
+    call = {"type": kind, "id": "c1", "name": "lookup", given: ARGUMENTS}
+    told = {"type": "server_tool_call_response", "id": "c1", "server_tool_call_response": RESULT}
+    said = {"role": "assistant", "parts": [call, {"type": "text", "content": "Sent."}]}
+    chat = {"gen_ai.operation.name": "chat", "gen_ai.output.messages": json.dumps([said])}
+    later = {**ANSWERS, "gen_ai.input.messages": json.dumps([{**said, "parts": [call, told]}])}
+    reading = read_trace(
+        spans_of(otlp_span(1, chat, times=(0, 1)), otlp_span(2, later, times=(2, 3)))
+    )
+    assert uses_of(reading) == [CALL]
+    assert reading.missing is None
+
+
 ANSWERS = {"gen_ai.operation.name": "chat", "ai.response.text": "Sent."}
 
 

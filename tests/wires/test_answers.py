@@ -349,6 +349,17 @@ def test_calls_that_openai_ran_have_their_arguments_and_results() -> None:
     assert answer.hosted == results
 
 
+@pytest.mark.parametrize("kind", ["server_tool_use", "mcp_tool_use", "some_new_tool_use"])
+def test_every_block_that_uses_a_tool_of_anthropic_is_a_call(kind: str) -> None:
+    block = {"type": kind, "id": "t1", "name": "refund", "input": {"order": 7}}
+    said = {"type": "text", "text": "Done"}
+    answer = read_answer(
+        "anthropic", "", json.dumps({**BODIES["anthropic"], "content": [block, said]})
+    )
+    assert answer.tool_calls == (ToolCall("t1", "refund", {"order": 7}),)
+    assert answer.own_calls == ()
+
+
 @pytest.mark.parametrize(
     ("names", "unpriced"),
     [
