@@ -171,7 +171,7 @@ class Who:
             case 429:
                 code = ErrorCode.PROVIDER_RATE_LIMIT
                 hint = rate_limit_hint(wait)
-            case _ if 300 <= status < 400:
+            case _ if 300 <= status < 400 and "location" in headers:
                 there = _CREDENTIALS.sub("", headers.get("location", ""))
                 quoted = f"redirects to {self.quote(there)}"
                 hint = "Write the address it redirects to as the agent's URL"

@@ -203,6 +203,12 @@ def test_a_redirect_is_quoted_and_not_followed(talk, http, failure, status, plac
     assert len(server.received) == 1
 
 
+@pytest.mark.parametrize(("body", "says"), [("", "no explanation"), ("Pick one", "Pick one")])
+def test_a_redirect_without_a_place_is_quoted_by_its_body(talk, http, failure, body, says):
+    (result,), _ = talk(http(body, status=300))
+    assert failure(result).message == f"Agent 'shop' returned 300: {says}"
+
+
 def test_the_proxy_of_the_environment_is_used(make, ask, peer, http, success, monkeypatch):
     async def run():
         async with peer(http({"message": "by proxy"})) as proxy:
