@@ -295,10 +295,14 @@ def git_state(folder: Path) -> GitState | None:
 def branch_of(folder: Path) -> str | None:
     """Return the branch of a folder; None outside of git and on a detached HEAD.
 
-    GitLab checks out a commit, and names the tested branch in a variable. It sets none for merge
-    requests, whose branch may have any name in a fork.
+    GitLab checks out a commit, and names the tested branch in a variable. GitHub does the latter,
+    too. Neither counts for merge and pull requests, whose branch may have any name in a fork.
     """
     checked_out = _git(folder, "symbolic-ref", "--short", "-q", "HEAD")
+    if not checked_out and os.environ.get("GITHUB_EVENT_NAME") == "push":
+        pushed = _git(folder, "rev-parse", "HEAD") == os.environ.get("GITHUB_SHA")
+        is_branch = os.environ.get("GITHUB_REF_TYPE") == "branch"
+        return os.environ.get("GITHUB_REF_NAME") if pushed and is_branch else None
     return checked_out or os.environ.get("CI_COMMIT_BRANCH")
 
 

@@ -13,6 +13,8 @@ import pytest
 from kindlm.errors import Err
 from kindlm.events.run import GitState
 from kindlm.recording.project import (
+    branch_of,
+    commit_of,
     git_state,
     project_name,
     remote_name,
@@ -20,6 +22,7 @@ from kindlm.recording.project import (
     run_environment,
 )
 
+GIT = ("git", "-c", "user.name=me", "-c", "user.email=me@example.com", "-C")
 DEEP = "[" * 3_000 + "]" * 3_000
 
 
@@ -95,12 +98,39 @@ def test_variables_of_a_file_are_decoded_as_those_of_the_environment(
     assert run_environment([tmp_path], {}) == {"KEY": value}
 
 
+@pytest.mark.parametrize(
+    ("event", "kind", "pushed", "branch"),
+    [
+        ("push", "branch", True, "main"),
+        ("push", "tag", True, None),
+        ("push", "branch", False, None),  # another commit was checked out than that of the push
+        ("pull_request_target", "branch", True, None),
+    ],
+)
+def test_github_names_the_branch_of_a_commit_that_was_pushed(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    event: str,
+    kind: str,
+    pushed: bool,
+    branch: str | None,
+) -> None:
+    monkeypatch.delenv("CI_COMMIT_BRANCH", raising=False)
+    for command in ("init -q", "commit -q --allow-empty -m x", "checkout -q --detach"):
+        subprocess.run([*GIT, tmp_path, *command.split()], check=True)
+    head = commit_of(tmp_path, "HEAD") or ""
+    monkeypatch.setenv("GITHUB_EVENT_NAME", event)
+    monkeypatch.setenv("GITHUB_REF_TYPE", kind)
+    monkeypatch.setenv("GITHUB_REF_NAME", "main")
+    monkeypatch.setenv("GITHUB_SHA", head if pushed else "a" * 40)
+    assert branch_of(tmp_path) == branch
+
+
 def test_a_commit_whose_state_git_does_not_say_is_not_clean(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    git = ("git", "-C", str(tmp_path), "-c", "user.name=me", "-c", "user.email=me@example.com")
     for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "first"]):
-        subprocess.run([*git, *words], check=True)
+        subprocess.run([*GIT, tmp_path, *words], check=True)
     clean = git_state(tmp_path)
     fails = tmp_path / "bin" / "git"
     fails.parent.mkdir()
