@@ -1,8 +1,7 @@
 """Run `kindlm test` as a step of a workflow, and compare the run with the base branch.
 
 With a history server, runs are pushed to it, and a pull request is compared with the newest run of
-its base branch there. Without one, the history with both comes from the cache: a push labels its
-run with its branch, as in `branch:main`.
+its base branch there. Without one, the cache holds that run.
 
 Reads `KINDLM_PATHS`, `KINDLM_ARGS`, `KINDLM_REPORTS`, `KINDLM_FAIL_ON_REGRESSION`, `KINDLM_URL`,
 `KINDLM_TOKEN` and the variables that GitHub sets. Writes the reports and the outputs `passed`,
@@ -14,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -31,40 +31,45 @@ def main() -> int:
 
     command = ["kindlm", "test", *shlex.split(given.get("KINDLM_PATHS", ""))]
     command += shlex.split(given.get("KINDLM_ARGS", ""))
-    is_labelled = any(word.partition("=")[0] in ("--label", "--version") for word in command)
-    is_push = given.get("GITHUB_REF_TYPE") == "branch" and given.get("GITHUB_EVENT_NAME") == "push"
-    if is_push and not is_labelled:
-        command += ["--label", label_of(given["GITHUB_REF_NAME"])]
-    if has_server() and "--push" not in command:
+    if not given.get("KINDLM_TOKEN"):  # pull requests from forks have none
+        given.pop("KINDLM_URL", None)
+    elif given.get("KINDLM_URL") and "--push" not in command:
         command += ["--push"]
+    here = Path.cwd()
+    is_push = given.get("GITHUB_REF_TYPE") == "branch" and given.get("GITHUB_EVENT_NAME") == "push"
+    if is_push and not any((folder / ".git").exists() for folder in (here, *here.parents)):
+        # In a container without git, the checkout has only files.
+        given.setdefault("KINDLM_COMMIT", given["GITHUB_SHA"])
+        given.setdefault("KINDLM_BRANCH", given["GITHUB_REF_NAME"])
     command += ["--reporter", "terminal"]
     for kind, name in files.items():
         command += ["--reporter", f"{kind}={reports / name}"]
-    tested = subprocess.run(command, check=False).returncode
+    tested = run(command)
 
     write_output("passed", "true" if tested == 0 else "false")
     write_output("reports", str(reports))
     if not (reports / "report.json").exists():
         return tested
-    run = json.loads((reports / "report.json").read_text("utf-8"))["run"]["id"]
-    write_output("run", run)
+    tested_run = json.loads((reports / "report.json").read_text("utf-8"))["run"]["id"]
+    write_output("run", tested_run)
 
     base = given.get("GITHUB_BASE_REF", "")
-    regressed = base != "" and compare(base, run, reports / "comment.md")
+    regressed = base != "" and compare(base, tested_run, reports / "comment.md")
     if regressed and given.get("KINDLM_FAIL_ON_REGRESSION") == "true":
-        print(f"::error title=kindlm::The run got worse than the newest run of {base}.")
+        print(f"::error title=kindlm::The comparison with the newest run of {base} failed.")
         return 1
     return tested
 
 
-def label_of(branch: str) -> str:
-    """Return the label of the runs of a branch; kindlm takes 200 characters."""
-    return f"branch:{branch}"[:200]
+def run(command: list[str]) -> int:
+    """Run a command to its end, and return its exit code.
 
-
-def has_server() -> bool:
-    """Return whether a history server is to be used; pull requests from forks have no token."""
-    return bool(os.environ.get("KINDLM_URL") and os.environ.get("KINDLM_TOKEN"))
+    To cancel a job, a runner signals only this process, which passes the signal on.
+    """
+    process = subprocess.Popen(command)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, _: process.send_signal(number))
+    return process.wait()
 
 
 def compare(base: str, run: str, comment: Path) -> bool:
@@ -73,16 +78,7 @@ def compare(base: str, run: str, comment: Path) -> bool:
     Returns whether the run got worse than the newest run of the base branch, or could not be
     compared; False if the branch has no run yet.
     """
-    sides = ["--base", base, run] if has_server() else [label_of(base), run]
-    if (
-        not has_server()
-        and subprocess.run(
-            ["kindlm", "show", sides[0]], check=False, capture_output=True
-        ).returncode
-    ):
-        sys.stderr.write(f"No run has the label {sides[0]} yet: nothing to compare with.\n")
-        return False
-    command = ["kindlm", "diff", *sides, "--format"]
+    command = ["kindlm", "diff", "--base", base, run, "--format"]
     codes = {**os.environ, "KINDLM_EXIT_CODES": "pytest"}  # 5: there is no run of the branch
     found = subprocess.run(
         [*command, "json"], check=False, capture_output=True, text=True, env=codes

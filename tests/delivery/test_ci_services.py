@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -31,6 +33,25 @@ providers: { fake: { type: scripted, replies: [{ text: "Delivered on Tuesday." }
 models: [{ id: fake-model, provider: fake, model: fake-1 }]
 prompts: { ask: { user: "Where is my order?" } }
 tests: [{ name: status, prompt: ask, repeat: 5, expect: { output: { contains: [delivered] } } }]
+"""
+
+TWO_TESTS = """
+kindlm: 1
+project: shop
+suite: { name: orders }
+providers: { fake: { type: scripted, replies: [{ text: "Delivered on Tuesday." }] } }
+models: [{ id: fake-model, provider: fake, model: fake-1 }]
+prompts: { ask: { user: "Where is my order?" } }
+tests:
+  - { name: status, prompt: ask, repeat: 5, expect: { output: { contains: [delivered] } } }
+  - { name: day, prompt: ask, repeat: 5, expect: { output: { contains: [tuesday] } } }
+"""
+
+SLOW = """
+kindlm: 1
+suite: { name: slow }
+tests:
+  - { name: waits, command: "sh -c 'touch started; sleep 60'", expect: { output: { contains: x } } }
 """
 
 
@@ -56,12 +77,16 @@ class Job:
         self.path = path
         self.summary = ""
         self.outputs: dict[str, str] = {}
+        self.cancel_at: Path | None = None
 
-    def run(self, event: dict[str, str], pull_request: str = "", **inputs: str) -> int:
+    def run(
+        self, event: dict[str, str], pull_request: str = "", index: int = 0, **inputs: str
+    ) -> int:
         defaults = {name: str(given.get("default", "")) for name, given in ACTION["inputs"].items()}
         known = {f"inputs.{name}": value for name, value in {**defaults, **inputs}.items()}
         known |= {"github.action_path": str(ROOT), "github.token": "a-token"}
         known |= {"github.workflow": "ci", "github.job": "agents", "inputs.token": "a-token"}
+        known["strategy.job-index"] = str(index)
         known["github.event.pull_request.number"] = pull_request
         code = 0
         for step in ACTION["runs"]["steps"]:
@@ -86,13 +111,20 @@ class Job:
             "GITHUB_API_URL": self.api,
             "GITHUB_REPOSITORY": "acme/shop",
             "GITHUB_REF_TYPE": "branch",
+            "GITHUB_SHA": "a1" * 20,
             **event,
             **{name: fill(value, known) for name, value in step["env"].items()},
         }
         command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
-        done = subprocess.run(
-            command, cwd=self.folder, env=env, capture_output=True, text=True, check=False
+        piped = subprocess.PIPE
+        done = subprocess.Popen(
+            command, cwd=self.folder, env=env, stdout=piped, stderr=piped, text=True
         )
+        if self.cancel_at is not None and step.get("id") == "test":
+            while not self.cancel_at.exists() and done.poll() is None:
+                time.sleep(0.05)
+            done.send_signal(signal.SIGINT)  # as a runner, to the shell alone
+        done.communicate()
         for line in files["out"].read_text().splitlines():
             name, _, value = line.partition("=")
             self.outputs[name] = value
@@ -106,13 +138,13 @@ def fill(value: str, known: dict[str, str]) -> str:
 
 def test_a_pull_request_is_compared_with_its_base_and_has_one_comment(tmp_path, github, forks):
     api, comments = github
-    mark = "<!-- kindlm ci/agents/. -->\nmine"
+    mark = "<!-- kindlm ci/agents/0/. -->\nmine"
     stranger = {"id": 1, "user": {"login": "dependabot[bot]"}, "body": mark}
     empty = {"id": 2, "user": None, "body": None}
     comments += [dict(stranger), empty]
     job = Job(tmp_path, api, forks)
     suite = tmp_path / "kindlm.yaml"
-    branch = "main" + "x" * 250  # longer than a label may be
+    branch = "main" + "x" * 250
     push = {"GITHUB_EVENT_NAME": "push", "GITHUB_REF_NAME": branch}
     pull = {"GITHUB_EVENT_NAME": "pull_request", "GITHUB_BASE_REF": branch}
 
@@ -139,7 +171,8 @@ def test_a_pull_request_is_compared_with_its_base_and_has_one_comment(tmp_path, 
     assert "FAILED" in job.summary
 
     # The second push of the branch: the run before is its own, so main's is compared, too.
-    assert job.run(pull, "7") == 1
+    # A pull request from a fork has the address of the server, and no token.
+    assert job.run(pull, "7", **{"history-url": "https://history.invalid"}) == 1
     assert [comment["id"] for comment in comments] == [1, 2, 100]
     assert of_main in comments[2]["body"]
     assert "REGRESSED" in job.summary
@@ -148,6 +181,65 @@ def test_a_pull_request_is_compared_with_its_base_and_has_one_comment(tmp_path, 
     assert job.run(pull, "7") == 0
     assert job.outputs["passed"] == "true"
     assert "PASSED" in comments[2]["body"]
+
+
+def test_each_job_of_a_matrix_has_a_comment(tmp_path, github, forks):
+    api, comments = github
+    job = Job(tmp_path, api, forks)
+    pull = {"GITHUB_EVENT_NAME": "pull_request", "GITHUB_BASE_REF": "main"}
+    (tmp_path / "kindlm.yaml").write_text(SUITE.replace("Delivered on", "Lost on"))
+    assert job.run(pull, "7", index=0) == 1
+    (tmp_path / "kindlm.yaml").write_text(SUITE)
+    assert job.run(pull, "7", index=1) == 0
+    red, green = (comment["body"] for comment in comments)
+    assert "FAILED" in red
+    assert "PASSED" in green
+
+
+@pytest.mark.parametrize("args", ["", "--label mine"])
+def test_a_pull_request_is_not_compared_with_a_cancelled_run_of_its_base(
+    tmp_path, github, forks, args
+):
+    api, _ = github
+    job = Job(tmp_path, api, forks)
+    (tmp_path / "kindlm.yaml").write_text(TWO_TESTS)
+    push = {"GITHUB_EVENT_NAME": "push", "GITHUB_REF_NAME": "main"}
+    assert job.run(push, args=args) == 0
+    (tmp_path / "kindlm.yaml").write_text(TWO_TESTS.replace("Delivered on", "Lost on"))
+    assert job.run(push, args=f"{args} -j 1 --fail-fast") == 1
+    (tmp_path / "kindlm.yaml").write_text(TWO_TESTS.replace("Tuesday", "Monday"))
+    pull = {"GITHUB_EVENT_NAME": "pull_request", "GITHUB_BASE_REF": "main"}
+    tolerant = {"args": f"{args} --gate 0", "fail-on-regression": "true"}
+    assert job.run(pull, "7", **tolerant) == 1
+    (tmp_path / "kindlm.yaml").write_text(TWO_TESTS)
+    assert job.run(pull, "7", **tolerant) == 0
+
+
+def test_a_cancelled_job_stops_the_run(tmp_path, github):
+    (tmp_path / "kindlm.yaml").write_text(SLOW)
+    job = Job(tmp_path, github[0], INSTALLED)
+    job.cancel_at = tmp_path / "started"
+    assert job.run({"GITHUB_EVENT_NAME": "push", "GITHUB_REF_NAME": "main"}) == 1
+    report = json.loads((tmp_path / "kindlm-reports" / "report.json").read_text("utf-8"))
+    assert report["run"]["status"] == "interrupted"
+
+
+def test_a_pull_request_takes_the_newest_history_of_its_base():
+    """GitHub looks for each key among the caches of the pull request before those of its base."""
+    steps = {step.get("name"): step for step in ACTION["runs"]["steps"]}
+
+    def key(name: str, ref: str, job: int = 0, of: str = "key") -> str:
+        known = {"inputs.working-directory": ".", "github.workflow": "ci", "github.job": "agents"}
+        known |= {"github.base_ref": "main", "github.run_id": "9", "github.run_attempt": "1"}
+        known |= {"github.ref": ref, "strategy.job-index": str(job)}
+        return fill(steps[name]["with"][of], known)
+
+    name = "Restore the history of the base branch"
+    wanted = key(name, "refs/pull/7/merge", of="restore-keys")
+    assert key("Save the history", "refs/heads/main").startswith(wanted)
+    for ref in ("refs/pull/7/merge", "refs/heads/main2"):
+        assert not key("Save the history", ref).startswith(wanted)
+    assert not key("Save the history", "refs/heads/main", job=1).startswith(wanted)
 
 
 def test_a_pull_request_is_compared_with_the_history_server(tmp_path, github, forks):
@@ -311,6 +403,7 @@ def test_the_gitlab_job_compares_with_the_target_branch(tmp_path, forks):
     lines = [line for line in job["script"] if not line.startswith("pip install ")]
     path = f"{forks}:{os.environ['PATH']}"
     variables = {**os.environ, "PATH": path, "KINDLM_PATHS": "", "KINDLM_ARGS": ""}
+    variables["CI_COMMIT_SHA"] = "a1" * 20
 
     def run(lines, **ci):
         return subprocess.run(

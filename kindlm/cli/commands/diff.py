@@ -121,7 +121,7 @@ def diff_command(
         else:
             found = or_fail(find_sides(reader, *sides, commit_named))
             _check_baseline(reader, *found, by_default=sides[0] is None)
-            warn_of_passed_over(reader, sides[1], found[1])
+        warn_of_passed_over(reader, sides[1], found[1])
         reader.execute("BEGIN")  # one snapshot, and no locks for each statement
         diff = compare_runs(reader, *found, options)
         if test is not None and not diff.tests:
