@@ -207,10 +207,12 @@ class PythonAgent:
     async def _make(self) -> tuple[Any, Framework]:
         """Return the agent, and the framework that calls it."""
         agent = self._found
-        if makes_an_agent(agent) and framework_of(agent) is None:
+        for _ in range(2):  # a fixture may return a class or a function that makes the agent
+            if framework_of(agent) is not None or not makes_an_agent(agent):
+                break
             agent = await called(agent)
-            if framework_of(agent) is not None:
-                pass  # the framework enters its contexts itself, in each run
+            if framework_of(agent) is not None or makes_an_agent(agent):
+                pass  # a framework enters its contexts itself, in each run
             elif hasattr(agent, "__aenter__"):
                 agent = await self._stack.enter_async_context(agent)
             elif hasattr(agent, "__enter__"):

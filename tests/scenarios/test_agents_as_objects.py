@@ -175,6 +175,34 @@ def test_the_fixture_agent_is_the_agent_under_pytest_and_without_it(shop: Projec
     assert "2 passed" in under_pytest.stdout, under_pytest.stdout
 
 
+MAKES = """
+import pytest
+
+class Agent:
+    def __init__(self): self.said = 0
+    def __enter__(self): return self
+    def __exit__(self, *_): pass
+    def send(self, text):
+        self.said += 1
+        return f"HI0 is message {self.said}"
+
+@pytest.fixture
+def agent():
+    yield HOW
+"""
+
+
+@pytest.mark.parametrize("how", ["Agent", "lambda: Agent()"])
+def test_the_fixture_may_give_what_makes_an_agent_for_each_conversation(
+    shop: Project, how: str
+) -> None:
+    shop.write("tests/conftest.py", MAKES.replace("HOW", how))
+    shop.write("tests/test_it.py", USES.partition("class")[0].replace("HI0", "message 1"))
+    assert shop.test() == 0
+    under_pytest = run_inside(shop.root, "--kindlm", "tests")
+    assert "1 passed" in under_pytest.stdout, under_pytest.stdout
+
+
 @pytest.mark.parametrize("failing", ["assert left", "pytest.fail('left')"])
 def test_an_assert_at_the_end_of_the_fixture_counts_without_pytest_too(
     shop: Project, failing: str
