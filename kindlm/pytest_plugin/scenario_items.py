@@ -26,6 +26,7 @@ from kindlm.pytest_plugin.session_request import (
     YamlItem,
     error_text,
     holds_scenarios,
+    holds_tests,
     lost_items,
     read_options,
     request_for,
@@ -100,6 +101,7 @@ class ScenarioItems:
     def __init__(self, options: SessionOptions) -> None:
         self._options = options
         self._deselected: list[pytest.Item] = []
+        self._uncollected: list[str] = []
         self._held: dict[pytest.Collector, Sequence[pytest.Item | pytest.Collector]] = {}
         self._tests: dict[pytest.Item, Test] = {}
         self._lost: dict[pytest.Item, KindlmError] = {}
@@ -114,21 +116,27 @@ class ScenarioItems:
             return None
         return YamlFile.from_parent(parent, path=file_path, run=self._run_yaml)
 
-    @pytest.hookimpl(wrapper=True)
+    @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_make_collect_report(
         self, collector: pytest.Collector
     ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
         """Remember all items of each file and class; pytest keeps only the requested ones.
 
-        Before pytest imports a file, the environment gets the variables of its `.env` files.
+        With `--lf`, pytest removes items from the report, after this hook has copied them. Before
+        pytest imports a file, the environment gets the variables of its `.env` files.
         """
         if isinstance(collector, pytest.File):
             folders = [collector.path.parent, self._options.root]
             os.environ.update(run_environment(folders, os.environ))
         report = yield
         if isinstance(collector, pytest.File | pytest.Class):
-            self._held[collector] = report.result or []
+            self._held[collector] = list(report.result or ())
         return report
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Remember what pytest cannot collect; it may be told to run the rest."""
+        if report.failed:
+            self._uncollected.append(report.nodeid)
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Give the argument of the trial a value, so that pytest does not look for a fixture.
@@ -266,7 +274,7 @@ class ScenarioItems:
         live = self._live
         if live is None:
             return
-        live.end(_why_ended(session), self._objection(live.statuses))
+        live.end(_why_ended(session), self._objection(session, live.statuses))
         unwritten: list[KindlmError] = []
         if live.failure is None and not hasattr(session.config, "workerinput"):
             unwritten = write_configured_reports(live.run, self._options)
@@ -322,12 +330,19 @@ class ScenarioItems:
         test = self._tests[item]
         return self._live.test(test.path, test.full_name, change)
 
-    def _objection(self, statuses: Mapping[str, Status | None]) -> str | None:
-        """Return the reason against the run if pytest failed tests that kindlm did not fail.
+    def _objection(
+        self, session: pytest.Session, statuses: Mapping[str, Status | None]
+    ) -> str | None:
+        """Return the reason against the run if pytest failed what kindlm did not fail.
 
         pytest may fail a test for the teardown of a fixture, a failed subtest, a strict xfail mark,
-        or another plugin. Such a run does not pass.
+        or another plugin, and a file with scenarios that it cannot import. Such a run does not
+        pass.
         """
+        root = session.config.rootpath
+        lost = [name for name in self._uncollected if holds_tests(root / name.partition("::")[0])]
+        if lost:
+            return f"pytest could not collect {first_of(lost, _MOST)}"
         green = (Status.PASSED, Status.SKIPPED)
         names = {item.nodeid: test.full_name for item, test in self._tests.items()}
         failed = [

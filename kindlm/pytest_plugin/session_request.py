@@ -19,7 +19,7 @@ from kindlm.config import read_bytes, suite_identity
 from kindlm.config.diagnostics import Diagnostic
 from kindlm.dataclass import dataclass, replace
 from kindlm.engine.resources import Limits
-from kindlm.errors import Err, KindlmError
+from kindlm.errors import Err, KindlmError, Ok
 from kindlm.events.run import RunOptions
 from kindlm.formats.discovery import discover
 from kindlm.history.run_names import label_problem
@@ -116,6 +116,11 @@ def holds_scenarios(file: Path) -> bool:
         return False
     found = discover(file)
     return not isinstance(found, Err) and found.value.found[0].front_end == "scenario"
+
+
+def holds_tests(path: Path) -> bool:
+    """Return whether a file or folder has tests of kindlm, even if nothing can import them."""
+    return isinstance(discover(path), Ok)
 
 
 class YamlItem(pytest.Item):

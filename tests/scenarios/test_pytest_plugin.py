@@ -72,7 +72,7 @@ def test_nothing_heavy_was_loaded():
 """
 
 
-def test_it_is_silent_in_a_project_without_scenarios(project: Project) -> None:
+def test_it_is_silent_in_a_project_anyway(project: Project) -> None:
     project.write("tests/test_it.py", SILENT)
     done = run_new_pytest(project.root, "-rA", "-v")
     assert done.returncode == 0, done.stdout
@@ -261,6 +261,20 @@ def test_what_pytest_leaves_out_is_known_and_not_selected(
     selected = dict(project.rows("SELECT test, selected FROM planned_tests"))
     assert len(selected) >= 3
     assert [test for test in selected if selected[test]] == [f"tests/test_it.py::{ran[0]}"]
+
+
+def test_tests_that_last_failed_leave_the_others_known_and_not_selected(project: Project) -> None:
+    write_mixed(project)
+    for option in ([], ["--lf"]):
+        done = run_inside(project.root, "-p", "cacheprovider", "--kindlm", *option)
+        assert done.returncode == 1, done.stderr
+    sql = (
+        "SELECT test, selected FROM planned_tests p JOIN suites s ON s.id = p.suite"
+        " WHERE s.run = (SELECT id FROM runs ORDER BY started_at DESC LIMIT 1)"
+    )
+    selected = dict(project.rows(sql))
+    assert len(selected) == 4
+    assert [test for test in selected if selected[test]] == ["tests/test_it.py::test_sync[y]"]
 
 
 BOTH = """
@@ -553,6 +567,18 @@ def test_a_run_is_not_passed_where_pytest_fails_what_passed(
     why = f"pytest failed {reason.format('tests/test_it.py::')}"
     assert (ended, told, passed) == ("interrupted", why, None)
     assert project.statuses()["test_passes"] == "passed"
+
+
+def test_a_run_is_not_passed_if_pytest_cannot_import_its_scenarios(project: Project) -> None:
+    project.write("tests/test_it.py", BOTH)
+    project.write("tests/test_of_the_user.py", "import nowhere\n")
+    anyway = "--continue-on-collection-errors"
+    assert run_inside(project.root, "--kindlm", anyway).returncode == 1
+    project.write("tests/test_lost.py", "import nowhere\nfrom kindlm import Trial, scenario\n")
+    assert run_inside(project.root, "--kindlm", anyway).returncode == 1
+    (first, second) = runs(project)
+    assert first[:2] == ("finished", None)
+    assert second[:2] == ("interrupted", "pytest could not collect tests/test_lost.py")
 
 
 def test_a_scenario_that_a_plugin_ends_is_errored(project: Project) -> None:
