@@ -123,6 +123,22 @@ def test_langfuse_rows_of_a_bucket_are_read_with_texts_of_json() -> None:
     assert recording.failed
 
 
+def test_a_langfuse_trace_failed_if_an_observation_directly_below_it_did() -> None:
+    trace = {"id": "t1", "name": "support", "timestamp": "2026-05-01T10:00:00Z"}
+    for number, failed in ((0, True), (2, False)):
+        rows = [
+            {**each, "level": "ERROR"} if at == number else each for at, each in enumerate(LANGFUSE)
+        ]
+        for document in (
+            {**trace, "observations": rows},
+            {"trace": trace, "observations": rows},
+            rows,
+        ):
+            (recording,) = recorded(document)
+            check(recording)
+            assert recording.failed is failed
+
+
 def test_langfuse_observations_of_langchain_are_read() -> None:
     """Its callback writes tools as messages, and calls as LangChain has them."""
     tools = {"role": "tool", "content": TOOL}

@@ -68,7 +68,11 @@ def _langfuse_spans(trace: _Object | None, observations: list[_Object]) -> Itera
         key, begun = trace.get("id"), trace.get("timestamp")
         root = f"trace {key}"
         ids, given = (key, root, ""), trace.get("input")
-        yield _span(Kind.AGENT, ids, trace.get("name") or key, (begun, begun), given, None, {})
+        # A trace has no level of its own.
+        top = [each for each in observations if not _get(each, "parentObservationId")]
+        error = next(filter(None, map(_langfuse_error, top)), None)
+        name = trace.get("name") or key
+        yield _span(Kind.AGENT, ids, name, (begun, begun), given, None, {}, error)
     for each in observations:
         yield _span(
             _LANGFUSE.get(each["type"], Kind.AGENT),
@@ -78,8 +82,13 @@ def _langfuse_spans(trace: _Object | None, observations: list[_Object]) -> Itera
             each.get("input"),
             each.get("output"),
             {"gen_ai.request.model": each.get("model") or _get(each, "providedModelName")},
-            each.get("level") == "ERROR" and (_get(each, "statusMessage") or "failed"),
+            _langfuse_error(each),
         )
+
+
+def _langfuse_error(observation: _Object) -> Any:
+    """Return the error of an observation; a false value if it has none."""
+    return observation.get("level") == "ERROR" and (_get(observation, "statusMessage") or "failed")
 
 
 def _get(value: _Object, key: str) -> Any:
