@@ -42,8 +42,9 @@ def why_unknown(transcript: Transcript) -> str | None:
         way = f"Print a line for each, {_LINE_OF_A_CALL}, and one for its answer, {answer}"
     return (
         "Nothing shows that the agent reports its tool calls: it may have made some that kindlm "
-        f"cannot see. {way}; or add `reportsTools: true` (`reports_tools` in scenarios and TOML) "
-        f"if it reports every call ({DOCS}/how-to/see-your-agent/)."
+        f"cannot see. {way}; or add `reportsTools: true` (`reports_tools` in scenarios and TOML, "
+        "and in `adapter_config` of EvalView) if it reports every call "
+        f"({DOCS}/how-to/see-your-agent/)."
     )
 
 

@@ -376,6 +376,8 @@ def report_crash(error: Exception) -> int:
         problem = broken(f"{error.strerror}{place}.", hint, crash=error)
         if isinstance(error, FileNotFoundError):
             problem = replace(problem, code=ErrorCode.CONFIG_NOT_FOUND)
+        elif isinstance(error, IsADirectoryError):
+            problem = replace(problem, code=ErrorCode.CONFIG_NOT_FOUND, hint="Name a file.")
     if problem is None:
         again = "" if is_verbose() else "Run it again with --verbose to see where. "
         problem = broken(

@@ -301,14 +301,19 @@ def _describe(kind: str, given: Any, context: dict[str, Any], text: str) -> tupl
 
 
 def _type_hint(kind: str, given: Any) -> str | None:
-    """Return whether quotes give the value the right type."""
+    """Return how to write the value with the right type; None if it has no such form."""
     if kind == "string_type" and isinstance(given, (bool, int, float)):
         return "Put it in quotes to make it a string"
     if isinstance(given, str):
+        if kind.startswith("bool_") and given.lower() in _BOOLEANS_OF_YAML_1_1:
+            return f"Write {_BOOLEANS_OF_YAML_1_1[given.lower()]}"
         with suppress(ScalarError):
             if isinstance(resolve_plain(given), (bool, int, float)):
                 return "Write it without quotes"
     return None
+
+
+_BOOLEANS_OF_YAML_1_1 = {"yes": "true", "on": "true", "no": "false", "off": "false"}
 
 
 def _describe_range(kind: str, given: Any, context: dict[str, Any]) -> tuple[str, str | None]:

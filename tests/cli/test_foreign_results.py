@@ -336,6 +336,11 @@ def test_a_file_without_an_owner_is_refused(kindlm: Any, here: Path, value: Any)
     assert "does not say that this file holds events" in outcome.err
 
 
+def test_a_folder_is_no_file_to_import(kindlm: Any, here: Path) -> None:
+    outcome = kindlm("import", here, "--db", here / "h.db")
+    assert (outcome.code, outcome.err.split("\n")[1].strip()) == (1, "Name a file.")
+
+
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
 anything = st.recursive(
     scalars,

@@ -169,6 +169,7 @@ def test_secrets_and_escapes_of_a_file_are_neither_written_nor_shown(
     ("name", "text", "options", "said"),
     [
         ("kindlm.yaml", "kindlm: 1\ntests: []\n", [], "is not a suite in the format"),
+        ("kindlm.yaml", "kindlm: 1\ntests: []\n", [], "need no import: kindlm test kindlm.yaml"),
         ("a.yaml", "a: 1\n", [], "is not a suite in the format openai-evals or promptfoo"),
         ("a.yaml", "a: 1\n", ["--from", "promptfoo"], "is not a suite in the format promptfoo"),
         ("a.yaml", "a: 1\n", ["--from", "promptfoo"], "another format: --from openai-evals"),

@@ -193,6 +193,7 @@ upload: {apiUrl: cloud}
 12:13 102 tests[0].repeat must be a whole number, but is the text "3"
     Write it without quotes
 14:11 102 tests[0].skip must be true or false, but is the text "yes"
+    Write true
 15:20 102 tests[0].tools[0].name must not be empty
 15:35 102 tests[0].tools[0].responses must have either `then` or `fault` or `sequence`
     Write one of them

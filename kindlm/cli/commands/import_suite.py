@@ -46,7 +46,8 @@ def import_suite_command(
     if form is None:
         formats = " or ".join(FORMATS)
         message = f"{file} is not a suite in the format {source or formats}."
-        _refuse(message, f"Check the file, or name another format: --from {formats}", file)
+        hint = f"Name another format: --from {formats}. Suites of KindLM and cases of EvalView need"
+        _refuse(message, f"{hint} no import: kindlm test {shlex.quote(str(file))}", file)
     files = Files(file.parent)
     try:
         imported = form.read(document, files)

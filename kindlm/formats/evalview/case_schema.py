@@ -33,10 +33,11 @@ def _no_bool(value: Any) -> Any:
 
 
 def _boolean(value: Any) -> Any:
-    """Refuse all but booleans, and the texts `true` and `false`."""
-    if isinstance(value, bool) or (isinstance(value, str) and value.lower() in ("true", "false")):
-        return value
-    raise refuse("must be true or false")
+    """Return the boolean that a text stands for; any other value as it is."""
+    return _BOOLEANS.get(value.lower(), value) if isinstance(value, str) else value
+
+
+_BOOLEANS = {"true": True, "false": False}
 
 
 def lowered(value: Any) -> Any:
@@ -45,7 +46,7 @@ def lowered(value: Any) -> Any:
 
 
 _NO_BOOL = BeforeValidator(_no_bool)
-Boolean = Annotated[bool, BeforeValidator(_boolean)]
+Boolean = Annotated[bool, Field(strict=True), BeforeValidator(_boolean)]
 Number = Annotated[float, _NO_BOOL]
 Positive = Annotated[float, Field(gt=0), _NO_BOOL]
 Share = Annotated[float, Field(ge=0, le=1), _NO_BOOL]

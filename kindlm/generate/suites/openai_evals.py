@@ -8,7 +8,7 @@ from dataclasses import field
 from functools import partial
 from typing import Any
 
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.generate.imported_tests import (
     EMBEDDED,
     JUDGED,
@@ -186,7 +186,10 @@ def _read_eval(reader: _Reader, name: str, part: Part) -> None:
     here = reader.files.folder
     in_registry = here.resolve().name == "evals" and (here / "../data").is_dir()
     files = Files(here / "../data") if in_registry else reader.files
-    for number, sample in enumerate(files.part(samples).items(), start=1):
+    listed = files.part(samples)
+    if in_registry:
+        listed = replace(listed, file=f"../data/{samples}")  # places are relative to the suite
+    for number, sample in enumerate(listed.items(), start=1):
         messages = sample.entries().get("input", sample).value
         graders = [(kind, CLASSES[kind], sample, given)]
         reader.add(sample, f"{name}sample {number}", messages, graders)

@@ -65,6 +65,12 @@ MISTAKES = [
         'Unknown key "contains"',
         "output: {contains: …}",
     ),
+    (
+        "expected: {}",
+        "expected: {output: {no_pii: yes}}",
+        'no_pii must be true or false, but is the text "yes"',
+        "Write true",
+    ),
     ("expected: {}", "expected: {output: {regex: [a]}}", 'Unknown key "regex"', "regex_patterns"),
     ("{min_score: 7}", "7", "thresholds must be a mapping", "{min_score: 70}"),
     (
