@@ -119,9 +119,9 @@ class ProgressView:
             return ""
         running = tuple(run.in_flight.values())
         if not running:
-            # Nothing starts while all remaining providers demand a pause.
-            paused = [pace for _, pace in tuple(run.paces.made) if pace.cooldown_s]
-            pauses = ", ".join(_pause(pace.callee, pace.cooldown_s) for pace in paused)
+            # Nothing starts while all remaining providers demand a pause or have no quota left.
+            paused = [pace for _, pace in tuple(run.paces.made) if pace.pause_s]
+            pauses = ", ".join(_pause(pace.callee, pace.pause_s) for pace in paused)
             return f"waiting for {pauses}" if pauses else ""
         execution, now = running[0]
         lasts = f"{_rough(time.monotonic() - now.since)}{_waits_for(now)}"
@@ -243,7 +243,7 @@ def _waits_for(now: OpenCall) -> str:
     if isinstance(request, ProviderRequested):
         who = _CALLEES.get(request.purpose)
         callee = f"{who} ({request.provider})" if who else request.provider
-    paused_s = max(now.retry_at - time.monotonic(), now.pace.cooldown_s if now.pace else 0.0)
+    paused_s = max(now.retry_at - time.monotonic(), now.pace.pause_s if now.pace else 0.0)
     if paused_s <= 0:
         return f", waiting for {one_line(callee)}"
     return f", waiting for {_pause(callee, paused_s, now.http_status)}"

@@ -267,6 +267,19 @@ class Pace:
         """The seconds until the current cooldown ends, or 0."""
         return max(0.0, self._cooldown_until - self._clock.monotonic())
 
+    @property
+    def pause_s(self) -> float:
+        """The seconds until the cooldown has ended and the quota allows a call, or 0."""
+        return max(0.0, self._paused_until - self._clock.monotonic())
+
+    @property
+    def _paused_until(self) -> float:
+        if self._quota is not None:
+            turn, quota, reset_at = self._quota
+            if quota.left <= self._sent - turn.number:
+                return max(self._cooldown_until, reset_at)
+        return self._cooldown_until
+
     def _cool_down(self, seconds: float) -> None:
         self._cooldown_until = max(self._cooldown_until, self._clock.monotonic() + seconds)
 
@@ -293,13 +306,8 @@ class Pace:
         is_probed = self._probing and any(number > self._epoch for number in self._in_flight)
         if is_probed or len(self._in_flight) >= int(self._window):
             return math.inf
-        now = self._clock.monotonic()
-        until = max(self._cooldown_until, self._last_slot + 1 / self._rate)
-        if self._quota is not None:
-            turn, quota, reset_at = self._quota
-            if quota.left <= self._sent - turn.number:
-                until = max(until, reset_at)
-        return until - now
+        until = max(self._paused_until, self._last_slot + 1 / self._rate)
+        return until - self._clock.monotonic()
 
     def _start(self) -> Turn:
         now, rate = self._clock.monotonic(), self._rate

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Literal
 
 import pytest
 from virtual_time import LoopClock, run_at_once
@@ -40,6 +41,21 @@ def waits_s(*answers: Sequence[Quota]) -> float:
 )
 def test_what_is_left_of_a_quota_decides(quota: Quota, expected: float) -> None:
     assert waits_s([quota]) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("kind", ["requests", "tokens"])
+def test_a_quota_that_is_used_up_is_a_pause(kind: Literal["requests", "tokens"]) -> None:
+    async def main() -> list[float]:
+        pace = Pace("p", LoopClock(), lambda _: None, most=10)
+        pace.answered(await pace.turn(), [Quota(kind, 1, 100, 20.0)])
+        pauses = [pace.pause_s]
+        pace.answered(await pace.turn(), [Quota(kind, 0, 100, 20.0)])
+        for _ in range(2):
+            pauses.append(pace.pause_s)
+            await asyncio.sleep(15)
+        return [*pauses, pace.pause_s]
+
+    assert run_at_once(main()) == pytest.approx([0, 20, 5, 0])
 
 
 def test_the_quota_of_a_later_call_counts_whichever_answer_comes_first() -> None:

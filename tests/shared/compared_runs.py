@@ -26,20 +26,21 @@ def record_run(
     *,
     unselected: tuple[str, ...] = (),
     suite: str = "support",
+    target: str = "gpt",
     finish: bool = True,
     **started: Any,
 ) -> RunWriter:
     """Record a run of one suite; each test has its repeats, or a pattern of `passes`."""
     writer = history.run(run, **started)
     planned = [
-        Make.planned(name, repeat=max(1, len(repeats)), selected=name not in unselected)
+        Make.planned(name, target, repeat=max(1, len(repeats)), selected=name not in unselected)
         for name, repeats in tests.items()
     ]
     writer.suite(suite, tests=planned)
     for name, repeats in tests.items():
         fields = passes(repeats) if isinstance(repeats, str) else repeats
         for number, execution in enumerate(fields, start=1):
-            writer.execution(name, repeat=number, **execution)
+            writer.execution(name, target=target, repeat=number, **execution)
     if finish:
         writer.finish()
     return writer

@@ -146,6 +146,7 @@ class RunWriter:
         definitions: list[dict[str, Any]] | None = None,
         failures: tuple[ProviderFailed, ...] = (),
         judge: str | None = None,
+        judge_answers_as: str = "judge",
         error: tuple[str, int, str, str | None] | None = None,
         status: Status | None = None,
         finished: bool = True,
@@ -219,7 +220,7 @@ class RunWriter:
         if judge is not None:
             call += 1
             self._request(subject, call, "judge", purpose="judge", after=None)
-            self._respond(subject, call, judge, "judge", 50.0, 0.002)
+            self._respond(subject, call, judge, judge_answers_as, 50.0, 0.002)
         if finished:
             outcomes = [assertion.result.outcome for assertion in assertions]
             ended = status or (Status.ERRORED if error else execution_status(outcomes))

@@ -9,7 +9,7 @@ behaviour of the agent.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from statistics import fmean
 from typing import Any, NamedTuple, TypeVar
@@ -291,7 +291,7 @@ class Figure(NamedTuple):
 
 
 class ModelChange(NamedTuple):
-    """The models that a target reported, if they have changed."""
+    """The models that a target, or a model that judges, reported, if they have changed."""
 
     target: str
     before: tuple[str, ...]
@@ -312,13 +312,18 @@ def compare_figures(tests: Iterable[TestDiff]) -> Iterator[Figure]:
 
 
 def compare_models(tests: Iterable[TestDiff]) -> Iterator[ModelChange]:
-    """Yield the targets whose reported models have changed, in the order of the tests."""
+    """Return the targets whose reported models have changed, in the order of the tests."""
     models: dict[str, tuple[set[str], set[str]]] = {}
     for test in tests:
         if test.before and test.after:
             before, after = models.setdefault(test.key.target, (set(), set()))
             before.update(test.before.models)
             after.update(test.after.models)
+    return changed_models(models)
+
+
+def changed_models(models: Mapping[str, tuple[set[str], set[str]]]) -> Iterator[ModelChange]:
+    """Yield which of these reported other models than before; none is no other model."""
     for target, (before, after) in models.items():
         if before != after and before and after:
             yield ModelChange(target, tuple(sorted(before)), tuple(sorted(after)))

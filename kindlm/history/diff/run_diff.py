@@ -147,6 +147,13 @@ class RunDiff:
         return len({test.key.suite for test in self.tests}) > 1
 
     @cached_property
+    def judges(self) -> tuple[compared_tests.ModelChange, ...]:
+        """The models that judged in both runs, and answered as other models than before."""
+        before, after = (samples.read_judges(self._db, suites) for suites in self._suites)
+        both = {model: (before[model], after[model]) for model in before if model in after}
+        return tuple(compared_tests.changed_models(both))
+
+    @cached_property
     def configs(self) -> tuple[config.SuiteConfig, ...]:
         """How the configurations of the suites changed, file by file."""
         return tuple(

@@ -289,6 +289,23 @@ def read_repeats(db: sqlite3.Connection, execution: str, attempts: Attempts) -> 
     return [_sample(row, None) for row in rows]
 
 
+_JUDGES = """
+SELECT DISTINCT c.model, c.reported_model
+  FROM executions e
+  JOIN provider_calls c ON c.execution = e.id AND c.attempt = e.attempt
+ WHERE e.suite IN $ids AND c.purpose = 'judge' AND c.reported_model IS NOT NULL
+"""
+
+
+def read_judges(db: sqlite3.Connection, suites: Iterable[Suite]) -> dict[str, set[str]]:
+    """Return the models that judged, with those that their providers reported."""
+    found: dict[str, set[str]] = {}
+    parts = [part for suite in suites for part in suite.parts]
+    for model, reported in db.execute(*among(_JUDGES, parts)):
+        found.setdefault(model, set()).add(reported)
+    return found
+
+
 def text_with(db: sqlite3.Connection, digest: str | None) -> str | None:
     """Return the text with a digest; None if it is gone."""
     query = "SELECT body FROM contents WHERE digest = ?"

@@ -96,7 +96,7 @@ def needed_step(diff: RunDiff) -> NextStep | None:
     if diff.verdict is Verdict.INCOMPLETE:
         return NextStep(completing_command(diff.after), "then compare again")
     if not diff.compared:
-        return NextStep("kindlm runs", "choose two runs of the same suite")
+        return NextStep("kindlm runs", "choose two runs of the same tests and targets")
     kinds = diff.kinds
     if worse := kinds.get(Kind.REGRESSED):
         return NextStep(_show(diff, worse[0]), "what it does now, with all evidence")
@@ -132,9 +132,20 @@ def notes_of(diff: RunDiff) -> Iterator[str]:
         yield f"Suite {one_line(suite)} could not be loaded in {diff.after.id}: none of it ran."
     for suite in diff.left_out:
         yield f"Suite {one_line(suite)} was not part of {diff.after.id}."
-    for change in compare_models(diff.tests):
-        old, new = (", ".join(one_line(model, 60) for model in side) for side in change[1:])
-        yield f"{one_line(change.target)} answered as another model: {old} → {new}."
+    gone, come = (
+        {test.key[:3]: test.key.target for test in diff.tests if test.evidence.change is change}
+        for change in (Change.REMOVED, Change.ADDED)
+    )
+    if moved := {(one_line(gone[name]), one_line(come[name])) for name in gone if name in come}:
+        targets = first_of([f"{one} → {other}" for one, other in sorted(moved)], _PLACES)
+        yield (
+            f"Tests on another target are other tests: {targets}. To compare a new model with the"
+            " old one, keep its `id` in `models` and change its `model`."
+        )
+    for who, changes in (("", compare_models(diff.tests)), ("The judge ", diff.judges)):
+        for change in changes:
+            old, new = (", ".join(one_line(model, 60) for model in side) for side in change[1:])
+            yield f"{who}{one_line(change.target)} answered as another model: {old} → {new}."
 
 
 def status_text(test: TestDiff) -> str:

@@ -518,6 +518,29 @@ def test_another_model_of_the_same_target_is_told(history: History) -> None:
     assert "model" not in by_name["b"]
 
 
+def test_the_same_tests_on_another_target_tell_how_to_compare_models(history: History) -> None:
+    record_run(history, "before", {"a": "++", "b": "++"}, target="m-old")
+    record_run(history, "after", {"a": "++", "b": "+-"}, target="m-new")
+    diff = compared(history)
+    (note,) = notes_of(diff)
+    assert note.startswith("Tests on another target are other tests: m-old → m-new. To compare")
+    assert next_step(diff).why == "choose two runs of the same tests and targets"
+    record_run(history, "fewer", {"a": "++"}, target="m-new")
+    assert list(notes_of(compare_runs(history.reader(), "after", "fewer", DiffOptions()))) == []
+
+
+def test_another_model_of_the_same_judge_is_told(history: History) -> None:
+    for run, model in (("before", "j-2026-01"), ("after", "j-2026-11")):
+        judged = {"judge": '{"score": 0.9}', "judge_answers_as": model}
+        record_run(history, run, {"a": [judged] * 2, "b": "++"})
+    said = "The judge judge answered as another model: j-2026-01 → j-2026-11."
+    assert list(notes_of(compared(history))) == [said]
+    same = compare_runs(history.reader(), "after", "after", DiffOptions())
+    assert same.judges == ()
+    record_run(history, "unjudged", {"a": "++", "b": "++"})
+    assert compare_runs(history.reader(), "after", "unjudged", DiffOptions()).judges == ()
+
+
 def test_numbers_of_the_runs_as_a_whole(history: History) -> None:
     record_run(history, "before", {"a": [{"latency_ms": 100}] * 2, "b": [{"latency_ms": 300}]})
     record_run(history, "after", {"a": [{"latency_ms": 200}] * 2, "b": [{"latency_ms": 500}]})
