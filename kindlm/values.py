@@ -166,6 +166,8 @@ def check_url(value: Any) -> Any:
     if not (is_url(value) or _FROM_VARIABLE.fullmatch(value)):
         meant = url_meant(value)
         hint = "Write a full URL, such as https://api.example.com/v1"
+        if "://" in value and not value.startswith("http"):
+            hint = "Begin it with http:// or https://"
         raise refuse("must be a URL", hint if meant is None else f"Write {meant}")
     check_no_secret(value)
     return value

@@ -48,6 +48,8 @@ PROTOCOLS: Mapping[Name, Protocol] = {
     "a2a-0.3": A2A_0_3,
 }
 
+_SEVERAL_VALUES = "Let the agent send one JSON value; for JSON Lines, write `adapter: streaming`"
+
 
 class Posted(Served):
     """The base of options of agents that take JSON by POST.
@@ -204,7 +206,8 @@ def _value(answer: HttpReply) -> Any:
         may_be_cut = may_be_cut or not (answer.text.strip() or answer.has_end)
         if is_json or may_be_cut or isinstance(error, KeyTwiceError):
             reason = str(error) if answer.text.strip() else "it is empty"
-            raise NotJson(f"not valid JSON: {reason}") from None
+            hint = _SEVERAL_VALUES if reason.startswith("Extra data") else None
+            raise NotJson(f"not valid JSON: {reason}", hint) from None
         return answer.text
     kinds = dict | list if is_text else dict | list | str
     return value if is_json or isinstance(value, kinds) else answer.text

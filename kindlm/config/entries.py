@@ -129,7 +129,7 @@ def read_agent(path: Path, written: Raw, reporter: Reporter) -> tuple[Raw, Adapt
         return rest, None
     if found is None:
         # The schema reports it: there is no adapter, or it is not a text.
-        _check_endpoint(path, written, Adapter, reporter, needed=True)
+        _check_endpoint(path, written, Adapter, reporter, needed="command" not in written)
         return rest, None
     options = _options(str(adapter), found, path, given, reporter, common)
     if isinstance(found, Err):

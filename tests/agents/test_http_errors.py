@@ -165,6 +165,12 @@ def test_what_is_not_valid_json_is_not_to_be_looked_for_elsewhere(
     assert "responsePath" not in error.hint
 
 
+def test_json_lines_need_another_adapter(talk, http, failure):
+    lines = '{"delta": "all "}\n{"delta": "fine"}\n'
+    (result,), _ = talk(http(lines, headers={"content-type": "application/x-ndjson"}))
+    assert "for JSON Lines, write `adapter: streaming`" in failure(result).hint
+
+
 @pytest.mark.parametrize("options", [{}, {"request": "query"}, {"responsePath": "response"}])
 @pytest.mark.parametrize(
     ("body", "said"),

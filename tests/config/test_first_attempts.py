@@ -19,7 +19,7 @@ tests: {name: a, input: Hi, expect: {output: {contains: Hi}}}
 ==
 agent: htp://127.0.0.1:8000/chat
 tests: {name: a, input: Hi, expect: {output: {contains: Hi}}}
-#> Write a full URL, such as
+#> Begin it with http:// or https://
 ==
 agent: agent.py:answer
 tests: {name: a, input: Hi, expect: {output: {contains: Hi}}}

@@ -43,6 +43,7 @@ def lines_of(item: Diagnostic) -> list[str]:
         ("{endpoint: 5}", ["agent.endpoint must be a text, but is the number 5"]),
         ("127.0.0.1:8000", ["agent must be a URL"]),
         ("nowhere", ["agent must be a URL"]),
+        ("{command: python agent.py}", ['The key "adapter" is missing in agent']),
         ("'127.0.0.1:8000/?api_key=sk-abcdefghijkl'", ["agent must be a URL"]),
     ],
 )
