@@ -246,29 +246,39 @@ def _wrong_with(found: Any, group: str) -> str | None:
     # YAML cannot express a field without a JSON Schema, for which pydantic raises.
     try:
         schema = found.model_json_schema(by_alias=True, schema_generator=_OfSections)
-    except _IgnoringError as error:
-        return f"has options in `{error}`, which is not a subclass of kindlm.plugins.Section"
+    except _OptionError as error:
+        return f"has options in {error}"
     keys = schema.get("properties", {})
     reserved = sorted(found.reserved & keys.keys()) if issubclass(found, Provider | Adapter) else []
     return f"has a field for `{reserved[0]}`, which is a key of kindlm" if reserved else None
 
 
-class _IgnoringError(Exception):
-    """A model in options is not a `Section`, and would ignore unknown keys."""
+class _OptionError(Exception):
+    """Options have a type that kindlm cannot use."""
+
+
+def _ignoring(kind: type[Any]) -> _OptionError:
+    """Return the error of a model that is no `Section`: it would ignore unknown keys."""
+    return _OptionError(f"`{kind.__name__}`, which is not a subclass of kindlm.plugins.Section")
 
 
 class _OfSections(GenerateJsonSchema):
     def model_schema(self, schema: Any) -> dict[str, Any]:
         if not issubclass(schema["cls"], Section):
-            raise _IgnoringError(schema["cls"].__name__)
+            raise _ignoring(schema["cls"])
         return super().model_schema(schema)
 
     def dataclass_schema(self, schema: Any) -> dict[str, Any]:
         from pydantic.dataclasses import is_pydantic_dataclass  # few options have a dataclass
 
         if is_pydantic_dataclass(schema["cls"]):
-            raise _IgnoringError(schema["cls"].__name__)
+            raise _ignoring(schema["cls"])
         return super().dataclass_schema(schema)
+
+    def set_schema(self, schema: Any) -> dict[str, Any]:  # noqa: ARG002
+        raise _OptionError("a set, whose order changes from run to run: it must be a tuple")
+
+    frozenset_schema = set_schema
 
 
 def made(

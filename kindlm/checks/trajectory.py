@@ -18,7 +18,7 @@ from kindlm.checks.call_matching import (
 from kindlm.matching import Bounds, in_any_order, in_sequence
 from kindlm.outcome import CheckResult, Demands
 from kindlm.ports import CheckContext
-from kindlm.section import Count, Maybe, resolved
+from kindlm.section import WHOLE, Count, Maybe, resolved
 from kindlm.transcript import Transcript
 from kindlm.wording import bounded, count, listed, shown
 
@@ -54,7 +54,7 @@ class TrajectoryCall(ExpectedCall):
 
     order: Maybe[Count] = Field(default=None, examples=[0])
     """Position among all tool calls, from 0."""
-    turn: Maybe[Annotated[Count, Field(ge=1)]] = Field(default=None, examples=[2])
+    turn: Maybe[Annotated[int, Field(ge=1), WHOLE]] = Field(default=None, examples=[2])
     """The message of the user before the call, from 1."""
     count: Maybe[CallCount] = None
     """Number of calls that fit this entry. By default one (`strict`, `unordered`), at least one

@@ -147,7 +147,8 @@ def _with_short_forms(schema: dict[str, Any]) -> dict[str, Any]:
         # The value of a main key that is a list is one of its items.
         f"#/$defs/{name}": {"type": (main.get("items") or main)["type"]}
         for name, definition in schema["$defs"].items()
-        if (main := definition["properties"].get(definition.pop(MAIN, None))) is not None
+        # An enum of a package has no properties.
+        if (main := definition.get("properties", {}).get(definition.pop(MAIN, None))) is not None
     }
 
     def short(field: Any, *, is_alone: bool = True) -> Any:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from kindlm.checks.guardrails import CANARY
 from kindlm.config.data_rows import MAX_ROWS, RowFile
 from kindlm.config.diagnostics import Reporter
+from kindlm.config.expect import expect_sections
 from kindlm.config.files import FILE_KEYS, ReferencedFiles, report_file
 from kindlm.config.interpolation import DEFERRED_PREFIXES, is_deferred, names_in
 from kindlm.document import Path, Raw, expectations, items, prompts_of, section, texts
@@ -250,9 +251,17 @@ def warn_of_placeholders(
         columns = (row.values for row in rows.value.rows) if isinstance(rows, Ok) else ()
         known = set(test.vars).union(*columns)
         tools = (("tools",), raw_test.get("tools"))
+        added = {path: expect.added for path, expect in expect_sections(("tests", index), test)}
         for at, part in (*expectations(raw_test), tools):
-            for place, text in texts(part, ("tests", index, *at)):
-                found = [name for name in names_in(text) if name in known or is_deferred(name)]
+            of_part: Path = ("tests", index, *at)
+            for place, text in texts(part, of_part):
+                # A check of a package gets the environment and ports in its options.
+                bound = place[len(of_part)] in added.get(of_part, ())
+                found = [
+                    name
+                    for name in names_in(text)
+                    if name in known or (is_deferred(name) and not bound)
+                ]
                 if at == ("tools",) and CANARY in found:
                     found.remove(CANARY)  # tools get it
                 if found:

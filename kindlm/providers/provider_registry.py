@@ -7,6 +7,7 @@ returns something that is not a reply, the call fails with an error.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from urllib.parse import urlsplit
@@ -107,6 +108,8 @@ def _is_http_url(url: str) -> bool:
 
 
 _log = logging.getLogger(__name__)
+_CLOSE_S = 10.0
+"""How long the client of a package may take to close its connections."""
 
 
 class _ClientOfPackage:
@@ -124,6 +127,7 @@ class _ClientOfPackage:
     async def aclose(self) -> None:
         """Close all connections; a failure is logged and changes no verdict."""
         try:
-            await self._client.aclose()
+            async with asyncio.timeout(_CLOSE_S):
+                await self._client.aclose()
         except packages.CRASHES:
             _log.warning("%s could not be closed", self._plugin, exc_info=True)

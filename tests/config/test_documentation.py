@@ -143,6 +143,12 @@ def test_every_key_has_a_meaning_and_an_example_that_is_valid(
         TypeAdapter(field.rebuild_annotation()).validate_python(example)
 
 
+def test_limits_have_keywords_of_json_schema(schema: dict[str, Any]) -> None:
+    calls = schema["$defs"]["TrajectoryCallConfig"]["properties"]
+    assert {key for key in calls["turn"] if key not in calls["order"]} == set()
+    assert (calls["turn"]["minimum"], calls["order"]["minimum"]) == (1, 0)
+
+
 def test_new_keys_are_marked_as_going_beyond_version_1(schema: dict[str, Any]) -> None:
     sections = {"": schema, **schema["$defs"]}
     unmarked, todo = dict[str, str](), [""]

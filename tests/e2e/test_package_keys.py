@@ -18,6 +18,7 @@ shouts = acme:Shouts
 limits = acme:Limits
 loose = acme:Loose
 lax = acme:Lax
+sets = acme:Sets
 [kindlm.providers]
 echo-http = acme:EchoHttp
 keyed = acme:Keyed
@@ -31,6 +32,7 @@ plain = acme:Plain
 """
 
 ACME = """
+from enum import Enum
 from pydantic import BaseModel, model_validator
 from pydantic.dataclasses import dataclass
 from kindlm.plugins import *
@@ -53,7 +55,17 @@ class Loose(Check):
     inner: dict[str, list[Ignoring]] = {}
     def evaluate(self, transcript, context): return self.passed()
 
+class Sets(Check):
+    words: dict[str, set[str]] = {}
+    def evaluate(self, transcript, context): return self.passed()
+
+class Mood(Enum):
+    CALM = "calm"
+    MERRY = "merry"
+
 class Shouts(Check):
+    mood: Mood = Mood.CALM
+    word: str = ""
     times: int = 1
     limits: Maybe[Limits] = None
     least: Maybe[Count] = None
@@ -226,6 +238,29 @@ def test_the_schema_says_which_keys_are_required(workspace: Workspace, suite: An
         assert Draft202012Validator(schema).is_valid(config) is is_valid, agent
 
 
+def test_the_schema_has_the_values_of_an_enum(workspace: Workspace, suite: Any) -> None:
+    file = suite("scripted: { replies: [{ text: Hi }] }", check="shouts: { mood: merry }")
+    done = workspace.run("schema", PYTHONPATH=".")
+    schema = json.loads(done.stdout)
+    config = yaml.safe_load(file.read_text())
+    assert Draft202012Validator(schema).is_valid(config)
+    config["tests"][0]["expect"]["shouts"]["mood"] = "angry"
+    assert not Draft202012Validator(schema).is_valid(config)
+
+
+@pytest.mark.parametrize(
+    ("written", "is_replaced"), [("{{env.WORD}}", True), ("{{name}}", False)], ids=str
+)
+def test_only_variables_of_tests_are_not_replaced_in_options_of_checks(
+    workspace: Workspace, suite: Any, written: str, is_replaced: bool
+) -> None:
+    file = suite("scripted: { replies: [{ text: Hi }] }", check=f"shouts: {{ word: '{written}' }}")
+    file.write_text(file.read_text().replace("expect:", "vars: { name: Ann }, expect:"))
+    done = workspace.run("validate", PYTHONPATH=".", WORD="hello")
+    said = done.stdout + done.stderr
+    assert (f"{written} is not replaced" in said) is not is_replaced, said
+
+
 def test_a_provider_that_takes_no_key_needs_none(workspace: Workspace, suite: Any) -> None:
     suite("local: { apiKeyEnv: NOT_SET }", check="output: { contains: ['key: None'] }")
     done = workspace.run("test", PYTHONPATH=".")
@@ -260,7 +295,7 @@ def test_a_misspelt_type_is_recognised(workspace: Workspace, suite: Any) -> None
         (
             {"check": "sentences: { max: 3 }"},
             'Unknown key "sentences"',
-            "lax, limits, loose, shouts ",
+            "lax, limits, loose, sets, shouts ",
         ),
     ],
 )
@@ -339,6 +374,10 @@ def test_connect_may_return_an_error(workspace: Workspace, suite: Any) -> None:
         (
             "lax: { inner: { hrdLimit: 2 } }",
             ['The check "lax" of the package acme has options in `Passing`,'],
+        ),
+        (
+            "sets: {}",
+            ['The check "sets" of the package acme has options in a set, whose order changes'],
         ),
         ("shouts: { least: 2 }", ["expect.shouts.least must be at most `times`", "Lower it"]),
         ("shouts: { loud: yes }", ['must be true or false, but is the text "yes"']),

@@ -10,7 +10,8 @@ import pytest
 
 from kindlm import packages, providers
 from kindlm.errors import Err, ErrorCode, Ok
-from kindlm.plugins import Provider
+from kindlm.plugins import ModelClient, Provider
+from kindlm.providers import provider_registry
 from kindlm.providers.provider_registry import make_client
 from kindlm.suite import ProviderSettings
 
@@ -180,3 +181,17 @@ def test_without_a_base_url_the_gateway_of_the_environment_is_used(peer, http, a
     settings = ProviderSettings(api.type, api.type)
     got = heard(settings, environ, peer, http(200, api.reply), make_request)
     assert got.path == api.path
+
+
+def test_a_client_of_a_package_that_never_closes_is_given_up(monkeypatch, caplog):
+    class Clinging(ModelClient):
+        async def complete(self, request):
+            raise NotImplementedError
+
+        async def aclose(self):
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(provider_registry, "_CLOSE_S", 0.01)
+    client = provider_registry._ClientOfPackage("acme", Clinging())
+    asyncio.run(asyncio.wait_for(client.aclose(), 5))
+    assert "acme could not be closed" in caplog.text
