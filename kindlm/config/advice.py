@@ -33,11 +33,7 @@ def warn(
     `environ`, too.
     """
     for path, entry in (*items(raw, "agents"), *items(raw, "serve")):
-        for key in ("headers", "env"):
-            if any(True for _ in entry_secrets({key: entry.get(key)})):
-                message = "This is a credential in plain text: anyone with this file can use it"
-                hint = "Put it in an environment variable or in .env, and write {{env.NAME}}"
-                reporter.warning((*path, key), message, hint, reason="credential")
+        warn_of_credentials(path, entry, reporter, "{{env.NAME}}")
     _warn_of_requests(config, reporter, environ)
     _warn_of_tests(config, reporter)
     for path, test in items(raw, "tests"):
@@ -61,6 +57,18 @@ def warn(
         message = f"This check can never fail: {why}"
         reporter.warning(path, message, "Change or remove it", reason="never_fails")
     warn_of_placeholders(config, raw, reporter, files)
+
+
+def warn_of_credentials(path: Path, entry: Raw, reporter: Reporter, variable: str) -> None:
+    """Warn of credentials in the headers and variables of an agent or a service.
+
+    `variable` is how the file writes a variable.
+    """
+    for key in ("headers", "env"):
+        if any(True for _ in entry_secrets({key: entry.get(key)})):
+            message = "This is a credential in plain text: anyone with this file can use it"
+            hint = f"Put it in an environment variable or in .env, and write {variable}"
+            reporter.warning((*path, key), message, hint, reason="credential")
 
 
 def _warn_of_tests(config: KindlmConfig, reporter: Reporter) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from kindlm.config import LoadedSuite, read_bytes, suite_identity
+from kindlm.config.advice import warn_of_credentials
 from kindlm.config.compile import compile_service
 from kindlm.config.diagnostics import Diagnostic, Reporter
 from kindlm.config.interpolation import MARK
@@ -32,6 +33,7 @@ from kindlm.formats.evalview.project_config import ProjectConfig
 from kindlm.formats.evalview.rules import check_case, check_project, warn_of_case
 from kindlm.secrecy import header_secrets
 from kindlm.suite import Service
+from kindlm.wording import shown_path
 from kindlm.yaml_document import read_documents
 
 _FOLDER = ".evalview"
@@ -81,7 +83,8 @@ def project_folder(folder: FilePath, root: FilePath) -> FilePath | None:
 
 
 def _load_config(file: FilePath, around: Surroundings) -> LoadedConfig:
-    documents, whole = _read(file)
+    shown = FilePath(shown_path(file))
+    documents, whole = _read(shown)
     values = [at for at, value in enumerate(documents.value or ()) if value is not None]
     if len(values) > 1:
         message = "The configuration is one document, and this is a second one"
@@ -90,7 +93,7 @@ def _load_config(file: FilePath, around: Surroundings) -> LoadedConfig:
         empty = None if whole.has_errors else ProjectConfig()
         return LoadedConfig(empty, file, tuple(whole.diagnostics))
     document, config = documents.part(values[0]), None
-    reporter = Reporter(str(file), document)
+    reporter = Reporter(str(shown), document)
     if (filled := _filled(document.value, ("headers",), around, reporter)) is not None:
         check_unique(items(filled, "serve"), "name", "service", reporter)
         started: list[str] = []
@@ -275,6 +278,9 @@ def _filled(
         return None
     reporter.hide(header_secrets(section(value, *map(str, headers))))
     found: dict[str, Any] = _expanded(value, (), around, reporter)
+    agent = headers[:-1]
+    for path, entry in ((agent, section(found, *map(str, agent))), *items(found, "serve")):
+        warn_of_credentials(path, entry, reporter, "${NAME}")
     return None if reporter.has_errors else found
 
 

@@ -388,12 +388,31 @@ def test_files_that_are_too_large_or_too_deep_are_refused(load: Load, case_text:
 
 def test_a_credential_that_is_written_out_is_not_shown(load: Load, case_text: str) -> None:
     headers = 'adapter_config: {headers: {Authorization: "Bearer abcdefgh12345"}, timeout: abc}\n'
-    (error,) = load(case_text + headers).diagnostics
-    assert error.path == "adapter_config.timeout"
-    assert "abcdefgh12345" not in str(error.source_line)
+    found = load(case_text + headers).diagnostics
+    assert [it.path for it in found] == ["adapter_config.headers", "adapter_config.timeout"]
+    assert found[0].error.details["reason"] == "credential"
+    assert "abcdefgh12345" not in "".join(str(it.source_line) for it in found)
 
 
 CONFIG = ".evalview/config.yaml"
+
+
+def test_credentials_in_the_configuration_are_reported_with_the_path_from_here(
+    load: Load, case_text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = (
+        "headers: {Authorization: 'Bearer ${TOKEN}', X-Api-Key: abcdefgh12345}\n"
+        "serve: [{name: a, command: b, env: {A_KEY: abcdefgh12345, B_KEY: '${TOKEN}'}}]\n"
+        "retry: {jitter: true}\n"
+    )
+    found = load({"a.yaml": case_text, CONFIG: config}, TOKEN="x").diagnostics
+    assert [it.path for it in found] == ["headers", "serve[0].env", "retry.jitter"]
+    assert {it.error.where.file for it in found if it.error.where} == {CONFIG}
+    # Variables alone are no credentials.
+    config = config.replace("X-Api-Key: abcdefgh12345", "").replace("A_KEY: abcdefgh12345, ", "")
+    found = load({"a.yaml": case_text, CONFIG: config}, TOKEN="x").diagnostics
+    assert [it.path for it in found] == ["retry.jitter"]
 
 
 def test_what_a_project_has_in_common_is_taken_from_its_configuration(
