@@ -107,7 +107,7 @@ def listen(host: str, port: int | None) -> Result[socket.socket]:
     # The message of Python about `bind` would repeat the address.
     is_unknown = isinstance(failure, socket.gaierror)
     why = failure.strerror if is_unknown else os.strerror(failure.errno or 0)
-    hint = "Choose another --port, or leave it out to get a free one."
+    hint = "Choose another --port; 0 takes a free one."
     if is_unknown or failure.errno == errno.EADDRNOTAVAIL:
         hint = "Choose a --host that is an address of this machine, or leave it out for 127.0.0.1."
     return Err(broken(f"kindlm cannot listen on {place}: {why}.", hint))

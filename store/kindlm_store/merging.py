@@ -134,7 +134,8 @@ class Merge:
     begins: Mapping[str, Begin] = field(default_factory=dict)
     connection: sqlite3.Connection = field(init=False)
     projector: Projector = field(init=False)
-    _taken: Taken = field(default_factory=Taken, init=False)
+    taken: Taken = field(default_factory=Taken, init=False)
+    """What was merged so far, also if `take` raised an error."""
     _claimed: list[tuple[str, str, str]] = field(default_factory=list, init=False)
     _accepted: set[str] = field(default_factory=set, init=False)
     _at: int | None = field(default=None, init=False)
@@ -157,15 +158,15 @@ class Merge:
                 else:
                     self._one_by_one()
             query = "SELECT count(*) FROM contents WHERE rowid > ? AND salt = ?"
-            self._taken.withheld = self._first_value(query, last_text, WITHHELD)
-            if self._taken.erased:
+            self.taken.withheld = self._first_value(query, last_text, WITHHELD)
+            if self.taken.erased:
                 give_back(connection)
-            return self._taken
+            return self.taken
 
         return self.log.run(run)
 
     def _one_by_one(self) -> None:
-        taken = self._taken
+        taken = self.taken
         for stream in self._streams():
             before = taken.erased, taken.filled
             try:
@@ -185,7 +186,7 @@ class Merge:
             for stream in streams:
                 self._count(stream, self._take_stream(stream, locks))
             self._erase_as_in_source()
-            if note and (new := self._taken.streams):
+            if note and (new := self.taken.streams):
                 grown = {name: version for name, version, *_ in streams if name in new}
                 Appender(self.connection).write([[self.log.redacted(note(grown))]])
 
@@ -214,16 +215,16 @@ class Merge:
     def _count(self, stream: _Stream, known: int) -> None:
         name, version, *_ = stream
         self._accepted.add(name)
-        self._taken.known += known - self._begin(name)[0]
+        self.taken.known += known - self._begin(name)[0]
         if known < version:
-            self._taken.streams[name] = version - known
+            self.taken.streams[name] = version - known
 
     def _erase_as_in_source(self) -> None:
         """Erase the texts that are erased in the source, if an event of a merged stream says so."""
         with translated(self.source_path):
             gone = erased_by_log(self.source, self.erasures, self._accepted)
-        self._taken.erased += len(empty_rows(self.connection, gone))
-        if self._taken.erased:
+        self.taken.erased += len(empty_rows(self.connection, gone))
+        if self.taken.erased:
             rebuild_index(self.connection)
 
     def _streams(self) -> list[_Stream]:
@@ -314,7 +315,7 @@ class Merge:
             noted = claim(event).items()
             self._claimed += [(event.stream, about, str(head)) for about, head in noted]
         if erasure := self.erasures.get(event.type):
-            self._taken.erased += len(empty_rows(self.connection, erasure(event) or ()))
+            self.taken.erased += len(empty_rows(self.connection, erasure(event) or ()))
 
     def _take_texts(self, stream: str, refs: Sequence[str]) -> None:
         """Store missing texts, and fill withheld ones; erased texts stay erased."""
@@ -329,7 +330,7 @@ class Merge:
             arrived = (row for row in rows if row[3] is not None and here.get(row[0]) == WITHHELD)
             if filled := [(*content, ref) for ref, *content in arrived]:
                 self._fill(filled)
-                self._taken.filled += len(filled)
+                self.taken.filled += len(filled)
 
     def _fill(self, rows: Sequence[tuple[object, ...]]) -> None:
         """Fill rows with texts whose references were checked.

@@ -218,6 +218,8 @@ def test_a_port_that_was_asked_for_and_is_taken_is_an_error(kindlm: Any, recorde
         outcome = kindlm("browse", "--no-open", "--port", str(port), "--db", recorded.path)
     assert (outcome.code, outcome.out) == (1, "")
     assert f"kindlm cannot listen on 127.0.0.1:{port}" in outcome.err
+    # Without --port, `kindlm serve-history` does not take a free one.
+    assert "--port; 0 takes a free one" in outcome.err
 
 
 def test_an_invalid_host_is_not_reported_as_a_port(kindlm: Any, recorded: Any) -> None:

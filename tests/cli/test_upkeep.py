@@ -288,6 +288,25 @@ def test_a_damaged_page_is_found_and_what_is_left_comes_into_a_new_history(
     assert [f"aaaa222{run + 2}" in listed for run in range(3)] == [True] * 3
 
 
+@pytest.mark.parametrize("table", ["contents", "sqlite_autoindex_contents_1", "events"])
+def test_what_was_merged_before_the_damaged_page_counts_as_merged(
+    kindlm: Any, history: Any, make: Any, here: Path, table: str
+) -> None:
+    for run in range(3):
+        writer = history.run(f"aaaa222{run + 2}")
+        writer.suite(tests=[make.planned(repeat=5)])
+        for number in range(5):
+            writer.execution(user=f"{run} {number} " * 400, assertions=(make.failed(),))
+        writer.finish()
+    history.close()
+    damage(history.path, pages_of(history.path, table)[-1])
+    outcome = kindlm("merge", history.path, "--db", here / "new.db")
+    with closing(sqlite3.connect(here / "new.db")) as db:
+        (events,) = db.execute("SELECT count(*) FROM events").fetchone()
+    assert f": {events} events merged" in outcome.err
+    assert "were there already" not in outcome.err
+
+
 def damage(path: Path, page: int) -> None:
     """Write other bytes over the beginning of a page."""
     with path.open("r+b") as file:

@@ -152,6 +152,10 @@ def test_a_second_push_sends_nothing_and_a_pull_brings_it_back(
     count = len(list(served.log.read()))
     assert first.err.startswith(f"{count} events pushed to {served.url}.\n")
     assert second.err.startswith(f"0 events pushed to {served.url}; {count} were there already.")
+    by_name = (
+        "Content of runs that were there already is sent only by name: kindlm push RUN --texts"
+    )
+    assert [by_name in each.err for each in (first, second)] == [False, True]
     run_id = only_run(kindlm)
     kindlm("history", "export", run_id, "-o", "export.jsonl")
     with served.client(token) as client:

@@ -84,13 +84,10 @@ def _take(log: EventLog, file: Path, reader: sqlite3.Connection) -> tuple[Taken,
         What was merged, and of a damaged history, the number of readable events whose run or
         journal is unknown.
     """
-
-    def taken_of(source: sqlite3.Connection) -> Taken:
-        return merge_of(log, source, file).take()
-
-    first = Taken()
+    merge = merge_of(log, reader, file)
+    first = merge.taken
     try:
-        first = taken_of(reader)
+        merge.take()
     except CorruptDatabaseError as error:
         if error.path != file:
             raise
@@ -99,7 +96,7 @@ def _take(log: EventLog, file: Path, reader: sqlite3.Connection) -> tuple[Taken,
             return first, None
     warn(f"{file} is damaged: it is read row by row.")
     with closing(salvage(reader)) as copy:
-        taken = taken_of(copy)
+        taken = merge_of(log, copy, file).take()
         taken.known -= first.added
         taken.streams.update(first.streams)
         return taken, copy.execute(_LOST).fetchone()[0]

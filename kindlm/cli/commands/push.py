@@ -69,6 +69,9 @@ def push_command(
             pushed = or_fail(push.runs(wanted, again=texts and wanted is not None))
     besides = merged_besides(pushed.known, pushed.filled)
     note(f"{count(pushed.added, 'event')} pushed to {client.base}{besides}.")
+    if texts and wanted is None and pushed.known:
+        again = "kindlm push RUN --texts"
+        note(f"Content of runs that were there already is sent only by name: {again}")
     if pushed.withheld and texts:
         note(
             "Content stayed here: settings of its suites were erased, and their files are not"
