@@ -127,6 +127,15 @@ def test_the_audit_trail_names_the_head_and_reports_tampering(history: Any, reco
     assert changed.startswith("**NOT AS RECORDED.**")
 
 
+def test_a_run_whose_events_were_removed_makes_it_no_evidence(history: Any, recorded: Any) -> None:
+    tamper(history, "DELETE FROM streams WHERE name = 'run/aaaa2222'")
+
+    document = written(history.view(recorded.id))
+    assert document.startswith("**NOT AS RECORDED.**")
+    assert "there is no such stream" in document
+    assert "- `kindlm history verify aaaa2222`" in document
+
+
 @pytest.mark.parametrize("template", [None, "All is well."])
 def test_tables_that_were_changed_make_it_no_evidence(
     history: Any, writer: Any, make: Any, template: str | None

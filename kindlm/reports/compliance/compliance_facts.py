@@ -383,7 +383,7 @@ def _audit(
             "SELECT version, 'sha256:' || lower(substr(hex(head), 3)) AS head, sealed"
             "  FROM streams WHERE name = ?",
             (stream,),
-        ).fetchone()
+        ).fetchone() or {"version": 0, "head": None, "sealed": False}  # removed: a problem below
         found = verify_file(file, stream, claims=SEALED_HEADS, erasures=PURGES)
         problems = [problem.what for problem in found.problems[:5]]
         for journal in () if audit else journals_about(db, about):
