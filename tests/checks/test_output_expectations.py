@@ -138,6 +138,13 @@ class TestPersonalData:
         assert f"Here: {text}, ok"[found.start : found.end] == text
         assert text not in f"{result.message}{result.actual}{found.excerpt}"
 
+    def test_a_card_may_begin_within_other_digits(self, evaluate: Evaluate, said: Said) -> None:
+        text = "Call 555-123-4567 4111 1111 1111 1111"
+
+        (found,) = evaluate("no_pii", {}, said(text)).evidence
+
+        assert text[found.start : found.end] == "4111 1111 1111 1111"
+
     @pytest.mark.parametrize(
         "text",
         [

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+
+import regex
 
 from kindlm.checks.base import AskingCheck, Check, Rule, failed, passed, undecided
 from kindlm.checks.guardrails import detected, redacted
@@ -186,6 +187,8 @@ class NoPii(Check):
 def find_personal_data(text: str) -> Iterator[Evidence]:
     """Yield the places of personal data, named by kind, with redacted excerpts."""
     for kind, pattern in _KINDS.items():
-        for match in re.finditer(pattern, text):
+        # A card number may begin within other digits, such as the last four of a phone number.
+        overlapped = kind == "credit_card"
+        for match in regex.finditer(pattern, text, overlapped=overlapped):
             if _HOLDS.get(kind, bool)(match[0]):
                 yield Evidence("output", *match.span(), kind, redacted(match[0]))

@@ -93,7 +93,7 @@ class SafetyConfig(EvalviewSection):
     """Whether the answer is harmful."""
 
     check: Boolean = False
-    """Turns the check on; it uses patterns and the judge."""
+    """Turns the check on; it asks the judge."""
     allow_harmful: Boolean = False
     """Findings are reported but pass."""
     categories: list[str] | None = None
