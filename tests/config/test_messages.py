@@ -73,7 +73,11 @@ def test_an_empty_pattern_is_called_empty(load: Any) -> None:
     ("written", "message", "hint"),
     [
         ("agents: [http://127.0.0.1:2]", "`agent` cannot be combined with `agents`", "`agents`"),
-        ("model: a/b\nmodels: [a/b]", "`model` cannot be combined with `models`", "`models`"),
+        (
+            "model: openai/b\nmodels: [openai/b]",
+            "`model` cannot be combined with `models`",
+            "`models`",
+        ),
         ("tests: [{name: a, inputs: Hi, expect: {}}]", 'Unknown key "inputs"', '"input"'),
         ("tests: [{name: a, inputs: {b: c}, expect: {}}]", 'Unknown key "inputs"', '"vars"'),
         ("tests: [{name: '', input: Hi, expect: {}}]", "tests[0].name must not be empty", None),

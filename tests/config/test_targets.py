@@ -156,6 +156,12 @@ ENDED = "GitHub Models ended on 30 July 2026: choose another provider"
     [
         ("model: groqq/llama", 'Unknown provider "groqq"', 'Did you mean "groq/llama"?'),
         ("model: Groq/llama", 'Unknown provider "Groq"', 'Did you mean "groq/llama"?'),
+        (
+            "model: google/gemini-2.5-flash",
+            'Unknown provider "google"',
+            "Write a known one or a key of `providers` before the name of the model: anthropic, ",
+        ),
+        ("model: openai/", 'The key "provider" is missing in model', "Add `provider:`, or name it"),
         ("model: github/gpt-4o", 'Unknown provider "github"', ENDED),
         ("providers: {github: {}}", 'Unknown provider "github"', ENDED),
         (
