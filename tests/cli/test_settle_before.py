@@ -15,7 +15,12 @@ from recorded_history import History
 from kindlm.cli.commands.settle import SettleOptions
 from kindlm.cli.commands.settle_rounds import RepeatsOfBefore
 from kindlm.engine.stop import Stop
+from kindlm.history.diff.evidence_values import CheckPair
 from kindlm.history.queries import Paid
+from kindlm.history.settling import Suspect
+from kindlm.history.statistics.pass_rates import Settlement
+from kindlm.history.statistics.tables import Counts
+from kindlm.plan import QualifiedName
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.terminal.settled_tests import Settled, write_settled
 
@@ -78,6 +83,15 @@ def test_an_unknown_cost_is_said_to_be_unknown(cost_usd: float | None, shown: st
     settled = Settled(BEFORE, "after001", (), "settled1", 3, cost_usd)
     write_settled(settled, out, ReportOptions(width=100))
     assert out.getvalue().splitlines()[0].endswith(f"3 repeats added by run settled1, {shown}")
+
+
+@pytest.mark.parametrize(("after", "says"), [(5, True), (0, False)])
+def test_a_regression_of_scores_alone_is_called_one(after: int, says: bool) -> None:
+    out = io.StringIO()
+    rate = CheckPair(Counts(5, 5), Counts(after, 5))
+    suspect = Suspect(QualifiedName("shop", "s", "a", "gpt"), rate, Settlement.CONFIRMED)
+    write_settled(Settled(BEFORE, "after001", (suspect,)), out, ReportOptions(width=100))
+    assert ("Its scores fell." in out.getvalue()) is says
 
 
 def test_settling_for_nothing_is_refused(kindlm: Any, history: History) -> None:

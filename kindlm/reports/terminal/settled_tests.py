@@ -122,10 +122,12 @@ def _verdict(found: Suspect) -> str:
 
 
 def _explained(found: Suspect) -> str | None:
-    """Return why a test is not decided, and what would decide it."""
+    """Return what the counts do not show: why a test is decided or not, what would decide it."""
     needed = found.repeats_to_settle
     repeats = f"{needed:,} repeats" if needed else "more repeats"
     match found.standing:
+        case Settlement.CONFIRMED if not (found.rate.fell or found.checks):
+            return "Its scores fell."
         case Settlement.CLEARED:
             unlikely = "A drop of 30 points is unlikely: 1 in 10 of those is cleared at most."
             return f"{unlikely} A smaller one is not ruled out."
