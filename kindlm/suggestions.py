@@ -93,11 +93,16 @@ def _squashed(name: str) -> str:
 
 
 def hint_for(name: str, candidates: Iterable[str], known: str, more: str = "") -> str:
-    """Return `Did you mean …?`, or the list of candidates, introduced by `known`, and `more`."""
+    """Return `Did you mean …?`, or the list of candidates, introduced by `known`, and `more`.
+
+    Candidates that share a word with the name come first, since the list may be cut.
+    """
     names = list(dict.fromkeys(candidates))
     close = suggest(name, names) or _same_words(name, names)
     if close is not None:
         return f'Did you mean "{close}"?'
+    words = _words(name)
+    names.sort(key=lambda each: words.isdisjoint(_words(each)))
     listed = ", ".join(names[:_MAX_LISTED]) + (", …" if len(names) > _MAX_LISTED else "")
     stop = " " if listed.endswith("…") else ". "
     return f"{known}: {listed or 'none'}" + (f"{stop}{more}" if more else "")
