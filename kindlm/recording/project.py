@@ -327,9 +327,13 @@ def remote_name(folder: Path) -> str | None:
 
 
 def folder_in_repository(folder: Path) -> str:
-    """Return a folder's path inside its repository, with slashes; empty at its top or outside."""
-    top = _top_of(folder)
-    return "" if top is None else "/".join(folder.resolve().relative_to(top).parts)
+    """Return a folder's path inside its repository, with slashes; empty at its top or outside.
+
+    In a container without git, GitHub copies the repository to its workspace.
+    """
+    folder = folder.resolve()
+    top = _top_of(folder) or Path(os.environ.get("GITHUB_WORKSPACE") or folder).resolve()
+    return "/".join(folder.relative_to(top).parts) if folder.is_relative_to(top) else ""
 
 
 def _top_of(folder: Path) -> Path | None:

@@ -15,6 +15,7 @@ from kindlm.events.run import GitState
 from kindlm.recording.project import (
     branch_of,
     commit_of,
+    folder_in_repository,
     git_state,
     project_name,
     remote_name,
@@ -70,6 +71,16 @@ def test_a_copy_without_git_has_the_commit_of_its_variables(
     monkeypatch.setenv("KINDLM_BRANCH", "main")
 
     assert git_state(tmp_path) == GitState(commit="a" * 40, branch="main", dirty=True)
+
+
+def test_a_copy_without_git_is_in_the_workspace_of_github(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suites = tmp_path / "services" / "help desk"
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(tmp_path))
+    assert folder_in_repository(suites) == "services/help desk"
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(tmp_path / "elsewhere"))
+    assert folder_in_repository(suites) == ""
 
 
 def test_the_configuration_names_the_project_before_the_variable(
