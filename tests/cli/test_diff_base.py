@@ -97,6 +97,24 @@ def test_a_branch_without_a_run_is_an_error(kindlm: Any, history: History) -> No
     assert kindlm("diff", "--base", "").code == 1
 
 
+def test_the_comment_of_an_earlier_commit_does_not_stay_without_a_comparison(
+    kindlm: Any, here: Path, history: History, github: type[GitHub]
+) -> None:
+    record(history, "m1main", PASSES, "main")
+    record(history, "f1mine", PASSES, None)
+    other = ("--db", str(here / "none.db"))  # as on a new runner, on which no run could start
+    assert kindlm("diff", "--base", "main", "--comment", *other).code == 1
+    assert github.comments == []
+    assert kindlm("diff", "--base", "main", "--comment").code == 0
+    assert "UNCHANGED" in github.comments[0]["body"]
+    for wanted in (other, ("f2gone",)):
+        github.comments[0]["body"] = github.comments[0]["body"].replace("NOT COMPARED", "x")
+        assert kindlm("diff", "--base", "main", "--comment", *wanted).code == 1
+        (comment,) = github.comments
+        assert "NOT COMPARED" in comment["body"]
+        assert "UNCHANGED" not in comment["body"]
+
+
 @pytest.mark.parametrize("app", ["github-actions[bot]", "shop-ci[bot]"])
 def test_one_comment_is_edited_and_only_if_something_changed(
     kindlm: Any, history: History, github: type[GitHub], app: str

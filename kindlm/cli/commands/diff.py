@@ -6,7 +6,8 @@ import io
 import os
 import sqlite3
 import sys
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TextIO
@@ -49,6 +50,10 @@ if TYPE_CHECKING:
 
 _PATIENCE_S = 20.0
 """How long to wait for an unreachable server. After that, the local history may be enough."""
+
+_NOT_COMPARED = (
+    "### ❌ kindlm: NOT COMPARED\n\nThe last run of this job was not compared; its log says why.\n"
+)
 
 _NAMES = f"{RUN_NAMES} Or a group of shards."
 
@@ -104,14 +109,15 @@ def diff_command(
         if None not in sides:
             refuse("--base names the earlier run, and so does BEFORE.", "Leave one of them out.")
         sides = (None, sides[0] if sides[1] is None else sides[1])
-    history = existing_history(db)
+    with _commented(comment):
+        history = existing_history(db)
     output = None if output == STDOUT else output
     if output is not None and is_history(output, history.database):
         refuse(f"The comparison would overwrite the history: {output}.", "Name another file.")
     threshold = or_fail(regression_threshold(history.root))
     options = DiffOptions(FailOn(fail_on), test, regression_threshold=threshold)
     shown = report_options(db)
-    with open_history(db) as reader:
+    with _commented(comment), open_history(db) as reader:
         if base is not None:
             branch = Base(base, url, insecure, comment)
             compared = sides_with_branch(reader, history, branch, sides[1])
@@ -143,8 +149,8 @@ def diff_command(
             text = io.StringIO()
             write_diff(diff, "markdown", text, shown)
             _keep_comment(text.getvalue())
-        if diff.fails:
-            raise typer.Exit(1)
+    if diff.fails:
+        raise typer.Exit(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,12 +223,23 @@ def _pull(db: sqlite3.Connection, project: Project, base: Base, after: Run) -> K
     return None
 
 
-def _keep_comment(text: str) -> None:
+@contextmanager
+def _commented(is_wanted: bool) -> Iterator[None]:
+    """On an error, replace an earlier comment: it must not pass for the result of this commit."""
+    try:
+        yield
+    except typer.Exit:
+        if is_wanted:
+            _keep_comment(_NOT_COMPARED, create=False)
+        raise
+
+
+def _keep_comment(text: str, *, create: bool = True) -> None:
     """Write a text into the comment of the pull request; warn if that fails."""
     from kindlm.cli.pull_request import CommentError, NoPullRequestError, keep_comment
 
     try:
-        keep_comment(os.environ, Path.cwd(), text)
+        keep_comment(os.environ, Path.cwd(), text, create=create)
     except NoPullRequestError:
         note("There is no comment to write: no pull request started this workflow.")
     except CommentError as error:
