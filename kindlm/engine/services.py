@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kindlm.dataclass import dataclass
 from kindlm.engine import FieldLog
@@ -20,6 +22,9 @@ from kindlm.programs import LastOutput, Program, start_program
 from kindlm.suite import Service
 from kindlm.trace_context import UNTRACED
 from kindlm.wording import last_words
+
+if TYPE_CHECKING:
+    from urllib.request import OpenerDirector
 
 _log = FieldLog(__name__)
 
@@ -86,12 +91,16 @@ class _Output(LastOutput):
 
 @dataclass(eq=False, slots=True)
 class _Running:
-    """A started program: knows when it is ready, and why it is not."""
+    """A started program: knows when it is ready, and why it is not.
+
+    `answered` is what its `ready` URL did last instead of answering.
+    """
 
     service: Service
     port: int
     program: Program
     output: _Output
+    answered: str | None = None
 
     @property
     def has_ended(self) -> bool:
@@ -102,7 +111,8 @@ class _Running:
         while not self.has_ended:
             is_ready = self.output.has_ready_line
             if self.service.ready_line is None:
-                is_ready = url is None or await asyncio.to_thread(_answers, url)
+                self.answered = url and await asyncio.to_thread(_why_not, url)
+                is_ready = self.answered is None
             if is_ready:
                 break
             await asyncio.sleep(_POLL_S)
@@ -145,7 +155,9 @@ async def _start(
             return launched
         if is_ready is None:
             hint = f"Check serve.{service.name}.ready, or raise its timeoutMs."
-            return Err(running.failed(f"was not ready after {service.timeout_ms} ms.", hint))
+            why = f": {url} {running.answered}" if running.answered else ""
+            message = f"was not ready after {service.timeout_ms} ms{why}."
+            return Err(running.failed(message, hint))
         if not _is_taken(running.port):
             break
     return Err(running.ended("before it was ready"))
@@ -184,17 +196,30 @@ async def _launch(
     return Ok(_Running(service, ports[service.name], program, output))
 
 
-def _answers(url: str) -> bool:
+@functools.cache
+def _opener() -> OpenerDirector:
+    """Return what opens a URL without a proxy."""
     # Few services need this slow import.
-    import urllib.error
-    import urllib.request
+    from urllib.request import ProxyHandler, build_opener
+
+    return build_opener(ProxyHandler({}))
+
+
+def _why_not(url: str) -> str | None:
+    """Return what a URL does instead of answering with success, None if it does."""
+    from http.client import HTTPException
+    from urllib.error import HTTPError
+    from urllib.request import Request
 
     try:
-        request = urllib.request.Request(url, headers=UNTRACED)  # noqa: S310 - the user's own URL
-        with urllib.request.urlopen(request, timeout=2) as response:  # noqa: S310
-            return bool(response.status < 400)
-    except (urllib.error.URLError, OSError, ValueError):
-        return False
+        with _opener().open(Request(url, headers=UNTRACED), timeout=2):  # noqa: S310 - the user's
+            return None
+    except HTTPError as error:
+        return f"answers {error.code}"
+    except (OSError, ValueError):
+        return "does not answer"
+    except HTTPException:  # such as TLS
+        return "answers something that is not HTTP"
 
 
 def _with_ports(text: str, ports: Mapping[str, int]) -> str:

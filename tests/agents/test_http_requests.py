@@ -222,6 +222,19 @@ def test_the_proxy_of_the_environment_is_used(make, ask, peer, http, success, mo
     assert proxy.received[0].path == "http://agent.invalid/chat"
 
 
+def test_a_proxy_gets_no_message_for_this_machine(make, ask, peer, http, success, monkeypatch):
+    async def run():
+        async with peer(http({"message": "by proxy"})) as proxy, peer(http({"message": "m"})) as it:
+            monkeypatch.setenv("http_proxy", proxy.url)
+            monkeypatch.setenv("no_proxy", "")
+            async with make(AgentTarget("s", "http", f"{it.url}/chat")) as agent:
+                return await agent.send(ask()), proxy
+
+    result, proxy = asyncio.run(run())
+    assert success(result).text == "m"
+    assert not proxy.received
+
+
 @pytest.mark.parametrize("proxy", ["::bad", "socks5://127.0.0.1:9"])
 def test_a_proxy_that_cannot_be_used_is_an_error_of_the_call(
     proxy, make, ask, failure, monkeypatch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -23,6 +24,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_response(200); self.end_headers()
     def log_message(self, *args): pass
 http.server.HTTPServer(('127.0.0.1', int(os.environ['PORT'])), Handler).serve_forever()
+"""
+NOT_HTTP = """
+import os, socket
+server = socket.create_server(('127.0.0.1', int(os.environ['PORT'])))
+while True:
+    connection, _ = server.accept()
+    connection.recv(1000)
+    connection.sendall(b'220 ready\\r\\n')
+    connection.close()
 """
 
 
@@ -166,6 +176,29 @@ def test_a_service_that_is_never_ready_is_given_up(tmp_path):
     result = start([slow])
     assert isinstance(result, Err)
     assert "was not ready after 300 ms" in result.error.message
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        (HTTP.replace("200", "404"), "answers 404"),
+        (NOT_HTTP, "answers something that is not HTTP"),
+        ("import time; time.sleep(600)", "does not answer"),
+    ],
+)
+def test_a_service_that_is_never_ready_says_what_its_url_does(tmp_path, source, why):
+    url = "http://127.0.0.1:{{serve.agent.port}}/health"
+    result = start([service(tmp_path, source, ready_line=None, ready_url=url, timeout_ms=3000)])
+    assert isinstance(result, Err)
+    assert re.search(rf"after 3000 ms: http://127.0.0.1:\d+/health {why}\.", result.error.message)
+
+
+def test_a_service_is_not_asked_through_a_proxy(tmp_path, monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", "")
+    url = "http://127.0.0.1:{{serve.agent.port}}/health"
+    result = start([service(tmp_path, HTTP, ready_line=None, ready_url=url, timeout_ms=20_000)])
+    assert isinstance(result, Ok), result
 
 
 def test_a_program_that_does_not_exist_is_an_error(tmp_path):
