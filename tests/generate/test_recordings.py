@@ -568,6 +568,20 @@ def test_an_execution_becomes_a_test_of_what_it_ran_on(
     assert run(["test", "suites/model.yaml", "elsewhere", "--quiet"]) == 0
 
 
+def test_an_agent_that_reports_its_tools_by_its_suite_needs_no_proof(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    agent = {"id": "shop", "adapter": "python", "endpoint": "shop:agent", "reportsTools": True}
+    case = {"name": "hi", "input": "Hi", "expect": {"output": {"contains": "Sent"}}}
+    Path("kindlm.yaml").write_text(yaml.safe_dump({"agent": agent, "tests": [case]}), "utf-8")
+    Path("shop.py").write_text("def agent(text):\n    return 'Sent.'\n", "utf-8")
+    assert run(["test", "--quiet"]) == 0
+    assert run(["gen", "--from-run", "latest", "1", "--output", "made"]) == 0
+    (test,) = yaml.safe_load(Path("made/hi.yaml").read_text("utf-8"))["tests"]
+    assert test["expect"] == {"trajectory": {"mode": "strict", "calls": []}}
+
+
 def test_an_exported_run_that_gives_no_test_says_why_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

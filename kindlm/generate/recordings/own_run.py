@@ -39,7 +39,7 @@ def read_execution(db: sqlite3.Connection, execution: ExecutionView) -> Recordin
     missing = transcript.unseen
     if not any(turn.user for turn in transcript.turns):
         missing = "It has no message of a user."
-    elif missing is None and not transcript.shows_tools:
+    elif missing is None and not (transcript.shows_tools or _reports_tools(db, execution)):
         missing = "Nothing shows that the agent reports its tool calls."
     asked = next((each for each in events if isinstance(each, ProviderRequested)), None)
     tools: Any = attempt.tools()
@@ -71,6 +71,13 @@ def read_execution(db: sqlite3.Connection, execution: ExecutionView) -> Recordin
     )
 
 
+def _reports_tools(db: sqlite3.Connection, execution: ExecutionView) -> bool:
+    """Return whether the suite says that the agent reports every tool call."""
+    found = _configuration(db, execution)
+    agents = found[0].get("agents", ()) if found else ()
+    return any(it["id"] == execution.target and it.get("reportsTools") for it in agents)
+
+
 def _one_call_a_step(turn: Turn) -> Turn:
     """Return the turn of an agent, whose answers do not show which calls were parallel."""
     uses = (use for step in turn.steps for use in step.tool_uses)
@@ -85,11 +92,11 @@ def recorded_target(
     It is the model of the recording if the configuration contained secrets, which were not
     recorded. Programs of `serve` run in the folder of their suite: the new suite has to be there.
     """
-    row = db.execute(_CONFIG, (execution.suite_id,)).fetchone()
-    if row is None or row[0] in (None, REDACTED):
+    found = _configuration(db, execution)
+    if found is None:
         return Target(why_not=_UNKNOWN)
-    config = json.loads(row[0]).get("config", {})  # an imported run has none
-    suite_folder = (root / row[1]).parent
+    config, suite = found
+    suite_folder = (root / suite).parent
     home = Path(os.path.relpath(suite_folder, folder)).as_posix()
     agent, model = (
         next((each for each in config.get(key, ()) if each["id"] == execution.target), None)
@@ -115,6 +122,16 @@ def recorded_target(
     text = json.dumps(written)
     cannot_move = HIDDEN in text or REDACTED in text
     return Target() if cannot_move else Target(written, is_agent=agent is not None)
+
+
+def _configuration(
+    db: sqlite3.Connection, execution: ExecutionView
+) -> tuple[dict[str, Any], str] | None:
+    """Return the kindlm.yaml of an execution as recorded, and its path; None if it has none."""
+    row = db.execute(_CONFIG, (execution.suite_id,)).fetchone()
+    if row is None or row[0] in (None, REDACTED):
+        return None
+    return json.loads(row[0]).get("config", {}), row[1]  # an imported run has no `config`
 
 
 def _moved(agent: dict[str, Any], home: str) -> dict[str, Any]:
