@@ -151,11 +151,15 @@ def find_changed(
     If the branch itself is checked out (`here`), it is the newest run of all.
     """
     words = _Words(db, None, revision)
-    if wanted is None and here != branch:
-        for run in words.counted():
-            if run.git_branch != branch:
-                return _side_of(db, run)
-    return words.find("latest" if wanted is None else wanted)
+    if wanted is not None or here == branch:
+        return words.find("latest" if wanted is None else wanted)
+    newest = next((run for run in words.counted() if run.git_branch != branch), None)
+    if newest is None:
+        message = f"Of branches other than {branch!r}, no run has finished yet."
+        return _error(
+            message, f"Name the run to compare: kindlm diff --base {shlex.quote(branch)} RUN"
+        )
+    return _side_of(db, newest)
 
 
 def newest_of_branch(db: sqlite3.Connection, branch: str, after: Side) -> Result[Side] | None:

@@ -87,6 +87,17 @@ def test_shards_of_the_branch_count_as_one_run(kindlm: Any, history: History) ->
     assert "No run of branch 'main' with a suite of nightly" in done.err
 
 
+def test_without_a_run_of_another_branch_there_is_nothing_to_compare(
+    kindlm: Any, history: History
+) -> None:
+    record(history, "m1main", PASSES, "main")
+    record(history, "m2main", PASSES, "main")
+    done = kindlm("diff", "--base", "main")
+    assert (done.code, done.out) == (1, "")
+    assert "Of branches other than 'main', no run has finished yet" in done.err
+    assert compared(kindlm, "latest") == ("m1main", "m2main")
+
+
 def test_a_branch_without_a_run_is_an_error(kindlm: Any, history: History) -> None:
     record(history, "m4other", PASSES, "main", suite="billing")
     record(history, "f1mine", PASSES, "dev")
