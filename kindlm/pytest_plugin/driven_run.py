@@ -24,6 +24,7 @@ from kindlm.config.diagnostics import Diagnostic
 from kindlm.dataclass import dataclass, replace
 from kindlm.engine import resources
 from kindlm.engine.attempt import Finished
+from kindlm.engine.steady_loop import SteadyLoop
 from kindlm.engine.stop import Stop, leaving_nothing
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.history.verdict import StatusCounts, test_status
@@ -112,16 +113,6 @@ class _PendingTest:
         finally:
             self._running.discard(task)
         return self._cut or error
-
-
-class _SteadyLoop(asyncio.SelectorEventLoop):
-    """An event loop whose clock goes on if a fixture, like freezegun, stops `time.monotonic`."""
-
-    _monotonic = staticmethod(time.monotonic)
-
-    def time(self) -> float:
-        """Return the time of the loop in seconds."""
-        return self._monotonic()
 
 
 class DrivenRun:
@@ -228,7 +219,7 @@ class DrivenRun:
                 try:
                     with (
                         suppress(WriteFailedError),
-                        asyncio.Runner(loop_factory=_SteadyLoop) as runner,
+                        asyncio.Runner(loop_factory=SteadyLoop) as runner,
                     ):
                         runner.run(leaving_nothing(self._session()))
                 finally:

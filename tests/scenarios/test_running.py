@@ -94,6 +94,27 @@ def test_it(t: SyncTrial) -> None:
     assert project.statuses() == {"test_it": "errored"}
 
 
+def test_a_scenario_that_stops_the_clock_holds_up_nothing(project: Project) -> None:
+    # As freezegun does it.
+    source = """
+import asyncio, time
+from unittest import mock
+from kindlm import *
+
+async def answer(text):
+    await asyncio.sleep(0.001)
+    return f"{text} {time.monotonic()}"
+
+@scenario("in the future", agent=answer)
+async def test_it(t: Trial) -> None:
+    with mock.patch("time.monotonic", lambda: 1e9):
+        t.check(await t.agent.send("hi")).contains("1000000000")
+"""
+    project.write("tests/test_it.py", source)
+    assert project.test() == 0
+    assert project.statuses() == {"test_it": "passed"}
+
+
 def test_a_function_that_blocks_past_its_timeout_is_errored(project: Project) -> None:
     project.test(
         tests="""
