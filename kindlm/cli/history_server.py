@@ -207,4 +207,6 @@ def _warn(error: KindlmError, run: str) -> None:
     hint = f"The run stays here. To push it later: {again}"
     if error.code is ErrorCode.CLOUD_AUTH_ERROR:
         hint = f"{error.hint} {hint}"
+    elif error.details.get("status") in (413, 422):  # the same push would fail again
+        hint = error.hint or hint
     show([Diagnostic(replace(error, hint=hint), "warning", "upload")])

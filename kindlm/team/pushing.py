@@ -157,6 +157,8 @@ class Push:
         except NotSentError as error:
             why = f"Run {run} was not sent whole: {error}."
             hint = "No part of an event can be left out: the rest of the run stays here."
+            if rule.value.every_text and not self.texts:
+                hint += " To send it with all its content: kindlm push RUN --texts"
             return KindlmError(ErrorCode.CLOUD_UPLOAD_ERROR, why, hint, details={"status": 422})
         # Events recorded meanwhile may have arrived, too; sending them again is harmless.
         self.heads |= ends

@@ -182,6 +182,24 @@ def test_content_stays_here_until_it_is_sent(
     assert "pelican" in texts(served)
 
 
+def test_a_sentence_as_the_name_of_a_tool_is_sent_by_the_command_that_is_named(
+    served: Served, token: str, kindlm: Command, here: Path
+) -> None:
+    call = '{"kindlm": "tool_call", "name": "I saw a pelican"}'
+    (here / "call.json").write_text(call, "utf-8")
+    suite(here)
+    text = (here / "kindlm.yaml").read_text("utf-8").replace("echo hello", "cat call.json")
+    (here / "kindlm.yaml").write_text(text, "utf-8")
+    told = kindlm("test", "--push").err
+    assert "may be more than a name" in told
+    assert "To send it with all its content: kindlm push RUN --texts" in told
+    assert "To push it later" not in told  # it would be refused again
+    assert "pelican" not in texts(served)
+    assert kindlm("push", only_run(kindlm)).code == 1
+    assert kindlm("push", only_run(kindlm), "--texts").code == 0
+    assert "pelican" in texts(served)
+
+
 def test_what_a_purge_left_is_sent_by_the_settings_of_now(
     served: Served, token: str, kindlm: Command, here: Path
 ) -> None:
