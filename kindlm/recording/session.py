@@ -244,8 +244,8 @@ class _Session:
         self._warn(
             "prices",
             ErrorCode.CONFIG_VALIDATION_ERROR,
-            f"The cost limit cannot be enforced: the price of {shown(model)} is not known, or "
-            "a call did not report its tokens.",
+            f"The cost limit cannot be enforced unless calls report their cost: the price of "
+            f"{shown(model)} is not known, or a call did not report its tokens.",
             "Add the price to `prices` in kindlm.yaml, in dollars for a million tokens, 0 if it"
             " costs nothing; for cases of EvalView to `model` in .evalview/config.yaml. In"
             " scenarios, let the agent report its `cost`.",
