@@ -286,7 +286,8 @@ async def in_a_thread(work: Callable[[], Any]) -> Any:
             if isinstance(error, Exception) and not isinstance(error, StopIteration):
                 done.set_exception(error)
             else:
-                done.set_exception(RuntimeError(f"it raised {type(error).__name__}: {error}"))
+                reason = RuntimeError(f"it raised {type(error).__name__}: {error}")
+                done.set_exception(reason.with_traceback(error.__traceback__))
 
     threading.Thread(target=copy_context().run, args=(run,), daemon=True).start()
     return await asyncio.wrap_future(done)
