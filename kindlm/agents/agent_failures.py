@@ -117,10 +117,14 @@ class Who:
         parts = urlsplit(endpoint)
         # Without credentials, which may be before the host or in the query.
         address = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-        message = f"No answer from agent {self.name!r} at {address}: {unreachable_reason(error)}"
+        why, code = unreachable_reason(error), ErrorCode.PROVIDER_NETWORK_ERROR
+        message = f"No answer from agent {self.name!r} at {address}: {why}"
+        hint = "Check that the agent runs, and its URL"
         if has_begun:
             message = f"The answer of agent {self.name!r} at {address} broke off"
-        hint, code = "Check that the agent runs, and its URL", ErrorCode.PROVIDER_NETWORK_ERROR
+            hint = "See the agent's log for why it stopped"
+        elif "certificate verify failed" in why:
+            hint = "Let the variable SSL_CERT_FILE name the file of the certificate to trust"
         return self.failed(message, hint, code=code, retryable=retryable)
 
     def unreadable(

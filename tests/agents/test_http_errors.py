@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import ssl
 
 import pytest
 from processes import time_passes_after
 
+from kindlm.agents.agent_failures import Who
 from kindlm.errors import ErrorCode
 from kindlm.suite import AgentTarget
 
@@ -280,6 +282,14 @@ def test_an_agent_that_broke_off_while_it_answered_is_not_asked_again(talk, fail
     error = failure(result)
     assert (error.code, error.details["retryable"]) == (ErrorCode.PROVIDER_NETWORK_ERROR, False)
     assert error.message.endswith("broke off")
+    assert error.hint == "See the agent's log for why it stopped"
+
+
+def test_a_certificate_that_is_not_trusted_can_be_named():
+    cause = ssl.SSLCertVerificationError(1, "certificate verify failed: self-signed certificate")
+    error = Who("shop").unreachable("https://127.0.0.1:8443/chat", cause, retryable=True)
+    assert error.message.endswith("TLS failed (certificate verify failed: self-signed certificate)")
+    assert "SSL_CERT_FILE" in str(error.hint)
 
 
 @pytest.mark.parametrize(
