@@ -30,7 +30,7 @@ _CONNECTIONS = 1000  # as in the clients of SDKs
 _KEPT_ALIVE_S = 4.0
 _MOST_OF_A_HEADER_BYTES = 65_536
 
-_THIS_MACHINE = dict.fromkeys(("all://127.0.0.1", "all://localhost", "all://[::1]"))
+THIS_MACHINE = dict.fromkeys(("all://127.0.0.1", "all://localhost", "all://[::1]"))
 """Hosts that no proxy is asked for: it would get the messages and credentials for them."""
 
 _ADDED_BY_AIOHTTP = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
@@ -47,7 +47,7 @@ def open_client() -> httpx.AsyncClient:
         return httpx.AsyncClient(
             verify=context,
             transport=None if has_proxies() else _AiohttpTransport(context),
-            mounts=_THIS_MACHINE,
+            mounts=THIS_MACHINE,
             timeout=None,  # noqa: S113 - callers limit the whole exchange, including the body
             limits=httpx.Limits(max_connections=_CONNECTIONS, keepalive_expiry=_KEPT_ALIVE_S),
             follow_redirects=False,

@@ -301,10 +301,13 @@ class HttpLink:
         import httpx2
         from mcp.client.streamable_http import streamable_http_client
 
+        from kindlm.http_client import THIS_MACHINE
+
         async with (
             httpx2.AsyncClient(
                 headers=self._server.headers,
                 timeout=None,  # callers bound the whole exchange
+                mounts=THIS_MACHINE,
                 event_hooks={"request": [self._look_at_request], "response": [self._look_at]},
             ) as self.client,
             streamable_http_client(

@@ -246,7 +246,11 @@ async def served(shop):
         await serving
 
 
-def test_an_address_is_called_with_its_headers(make, ask, success):
+def test_an_address_on_this_machine_is_called_with_its_headers_and_past_proxies(
+    make, ask, success, monkeypatch
+):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", "")
     # It takes a second to load: not while tests are collected.
     from mcp.server.mcpserver import Context, MCPServer
 
