@@ -148,6 +148,7 @@ _EVENTS = {"said": "gen_ai.choice", "asked": "gen_ai.tool.message", "tools": ""}
 
 _CAPTURE: Mapping[tuple[str, ...], str] = {
     ("kindlm.",): "export the run with --contents",
+    ("exported",): "export the inputs and outputs, too (in Langfuse's API, the fields `io`)",
     ("openinference.",): "unset OPENINFERENCE_HIDE_INPUTS and OPENINFERENCE_HIDE_OUTPUTS",
     (
         "traceloop.",

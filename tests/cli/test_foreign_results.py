@@ -334,6 +334,7 @@ def test_a_file_without_an_owner_is_refused(kindlm: Any, here: Path, value: Any)
     outcome = kindlm("import", written(here, value), "--db", here / "h.db")
     assert outcome.code == 1
     assert "does not say that this file holds events" in outcome.err
+    assert "kindlm import-suite FILE" in outcome.err
 
 
 def test_a_folder_is_no_file_to_import(kindlm: Any, here: Path) -> None:

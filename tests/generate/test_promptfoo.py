@@ -200,6 +200,7 @@ def test_judges_and_limits_keep_their_thresholds(tmp_path: Path) -> None:
         ({"type": "is-json", "value": {"type": 3}}, "the JSON Schema"),
         ({"type": "is-json", "value": {"total": {}}}, "it has no keyword"),
         ({"type": "tool-call-f1", "value": ["a"]}, "`tool-call-f1`"),
+        ({"contains": "a"}, "an assertion without a `type`. Write its `type` and `value`"),
         ({"$ref": "#/assertionTemplates/a"}, "an assertion with `$ref`. Write the assertion out"),
         (
             {"type": "trajectory:tool-used", "value": {"pattern": "a*"}},

@@ -70,7 +70,8 @@ def _import_file(file: Path, project: Project, suite: str | None) -> tuple[Taken
             read = read_results(path)
         if read is None:
             no_events = f"Line 1 of {file} does not say that this file holds events."
-            refuse(no_events, _AS_WRITTEN, where=SourceLocation(str(file), 1))
+            hint = f"{_AS_WRITTEN} To convert a suite of promptfoo: kindlm import-suite FILE"
+            refuse(no_events, hint, where=SourceLocation(str(file), 1))
         results = or_fail(read)
         with open_log(project.database, project_secrets(project.root)) as log:
             run, added, known = import_results(log, results, project.root, suite)

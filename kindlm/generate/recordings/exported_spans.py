@@ -219,7 +219,7 @@ def _span(
     error: Any = None,
 ) -> Span:
     """Return a span of the GenAI conventions; input and output may be JSON in a string."""
-    attributes: dict[str, Any] = {"gen_ai.operation.name": _OPERATIONS[kind]}
+    attributes: dict[str, Any] = {"gen_ai.operation.name": _OPERATIONS[kind], "exported": True}
     given, said = _read(given), _read(said)
     if kind is Kind.TOOL:
         message = unwrapped(said)

@@ -234,7 +234,9 @@ def add_assertion(
     """
     if part.get("$ref") is not None:
         raise LeftOutError("an assertion with `$ref`", "Write the assertion out")
-    written = part.text("type") or ""
+    written = part.text("type")
+    if not written:
+        raise LeftOutError("an assertion without a `type`", "Write its `type` and `value`")
     kind = written.removeprefix("not-")
     equivalent = EQUIVALENTS.get(kind)
     if equivalent is None or (kind != written and not equivalent.negated):
