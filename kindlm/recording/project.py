@@ -45,7 +45,7 @@ def find_project(database: Path | None = None) -> Result[Project]:
     The database is the one given, else `KINDLM_DB`, else `store.path` of the project's
     configuration, else `.kindlm/kindlm.db`.
     """
-    root = _root()
+    root = root_of(Path.cwd())
     given = database or os.environ.get("KINDLM_DB")
     if given:
         return Ok(Project(root, Path(given).resolve()))
@@ -140,7 +140,7 @@ def report_files(root: Path) -> Result[list[tuple[str, Path]]]:
 
 def exit_codes() -> str | None:
     """Return `KINDLM_EXIT_CODES`, else `exit_codes` of the project of the working directory."""
-    return os.environ.get("KINDLM_EXIT_CODES") or _text(_root(), "exit_codes")
+    return os.environ.get("KINDLM_EXIT_CODES") or _text(root_of(Path.cwd()), "exit_codes")
 
 
 def project_name(root: Path) -> str:
@@ -196,12 +196,12 @@ def configuration_file(root: Path) -> Path:
     return file if file.is_file() or not _is_in_pyproject(root) else root / "pyproject.toml"
 
 
-def _root() -> Path:
-    here = Path.cwd()
-    for folder in (here, *here.parents):
-        if any((folder / name).exists() for name in _IN_ROOTS) or _is_in_pyproject(folder):
-            return folder
-    return here
+def root_of(folder: Path) -> Path:
+    """Return the root of the project that a folder with an absolute path is in."""
+    for each in (folder, *folder.parents):
+        if any((each / name).exists() for name in _IN_ROOTS) or _is_in_pyproject(each):
+            return each
+    return folder
 
 
 def _is_in_pyproject(folder: Path) -> bool:

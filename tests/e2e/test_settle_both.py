@@ -162,9 +162,12 @@ def test_a_checkout_need_not_be_named_as_the_project(
     done = workspace.run("settle", before, after, "--both", str(elsewhere), "--max-runs", "4")
     assert done.returncode == 0, done.stderr
     assert "2 to BEFORE" in done.stdout
-    here = workspace.run("settle", before, after, "--both", "")
-    assert here.returncode == 1
-    assert "--both names the current folder, whose agent is that of AFTER." in here.stderr
+    # A checkout inside the project needs a file of its own that makes it a project.
+    (workspace.root / "worktrees" / "v1.2").mkdir(parents=True)
+    for folder in ("", "worktrees/v1.2"):
+        here = workspace.run("settle", before, after, "--both", folder)
+        assert here.returncode == 1
+        assert "--both names a folder of this project, whose agent is that of AFTER." in here.stderr
     assert len(settled_runs(workspace)) == 2
 
 

@@ -33,7 +33,7 @@ from kindlm.history.run_view import RunView
 from kindlm.plan import QualifiedName, Selection, make_plan
 from kindlm.recording.history_file import new_run_id, open_log
 from kindlm.recording.loading import Loaded, load_paths
-from kindlm.recording.project import Project, project_name, regression_threshold
+from kindlm.recording.project import Project, project_name, regression_threshold, root_of
 from kindlm.recording.request import RunRequest, Settling
 from kindlm.recording.resumption import lost_access, read_unfinished
 from kindlm.reports.diff.parts import check_name
@@ -109,11 +109,11 @@ def settle_runs(options: SettleOptions) -> int:
         warn_of_other_commit(repeated, project.root)
     if of_before is not None and not of_before.check(request.database):
         return 1
-    if options.both is not None and options.both.resolve() == Path.cwd():
-        # Also from an unset variable.
+    if options.both is not None and root_of(options.both.resolve()) == project.root:
+        # Also by an unset variable, or a checkout inside the project without a file in its root.
         refuse(
-            "--both names the current folder, whose agent is that of AFTER.",
-            "Name a checkout of what BEFORE ran, such as: git worktree add ../old COMMIT",
+            "--both names a folder of this project, whose agent is that of AFTER.",
+            "Name a checkout outside of it of what BEFORE ran: git worktree add ../old COMMIT",
         )
     if not options.of_before:
         note(_chances(pair.tests, open_tests, options))
