@@ -3,9 +3,9 @@
 With a history server, runs are pushed to it, and a pull request is compared with the newest run of
 its base branch there. Without one, the cache holds that run.
 
-Reads `KINDLM_PATHS`, `KINDLM_ARGS`, `KINDLM_REPORTS`, `KINDLM_FAIL_ON_REGRESSION`, `KINDLM_URL`,
-`KINDLM_TOKEN` and the variables that GitHub sets. Writes the reports and the outputs `passed`,
-`run` and `reports` of the step.
+Reads `KINDLM_PATHS`, `KINDLM_ARGS`, `KINDLM_REPORTS`, `KINDLM_FAIL_ON_REGRESSION`, `KINDLM_CACHE`,
+`KINDLM_URL`, `KINDLM_TOKEN` and the variables that GitHub sets. Writes the reports and the outputs
+`passed`, `run` and `reports` of the step.
 """
 
 from __future__ import annotations
@@ -52,6 +52,11 @@ def main() -> int:
         return tested
     tested_run = json.loads((reports / "report.json").read_text("utf-8"))["run"]["id"]
     write_output("run", tested_run)
+    if given.get("KINDLM_CACHE") == "true" and not Path(".kindlm").exists():
+        print(
+            "::warning title=kindlm::The cache does not keep the history: the working-directory has"
+            " no .kindlm. Set it to the folder of the project, such as that of kindlm.toml."
+        )
 
     base = given.get("GITHUB_BASE_REF", "")
     regressed = base != "" and compare(base, tested_run, reports / "comment.md")

@@ -78,6 +78,7 @@ class Job:
         self.summary = ""
         self.outputs: dict[str, str] = {}
         self.cancel_at: Path | None = None
+        self.printed = ""
 
     def run(
         self, event: dict[str, str], pull_request: str = "", index: int = 0, **inputs: str
@@ -124,7 +125,7 @@ class Job:
             while not self.cancel_at.exists() and done.poll() is None:
                 time.sleep(0.05)
             done.send_signal(signal.SIGINT)  # as a runner, to the shell alone
-        done.communicate()
+        self.printed = done.communicate()[0]
         for line in files["out"].read_text().splitlines():
             name, _, value = line.partition("=")
             self.outputs[name] = value
@@ -213,6 +214,20 @@ def test_a_pull_request_is_not_compared_with_a_cancelled_run_of_its_base(
     assert job.run(pull, "7", **tolerant) == 1
     (tmp_path / "kindlm.yaml").write_text(TWO_TESTS)
     assert job.run(pull, "7", **tolerant) == 0
+
+
+def test_a_history_that_the_cache_does_not_keep_is_a_warning(tmp_path, github, forks):
+    (tmp_path / "kindlm.toml").write_text("")
+    service = tmp_path / "service"
+    (service / "suites").mkdir(parents=True)
+    (service / "suites" / "kindlm.yaml").write_text(SUITE)
+    event = {"GITHUB_EVENT_NAME": "push", "GITHUB_REF_NAME": "main"}
+    above, below = Job(tmp_path, github[0], forks), Job(service, github[0], forks)
+    assert below.run(event, paths="suites") == 0
+    assert "::warning title=kindlm::The cache does not keep the history" in below.printed
+    assert below.run(event, paths="suites", cache="false") == 0
+    assert above.run(event, paths="service/suites") == 0
+    assert "::warning" not in below.printed + above.printed
 
 
 def test_a_cancelled_job_stops_the_run(tmp_path, github):
