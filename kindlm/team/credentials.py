@@ -99,12 +99,16 @@ def find_login(
     insecure = insecure or environ.get("KINDLM_INSECURE", "") not in ("", "0")
     token = environ.get("KINDLM_TOKEN", "").strip()
     bound = environ.get("KINDLM_URL", "").strip()
+    way_out = f"Log in: kindlm login --url {address.base}. In CI, set KINDLM_URL and KINDLM_TOKEN."
     if token and bound:
         of = parse_address(bound, "KINDLM_URL")
         if isinstance(of, Err):
             return of
         if of.value.origin != address.origin:
             token = ""
+            way_out = (
+                f"KINDLM_TOKEN is only for the server that KINDLM_URL names, {of.value.origin}."
+            )
     if not token:
         found = _read(credentials_file(environ))
         if isinstance(found, Err):
@@ -115,7 +119,7 @@ def find_login(
                 KindlmError(
                     ErrorCode.CLOUD_AUTH_ERROR,
                     f"There is no token for the history server {address.origin}.",
-                    f"Log in: kindlm login --url {address.base}. In CI, set KINDLM_TOKEN.",
+                    way_out,
                 )
             )
         token, insecure = saved.token.strip(), insecure or saved.insecure

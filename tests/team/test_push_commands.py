@@ -109,6 +109,10 @@ def test_a_login_is_kept_for_its_user_and_origin(
     assert "0 events pushed" in kindlm("push").err
     other = kindlm("push", "--url", "http://127.0.0.1:9")
     assert "There is no token for the history server http://127.0.0.1:9." in other.err
+    monkeypatch.setenv("KINDLM_URL", served.url)
+    monkeypatch.setenv("KINDLM_TOKEN", token)
+    other = kindlm("push", "--url", "http://127.0.0.1:9")
+    assert f"KINDLM_TOKEN is only for the server that KINDLM_URL names, {served.url}." in other.err
 
 
 @pytest.mark.parametrize(
@@ -161,6 +165,7 @@ def test_a_second_push_sends_nothing_and_a_pull_brings_it_back(
     with served.client(token) as client:
         assert client.get(f"/v1/runs/{run_id}").content == Path("export.jsonl").read_bytes()
     there = tmp_path / "other.db"
+    assert "Name a run by its id, or use --branch or --group." in kindlm("pull", "v1").err
     pulled = kindlm("pull", run_id, "--db", there)
     assert (pulled.code, kindlm("history", "verify", "--db", there).code) == (0, 0)
     assert f"See it with: kindlm show {run_id} --db {there}" in pulled.err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -93,4 +94,9 @@ def _pulled(
     if starting:
         message = f"{named!r} matches several runs of the server: {first_of(starting, _SHOWN)}."
         answer = Err(misuse(message, "Type more characters of the run's id."))
+    else:
+        hint = (
+            "Name a run by its id, or use --branch or --group. Or the token is for another project."
+        )
+        answer = Err(replace(answer.error, hint=hint))
     return named, answer
