@@ -277,6 +277,24 @@ class TestWholeText:
         assert begins or not passes("equals", text=wanted)
         assert passes("contains_any", texts=(wanted, "\ue000")) == passes("contains", text=wanted)
 
+    @given(
+        st.data(),
+        st.text(alphabet="\u03a3\u03c3\u03c2\u0130\u0131Iiß\u212ak\ufb01\u200b a", min_size=1),
+    )
+    def test_a_part_of_an_answer_is_found_and_forbidden(
+        self, data: st.DataObject, output: str
+    ) -> None:
+        start = data.draw(st.integers(0, len(output) - 1))
+        part = output[start : data.draw(st.integers(start + 1, len(output)))]
+        seen = Transcript(turns=(Turn("Hello?", (Step(output),)),))
+
+        contains, excludes = (
+            evaluated(demand(kind, kind, {"text": part}), seen).outcome
+            for kind in ("contains", "not_contains")
+        )
+
+        assert (contains, excludes) == (Outcome.PASSED, Outcome.FAILED)
+
     @pytest.mark.parametrize(
         ("kind", "params"),
         [
