@@ -43,12 +43,16 @@ from kindlm_store import EventLog, WriteFailedError
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """The result of a test: its finished executions, or why some did not run."""
+    """The result of a test: its finished executions, or why some did not run.
+
+    With `again`, pytest asked for it a second time: it did not run again.
+    """
 
     finished: tuple[Finished, ...] = ()
     planned: int = 0
     error: KindlmError | None = None
     reason: str | None = None
+    again: bool = False
 
     @property
     def complete(self) -> bool:
@@ -241,7 +245,7 @@ class DrivenRun:
 
     async def _parts(self, plan: Plan, lost: Mapping[str, KindlmError]) -> AsyncIterator[Plan]:
         """Yield the tests of a plan in the order in which pytest runs them."""
-        parts = dict[tuple[str, str], PlannedSuite]()
+        parts, results = dict[tuple[str, str], PlannedSuite](), dict[tuple[str, str], Ran]()
         for suite in plan.suites:
             before = suite.before  # executions keep their numbers
             for entry in suite.cases:
@@ -252,11 +256,8 @@ class DrivenRun:
         while (test := await self._queue.get()) is not None:
             planned = parts.pop((test.path, test.name), None)
             if planned is None:
-                again = (
-                    "it ran already in this session, and its result is recorded: kindlm show "
-                    f"{self.run}; to repeat it, write @scenario(repeats=…)"
-                )
-                self._end(test, Ran(error=lost.get(test.path), reason=again))
+                earlier = results.get((test.path, test.name), Ran(error=lost.get(test.path)))
+                self._end(test, replace(earlier, again=True))
                 continue
             self._running.clear()
             (entry,) = planned.cases
@@ -264,6 +265,7 @@ class DrivenRun:
             part = Plan((replace(planned, cases=(changed,)),))
             yield part
             ran = Ran(tuple(self._running), len(part), reason=self._stop.reason)
+            results[test.path, test.name] = ran
             self._end(test, ran)
         if parts and not self._dealt:
             self._stop.wind_down(self._why_ended)

@@ -91,6 +91,11 @@ _FUNCTION = pytest.StashKey[Callable[..., Any]]()
 _MOST = 3
 """The most tests that an objection names."""
 
+_ONCE = "a scenario runs once in a session: to repeat it, write @scenario(repeats=…)"
+"""Told to plugins that rerun tests."""
+
+_GREEN = (Status.PASSED, Status.SKIPPED)
+
 _FAILURES = (Exception, pytest.fail.Exception)
 """Exceptions that fail a test; all others end the session."""
 
@@ -343,12 +348,11 @@ class ScenarioItems:
         lost = [name for name in self._uncollected if holds_tests(root / name.partition("::")[0])]
         if lost:
             return f"pytest could not collect {first_of(lost, _MOST)}"
-        green = (Status.PASSED, Status.SKIPPED)
         names = {item.nodeid: test.full_name for item, test in self._tests.items()}
         failed = [
             f"{item} ({phase})"
             for item, phase in self._failed.items()
-            if statuses.get(names.get(item, "")) in green
+            if statuses.get(names.get(item, "")) in _GREEN
         ]
         if not failed:
             return None
@@ -372,11 +376,14 @@ def _finish_item(live: DrivenRun, ran: Ran, options: SessionOptions) -> None:
     if ran.error is not None:
         pytest.fail(error_text(ran.error), pytrace=False)
     if not ran.complete:
-        pytest.fail(f"It did not finish: {ran.reason}", pytrace=False)
-    if ran.status is Status.SKIPPED:
+        pytest.fail(f"It did not finish: {ran.reason or _ONCE}", pytrace=False)
+    if ran.status is Status.SKIPPED and not ran.again:
         pytest.skip("none of it ran")
-    if ran.status is not Status.PASSED:
-        pytest.fail(failure_report(live, ran, options), pytrace=False)
+    why = [] if ran.status in _GREEN else [failure_report(live, ran, options)]
+    if ran.again:
+        why.append(_ONCE)
+    if why:
+        pytest.fail("\n".join(why), pytrace=False)
 
 
 def _why_ended(session: pytest.Session) -> str:

@@ -182,5 +182,5 @@ def power_text(power: ComparisonPower) -> str:
         purpose = "find drops more often"
         found = f"confirms a drop from 100 % to 0 %, and one to 70 % in {share} of 100 comparisons"
     more = next((n for n in (10, 30) if n > min(power.before, power.after)), None)
-    advice = f" Write `repeat: {more}` to {purpose}." if more else ""
+    advice = f" Use {more} repeats to {purpose}." if more else ""
     return f"With {repeats}, kindlm {found}.{advice}"

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 ONE = (
-    "With 1 repeat in each run, kindlm cannot tell a regression from bad luck. Write `repeat: 10`"
+    "With 1 repeat in each run, kindlm cannot tell a regression from bad luck. Use 10 repeats"
     " to tell them apart."
 )
 TEN = (
     "With 10 repeats in each run, kindlm confirms a drop from 100 % to 0 %, and one to 70 % in 35"
-    " of 100 comparisons. Write `repeat: 30` to find drops more often."
+    " of 100 comparisons. Use 30 repeats to find drops more often."
 )
 
 

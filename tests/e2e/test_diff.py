@@ -47,7 +47,7 @@ def test_a_changed_agent_from_run_to_verdict(workspace: Any) -> None:
     assert done.returncode == 1
     assert done.stderr == (
         "With 5 repeats in each run, kindlm confirms a drop from 100 % to 0 %, and one to 70 % in 3"
-        " of 100 comparisons. Write `repeat: 10` to find drops more often.\n"
+        " of 100 comparisons. Use 10 repeats to find drops more often.\n"
     )
     assert f"Before {before}" in done.stdout
     assert "delivered · gpt  passed 5/5 → failed 0/5  regressed, confirmed" in done.stdout

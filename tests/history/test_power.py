@@ -90,22 +90,22 @@ def test_the_power_of_repeats_that_are_added_is_that_of_all_looks() -> None:
         (
             (1, 1),
             (
-                "With 1 repeat in each run, kindlm cannot tell a regression from bad luck. Write"
-                " `repeat: 10` to tell them apart."
+                "With 1 repeat in each run, kindlm cannot tell a regression from bad luck. Use"
+                " 10 repeats to tell them apart."
             ),
         ),
         (
             (3, 3),
             (
                 "With 3 repeats in each run, kindlm confirms a drop from 100 % to 0 %, and one to"
-                " 70 % in 2 of 100 comparisons. Write `repeat: 10` to find drops more often."
+                " 70 % in 2 of 100 comparisons. Use 10 repeats to find drops more often."
             ),
         ),
         (
             (10, 3),
             (
                 "With 10 repeats before and 3 after, kindlm confirms a drop from 100 % to 0 %, and"
-                " one to 70 % in 21 of 100 comparisons. Write `repeat: 10` to find drops more"
+                " one to 70 % in 21 of 100 comparisons. Use 10 repeats to find drops more"
                 " often."
             ),
         ),

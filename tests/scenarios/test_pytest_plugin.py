@@ -581,6 +581,26 @@ def test_a_run_is_not_passed_if_pytest_cannot_import_its_scenarios(project: Proj
     assert second[:2] == ("interrupted", "pytest could not collect tests/test_lost.py")
 
 
+def test_a_scenario_that_a_plugin_reruns_fails_again_with_its_cause(project: Project) -> None:
+    project.write(
+        "conftest.py",
+        """
+from _pytest.runner import runtestprotocol
+
+def pytest_runtest_protocol(item, nextitem):
+    runtestprotocol(item, nextitem=nextitem, log=False)
+    runtestprotocol(item, nextitem=nextitem)
+    return True
+""",
+    )
+    write_mixed(project)
+    done = run_inside(project.root, "--kindlm", "-k", "async or test_sync")
+    assert outcomes(done) == {"failed": 3, "deselected": 2}, done.stdout
+    assert done.stdout.count('Missing in the answer: "x"\n    said ') == 1
+    assert done.stdout.count("\na scenario runs once in a session: to repeat it, write") == 3
+    assert len(project.agent.said) == 5
+
+
 def test_a_scenario_that_a_plugin_ends_is_errored(project: Project) -> None:
     project.write(
         "conftest.py",
