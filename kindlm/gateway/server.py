@@ -34,6 +34,7 @@ from kindlm.gateway.conversation import ModelCall, SeenConversation
 from kindlm.gateway.paths import ReceivedAnswer
 from kindlm.gateway.upstreams import Upstream
 from kindlm.http_client import has_proxies
+from kindlm.unreachable import unreachable_reason
 
 KEY_HEADER = "x-kindlm-key"
 """The header with the gateway's key if the usual headers hold the agent's own credentials."""
@@ -288,7 +289,7 @@ class _Forwarding:
             self.is_sent = not isinstance(error, ClientConnectorError)
             if self.problem is not None:
                 why = "cut off the answer" if self.status else "could not be called"
-                self.problem = f"The provider {why}: {type(error).__name__}."
+                self.problem = f"The provider {why}: {unreachable_reason(error).rstrip('.')}."
             if out is None or not out.prepared:
                 return _refused(502, self.problem or _AGENT_LEFT)
             # The agent must see that the stream was cut off.
