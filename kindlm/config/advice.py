@@ -195,6 +195,12 @@ def _warn_of_unused(config: KindlmConfig, reporter: Reporter) -> None:
     for path, what in unused.items():
         message = f"No test uses {what}"
         reporter.warning(path, message, "Remove it, or use it", reason="unused")
+    models = {model.id: model.model for model in config.models}
+    for name in config.prices:
+        if name in models and name not in models.values():
+            message = f'"{name}" is an id, and prices are found by the name of the model'
+            hint = f'Write "{models[name]}"'
+            reporter.warning(("prices", name), message, hint, reason="unused")
 
 
 def credentials_in(raw: Any) -> set[str]:

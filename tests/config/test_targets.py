@@ -579,3 +579,23 @@ def test_what_is_secret_in_a_header(load: Any, minimal: str, value: str, secrets
     hidden = hide_credentials({"Authorization": value})["Authorization"]
     assert hidden == ("[hidden]" if "{{" not in value else value)
     assert hide_headers({"X-Any": value})["X-Any"] == hidden
+
+
+@pytest.mark.parametrize(
+    ("model", "price", "hint"),
+    [
+        ("openai/gpt-4o", "openai/gpt-4o", 'Write "gpt-4o"'),
+        ("{id: main, model: openai/gpt-4o}", "main", 'Write "gpt-4o"'),
+        ("openai/gpt-4o", "gpt-4o", None),
+        ("[openai/gpt-4o, openrouter/openai/gpt-4o]", "openai/gpt-4o", None),
+    ],
+)
+def test_a_price_by_the_id_of_a_model_is_told(
+    load: Any, model: str, price: str, hint: str | None
+) -> None:
+    test = "{name: a, input: Hi, expect: {output: {contains: x}}}"
+    key = "models" if model.startswith("[") else "model"
+    prices = f"prices: {{ {price}: {{input: 1, output: 2}} }}"
+    loaded = load(f"{key}: {model}\n{prices}\ntests: {test}\n")
+    assert loaded.suite is not None
+    assert [each.error.hint for each in loaded.diagnostics] == ([hint] if hint else [])
