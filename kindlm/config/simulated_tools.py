@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
@@ -152,6 +153,29 @@ def check_tools(path: Path, test: Raw, reporter: Reporter, files: ReferencedFile
             _check_values(matcher, call.get("argsMatch"), reporter)
             if (known := parameters.get(str(call.get("tool")))) is not None:
                 _warn_of_arguments(matcher, call, known, reporter)
+    _warn_of_state(path, test, reporter)
+
+
+def _warn_of_state(path: Path, test: Raw, reporter: Reporter) -> None:
+    """Report names of the state that no response of the test sets."""
+    replies = [
+        ((*path, *of_tool, *at, *inner), reply)
+        for of_tool, tool in items(test, "tools")
+        for at, answer in items(tool, "responses")
+        for inner, reply in (((), answer), *items(answer, "sequence"))
+    ]
+    known = [name for _, reply in replies for name in section(reply, "setState")]
+    for at, reply in replies:
+        used = [((*at, "whenState", name), name) for name in section(reply, "whenState")]
+        for key in ("then", "setState"):
+            for place, text in texts(reply.get(key), (*at, key)):
+                named = (re.split(r"[.[]", it[1]) for it in TOOL_PLACEHOLDER.finditer(text))
+                used += [(place, name) for kind, name, *_ in named if kind == "state"]
+        for place, name in used:
+            if name not in known:
+                message = f'No response of this test sets the state "{name}"'
+                hint = hint_for(name, known, "They set") if known else "Set it in `setState`"
+                reporter.warning(place, message, hint, reason="unknown_state", value=name)
 
 
 _MORE_PARAMETERS = ("$ref", "allOf", "anyOf", "oneOf", "if", "patternProperties")

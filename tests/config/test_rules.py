@@ -76,7 +76,7 @@ def test_what_a_tool_cannot_answer(load_tool: Any, tool: str, path: str, reason:
         "responses: [{when: {a: 1}, then: {ok: '{{args.ok}}'}}], resultSchema: refund.json",
         "responses: [{when: {a: 1}, fault: malformed}], resultSchema: refund.json",
         "responses: [{when: {a: 1}, then: {ok: true, more: 1}}], resultSchema: refund.json",
-        "responses: [{when: {a: 1}, then: null, setState: {a: '{{state.b.c[0]}}'}}]",
+        "responses: [{when: {a: 1}, then: null, setState: {a: '{{state.a.c[0]}}'}}]",
         "responses: [{whenState: {a: {b: {$absent: true}}}, fault: timeout, setState: {a: 1}}]",
         "responses: [{when: {a: 1, b: 1}, then: 1}, {when: {a: 1}, then: 2}]",
         "responses: [{when: {a: 1}, whenState: {b: 1}, then: 1}, {when: {a: 1}, then: 2, setState: {b: 1}}]",
