@@ -410,6 +410,14 @@ def test_runs_of_which_nothing_can_be_compared_say_so(history: History) -> None:
         assert "NOTHING COMPARED" in written(compared(history), form)
 
 
+def test_a_test_whose_suite_was_not_part_of_the_run_was_not_run(history: History) -> None:
+    record_run(history, "before", {"a": "+"})
+    record_run(history, "after", {"b": "+"}, suite="other")
+    text = " ".join(written(compared(history), "terminal").split())
+    assert "Suite support was not part of after." in text
+    assert "a · gpt support passed 1/1 → not run" in text
+
+
 @pytest.mark.parametrize("form", ["terminal", "markdown"])
 def test_weighted_scores_are_points_of_100_as_everywhere(
     history: History, form: DiffFormat

@@ -157,6 +157,8 @@ def status_text(test: TestDiff) -> str:
 def outcome_text(test: TestDiff) -> str:
     """Return the result of a test, with repeats added later: `passed 3/3 → failed 0/3`."""
     before, after = side_text(test.before), side_text(test.after)
+    if test.after is None and test.kind is Kind.NOT_RUN:
+        after = "not run"  # the run has no suite that could define it
     shown = before if before == after else f"{before} → {after}"
     old, new = (f"{added.passed}/{added.n} added" for added in (test.added_before, test.added))
     if test.added_before.n:
