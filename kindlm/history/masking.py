@@ -2,8 +2,8 @@
 
 An assertion about personal data records where it found some, and an excerpt, which is its redacted
 form. The transcript keeps the text; reports show the excerpt wherever the found text occurs. If the
-found text was erased, reports redact everything of the shape of the excerpt, and hide notes of
-reviewers, which may repeat the found text.
+found text was erased, or redacted before it was recorded, reports redact everything of the shape of
+the excerpt. If it was erased, they hide notes of reviewers, which may repeat it.
 """
 
 from __future__ import annotations
@@ -201,6 +201,10 @@ def mask_of(attempts: Iterable[AttemptView]) -> Mask:
             lost.add((excerpt, end - start))
             # For an answer in an earlier turn, only the excerpt was recorded.
             is_whole = is_whole and evidence.source.startswith("turn[")
+            continue
+        if text[start:end] == _stretched(excerpt, end - start):
+            # Redacted before it was recorded: only a note may have what was found.
+            lost.add((excerpt, end - start))
             continue
         for form in _forms(text[start:end]):
             replacements[form] = _stretched(excerpt, len(form))

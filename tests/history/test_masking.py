@@ -91,6 +91,7 @@ PURGED = min(GONE)
     ("source", "start", "output", "arguments", "is_whole"),
     [
         ("output", 3, f"To {FOUND}", {}, True),
+        ("output", 3, f"To {redacted(FOUND)}", {}, True),
         ("output", 3, PURGED, {}, False),
         ("tool[0].arguments", 8, "The output is another text.", ARGUMENTS, True),
         ("tool[0].arguments", 8, "The output is another text.", PURGED, False),
