@@ -228,7 +228,7 @@ class Provider(Section):
     takes_prefill: ClassVar[bool] = False
     """Whether its models go on from a prefill."""
     embeds: ClassVar[bool] = False
-    """Whether `embedder` returns an embedder."""
+    """Whether `embedder` returns an embedder. kindlm only asks its own providers for one."""
     wants_echo: ClassVar[bool] = False
     """Whether its client sets `ModelReply.echo`, which its models need back.
 
