@@ -31,7 +31,7 @@ from kindlm.returned_values import impossible, in_words, wrong_error, wrong_with
 from kindlm.section import Section, resolved
 from kindlm.suggestions import hint_for
 from kindlm.values import NULL_IS_ABSENT
-from kindlm.wording import first_of
+from kindlm.wording import first_of, shown
 
 CRASHES = (Exception, SystemExit)
 """Exceptions from code of packages that must not end a run; `sys.exit()` is among them."""
@@ -220,6 +220,9 @@ def reserved_name(plugin: Plugin) -> KindlmError:
 
 @cache
 def _load(plugin: Plugin) -> Result[Any]:
+    if EntryPoint.pattern.match(plugin.entry.value) is None:
+        message = f"{plugin} is registered as {shown(plugin.entry.value)}, not as `module:Class`"
+        return Err(misuse(message, advice(plugin)))
     guard.enter()  # code of a package must not end the run
     try:
         with guard.single():

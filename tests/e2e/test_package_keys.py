@@ -19,6 +19,7 @@ limits = acme:Limits
 loose = acme:Loose
 lax = acme:Lax
 sets = acme:Sets
+hyphened = acme-kindlm:Loud
 [kindlm.providers]
 echo-http = acme:EchoHttp
 keyed = acme:Keyed
@@ -295,7 +296,7 @@ def test_a_misspelt_type_is_recognised(workspace: Workspace, suite: Any) -> None
         (
             {"check": "sentences: { max: 3 }"},
             'Unknown key "sentences"',
-            "lax, limits, loose, sets, shouts ",
+            "hyphened, lax, limits, loose, sets, shouts ",
         ),
     ],
 )
@@ -378,6 +379,13 @@ def test_connect_may_return_an_error(workspace: Workspace, suite: Any) -> None:
         (
             "sets: {}",
             ['The check "sets" of the package acme has options in a set, whose order changes'],
+        ),
+        (
+            "hyphened: {}",
+            [
+                'The check "hyphened" of the package acme is registered as "acme-kindlm:Loud"',
+                "not as `module:Class`",
+            ],
         ),
         ("shouts: { least: 2 }", ["expect.shouts.least must be at most `times`", "Lower it"]),
         ("shouts: { loud: yes }", ['must be true or false, but is the text "yes"']),
