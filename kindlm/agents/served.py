@@ -192,6 +192,10 @@ AssistantId = Annotated[
 ]
 
 
+_NOT_DECODED = (
+    "The answer has bytes that cannot be decoded, so no check finds them. Send UTF-8, or name the"
+    " `charset` in `Content-Type`."
+)
 _LONG = 50_000
 _NOT_UNDERSTOOD = frozenset({400, 415, 422})
 
@@ -348,4 +352,6 @@ class ServedAgent:
         self._carried = self._carried if parsed.carried is None else parsed.carried
         reply = parsed.reply
         warnings = (*options.not_sent(request), *reply.warnings)
+        if "\ufffd" in text:
+            warnings = (_NOT_DECODED, *warnings)
         return Ok(replace(reply, raw=text, latency_ms=answer.latency_ms, warnings=warnings))

@@ -87,6 +87,20 @@ def test_plain_text_is_the_text(reply, kind):
     assert reply(body, kind=kind).text == body
 
 
+@pytest.mark.parametrize(
+    ("kind", "text", "warned"),
+    [
+        ("text/plain", "R\ufffdckgabe", [True]),
+        ("text/plain; charset=latin-1", "R\u00fcckgabe", []),
+    ],
+)
+def test_bytes_that_cannot_be_decoded_get_a_warning(reply, kind, text, warned):
+    """A check that forbids the word would pass."""
+    read = reply(b"R\xfcckgabe", kind=kind)
+    assert read.text == text
+    assert ["cannot be decoded" in told for told in read.warnings] == warned
+
+
 @pytest.mark.parametrize("kind", ["text/html; charset=utf-8", ""])
 def test_calls_and_texts_are_read_whatever_json_is_sent_as(reply, kind):
     told = reply({"text": "ok", "tool_calls": [{"name": "refund"}]}, kind=kind)
