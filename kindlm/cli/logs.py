@@ -20,7 +20,7 @@ from kindlm.cli.console import is_interactive, warn
 from kindlm.recording.secrets import secret_values
 from kindlm_store import Redactor
 
-_LEVELS = ("debug", "info", "warn", "error")
+_LEVELS = ("debug", "info", "warning", "error")
 _ROOT = "kindlm"
 _FIELDS = (
     "execution", "test", "target", "purpose", "provider", "model", "agent", "call", "attempt",
