@@ -361,7 +361,8 @@ def _side_of(db: sqlite3.Connection, run: Run) -> Result[Side]:
 
 
 def _is_dirty(run: Run) -> bool:
-    return bool(run.git_dirty)
+    """Return whether a run tested changes of a person. A CI job may change files, too."""
+    return bool(run.git_dirty) and run.ci is None
 
 
 def _of_suites(run: Run) -> str:

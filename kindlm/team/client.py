@@ -74,6 +74,7 @@ class ListedRun(BaseModel, extra="ignore", strict=True):
     group: str | None = None
     shard: Annotated[str, Field(pattern=r"^[1-9]\d{0,5}/[1-9]\d{0,5}$")] | None = None
     dirty: bool | None = None
+    ci: str | None = None
     suites: Sequence[str] | None = None
 
 

@@ -61,7 +61,7 @@ SELECT name, version, head FROM streams WHERE name IN (SELECT value FROM json_ea
 
 _RUNS = """
 SELECT id AS run, project, git_branch AS branch, git_commit AS "commit", started_at, ended, passed,
-       group_id AS "group", shard, mode, git_dirty AS dirty,
+       group_id AS "group", shard, mode, git_dirty AS dirty, ci,
        (SELECT json_group_array(name)
           FROM (SELECT name FROM suites WHERE run = r.id ORDER BY ordinal)) AS suites
   FROM runs r

@@ -95,7 +95,8 @@ def pull_newest(
 def _newest(rows: Iterable[ListedRun], after: Run) -> list[str]:
     """Return the newest run of a list, or all shards of the newest group; [] if none fits.
 
-    A run with uncommitted changes does not show the branch, so it counts only if no other fits.
+    A run with uncommitted changes does not show the branch, so it counts only if no other fits. A
+    CI job may change files itself.
     """
     units: dict[tuple[str, str], dict[str, ListedRun]] = {}
     for row in rows:
@@ -114,5 +115,7 @@ def _newest(rows: Iterable[ListedRun], after: Run) -> list[str]:
         for unit in units.values()
         if len(unit) == int(next(iter(unit)).rpartition("/")[2])
     ]
-    newest = min(whole, key=lambda unit: any(row.dirty for row in unit), default=[])
+    newest = min(
+        whole, key=lambda unit: any(row.dirty and row.ci is None for row in unit), default=[]
+    )
     return [row.run for row in newest]

@@ -76,6 +76,14 @@ def test_the_newest_clean_run_of_the_branch_is_compared(kindlm: Any, history: Hi
     assert compared(kindlm, "m6pulled") == ("m2clean", "m6pulled")
 
 
+def test_a_ci_job_that_changed_files_tested_its_branch(kindlm: Any, history: History) -> None:
+    record(history, "m1clean", PASSES, "main", ci="github")
+    record(history, "m2locked", PASSES, "main", ci="github", dirty=True)  # such as a lock file
+    record(history, "m3mine", PASSES, "main", dirty=True)
+    record(history, "f1mine", FAILS, None)
+    assert compared(kindlm) == ("m2locked", "f1mine")
+
+
 def test_shards_of_the_branch_count_as_one_run(kindlm: Any, history: History) -> None:
     for shard in ("1/2", "2/2"):
         record(history, f"m{shard[0]}", {shard: "+"}, "main", shard=shard, group="nightly")

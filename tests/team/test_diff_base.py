@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -83,6 +84,15 @@ def test_the_newest_run_of_the_branch_is_pulled_once(team: History, capsys: Any)
     assert "Pulled from" not in err
     assert run(["diff", "--base", "main"]) == 1
     assert "REGRESSED" in capsys.readouterr().out
+
+
+def test_a_ci_job_that_changed_files_tested_its_branch(team: History, capsys: Any) -> None:
+    record(team, "m1clean", PASSES, "main", ci="github")
+    record(team, "m2locked", PASSES, "main", ci="github", dirty=True)  # such as a lock file
+    record(team, "m3dirty", PASSES, "main", dirty=True)
+    before, _, err = compared(capsys)
+    assert before == "m2locked"
+    assert f"Pulled from {os.environ['KINDLM_URL']}: m2locked\n" in err
 
 
 def test_a_group_is_pulled_whole(team: History, capsys: Any) -> None:
