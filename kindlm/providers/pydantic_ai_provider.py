@@ -139,10 +139,13 @@ class PydanticAiClient:
         )
         latency_ms = (time.perf_counter() - started) * 1000
         text = "".join(part.content for part in response.parts if part.part_kind == "text")
+        called = [part for part in response.parts if part.part_kind == "tool-call"]
+        # Some SDKs, such as Groq's, take what the provider sent as it is.
+        named = [
+            part for part in called if _is_name(part.tool_call_id) and _is_name(part.tool_name)
+        ]
         calls = [
-            ToolCall.parse(part.tool_call_id, part.tool_name, part.args or {})
-            for part in response.parts
-            if part.part_kind == "tool-call"
+            ToolCall.parse(part.tool_call_id, part.tool_name, part.args or {}) for part in named
         ]
         wanted = request.response_schema
         of_form = [call for call in calls if wanted is not None and call.name == wanted.name]
@@ -163,6 +166,8 @@ class PydanticAiClient:
             usage = Usage(used.input_tokens, used.output_tokens, extras)
         if response.finish_reason == "error":
             failure = self._endpoint.crashed("an error cut the answer off")
+        elif len(named) < len(called):
+            failure = self._endpoint.crashed("a tool call in the answer has no id or no name")
         elif ended is FinishReason.MAX_TOKENS and wanted and not self._room(request):
             self._needs_room.add(request.model)
             failure = self._endpoint.cut_off(text)
@@ -232,6 +237,10 @@ class PydanticAiClient:
         if isinstance(error, exceptions.ModelConnectionError):
             return self._endpoint.unreachable(error)
         return self._endpoint.crashed(f"{type(error).__name__}: {error}")
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and value != ""
 
 
 @contextlib.contextmanager

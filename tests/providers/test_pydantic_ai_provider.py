@@ -228,6 +228,27 @@ def test_an_answer_of_no_use_is_an_error_that_is_billed(reason, message, make_re
     assert result.error.details["usage"] == Usage(10, 5, Extras(2, 4))
 
 
+@pytest.mark.parametrize(("call_id", "name"), [(None, "lookup"), ("", "lookup"), ("c", None)])
+def test_a_call_without_an_id_or_a_name_is_an_error_of_the_answer(call_id, name, make_request):
+    """As Groq's SDK makes them, which does not validate answers."""
+    from pydantic_ai.messages import ModelResponse, ToolCallPart
+    from pydantic_ai.models.function import FunctionModel
+    from pydantic_ai.usage import RequestUsage
+
+    class Answers(FunctionModel):
+        async def request(self, *_):
+            parts = [ToolCallPart("lookup", {}, "call_1"), ToolCallPart(name, {}, call_id)]
+            return ModelResponse(parts, usage=RequestUsage(input_tokens=10, output_tokens=5))
+
+    client = make()
+    client._models["m"] = Answers(lambda *_: None)
+    (result,) = ask(client, make_request(USER, model="m"))
+    assert isinstance(result, Err), result
+    assert result.error.code is ErrorCode.PROVIDER_API_ERROR
+    assert "a tool call in the answer has no id or no name" in result.error.message
+    assert result.error.details["usage"] == Usage(10, 5)
+
+
 class _Finder:
     """Keeps in which threads modules of Pydantic AI are imported."""
 
