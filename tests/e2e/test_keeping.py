@@ -139,13 +139,13 @@ def test_an_import_that_is_killed_leaves_all_or_nothing(large: Path, tmp_path: P
 
 def test_a_purge_that_is_killed_is_finished_by_the_next_one(recorded: Path, tmp_path: Path) -> None:
     purge = ("purge", "--matching", "run[0-1]xyz", "--yes")
-    large = tmp_path / "large.db"
-    # A purge that was not hit has nothing left to erase: each moment has a history of its own.
+    # A purge that was not hit has nothing left to erase: each moment has a history of its own, in a
+    # file of its own, since a killed purge leaves a WAL.
     for moment in (0.0, 0.01):
-        shutil.copy(recorded, large)
-        kill_in_the_midst(large, moment, *purge)
-        assert "all as recorded" in done(tmp_path, "verify", "--db", large)
-    shutil.copy(recorded, large)
+        copy = shutil.copy(recorded, tmp_path / f"after-{moment}.db")
+        kill_in_the_midst(copy, moment, *purge)
+        assert "all as recorded" in done(tmp_path, "verify", "--db", copy)
+    large = shutil.copy(recorded, tmp_path / "large.db")
     # While somebody reads, a purge that has erased waits to empty the WAL.
     with closing(sqlite3.connect(large, isolation_level=None)) as reader:
         reader.execute("BEGIN")
