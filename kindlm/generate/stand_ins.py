@@ -46,6 +46,14 @@ _TOKEN = re.compile(
 _HEADERS = frozenset({"authorization", "cookie", "proxy-authorization", "set-cookie"})
 """Headers with secrets, whose names `is_secret_key` does not know."""
 
+_SURE = r"[\w.-]*(?:(?:api|access|auth|private|secret)[_-]?(?:key|token)|secret|passwd|password)"
+_ONE_SECRET = re.compile(_SURE, re.IGNORECASE)
+_MANY_SECRETS = re.compile(f"{_SURE}s", re.IGNORECASE)
+"""Names that also decide about numbers, mappings and entries: below `Key` or `tokens` are ids."""
+
+_CREDENTIALS = re.compile(r"\w+ \S+|[\w.-]+=\S.*")
+"""Credentials after a scheme, or cookies, which are not the next name in a list of headers."""
+
 
 class StandIns:
     """Makes stand-ins for all recordings of a suite.
@@ -88,7 +96,8 @@ class StandIns:
     def value(self, value: Any, *, secret: bool = False) -> Any:
         """Return a JSON value, or a part of a transcript, with stand-ins in all its texts.
 
-        With `secret`, a text, and each text in a list, is one unless it is ordinary words.
+        With `secret`, the value is one, and so is each text in a list or a mapping. Short texts and
+        ordinary words are none.
         """
         match value:
             case Enum() | bool() | None:
@@ -101,16 +110,25 @@ class StandIns:
             case str():
                 is_removed = secret and len(value) >= SHORTEST_SECRET and not is_ordinary(value)
                 return self._removed(value) if is_removed else self.text(value)
+            case int() | float() if secret and len(str(value)) >= SHORTEST_SECRET:
+                return self._removed(str(value))
             case Mapping():
                 made = dict[str, Any]()
                 for key, item in value.items():
                     name = self.text(key)
                     while name in made:
                         name += "'"
-                    made[name] = self.value(item, secret=_holds_secrets(key))
+                    made[name] = self.value(item, secret=secret or _is_secret(key, item, value))
                 return made
+            case [str() as name, str() as text] if (
+                name.casefold() in _HEADERS and _CREDENTIALS.fullmatch(text)
+            ):
+                return type(value)((name, self.value(text, secret=True)))
             case list() | tuple():
-                return type(value)(self.value(each, secret=secret) for each in value)
+                return type(value)(
+                    self.value(each, secret=secret and isinstance(each, str | list))
+                    for each in value
+                )
             case int() | float() if value % 1 == 0:
                 text = str(int(value))
                 # Most numbers of ten digits are no phone numbers: only known ones are replaced.
@@ -165,7 +183,21 @@ class StandIns:
         return _filled(text, made)
 
 
-def _holds_secrets(key: str) -> bool:
+def _is_secret(key: str, item: Any, siblings: Mapping[str, Any]) -> bool:
+    """Return whether the value of a key is a secret.
+
+    A mapping is one if it has only words, as `apiKeys: {stripe: …}`, and is not a JSON Schema.
+    """
+    match item:
+        case int() | float():
+            return _ONE_SECRET.fullmatch(key) is not None
+        case Mapping():
+            are_words = all(isinstance(each, str) and " " not in each for each in item.values())
+            is_schema = "type" in item or "$ref" in item
+            return are_words and not is_schema and _MANY_SECRETS.fullmatch(key) is not None
+    named = siblings.get("name", siblings.get("key")) if key == "value" else None
+    if isinstance(named, str) and (_ONE_SECRET.fullmatch(named) or named.casefold() in _HEADERS):
+        return True  # an entry such as `{name: Authorization, value: …}`
     return is_secret_key(key.removesuffix("s")) or key.casefold() in _HEADERS
 
 
