@@ -290,16 +290,23 @@ def warn_of_other_commit(run: Run, root: Path) -> None:
         )
 
 
-def warn_of_passed_over(db: sqlite3.Connection, name: str | None, side: str | Group) -> None:
-    """Warn if a side that no name chose is not the newest run, since that is unfinished."""
-    from kindlm.history.run_names import unfinished_since
+def warn_of_passed_over(
+    db: sqlite3.Connection, name: str | None, side: str | Group, base: str | None = None
+) -> str | None:
+    """Warn if a side that no name chose is not the newest run, since that is unfinished.
 
-    newer = unfinished_since(db, side) if name in (None, "latest") else None
-    if newer is not None:
-        what = f"run {newer}" if isinstance(newer, str) else f"group {newer.name}"
-        warn(
-            f"The newest one, {what}, is unfinished: it is not compared.", "Name it to compare it."
-        )
+    Return the warning, for the report. Runs of the branch `base` do not count.
+    """
+    from kindlm.history.run_names import unfinished_since
+    from kindlm.reports.untrusted import one_line
+
+    newer = unfinished_since(db, side, base) if name in (None, "latest") else None
+    if newer is None:
+        return None
+    what = f"run {newer}" if isinstance(newer, str) else f"group {one_line(newer.name)}"
+    message = f"The newest one, {what}, is unfinished: it is not compared."
+    warn(message, "Name it to compare it.")
+    return message
 
 
 def _newest_or_named(db: sqlite3.Connection, name: str | None, suite: str | None) -> str:

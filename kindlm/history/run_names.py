@@ -173,10 +173,11 @@ def newest_of_branch(db: sqlite3.Connection, branch: str, after: Side) -> Result
     return _side_of(db, min(there, key=_is_dirty)) if there else None
 
 
-def unfinished_since(db: sqlite3.Connection, side: Side) -> Side | None:
+def unfinished_since(db: sqlite3.Connection, side: Side, base: str | None = None) -> Side | None:
     """Return the newest unfinished run or group that began with a side or later, with its suites.
 
-    It may be the group of a single shard. Words such as `latest` pass over it.
+    It may be the group of a single shard. Words such as `latest` pass over it. A run of the branch
+    `base` only counts if the side is of it, too.
     """
     if (own := _Words(db, side).own) is None:
         return None
@@ -186,7 +187,8 @@ def unfinished_since(db: sqlite3.Connection, side: Side) -> Side | None:
         found = _side_of(db, run)
         whole = found.value if isinstance(found, Ok) else run.id
         is_whole = run.ended == "finished" if isinstance(whole, str) else whole.complete
-        if run.mode == "live" and not is_whole:
+        is_of_base = base is not None and run.git_branch == base != own.git_branch
+        if run.mode == "live" and not is_whole and not is_of_base:
             return whole
     return None
 

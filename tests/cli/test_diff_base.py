@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from compared_runs import record_run
 from github_stand_in import GitHub, serve_github
-from recorded_history import History
+from recorded_history import History, RunWriter
 
 from kindlm.events.run import GitState
 
@@ -48,9 +48,9 @@ def github(here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[GitHub]
 
 def record(
     history: History, run: str, tests: dict[str, Any], branch: str | None, **given: Any
-) -> None:
+) -> RunWriter:
     dirty = given.pop("dirty", False)
-    record_run(
+    return record_run(
         history, run, tests, git=GitState(commit="a1" * 20, branch=branch, dirty=dirty), **given
     )
 
@@ -132,6 +132,24 @@ def test_the_comment_of_an_earlier_commit_does_not_stay_without_a_comparison(
         (comment,) = github.comments
         assert "NOT COMPARED" in comment["body"]
         assert "UNCHANGED" not in comment["body"]
+
+
+def test_the_comment_says_that_the_newest_run_is_not_compared(
+    kindlm: Any, history: History, github: type[GitHub]
+) -> None:
+    record(history, "m1main", PASSES, "main")
+    record(history, "f1mine", PASSES, None)
+    record(history, "m2main", PASSES, "main", finish=False).interrupt()
+    said = "The newest one, run f2mine, is unfinished: it is not compared."
+    assert kindlm("diff", "--base", "main", "--comment").code == 0
+    assert "is unfinished" not in github.comments[0]["body"]
+    record(history, "f2mine", FAILS, None, finish=False).interrupt()
+    done = kindlm("diff", "--base", "main", "--comment", "--format", "json")
+    assert said in done.err
+    assert json.loads(done.out)["notes"] == [said]
+    assert said in github.comments[0]["body"]
+    named = kindlm("diff", "--base", "main", "f1mine", "--format", "json")
+    assert json.loads(named.out)["notes"] == []
 
 
 @pytest.mark.parametrize("app", ["github-actions[bot]", "shop-ci[bot]"])

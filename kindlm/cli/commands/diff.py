@@ -127,7 +127,7 @@ def diff_command(
         else:
             found = or_fail(find_sides(reader, *sides, commit_named))
             _check_baseline(reader, *found, by_default=sides[0] is None)
-        warn_of_passed_over(reader, sides[1], found[1])
+        options = replace(options, note=warn_of_passed_over(reader, sides[1], found[1], base))
         reader.execute("BEGIN")  # one snapshot, and no locks for each statement
         diff = compare_runs(reader, *found, options)
         if test is not None and not diff.tests:

@@ -39,12 +39,14 @@ class DiffOptions:
 
     `test` is a part of the name of a test or suite, in any case. `regression_threshold` is how far
     a mean score may fall. With `suites`, only those of these projects and names are compared.
+    `note` says what a reader must know of the choice of the two runs.
     """
 
     fail_on: FailOn = FailOn.DEFAULT
     test: str | None = None
     regression_threshold: float | None = None
     suites: frozenset[tuple[str, str]] | None = None
+    note: str | None = None
 
 
 class RunDiff:

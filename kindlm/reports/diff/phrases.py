@@ -116,6 +116,8 @@ def needed_step(diff: RunDiff) -> NextStep | None:
 
 def notes_of(diff: RunDiff) -> Iterator[str]:
     """Yield notes that a reader needs to interpret the comparison."""
+    if diff.options.note is not None:
+        yield diff.options.note
     for view in dict.fromkeys((diff.before, diff.after)):
         if view.group is not None and not view.group.complete:
             yield f"Group {one_line(view.id)} is {view.status}: {view.info.reason}."
