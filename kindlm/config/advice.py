@@ -16,6 +16,7 @@ from kindlm.config.schema import GatesConfig, KindlmConfig
 from kindlm.config.templates import warn_of_commands, warn_of_placeholders
 from kindlm.config.test_schema import TestConfig
 from kindlm.document import Path, Raw, items
+from kindlm.pricing import matching_name
 from kindlm.secrecy import entry_secrets
 from kindlm.suggestions import hint_for
 
@@ -196,8 +197,9 @@ def _warn_of_unused(config: KindlmConfig, reporter: Reporter) -> None:
         message = f"No test uses {what}"
         reporter.warning(path, message, "Remove it, or use it", reason="unused")
     models = {model.id: model.model for model in config.models}
+    priced = {matching_name(model, config.prices) for model in models.values()}
     for name in config.prices:
-        if name in models and name not in models.values():
+        if name in models and name not in priced:
             message = f'"{name}" is an id, and prices are found by the name of the model'
             hint = f'Write "{models[name]}"'
             reporter.warning(("prices", name), message, hint, reason="unused")

@@ -587,6 +587,8 @@ def test_what_is_secret_in_a_header(load: Any, minimal: str, value: str, secrets
         ("openai/gpt-4o", "openai/gpt-4o", 'Write "gpt-4o"'),
         ("{id: main, model: openai/gpt-4o}", "main", 'Write "gpt-4o"'),
         ("openai/gpt-4o", "gpt-4o", None),
+        # The price of a model is that of its versions, too.
+        ("{id: gpt-4o, model: openai/gpt-4o-2024-08-06}", "gpt-4o", None),
         ("[openai/gpt-4o, openrouter/openai/gpt-4o]", "openai/gpt-4o", None),
     ],
 )
