@@ -197,7 +197,10 @@ def _check_options(options: TestOptions) -> None:
         value, name = getattr(options, attribute), option_name(options, attribute)
         if value is not None and not math.isfinite(value):
             refuse(f"{name} {value} is not a limit.", "Write a number, or leave it out.")
-    if options.run_group and not (options.shard or options.workers):
+    group = options.run_group
+    if group is not None and (problem := label_problem(group, "--run-group")):
+        fail([problem])
+    if group is not None and not (options.shard or options.workers):
         refuse("--run-group requires --shard.", "Say which shard this is, such as --shard 1/4.")
     if (workers := options.workers) is None:
         return

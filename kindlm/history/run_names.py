@@ -375,13 +375,13 @@ def _error(message: str, hint: str) -> Err:
     return Err(not_there(message, hint))
 
 
-def label_problem(label: str) -> KindlmError | None:
-    """Return why a name cannot be a label; None if it can."""
+def label_problem(label: str, what: str = "label") -> KindlmError | None:
+    """Return why a name cannot be a label, or another name of runs; None if it can."""
     is_line = label.strip() and len(label) <= _LONGEST_LABEL and label.isprintable()
     if is_line and not ("~" in label or _WORD.fullmatch(label)):
         return None
     return misuse(
-        f"{label[:_LONGEST_LABEL]!r} cannot be a label.",
-        f"A label is one line of at most {_LONGEST_LABEL} printable characters."
+        f"{label[:_LONGEST_LABEL]!r} cannot be a {what}.",
+        f"A {what} is one line of at most {_LONGEST_LABEL} printable characters."
         " Reserved are baseline, latest, previous, names with ~ and those that begin with git:.",
     )

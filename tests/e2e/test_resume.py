@@ -280,6 +280,8 @@ def finished(
         (("--resume",), "There is nothing to resume"),
         (("--force-resume",), "--force-resume requires --resume"),
         (("--run-group", "g"), "--run-group requires --shard"),
+        (("--run-group", "", "--shard", "1/2"), "'' cannot be a --run-group"),
+        (("--run-group", "a\nb", "--workers", "2"), "'a\\nb' cannot be a --run-group"),
         (("--max-cost", "nan"), "'--max-cost' should be"),
         (("--max-time", "inf"), "is not a limit"),
     ],
