@@ -64,11 +64,15 @@ class Ports:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of a run; None is no limit. `max_rpm` is calls per minute to each callee."""
+    """The limits of a run; None is no limit. `max_rpm` is calls per minute to each callee.
+
+    `is_part` is set if other runs of the same command may spend the rest of `--max-cost`.
+    """
 
     max_cost_usd: float | None = None
     max_time_s: float | None = None
     max_rpm: float | None = None
+    is_part: bool = False
 
 
 @dataclass(eq=False)
@@ -136,7 +140,9 @@ class LiveRun:
         }
         self.in_flight: dict[str, tuple[Execution, OpenCall]] = {}
         spent_usd = dict(self.earlier.spent_usd)
-        self.budget = Budget(self.stop, costs, limits.max_cost_usd, spent_usd, self.unpriced)
+        self.budget = Budget(
+            self.stop, costs, limits.max_cost_usd, spent_usd, self.unpriced, limits.is_part
+        )
         self.paces = OneForEach(self._make_pace)
         self.pricing = {each.ordinal: prices_of(each.suite) for each in plan.suites}
         self.clients = OneForEach(self._make_client)

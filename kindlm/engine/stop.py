@@ -89,9 +89,9 @@ class Budget:
     excess is at most their cost. A call of unknown cost passes the limit of the run. It does not
     pass that of a suite: there, the gate fails.
 
-    `_limits` has the `costMaxUsd` of suites by ordinal, and `_most_usd` is the limit of the run.
-    `_spent` is what suites have spent, by ordinal. `unpriced` is called once for each model whose
-    calls no limit can count.
+    `_limits` has the `costMaxUsd` of suites by ordinal, and `_most_usd` is the limit of the run,
+    a part of `--max-cost` if `_is_part`. `_spent` is what suites have spent, by ordinal. `unpriced`
+    is called once for each model whose calls no limit can count.
     """
 
     _stop: Stop
@@ -99,6 +99,7 @@ class Budget:
     _most_usd: float | None = None
     _spent: dict[int, float] = field(default_factory=dict)
     unpriced: Callable[[str], None] = lambda _: None
+    _is_part: bool = False
     _reported: set[str] = field(default_factory=set)
     _has_asked: bool = False
     _unknown: str | None = None  # the first model of unknown cost, if the run has a limit
@@ -154,6 +155,8 @@ class Budget:
             model = shown(self._unknown)
             return f"a call of unknown cost was made to {model}, so the limit cannot be kept"
         spent, most = plain_usd(self.total_usd), plain_number(self._most_usd)
+        if self._is_part:
+            return f"${spent} spent, more than this run's part of --max-cost, ${most}"
         return f"${spent} spent, more than --max-cost {most} allows"
 
     def limit_exceeded(self, ordinal: int) -> float | None:

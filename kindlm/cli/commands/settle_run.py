@@ -149,7 +149,8 @@ def _settle(rounds: Rounds, request: RunRequest, settled: Settled) -> int:
     pair, options, run = rounds.pair, rounds.options, rounds.run
     then = pair.recorded
     settling = Settling(then.run, then.baselines, then.cassettes, rounds.next)
-    request = replace(request, settling=settling)
+    limits = replace(request.limits, is_part=options.grows_both)
+    request = replace(request, settling=settling, limits=limits)
     # Without a terminal, the lines of each round are enough.
     progress = not options.no_progress and is_interactive(sys.stderr)
     with held_signals() as held:
