@@ -106,10 +106,11 @@ class Endpoint:
         )
 
     def unreadable(self, answer: HttpAnswer, reason: str) -> KindlmError:
+        is_page = answer.text.lstrip().startswith("<")
         return self._failed(
             f"{self.title} sent an answer that cannot be used ({self._quoted(reason)})"
             f": {self._quoted(answer.text)}",
-            f"Check that {self.address_key} is the API itself, not a web page",
+            f"Check that {self.address_key} is the API itself{', not a web page' * is_page}",
             status=answer.status,
             body=answer.text,
         )

@@ -319,6 +319,17 @@ def test_many_calls_run_at_once(api, make_request, http):
     assert {success(reply).text for reply in asyncio.run(run())} == {"Hi there!"}
 
 
+@pytest.mark.parametrize(("body", "is_page"), [(b"<!doctype html>", True), (b'{"ok":1}', False)])
+def test_the_hint_names_a_web_page_only_for_one(api, talking, http, make_request, body, is_page):
+    async def run():
+        async with talking(api, http(200, body)) as (client, _):
+            return failure(await client.complete(make_request()))
+
+    hint = asyncio.run(run()).hint or ""
+    assert "is the API itself" in hint
+    assert ("web page" in hint) == is_page
+
+
 @pytest.mark.parametrize("status", [202, 204])
 def test_a_success_without_an_answer_is_no_redirect(api, talking, http, make_request, status):
     async def run():
