@@ -273,6 +273,9 @@ def _value_of(option: str, arguments: Sequence[str]) -> str | None:
     return None if given is None else given[1]
 
 
+_EXIT_CODES = ("kindlm", "pytest")
+
+
 def _uses_pytest_codes(arguments: Sequence[str]) -> bool:
     """Return whether the exit codes of pytest apply.
 
@@ -283,8 +286,8 @@ def _uses_pytest_codes(arguments: Sequence[str]) -> bool:
     from kindlm.recording.project import exit_codes
 
     found = exit_codes()
-    if found not in (None, "kindlm", "pytest"):
-        hint = "KINDLM_EXIT_CODES, or exit_codes in kindlm.toml, is kindlm or pytest."
+    if found not in (None, *_EXIT_CODES):
+        hint = "exit_codes in kindlm.toml is kindlm or pytest."
         warn(f"The exit codes {found!r} are unknown.", hint)
     return found == "pytest"
 
@@ -318,6 +321,11 @@ def _invoke(arguments: Sequence[str]) -> int:
         Path.cwd()
     except FileNotFoundError:
         show([misuse("The current folder does not exist any more.", "Go to another folder.")])
+        return 1
+    codes = os.environ.get("KINDLM_EXIT_CODES") or "kindlm"
+    if codes not in _EXIT_CODES:
+        hint = "KINDLM_EXIT_CODES is kindlm or pytest."
+        show([misuse(f"The exit codes {codes!r} are unknown.", hint)])
         return 1
     for argument in arguments:
         # Python decodes bytes that are not UTF-8 to lone surrogates, which cannot be stored.

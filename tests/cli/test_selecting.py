@@ -184,8 +184,13 @@ def test_unknown_exit_codes_of_a_variable_are_named(
     kindlm: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KINDLM_EXIT_CODES", "pyest")
-    outcome = kindlm("test", "-k", "nothing")
-    assert (outcome.code, "The exit codes 'pyest' are unknown" in outcome.err) == (1, True)
+    for command in (("test",), ("test", "-k", "nothing")):
+        outcome = kindlm(*command)
+        assert (outcome.code, outcome.out) == (1, "")
+        assert "The exit codes 'pyest' are unknown" in outcome.err
+        assert not Path(".kindlm/kindlm.db").exists()
+    monkeypatch.setenv("KINDLM_EXIT_CODES", "")
+    assert kindlm("test").code == 0
 
 
 def test_a_shard_that_a_variable_left_empty_is_refused(kindlm: Any) -> None:
