@@ -34,6 +34,11 @@ SYSTEM_NOT_SENT = "the system prompt was not sent"
 """The beginning of the warning that an agent did not get the system text."""
 
 
+def not_sent(parameter: str) -> str:
+    """Return the beginning of the warning that a model does not take a parameter."""
+    return f"`{parameter}` was not sent"
+
+
 class Role(StrEnum):
     """The author of a message."""
 

@@ -22,7 +22,7 @@ from kindlm.providers.client import (
 )
 from kindlm.providers.provider_failures import Endpoint
 from kindlm.strict_json import parse_json
-from kindlm.transcript import FinishReason, Message, Role, ToolCall
+from kindlm.transcript import FinishReason, Message, Role, ToolCall, not_sent
 from kindlm.wires import WireAnswer
 from kindlm.wires.anthropic import answer_of, usage_of
 
@@ -45,7 +45,7 @@ def encode(request: ModelRequest, refused: frozenset[str] = frozenset()) -> ApiR
     sent.add("top_p", params.top_p)
     sent.add("stop_sequences", list(params.stop_sequences) or None)
     if params.seed is not None:
-        sent.warnings.append("`seed` was not sent: Anthropic's API has none")
+        sent.warnings.append(f"{not_sent('seed')}: Anthropic's API has none")
     tools = [_tool(tool) for tool in request.tools]
     wanted = request.response_schema
     if wanted is not None:

@@ -25,7 +25,7 @@ from kindlm.providers.provider_failures import Endpoint, HttpAnswer, billed
 from kindlm.providers.quota import quotas
 from kindlm.strict_json import ascii_json, compact_json, json_or_text
 from kindlm.suite import ModelParams
-from kindlm.transcript import FinishReason, Message, ToolCall, Usage
+from kindlm.transcript import FinishReason, Message, ToolCall, Usage, not_sent
 from kindlm.wires import (
     UnreadableReply,
     WireAnswer,
@@ -73,7 +73,7 @@ class ApiRequest:
     def add_default(self, name: str, value: Any) -> None:
         """Add a setting that the user did not ask for, unless the model rejects it."""
         if name in self.refused:
-            self.warnings.append(f"`{name}` was not sent: {self.model} does not take it")
+            self.warnings.append(f"{not_sent(name)}: {self.model} does not take it")
         else:
             self.body[name] = value
             self.defaults.add(name)

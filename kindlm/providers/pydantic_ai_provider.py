@@ -29,7 +29,7 @@ from kindlm.providers.client import (
     written_arguments,
 )
 from kindlm.providers.provider_failures import Endpoint, HttpAnswer, billed
-from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage
+from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage, not_sent
 from kindlm.wires import extras_from
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ class PydanticAiClient:
             refused.add("temperature")
         given = {name: value for name, value in wanted.items() if value is not None}
         unsent = [
-            f"`{name}` was not sent: {request.model} does not take it"
+            f"{not_sent(name)}: {request.model} does not take it"
             for name in given
             if name in refused and name != "max_retries"
         ]

@@ -57,6 +57,18 @@ def test_failed_calls_are_reported_with_code_and_wait(varied: RunView) -> None:
     )  # fmt: skip
 
 
+def test_a_parameter_that_was_not_sent_is_no_part_of_the_request(history: Any) -> None:
+    run = history.run()
+    run.suite()
+    run.execution(
+        parameters={"temperature": 0.2, "max_tokens": 64},
+        warnings=("`temperature` was not sent: gpt does not take it",),
+    )
+    text = rendered(run.finish(), "1")
+    assert "Warning: `temperature` was not sent" in text
+    assert "request  openai gpt, max_tokens 64\n" in text
+
+
 LOOKUP = {
     "name": "lookup",
     "description": "Looks up\x1b[2J an order.",

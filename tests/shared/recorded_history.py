@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import Any
 
 from kindlm.events.codec import Payload, new_event
@@ -164,6 +165,7 @@ class RunWriter:
         answers_as: str | None = None,
         models_usd: tuple[float, ...] = (),
         models_failed: int = 0,
+        parameters: Mapping[str, float | int | None] = MappingProxyType({}),
     ) -> str:
         """Record one attempt of an execution; return its id.
 
@@ -208,7 +210,15 @@ class RunWriter:
         call, follows = self._turns(subject, call, target, talk)
         if output is not None and status is not Status.SKIPPED:
             call += 1
-            self._request(subject, call, target, after=call - 1, provider=provider, follows=follows)
+            self._request(
+                subject,
+                call,
+                target,
+                after=call - 1,
+                provider=provider,
+                follows=follows,
+                parameters=parameters,
+            )
             for number_of_model, usd in enumerate(models_usd, start=call + 1):
                 self._request(subject, number_of_model, "gpt-4o", purpose="agent")
                 self._respond(subject, number_of_model, "", "gpt-4o", 1.0, usd)
@@ -356,6 +366,7 @@ class RunWriter:
         after: int | None = 0,
         provider: str = "openai",
         follows: bool = False,
+        parameters: Mapping[str, float | int | None] = MappingProxyType({}),
     ) -> None:
         asks = after is None or follows
         messages = [Message(Role.USER, "Is it kind?")] if asks else []
@@ -367,6 +378,7 @@ class RunWriter:
                 call=call,
                 attempt=attempt,
                 fingerprint="f" * 16,
+                parameters=parameters,
                 after=after,
                 messages=messages,
             ),

@@ -34,6 +34,7 @@ from kindlm.reports.figures import duration, money
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.terminal.page import MARKS, Page, Part
 from kindlm.reports.untrusted import bounded, one_line
+from kindlm.transcript import not_sent
 
 _TEXT = 20_000
 _VALUE = 2_000
@@ -57,12 +58,18 @@ def render_execution(
     write_head(view.db, attempts[-1].execution, page)
     _write_tools(tools_offered(view.tools(execution), mask), page)
     conversations = attempts_of(view, execution, attempts, mask)
+    warnings = attempts[-1].execution.warnings
     for attempt in conversations:
         of = f" of attempt {attempt.number}" if len(conversations) > 1 else ""
         page.heading(f"Transcript{of}")
         if attempt.talk:
             call = attempt.talk[0].view
-            sent = (f"{one_line(key)} {one_line(str(it))}" for key, it in call.parameters.items())
+            # The recorded request has all parameters; a model may not take some of them.
+            sent = (
+                f"{one_line(key)} {one_line(str(it))}"
+                for key, it in call.parameters.items()
+                if not any(each.startswith(not_sent(key)) for each in warnings)
+            )
             request = ", ".join((f"{one_line(call.provider)} {one_line(call.model)}", *sent))
             page.line(("request  ", "bold cyan"), (request, "dim"), indent=2, hang=2)
         for message in attempt.first:
