@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -31,6 +32,8 @@ def main() -> int:
 
     command = ["kindlm", "test", *shlex.split(given.get("KINDLM_PATHS", ""))]
     command += shlex.split(given.get("KINDLM_ARGS", ""))
+    if named := re.search(r"\0--db[=\0]([^\0]+)", "\0".join(command)):
+        given["KINDLM_DB"] = named[1]  # where `kindlm diff` finds the run, too
     if not given.get("KINDLM_TOKEN"):  # pull requests from forks have none
         given.pop("KINDLM_URL", None)
     elif given.get("KINDLM_URL") and "--push" not in command:

@@ -216,6 +216,20 @@ def test_a_pull_request_is_not_compared_with_a_cancelled_run_of_its_base(
     assert job.run(pull, "7", **tolerant) == 0
 
 
+@pytest.mark.parametrize("option", ["--db {}", "--db={}"])
+def test_a_pull_request_is_compared_in_the_history_of_the_options(tmp_path, github, forks, option):
+    api, comments = github
+    job = Job(tmp_path, api, forks)
+    (tmp_path / "kindlm.yaml").write_text(SUITE)
+    named = option.format(".kindlm/agents.db")
+    push = {"GITHUB_EVENT_NAME": "push", "GITHUB_REF_NAME": "main"}
+    pull = {"GITHUB_EVENT_NAME": "pull_request", "GITHUB_BASE_REF": "main"}
+    assert job.run(push, args=named) == 0
+    main = job.outputs["run"]
+    assert job.run(pull, pull_request="7", args=named, **{"fail-on-regression": "true"}) == 0
+    assert f"`{main}`" in comments[0]["body"]
+
+
 def test_a_history_that_the_cache_does_not_keep_is_a_warning(tmp_path, github, forks):
     (tmp_path / "kindlm.toml").write_text("")
     service = tmp_path / "service"
