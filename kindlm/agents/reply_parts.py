@@ -37,9 +37,9 @@ def parent_of(value: Any, path: str) -> Any:
 
 
 WHERE_THE_TEXT_IS = (
-    "Send the text as `text`, or say where it is: `responsePath: data.answer` (`$` takes all of "
-    "the answer as it is), `toolCallsPath` for the tool calls (`response_path`, `tool_calls_path` "
-    "in kindlm.toml); or name its format, such as `protocol: chat` "
+    "Send the text as `text`, or say in kindlm.yaml where it is: `responsePath: data.answer` (`$` "
+    "takes all of the answer as it is), `toolCallsPath` for the tool calls (`response_path`, "
+    "`tool_calls_path` in kindlm.toml); or name its format there, such as `protocol: chat` "
     f"({DOCS}/how-to/agents/#protocols)"
 )
 

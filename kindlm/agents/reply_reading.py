@@ -79,7 +79,11 @@ QUERY_TEXT_KEYS = (
 )
 """The same for requests of the form `query`."""
 
-_SET_THE_PATH = "set `toolCallsPath` (`tool_calls_path` in kindlm.toml)"
+_SET_THE_PATH = (
+    "report them as `tool_calls`, or set `toolCallsPath` in kindlm.yaml (`tool_calls_path` in"
+    " kindlm.toml)"
+)
+"""EvalView cases have no such key, so the first remedy is one for all files."""
 _BESIDE_CALLS = frozenset(
     {
         *("id", "object", "type", "role", "status", "created", "created_at", "timestamp"),

@@ -87,8 +87,8 @@ _IDS_OF_CALLS = (*sorted(CALL_IDS), "call_id")
 """Keys under which a result has the id of its call."""
 
 _A_LIST = (
-    'Send a list of objects, such as `[{"name": "lookup_order", "arguments": {}}]`, or say where it'
-    " is: `toolCallsPath: data.calls` (`tool_calls_path` in kindlm.toml; see"
+    'Send a list of objects, such as `[{"name": "lookup_order", "arguments": {}}]`, or say in'
+    " kindlm.yaml where it is: `toolCallsPath: data.calls` (`tool_calls_path` in kindlm.toml; see"
     f" {DOCS}/how-to/agents/#http)"
 )
 

@@ -179,6 +179,7 @@ def undecided_for_a_name(
     else:
         message = (
             f"Call {index} has no name, so it may be a call to {shown(tool)}. The agent has to "
-            "name its tool calls. If it is no tool call, list it elsewhere, or set `toolCallsPath`."
+            "name its tool calls. If it is no tool call, list it elsewhere, or set `toolCallsPath` "
+            "in kindlm.yaml (`tool_calls_path` in kindlm.toml)."
         )
     return undecided(message)

@@ -438,7 +438,9 @@ def test_steps_that_are_no_calls_may_hold_some() -> None:
     value = {"text": "Done.", "tool_calls": [PAY]}
     assert_all_is_read(read_reply(value | {"steps": ["looked", "paid"]}, Reading()))
     pairs = ["looked", [{"tool": "refund", "tool_input": "7"}, "refunded"]]
-    assert_hidden(read_reply(value | {"steps": pairs}, Reading()), "steps[1][0]")
+    reply = read_reply(value | {"steps": pairs}, Reading())
+    assert_hidden(reply, "steps[1][0]")
+    assert "report them as `tool_calls`, or set `toolCallsPath` in kindlm.yaml" in reply.warnings[0]
 
 
 @pytest.mark.parametrize(

@@ -236,7 +236,7 @@ def test_tool_calls_that_cannot_be_read_are_an_error(talk, http, failure, body, 
     assert "tool calls" in error.message
     assert f"`{place}`" in error.message
     assert "responsePath" not in error.hint
-    assert "`toolCallsPath: " in error.hint
+    assert "kindlm.yaml where it is: `toolCallsPath: " in error.hint
 
 
 @pytest.mark.parametrize(

@@ -360,7 +360,7 @@ def test_a_call_without_a_name_may_be_the_one_that_is_forbidden(
     assert result.outcome is outcome
     if outcome is Outcome.INCONCLUSIVE:
         assert "Call 0 has no name" in result.message
-        assert "toolCallsPath" in result.message
+        assert "`toolCallsPath` in kindlm.yaml" in result.message
 
 
 @pytest.mark.parametrize(
