@@ -378,6 +378,12 @@ def report_crash(error: Exception) -> int:
             problem = replace(problem, code=ErrorCode.CONFIG_NOT_FOUND)
         elif isinstance(error, IsADirectoryError):
             problem = replace(problem, code=ErrorCode.CONFIG_NOT_FOUND, hint="Name a file.")
+    if problem is None and (package := _unreadable_package()) is not None:
+        problem = broken(
+            f"Python cannot read the entry points of the package {package}: {error_text(error)}",
+            f"Reinstall {package}, or uninstall it.",
+            crash=error,
+        )
     if problem is None:
         again = "" if is_verbose() else "Run it again with --verbose to see where. "
         problem = broken(
@@ -387,6 +393,18 @@ def report_crash(error: Exception) -> int:
         )
     show([problem])
     return _code_of([problem])
+
+
+def _unreadable_package() -> str | None:
+    """Return an installed package whose entry points nothing can read, also not pydantic."""
+    from importlib.metadata import distributions
+
+    for package in distributions():
+        try:
+            list(package.entry_points)
+        except (TypeError, ValueError):  # of a line without `=`, or bytes that are not UTF-8
+            return package.name
+    return None
 
 
 def report_ended(message: str, run: str) -> None:

@@ -197,6 +197,24 @@ def test_a_faulty_package_costs_only_what_needs_it(
         shutil.rmtree(broken)
 
 
+@pytest.mark.parametrize("written", [b"[console_scripts]\nbroken\n", b"[x]\nbroken = b\xe4r\n"])
+def test_a_package_whose_entry_points_cannot_be_read_is_named(
+    run: Run, packages: Path, written: bytes
+) -> None:
+    [site] = packages.glob("lib/python*/site-packages")
+    broken = site / "broken-1.dist-info"
+    broken.mkdir()
+    try:
+        (broken / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1\n")
+        (broken / "entry_points.txt").write_bytes(written)
+        done = run("schema")
+        assert done.returncode == 1
+        assert "cannot read the entry points of the package broken: " in done.stderr
+        assert "itself failed" not in done.stderr
+    finally:
+        shutil.rmtree(broken)
+
+
 def test_the_configuration_of_scenarios_names_an_adapter_of_the_package(
     run: Run, tmp_path: Path
 ) -> None:
