@@ -34,6 +34,7 @@ _ADDRESS = re.compile(
     re.ASCII,
 )
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_BACK_REFERENCE = re.compile(r"\\k<(\w+)>")
 
 
 def refuse(
@@ -133,6 +134,8 @@ def check_pattern(value: Any) -> Any:
     except (regex.error, RecursionError, OverflowError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         hint = "Write backslashes as they are in single quotes, and double them in double quotes"
+        if named := _BACK_REFERENCE.search(value):  # as in JavaScript
+            hint = f"Write (?P={named[1]}) for \\k<{named[1]}>"
         raise refuse(f"is not a valid regular expression: {reason}", hint) from None
     return value
 

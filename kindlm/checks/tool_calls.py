@@ -112,7 +112,7 @@ class ToolCall(ExpectedCall, CheckSection):
     all."""
     after: Extension[Maybe[Text]] = Field(default=None, examples=["log_in"])
     """Name of a tool that must be called before this one."""
-    count: Extension[Maybe[CallCount]] = None
+    count: Extension[Maybe[CallCount]] = Field(default=None, examples=[{"min": 2, "max": 2}])
     """Number of calls that fit this entry. Other calls to the tool do not count. By default at
     least one. `order`, `before` and `after` must hold for one of the counted calls."""
 

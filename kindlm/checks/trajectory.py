@@ -56,7 +56,7 @@ class TrajectoryCall(ExpectedCall):
     """Position among all tool calls, from 0."""
     turn: Maybe[Annotated[int, Field(ge=1), WHOLE]] = Field(default=None, examples=[2])
     """The message of the user before the call, from 1."""
-    count: Maybe[CallCount] = None
+    count: Maybe[CallCount] = Field(default=None, examples=[{"min": 2, "max": 2}])
     """Number of calls that fit this entry. By default one (`strict`, `unordered`), at least one
     (`in-order`, `superset`), or any number (`subset`)."""
 

@@ -194,6 +194,16 @@ gates: {pass_rate: 0.9}
 #> "criteria"
 #> "minScore"
 #> "passRateMin"
+==
+agent: http://localhost:8000/chat
+tests:
+  - name: order
+    input: Hi
+    expect:
+      output: {regex: '(?<quote>["*]).*\\k<quote>'}
+      toolCalls: {tool: a, count: 2}
+#> Write (?P=quote) for \\k<quote>
+#> `count: {min: 2, max: 2}`
 """
 """Files, each with parts of the hints that it gets."""
 
