@@ -388,7 +388,8 @@ def report_crash(error: Exception) -> int:
         again = "" if is_verbose() else "Run it again with --verbose to see where. "
         problem = broken(
             f"kindlm itself failed: {error_text(error)}",
-            f"{again}If another program changed the history: kindlm history rebuild",
+            f"{again}If another program changed the history, find changed events: kindlm history"
+            " verify. Compute its tables again: kindlm history rebuild",
             crash=error,
         )
     show([problem])

@@ -244,7 +244,8 @@ def test_a_changed_table_is_one_line_and_a_trace_if_asked_for(kindlm: Any, histo
     plain = kindlm("runs", "--db", history.path)
     assert plain.code == 1
     assert plain.err.startswith("✗ kindlm itself failed: ValueError: ")
-    assert "kindlm history rebuild" in plain.err
+    assert "find changed events: kindlm history verify" in plain.err
+    assert "tables again: kindlm history rebuild" in plain.err
     assert "Traceback" not in plain.err
     assert "--verbose" in plain.err
     assert "Traceback" in kindlm("runs", "--db", history.path, "--verbose").err
