@@ -73,16 +73,24 @@ def test_each_pass_of_a_judge_is_a_call() -> None:
 
 
 @pytest.mark.parametrize(
-    "check",
+    ("check", "tokens"),
     [
-        demand("similar_to", "s", {"text": "Hi", "method": "judge"}),
-        demand("similar_to", "s", {"text": "Hi"}),
-        demand("drift", "d", {"maxScore": 0.1, "method": "judge"}),
+        (demand("similar_to", "s", {"text": "x" * 80, "method": "judge"}), 20 + 10),
+        (demand("drift", "d", {"maxScore": 0.1, "method": "judge"}), 10 + 10),
     ],
 )
-def test_what_another_check_asks_a_model_is_not_known(check: Any) -> None:
+def test_a_comparison_by_a_judge_is_a_call_with_both_texts(check: Any, tokens: int) -> None:
     found = estimate(case(expectations=(check,)))
-    assert (found.judge_calls, found.unknown) == (0, {check.kind})
+    assert (found.calls, found.judge_calls, found.unknown) == (1, 1, frozenset())
+    assert found.input_tokens == 10 + tokens + 500  # tokens of the judge's instructions
+    assert found.cost_usd == pytest.approx(found.input_tokens + 2 * (10 + 512))
+    assert estimate(case(expectations=(check,)), prices={}).unknown == {"house"}
+
+
+def test_what_embeddings_cost_is_not_known() -> None:
+    check = demand("similar_to", "s", {"text": "Hi"})
+    found = estimate(case(expectations=(check,)))
+    assert (found.judge_calls, found.unknown) == (0, {"similar_to"})
     offline = {"p": ProviderSettings("p", "scripted")}
     assert estimate(case(expectations=(check,)), providers=offline).unknown == frozenset()
 

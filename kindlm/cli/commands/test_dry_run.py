@@ -1,8 +1,9 @@
 """`kindlm test --dry-run`: which tests would run, how often, and for about how much.
 
 The estimate assumes four characters a token, and answers as long as `maxTokens` allows. Each user
-message is one call, and each pass of a judge is one. Calls after tool results, and retries, are
-unknown before the run.
+message is one call, and so is each pass of a judge, and each comparison by one. The baseline of
+`drift` is taken to be as long as an answer. Calls after tool results, and retries, are unknown
+before the run.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TextIO
 
 from rich.cells import cell_len, set_cell_size
 
+from kindlm.checks.drift import Drift, SimilarTo
 from kindlm.checks.judge import Judge
 from kindlm.dataclass import dataclass
 from kindlm.history.diff.power import comparison_power
@@ -172,16 +174,25 @@ def estimate_execution(suite: Suite, case: Case, target: str, prices: PriceTable
     elif prices.cost("", target, Usage()).usd is None:
         # An agent or a program has no known cost, unless `prices` says that it is free.
         total.unknown |= {target}
-    transcript = system + sum(map(len, users)) + answer * _CHARACTERS_PER_TOKEN * len(users)
+    answered = answer * _CHARACTERS_PER_TOKEN
+    transcript = system + sum(map(len, users)) + answered * len(users)
     is_offline = all(each.type == "scripted" for each in suite.providers.values())
     for check in (expectation.check for expectation in case.expectations):
-        if not isinstance(check, Judge):
-            if (check.asks_judge or check.embeds) and not is_offline:
-                total.unknown |= {check.kind}
-        elif (judge := suite.judge(check.model)) is not None:
-            asked = len(check.asked[0]) + len(check.rubric or "")
+        passes = 1
+        match check:
+            case Judge():
+                characters = transcript + len(check.asked[0]) + len(check.rubric or "")
+                passes = check.passes
+            case Drift(method="judge"):
+                characters = 2 * answered
+            case SimilarTo(method="judge"):
+                characters = len(check.text) + answered
+            case _:
+                if (check.asks_judge or check.embeds) and not is_offline:
+                    total.unknown |= {check.kind}
+                continue
+        if (judge := suite.judge(check.judge_model)) is not None:
             judging = Estimate(judge_calls=1)
-            characters = transcript + asked + _JUDGE_INSTRUCTIONS
-            judging.add_call(judge, characters, _JUDGE_ANSWER, prices)
-            total.add(judging, check.passes)
+            judging.add_call(judge, characters + _JUDGE_INSTRUCTIONS, _JUDGE_ANSWER, prices)
+            total.add(judging, passes)
     return total
