@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import time
+from time import monotonic
 
 
 class SteadyLoop(asyncio.SelectorEventLoop):
-    """An event loop whose clock goes on if tests or fixtures, as by freezegun, stop `time`."""
+    """An event loop whose clock goes on if tests or fixtures, as by freezegun, stop `time`.
 
-    _monotonic = staticmethod(time.monotonic)
+    They replace the names of modules, and not the attributes of classes.
+    """
 
-    def time(self) -> float:
-        """Return the time of the loop in seconds."""
-        return self._monotonic()
+    time = staticmethod(monotonic)
