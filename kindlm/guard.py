@@ -229,14 +229,9 @@ class Guard:
                     signal.signal(number, handler)
 
     def stay_single(self) -> None:
-        """End this process if user code forked it from kindlm's.
-
-        A fork shares connections and the event loop's descriptors with kindlm.
-        """
-        if self._pid and os.getpid() != self._pid:
-            with suppress(OSError):
-                os.write(2, b"kindlm: a process that a scenario forked came back from it: ended.\n")
-            self._exit(1)
+        """End this process if user code forked it from kindlm's."""
+        if self._pid:
+            end_fork(self._pid)
 
     def watch_exits(self, explain: Callable[[str], None] | None) -> None:
         """Keep user code from ending a process without a guarding parent successfully.
@@ -343,6 +338,17 @@ class Guard:
             code = self.code_of_ended if is_by_user_code else 1
         self._exit(code)
         raise AssertionError("the process has ended")
+
+
+def end_fork(of: int) -> None:
+    """End this process if user code forked it from the process `of`.
+
+    A fork shares connections and the event loop's descriptors with that process.
+    """
+    if os.getpid() != of:
+        with suppress(OSError):
+            os.write(2, b"kindlm: a process that user code forked came back from it: ended.\n")
+        os._exit(1)
 
 
 def _ended(code: int) -> str:

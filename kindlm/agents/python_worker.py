@@ -24,6 +24,7 @@ from kindlm.agents.agent_failures import Who
 from kindlm.agents.python_agent import PythonAgent, python_agent
 from kindlm.dataclass import dataclass
 from kindlm.errors import Err, Ok, Raised, Result
+from kindlm.guard import end_fork
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.strict_json import ascii_json
 from kindlm.suite import AgentTarget
@@ -75,10 +76,12 @@ async def _serve(asked: int, answers: BinaryIO) -> None:
     loop.add_signal_handler(signal.SIGTERM, this.cancel)
     calls: asyncio.Queue[bytes] = asyncio.Queue()
     threading.Thread(target=_listen, args=(asked, loop, calls), daemon=True).start()
-    host = _Host()
+    host, process = _Host(), os.getpid()
     try:
         while (call := await calls.get()).endswith(b"\n"):
-            answers.write(await host.answer(call) + b"\n")
+            answer = await host.answer(call)
+            end_fork(process)  # it must not answer, too
+            answers.write(answer + b"\n")
             answers.flush()
     finally:
         await host.leave()

@@ -20,6 +20,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from kindlm.agents.http_request import all_messages, last_user_text
 from kindlm.agents.reply_parts import MAX_EVENTS, refuse_more
+from kindlm.guard import end_fork
 from kindlm.plugins import Framework
 from kindlm.ports import AgentRequest
 
@@ -81,6 +82,7 @@ class _Worker(threading.Thread):
 
     def run(self) -> None:
         """Run calls; this thread is idle before the caller learns the outcome."""
+        process = os.getpid()
         while True:
             answer, call = self.calls.get()
             if not answer.set_running_or_notify_cancel():
@@ -92,6 +94,7 @@ class _Worker(threading.Thread):
                 value = call()
             except BaseException as raised:  # noqa: BLE001 - raised again in the caller
                 error = raised
+            end_fork(process)
             self.idle.append(self)
             answer.set_result((value, error))
             del answer, call, value, error

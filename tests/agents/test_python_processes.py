@@ -88,6 +88,10 @@ AGENTS = """
     def wrong(message): return AgentReply(None, "r", 7.0)
     def surrogate(message): return "\\ud800"
     def variable(message): return os.environ.get("SHOP", "none")
+    def forks(message):
+        return f"{message} {os.fork()}"
+    async def forks_in_the_loop(message):
+        return forks(message)
     def daemon(message):
         if os.fork() == 0:
             time.sleep(600)
@@ -166,6 +170,14 @@ def test_conversations_have_agents_of_their_own_and_share_what_is_imported(conve
     assert (first.split()[1], second.split()[1]) == ("1", "2")
     assert texts == ["one", "one two", "three"]
     assert "workers_agents" not in sys.modules
+
+
+@pytest.mark.parametrize("agent", ["forks", "forks_in_the_loop"])
+def test_a_fork_that_comes_back_answers_nothing(converse, success, agent):
+    asked = [replace(asking(text), timeout_s=3.0) for text in ("one", "two", "three")]
+    answers = [success(result).text.split() for result in converse((agent, *asked))]
+    assert [text for text, _ in answers] == ["one", "two", "three"]
+    assert_ended([int(fork) for _, fork in answers])
 
 
 def test_requests_arrive_whole(said, success):
