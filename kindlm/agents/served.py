@@ -193,8 +193,8 @@ AssistantId = Annotated[
 
 
 _NOT_DECODED = (
-    "The answer has bytes that cannot be decoded, so no check finds them. Send UTF-8, or name the"
-    " `charset` in `Content-Type`."
+    "The answer has U+FFFD, which stands for bytes that cannot be decoded, so no check finds what"
+    " was there. Send UTF-8, or name the `charset` in `Content-Type`."
 )
 _LONG = 50_000
 _NOT_UNDERSTOOD = frozenset({400, 415, 422})
