@@ -42,6 +42,7 @@ from kindlm.agents.user_code import (
     importable,
     load,
     makes_an_agent,
+    only_makes,
 )
 from kindlm.dataclass import replace
 from kindlm.errors import DOCS, Err, ErrorCode, KindlmError, Ok, Result, error_text
@@ -207,11 +208,11 @@ class PythonAgent:
     async def _make(self) -> tuple[Any, Framework]:
         """Return the agent, and the framework that calls it."""
         agent = self._found
-        for _ in range(2):  # a fixture may return a class or a function that makes the agent
-            if framework_of(agent) is not None or not makes_an_agent(agent):
+        for makes in (makes_an_agent, only_makes):  # a fixture may return what makes the agent
+            if framework_of(agent) is not None or not makes(agent):
                 break
             agent = await called(agent)
-            if framework_of(agent) is not None or makes_an_agent(agent):
+            if framework_of(agent) is not None or only_makes(agent):
                 pass  # a framework enters its contexts itself, in each run
             elif hasattr(agent, "__aenter__"):
                 agent = await self._stack.enter_async_context(agent)

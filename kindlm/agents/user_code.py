@@ -161,6 +161,17 @@ def makes_an_agent(found: Any) -> bool:
     return all(it.kind not in _POSITIONAL for it in inspect.signature(found).parameters.values())
 
 
+def only_makes(found: Any) -> bool:
+    """Return whether an object is a class or a function that could not get a message.
+
+    What a function made may be an agent with optional parameters, or with a method `send`.
+    """
+    if not makes_an_agent(found):
+        return False
+    is_function = inspect.isroutine(found) or isinstance(found, partial)
+    return inspect.isclass(found) or (is_function and not inspect.signature(found).parameters)
+
+
 class _OfText(Framework):
     """Calls a function with the text of the user's message."""
 

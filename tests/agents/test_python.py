@@ -77,6 +77,15 @@ def refused(tmp_path, failure):
             return lambda message: f'You said {message}'
         """,
         """
+        def agent():
+            return lambda message="", history=None: f'You said {message}'
+        """,
+        """
+        class agent:
+            def __call__(self, **options): raise NotImplementedError
+            def send(self, message): return f'You said {message}'
+        """,
+        """
         async def agent():
             async def answer(message): return f'You said {message}'
             return answer
