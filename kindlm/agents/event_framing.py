@@ -42,7 +42,8 @@ def frames_of(
     """Return the events or lines of a stream up to `[DONE]`, and its end.
 
     A space joins lines of bare text. With `may_lack_empty_lines`, each data line of an event may be
-    an event. Raises `UnreadableReply` if there are more than `MAX_EVENTS`.
+    an event. Raises `UnreadableReply` if there are more than `MAX_EVENTS`, or if the last one was
+    cut off before its data.
     """
     if is_sse:
         place, events = "event", parse_events(text)
@@ -51,6 +52,9 @@ def frames_of(
         place, events = "line", (Event("message", line.strip()) for line in lines)
     frames, end = list[Frame](), StreamEnd(is_text=not is_sse and bool(text.strip()))
     for number, event in enumerate(events, start=1):
+        if event.is_cut and event.type not in _OWN_ENDS:
+            message = f"the stream broke off: event {number} has a type, and no data"
+            raise UnreadableReply(message, BROKE_OFF)
         for data in _values_in(event.data) if may_lack_empty_lines else [event.data]:
             if data == DONE:
                 end.is_done, end.formats = True, dict.fromkeys(end.formats, True)

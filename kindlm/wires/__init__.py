@@ -228,10 +228,11 @@ _FIELD = re.compile(r"\s*(?:data|event):")
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event: its type, and its data lines as one text."""
+    """One event: its type, and its data lines as one text; `is_cut` if its data never came."""
 
     type: str
     data: str
+    is_cut: bool = False
 
 
 def parse_events(text: str) -> Iterator[Event]:
@@ -241,7 +242,8 @@ def parse_events(text: str) -> Iterator[Event]:
     omit that line.
     """
     kind, data = "message", list[str]()
-    for line in [*LINE_END.split(text.removeprefix("\ufeff")), ""]:
+    lines = LINE_END.split(text.removeprefix("\ufeff"))
+    for line in lines if lines[-1] else lines[:-1]:
         if not line:
             if data:
                 yield Event(kind, "\n".join(data))
@@ -253,6 +255,8 @@ def parse_events(text: str) -> Iterator[Event]:
             kind = value or "message"
         elif field == "data":
             data.append(value)
+    if data or kind != "message":
+        yield Event(kind, "\n".join(data), is_cut=not data)
 
 
 def is_sse(text: str) -> bool:

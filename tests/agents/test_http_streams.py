@@ -392,6 +392,23 @@ def test_an_error_in_a_stream_is_no_answer(talk, http, failure, body):
     assert "bad model" in error.message
 
 
+@pytest.mark.parametrize("adapter", ["http", "streaming", "langgraph"])
+@pytest.mark.parametrize(
+    "cut", ["event: tool_call", "event: tool_call\n", "event: tool_call\r\nda"]
+)
+def test_a_last_event_that_was_cut_off_before_its_data_is_no_answer(
+    talk, http, failure, adapter, cut
+):
+    (result,), _ = talk(http(events({"text": "ok"}) + cut, kind=STREAM), adapter=adapter)
+    assert "the stream broke off" in failure(result).message
+
+
+def test_an_end_needs_no_data_nor_a_complete_event_without_data(reply):
+    body = "event: ping\n\n" + events({"text": "ok"})
+    assert reply(body + "event: done\n", kind=STREAM).text == "ok"
+    assert reply(body + "event: ping\n\n", kind=STREAM).text == "ok"
+
+
 CUT = '{"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"name":"refu'
 
 
