@@ -177,7 +177,7 @@ def test_an_agent_at_a_url_has_a_suite_of_a_few_lines(kindlm: Any, here: Path) -
     assert "secret-word" not in secret.err
 
 
-@pytest.mark.parametrize("kind", ["langgraph", "google-adk", "python"])
+@pytest.mark.parametrize("kind", ["langgraph", "LangGraph", "google-adk", "python"])
 def test_an_object_has_a_scenario(kindlm: Any, here: Path, kind: str) -> None:
     outcome = kindlm("init", "shop", "--agent", kind)
     assert outcome.code == 0

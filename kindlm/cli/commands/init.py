@@ -237,7 +237,9 @@ def _agent(text: str) -> str:
     agent = text.strip()
     if "://" in agent:
         return _url(agent)
-    if agent in KINDS or re.fullmatch(_PLACE, agent):
+    if (kind := agent.lower()) in KINDS:
+        return kind
+    if re.fullmatch(_PLACE, agent):
         return agent
     if (url := url_meant(agent)) is not None:
         raise typer.BadParameter(f"Write the whole URL: {url}", param_hint="--agent")
