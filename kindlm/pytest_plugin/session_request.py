@@ -119,8 +119,9 @@ def holds_scenarios(file: Path) -> bool:
 
 
 def holds_tests(path: Path) -> bool:
-    """Return whether a file or folder has tests of kindlm, even if nothing can import them."""
-    return isinstance(discover(path), Ok)
+    """Return whether a file or folder may have tests of kindlm, even if nothing can import them."""
+    found = discover(path)
+    return isinstance(found, Ok) and bool(found.value.found or found.value.unreadable)
 
 
 class YamlItem(pytest.Item):

@@ -572,6 +572,8 @@ def test_a_run_is_not_passed_where_pytest_fails_what_passed(
 def test_a_run_is_not_passed_if_pytest_cannot_import_its_scenarios(project: Project) -> None:
     project.write("tests/test_it.py", BOTH)
     project.write("tests/test_of_the_user.py", "import nowhere\n")
+    project.write("tests/of_the_user/conftest.py", "import nowhere\n")
+    project.write("tests/of_the_user/test_more.py", "def test_more(): pass\n")
     anyway = "--continue-on-collection-errors"
     assert run_inside(project.root, "--kindlm", anyway).returncode == 1
     project.write("tests/test_lost.py", "import nowhere\nfrom kindlm import Trial, scenario\n")
