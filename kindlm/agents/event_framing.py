@@ -18,6 +18,7 @@ from typing import Any
 from kindlm.agents.drafts import Frame
 from kindlm.agents.protocols.a2a import is_call_answer
 from kindlm.agents.reply_parts import BROKE_OFF, MAX_EVENTS, NotJson, refuse_more
+from kindlm.agents.reply_reading import ENDS_WITH_CALLS
 from kindlm.agents.tool_entries import is_of_tool, names_a_tool
 from kindlm.strict_json import KeyTwiceError, parse_json, unique_keys
 from kindlm.wires import DONE, LINE_END, Event, UnreadableReply, objects, parse_events
@@ -41,9 +42,10 @@ def frames_of(
 ) -> tuple[list[Frame], StreamEnd]:
     """Return the events or lines of a stream up to `[DONE]`, and its end.
 
-    A space joins lines of bare text. With `may_lack_empty_lines`, each data line of an event may be
-    an event. Raises `UnreadableReply` if there are more than `MAX_EVENTS`, or if the last one was
-    cut off before its data.
+    A `[DONE]` after a chat completion that calls tools ends only that message: an agent that passes
+    on the streams of its model has one after each. A space joins lines of bare text. With
+    `may_lack_empty_lines`, each data line of an event may be an event. Raises `UnreadableReply` if
+    there are more than `MAX_EVENTS`, or if the last one was cut off before its data.
     """
     if is_sse:
         place, events = "event", parse_events(text)
@@ -58,6 +60,8 @@ def frames_of(
         for data in _values_in(event.data) if may_lack_empty_lines else [event.data]:
             if data == DONE:
                 end.is_done, end.formats = True, dict.fromkeys(end.formats, True)
+                if end.stopped_for in ENDS_WITH_CALLS:
+                    continue
                 return frames, end
             if not data and not is_sse:
                 continue
@@ -138,12 +142,14 @@ _STATES = frozenset({"values", "updates"})
 class StreamEnd:
     """Recognises the formats of a stream; `formats` has whether the end of each has arrived.
 
-    `is_text` means that there is text, and so far no event.
+    `is_text` means that there is text, and so far no event. `stopped_for` is the last finish reason
+    of a chat completion.
     """
 
     formats: dict[StreamFormat, bool] = field(default_factory=dict)
     is_done: bool = False
     is_text: bool = False
+    stopped_for: str = ""
 
     def see(self, name: str, value: Any) -> None:
         """Take note of an event, given its name and its JSON value.
@@ -164,8 +170,9 @@ class StreamEnd:
             return
         for choice in objects(value.get("choices")):
             if not choice.keys().isdisjoint(("delta", "finish_reason", "message")):
-                is_last = bool(choice.get("finish_reason")) or "message" in choice
-                self.formats[StreamFormat.CHAT] = is_last
+                reason = choice.get("finish_reason")
+                self.formats[StreamFormat.CHAT] = bool(reason) or "message" in choice
+                self.stopped_for = reason if isinstance(reason, str) else self.stopped_for
         if objects(value.get("candidates")):
             self.formats[StreamFormat.GEMINI] = False
         if is_call_answer(value):

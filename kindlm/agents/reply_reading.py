@@ -94,7 +94,7 @@ _BESIDE_CALLS = frozenset(
 )
 """Keys that are not the text: an answer with tool calls and only these keys has no text."""
 
-_ENDS_WITH_CALLS = frozenset({"tool_calls", "tool_use", "function_call"})
+ENDS_WITH_CALLS = frozenset({"tool_calls", "tool_use", "function_call"})
 """Finish reasons of an answer that ended for its tool calls."""
 _CUT = frozenset(
     {
@@ -147,7 +147,7 @@ def agent_reply(
         UnreadableReply: it ended for tool calls but has neither calls nor text, or it has too many
             calls.
     """
-    if not (calls or _ENDS_WITH_CALLS.isdisjoint(reasons)):
+    if not (calls or ENDS_WITH_CALLS.isdisjoint(reasons)):
         if not text:
             raise UnreadableReply("its finish reason is a tool call, but it contains none")
         calls = [UNREAD]

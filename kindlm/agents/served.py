@@ -22,7 +22,7 @@ from kindlm.agents.agent_failures import SHORTEST_HIDDEN, AgentFailure, Who, is_
 from kindlm.agents.drafts import ParsedAnswer
 from kindlm.agents.http_request import request_warnings
 from kindlm.agents.reply_parts import WHERE_THE_TEXT_IS, UnreadableReply
-from kindlm.agents.reply_reading import FailedReply
+from kindlm.agents.reply_reading import ENDS_WITH_CALLS, FailedReply
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, Ok, Result
 from kindlm.plugins import Adapter
@@ -109,7 +109,9 @@ def is_page(text: str) -> bool:
 MAX_BODY_BYTES = 10_000_000
 EVENT_STREAM = "text/event-stream"
 
-_STREAM_END = re.compile(r"(?:^|[\r\n])data: ?\[DONE\][\r\n]")
+_MARK = re.compile(r'(?<=[\r\n])data: ?\[DONE\](?=[\r\n])|"finish_reason"\s*:\s*"(\w+)"')
+"""`[DONE]` in a stream, and the finish reason of a chat completion."""
+_LONGEST_MARK = 64
 _PAGES = frozenset({"text/html", "application/xhtml+xml"})
 """Media types of pages, such as a login or an error of a proxy.
 
@@ -159,16 +161,23 @@ async def _read(response: httpx.Response, who: Who) -> HttpReply:
         raise AgentFailure(failure)
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     response.encoding = text_encoding(response.encoding)
-    size, pieces, tail = 0, list[str](), "\n"
+    size, pieces, tail, stopped_for, is_over = 0, list[str](), "\n", "", False
     async for piece in response.aiter_text():
         size += len(piece)
         if size > MAX_BODY_BYTES:
             message = f"{who.title} sent more than {MAX_BODY_BYTES // 1_000_000} MB"
             raise AgentFailure(who.failed(message))
         pieces.append(piece)
-        tail = tail[-len("\ndata: [DONE]\n") :] + piece
-        if kind == EVENT_STREAM and _STREAM_END.search(tail):
+        if kind != EVENT_STREAM:
+            continue
+        tail, end = tail + piece, 0
+        for mark in _MARK.finditer(tail):
+            end = mark.end()
+            stopped_for = mark[1] or stopped_for
+            is_over = is_over or (not mark[1] and stopped_for not in ENDS_WITH_CALLS)
+        if is_over:
             break  # servers may leave the connection open
+        tail = tail[max(end, len(tail) - _LONGEST_MARK) :]
     # httpx raises if a body ends before its declared end.
     has_end = not {"content-length", "transfer-encoding"}.isdisjoint(response.headers)
     return HttpReply(response.status_code, response.headers, kind, "".join(pieces), has_end)
@@ -192,9 +201,10 @@ AssistantId = Annotated[
 ]
 
 
+_UTF_8 = "Send UTF-8, or name the `charset` in `Content-Type`"
 _NOT_DECODED = (
     "The answer has U+FFFD, which stands for bytes that cannot be decoded, so no check finds what"
-    " was there. Send UTF-8, or name the `charset` in `Content-Type`."
+    f" was there. {_UTF_8}."
 )
 _LONG = 50_000
 _NOT_UNDERSTOOD = frozenset({400, 415, 422})
@@ -316,6 +326,10 @@ class ServedAgent:
                     answer = await _read(response, who)
         except TimeoutError as error:
             raise AgentFailure(who.timed_out(timeout_s, retryable=not has_begun)) from error
+        except UnicodeError as error:  # UTF-16 and UTF-32 must begin with a byte order mark
+            raise AgentFailure(
+                who.failed(f"{who.title} sent bytes that cannot be decoded: {error}", _UTF_8)
+            ) from error
         except UNREACHABLE as error:
             retryable, at = not has_begun, self._endpoint
             failure = who.unreachable(at, error, retryable=retryable, has_begun=has_begun)

@@ -375,6 +375,13 @@ def test_an_unknown_charset_does_no_harm(charset, peer, http, make, ask, success
     assert success(asyncio.run(run())).text == "schön"
 
 
+def test_an_answer_in_another_charset_than_it_names_is_an_error_of_the_agent(talk, http, failure):
+    (result,), _ = talk(http('{"message": "ok"}', kind="application/json; charset=utf-16"))
+    error = failure(result)
+    assert error.message.startswith("Agent 'shop' sent bytes that cannot be decoded: UTF-16")
+    assert "`charset`" in error.hint
+
+
 def test_json_may_begin_with_a_byte_order_mark(talk, http, success):
     (result,), _ = talk(http('\ufeff{"message": "ok"}', kind="application/json"))
     assert success(result).text == "ok"

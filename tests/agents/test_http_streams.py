@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import suppress
 
 import pytest
 from options import options_of
@@ -506,6 +507,47 @@ def test_a_connection_that_just_closes_is_no_end(talk_and_close, failure, answer
     error = failure(talk_and_close(answer.encode(), adapter, streaming=True))
     # A secret that comes in pieces is not recognised in a part of a stream.
     assert "data:" not in error.message.replace("`data: [DONE]`", "")
+
+
+def chat(reason, **delta):
+    return events({"choices": [{"delta": delta, "finish_reason": reason}]}, "[DONE]")
+
+
+@pytest.mark.parametrize("adapter", ["http", "streaming"])
+@pytest.mark.parametrize("size", [1, 64, 10_000])
+def test_a_message_that_calls_tools_does_not_end_the_stream(make, ask, success, adapter, size):
+    """An agent that passes on the streams of its model has a `[DONE]` after each."""
+    called = [
+        chat("tool_calls", tool_calls=[{"index": 0, "id": name, "function": {"name": name}}])
+        for name in ("look", "pay")
+    ]
+    body = (HEAD + "\r\n" + "".join(called) + chat("stop", content="Paid.")).encode()
+
+    async def serve(reader, writer):
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
+        await reader.readexactly(int(head.partition("content-length:")[2].split()[0]))
+        for at in range(0, len(body), size):
+            writer.write(body[at : at + size])
+            await writer.drain()
+            await asyncio.sleep(0)
+        with suppress(ConnectionError):
+            await reader.read()  # leaves the connection open
+        writer.close()
+        closed.set()
+
+    closed = asyncio.Event()
+
+    async def run():
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+        async with server:
+            async with make(AgentTarget("shop", adapter, url)) as agent:
+                told = await agent.send(ask())
+            await closed.wait()
+            return told
+
+    told = success(asyncio.run(run()))
+    assert ([use.call.name for use in told.tool_uses], told.text) == (["look", "pay"], "Paid.")
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-ndjson", "application/json"])
