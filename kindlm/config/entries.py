@@ -72,7 +72,9 @@ def read_provider(path: Path, written: Raw, reporter: Reporter) -> tuple[Raw, Pr
         reporter.error((*path, "type"), message, "Choose another name", reason=reason)
     for needed in () if kind is None else _needed_by(kind, name, str(wire), written):
         if needed not in written:
-            reporter.missing_key((*path, needed))
+            usual = kind.usual_key_variable if kind and needed == "apiKeyEnv" else None
+            such = f", such as `apiKeyEnv: {usual}`" if usual else ""
+            reporter.missing_key((*path, needed), such)
     return rest, options
 
 

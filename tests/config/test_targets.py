@@ -170,6 +170,11 @@ ENDED = "GitHub Models ended on 30 July 2026: choose another provider"
             'Did you mean "openai"? For a compatible API, add ',
         ),
         (
+            "providers: {openai: {baseUrl: 'http://127.0.0.1:1'}}",
+            'The key "apiKeyEnv" is missing in providers.openai',
+            "Add `apiKeyEnv:`, such as `apiKeyEnv: OPENAI_API_KEY`",
+        ),
+        (
             "providers: {azure: {resource: 'evil.example:443'}}",
             "providers.azure.resource cannot be a part of an address",
             "Write the name alone, without https://",
