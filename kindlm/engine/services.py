@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from kindlm.dataclass import dataclass
 from kindlm.engine import FieldLog
@@ -155,7 +156,10 @@ async def _start(
             return launched
         if is_ready is None:
             hint = f"Check serve.{service.name}.ready, or raise its timeoutMs."
-            why = f": {url} {running.answered}" if running.answered else ""
+            parts = urlsplit(url or "")
+            # Without credentials, which may be before the host or in the query.
+            address = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+            why = f": {address} {running.answered}" if running.answered else ""
             message = f"was not ready after {service.timeout_ms} ms{why}."
             return Err(running.failed(message, hint))
         if not _is_taken(running.port):
@@ -196,13 +200,16 @@ async def _launch(
     return Ok(_Running(service, ports[service.name], program, output))
 
 
+_THIS_MACHINE = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
 @functools.cache
-def _opener() -> OpenerDirector:
-    """Return what opens a URL without a proxy."""
+def _opener(host: str | None) -> OpenerDirector:
+    """Return what opens URLs of a host: through the proxy, unless it is this machine."""
     # Few services need this slow import.
     from urllib.request import ProxyHandler, build_opener
 
-    return build_opener(ProxyHandler({}))
+    return build_opener(*([ProxyHandler({})] if host in _THIS_MACHINE else []))
 
 
 def _why_not(url: str) -> str | None:
@@ -212,7 +219,8 @@ def _why_not(url: str) -> str | None:
     from urllib.request import Request
 
     try:
-        with _opener().open(Request(url, headers=UNTRACED), timeout=2):  # noqa: S310 - the user's
+        opener = _opener(urlsplit(url).hostname)
+        with opener.open(Request(url, headers=UNTRACED), timeout=2):  # noqa: S310 - the user's
             return None
     except HTTPError as error:
         return f"answers {error.code}"

@@ -7,6 +7,8 @@ import os
 import re
 import signal
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -187,10 +189,28 @@ def test_a_service_that_is_never_ready_is_given_up(tmp_path):
     ],
 )
 def test_a_service_that_is_never_ready_says_what_its_url_does(tmp_path, source, why):
-    url = "http://127.0.0.1:{{serve.agent.port}}/health"
+    url = "http://127.0.0.1:{{serve.agent.port}}/health?key=secret"
     result = start([service(tmp_path, source, ready_line=None, ready_url=url, timeout_ms=3000)])
     assert isinstance(result, Err)
     assert re.search(rf"after 3000 ms: http://127.0.0.1:\d+/health {why}\.", result.error.message)
+
+
+class Proxy(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path == "http://elsewhere.invalid/health" else 404)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None: ...
+
+
+def test_a_url_elsewhere_is_asked_through_the_proxy(tmp_path, monkeypatch):
+    with ThreadingHTTPServer(("127.0.0.1", 0), Proxy) as proxy:
+        threading.Thread(target=proxy.serve_forever).start()
+        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.server_port}")
+        url = "http://elsewhere.invalid/health"
+        result = start([service(tmp_path, READY, ready_line=None, ready_url=url, timeout_ms=5000)])
+        proxy.shutdown()
+    assert isinstance(result, Ok), result
 
 
 def test_a_service_is_not_asked_through_a_proxy(tmp_path, monkeypatch):
