@@ -211,7 +211,7 @@ class Demand(Check):
         return failed(code, message, expected=wanted, actual=excerpt(text))
 
 
-def occurs(wanted: str, text: str) -> bool:
+def _occurs(wanted: str, text: str) -> bool:
     """Return whether a text contains another one in any case, as `occurrences` finds it."""
     return re.search(re.escape(wanted), text, re.IGNORECASE) is not None
 
@@ -370,11 +370,11 @@ _DEMANDS: dict[str, tuple[str, str, Callable[[Any, str], Any]]] = {
         "to start with",
         lambda wanted, text: re.match(re.escape(wanted.lstrip()), text.lstrip(), re.IGNORECASE),
     ),
-    "contains": ("CONTAINS_FAILED", "to contain", occurs),
+    "contains": ("CONTAINS_FAILED", "to contain", _occurs),
     "contains_any": (
         "CONTAINS_FAILED",
         "to contain one of",
-        lambda wanted, text: any(occurs(word, text) for word in wanted),
+        lambda wanted, text: any(_occurs(word, text) for word in wanted),
     ),
     # In any case and spacing, also in the normal form.
     "keywords_allow": (

@@ -205,13 +205,15 @@ class TestTurns:
             {"forbiddenTools": ["a"]},
             {"contains": ["missing"]},
             {"notContains": ["PARIS"]},
+            # EvalView compares in lower case, in which this capital is two letters.
+            {"notContains": ["i\u0307stanbul"]},
         ],
     )
     def test_a_turn_that_is_not_as_expected_fails_all(self, wanted: dict[str, Any]) -> None:
         expectation = demand(
             "evalview_verdict", "EvalView", {"minScore": 0, "turns": [None, wanted]}
         )
-        transcript = Transcript(turns=(turn("x", "a"), turn("Paris", "a")))
+        transcript = Transcript(turns=(turn("x", "a"), turn("Paris, İstanbul", "a")))
         context = CheckContext(_nobody, earlier=(scored(80),))
         result = evaluated(expectation, transcript, context)
         assert result.actual["reasons"] == ["turn 2 is not as expected"]

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 from kindlm.checks.base import AskingCheck, failed, passed
 from kindlm.checks.call_matching import normalised
 from kindlm.checks.evalview.safety import Safety, find_personal_data, level
-from kindlm.checks.evalview.weighted_score import Scored, WeightedScore
-from kindlm.checks.output import occurs
+from kindlm.checks.evalview.weighted_score import Scored, WeightedScore, occurs
 from kindlm.dataclass import dataclass
 from kindlm.outcome import CheckResult, Demands, Status, execution_status
 from kindlm.ports import CheckContext

@@ -22,7 +22,7 @@ from kindlm.checks.judging import (
     texts_of,
     tool_call,
 )
-from kindlm.checks.output import count_unmatched, occurs
+from kindlm.checks.output import count_unmatched
 from kindlm.dataclass import dataclass
 from kindlm.json_schema import schema_issues
 from kindlm.json_schema_keywords import UndecidableSchemaError
@@ -293,3 +293,8 @@ def overall_score(
 def _found(words: Collection[str], output: str) -> float:
     lowered = output.lower()
     return sum(word in lowered for word in words) / len(words)
+
+
+def occurs(wanted: str, text: str) -> bool:
+    """Return whether a text contains another one in any case, as EvalView compares."""
+    return wanted.lower() in text.lower()
