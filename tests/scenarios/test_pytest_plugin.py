@@ -598,7 +598,7 @@ def pytest_runtest_protocol(item, nextitem):
     write_mixed(project)
     done = run_inside(project.root, "--kindlm", "-k", "async or test_sync")
     assert outcomes(done) == {"failed": 3, "deselected": 2}, done.stdout
-    assert done.stdout.count('Missing in the answer: "x"\n    said ') == 1
+    assert done.stdout.count('\nMissing in the answer: "x"\n    said ') == 1
     assert done.stdout.count("\na scenario runs once in a session: to repeat it, write") == 3
     assert len(project.agent.said) == 5
 
