@@ -21,8 +21,8 @@ import re
 import urllib.parse
 from base64 import b64encode
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
 from itertools import chain
 
 from kindlm_store.decoding import bare_pieces, pieces, readings
@@ -55,6 +55,9 @@ _CUT = re.compile(
 )
 
 _HALF = MIN_LENGTH // 2
+
+_REMEMBERED = 4096
+"""The most strings whose first and last characters a redactor remembers."""
 
 # The public beginning of a URL, of `user:password`, or of a JSON document. A name with digits may
 # be a part of the secret.
@@ -172,15 +175,11 @@ class Redactor:
             return False
         text = bare_pieces(text)
         whole = set(text.split('"'))
-        lengths = range(1, MIN_LENGTH)
-        # What is left of cores after a beginning that is the end of a string.
-        left = {
-            rest
-            for string in whole
-            for length in lengths
-            for rest in self._rests.get(string[-length:], ())
-        }
-        starts = self._endings.intersection(s[:length] for s in whole for length in lengths)
+        touched = [
+            self._touches(string[: MIN_LENGTH - 1], string[1 - MIN_LENGTH :]) for string in whole
+        ]
+        left = {rest for rests, _ in touched for rest in rests}
+        starts = {start for _, found in touched for start in found}
         while left:
             if not left.isdisjoint(starts):
                 return True
@@ -249,6 +248,21 @@ class Redactor:
             for length in range(1, len(core)):
                 found[core[:length]].append(core[length:])
         return found
+
+    @cached_property
+    def _touches(self) -> Callable[[str, str], tuple[Collection[str], Collection[str]]]:
+        """Return what is left of cores after the end of a string, and rests that it begins with.
+
+        It takes the first and the last characters of the string; those of names repeat.
+        """
+        lengths = range(1, MIN_LENGTH)
+
+        @lru_cache(_REMEMBERED)
+        def touches(first: str, last: str) -> tuple[Collection[str], Collection[str]]:
+            left = (rest for length in lengths for rest in self._rests.get(last[-length:], ()))
+            return set(left), self._endings.intersection(first[:length] for length in lengths)
+
+        return touches
 
     @cached_property
     def _endings(self) -> frozenset[str]:
