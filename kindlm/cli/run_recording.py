@@ -40,7 +40,7 @@ from kindlm.dataclass import dataclass, replace
 from kindlm.engine import FieldLog
 from kindlm.engine.attempt import Finished
 from kindlm.engine.resources import LiveRun, Steering
-from kindlm.engine.steady_loop import SteadyLoop
+from kindlm.engine.steady_loop import run_steadily
 from kindlm.engine.stop import SIGNAL_NAMES, Stop, leaving_nothing
 from kindlm.errors import KindlmError, broken, misuse
 from kindlm.guard import guard
@@ -183,8 +183,7 @@ def record_run(
             with suppress(WriteFailedError), view, redirect_stdout(sys.stderr):
                 watcher = Watching(view, Stop(), steering, fail_fast)
                 work = _run(request, run, log, watcher, held)
-                with asyncio.Runner(loop_factory=SteadyLoop) as runner:
-                    runner.run(_beating(leaving_nothing(work)))
+                run_steadily(_beating(leaving_nothing(work)))
         finally:
             guard.return_to_folder()
             # Also after an exception, unwritten events must not be lost with the process.

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from time import monotonic
+from typing import Any
 
 
-class SteadyLoop(asyncio.SelectorEventLoop):
-    """An event loop whose clock goes on if tests or fixtures, as by freezegun, stop `time`.
-
-    They replace the names of modules, and not the attributes of classes.
-    """
-
+class _SteadyLoop(asyncio.SelectorEventLoop):
+    # Freezegun and the like replace the names of modules, and not the attributes of classes.
     time = staticmethod(monotonic)
+
+
+def run_steadily(work: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine in an event loop of its own, whose clock no test or fixture can stop."""
+    with asyncio.Runner(loop_factory=_SteadyLoop) as runner:
+        runner.run(work)

@@ -24,7 +24,7 @@ from kindlm.config.diagnostics import Diagnostic
 from kindlm.dataclass import dataclass, replace
 from kindlm.engine import resources
 from kindlm.engine.attempt import Finished
-from kindlm.engine.steady_loop import SteadyLoop
+from kindlm.engine.steady_loop import run_steadily
 from kindlm.engine.stop import Stop, leaving_nothing
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.history.verdict import StatusCounts, test_status
@@ -221,11 +221,8 @@ class DrivenRun:
         try:
             with open_log(self._request.database, secret) as self.log:
                 try:
-                    with (
-                        suppress(WriteFailedError),
-                        asyncio.Runner(loop_factory=SteadyLoop) as runner,
-                    ):
-                        runner.run(leaving_nothing(self._session()))
+                    with suppress(WriteFailedError):
+                        run_steadily(leaving_nothing(self._session()))
                 finally:
                     if self.log.failure:
                         self.failure = self.log.failure
