@@ -100,8 +100,8 @@ class Merging:
     """Merges messages that streams repeat.
 
     Two messages are the same if their ids are. Without ids, they are the same if their content is,
-    and their position among equal messages. The later version replaces the earlier one, whose usage
-    it keeps if it reports none.
+    and their position among equal messages. Those of one list are always different. The later
+    version replaces the earlier one, whose usage it keeps if it reports none.
     """
 
     def __init__(self) -> None:
@@ -115,14 +115,16 @@ class Merging:
     def add(self, messages: Iterable[ChatMessage], *, are_all: bool) -> None:
         """Add all messages so far, or messages that follow those added before."""
         seen = Counter[tuple[object, ...]]() if are_all else self._news
+        ids = Counter[str]()
         for message in messages:
             calls = tuple(
                 (use.call.id, use.call.name, use.call.malformed or compact_json(use.call.arguments))
                 for use in message.uses
             )
             content = (message.speaker, message.text, calls, message.answers)
-            key = (message.id,) if message.id else (*content, seen[content])
+            key = (message.id, ids[message.id]) if message.id else (*content, seen[content])
             seen[content] += 1
+            ids[message.id or ""] += 1
             earlier = self._known.get(key)
             if earlier is not None:
                 message = replace(message, spent=later_spent(earlier.spent, message.spent))  # noqa: PLW2901

@@ -10,6 +10,7 @@ from typing import Any
 
 from kindlm.agents.reply_parts import WHOLE, UnreadableReply, first_text
 from kindlm.agents.tool_entries import (
+    ARGUMENTS,
     CALL_IDS,
     CHAT_DELTA,
     KEYS_OF_CALLS,
@@ -17,6 +18,7 @@ from kindlm.agents.tool_entries import (
     PARTS,
     READ_IN,
     RESPONSES,
+    STEPS,
     UNREAD,
     folded,
     is_call,
@@ -30,6 +32,7 @@ from kindlm.agents.tool_entries import (
 from kindlm.dataclass import replace
 from kindlm.same_calls import KnownCalls
 from kindlm.transcript import ToolUse
+from kindlm.wires import objects
 
 _READ_WITH_MESSAGE = frozenset(
     {"content_block", f"{CHAT_DELTA}.tool_calls", f"{CHAT_DELTA}.function_call"}
@@ -79,7 +82,8 @@ def hidden_calls(value: Any, known: KnownCalls = _NONE_KNOWN) -> str | None:
             place = f"{path}.{key}".lstrip(".")
             if place in _READ_WITH_MESSAGE or is_read(path, key, item):
                 continue
-            if folded(key) in KEYS_OF_CALLS and item and isinstance(item, list | dict):
+            is_listed = folded(key) in KEYS_OF_CALLS or (key == STEPS and _are_calls(item))
+            if is_listed and item and isinstance(item, list | dict):
                 if all(_is_known(entry, known) for entry in _entries(item)):
                     continue
                 return place
@@ -109,6 +113,13 @@ def _entries(listed: list[Any] | dict[str, Any]) -> list[Any]:
     """Return the entries of a list of calls; of a pair with a result, only the call."""
     entries = listed if isinstance(listed, list) else [listed]
     return [entry[0] if isinstance(entry, list) and entry else entry for entry in entries]
+
+
+def _are_calls(steps: Any) -> bool:
+    """Return whether one of the steps has the name of a tool and arguments."""
+    entries = objects(steps if isinstance(steps, list) else [steps])
+    named = (entry for entry in entries if first_text(*map(entry.get, NAMES)) is not None)
+    return any(not entry.keys().isdisjoint(ARGUMENTS) for entry in named)
 
 
 def _is_known(part: Any, known: KnownCalls) -> bool:

@@ -27,13 +27,13 @@ from kindlm.wires import UnreadableReply, content_text, objects
 from kindlm.wording import shown
 
 NAMES = ("tool", "tool_name", "toolName", "name", "action")
-_ARGUMENTS = (
+ARGUMENTS = (
     *("arguments", "args", "parameters", "params", "input"),
     *("tool_input", "toolInput", "action_input", "inputs"),
 )
 RESPONSES = ("result", "output", "response", "observation")
 _IDS = ("call_id", "tool_call_id", "toolCallId", "id")
-_STEPS = "steps"
+STEPS = "steps"
 _LISTS = frozenset({"toolcalls", "functioncalls", "toolinvocations", "tooluses"})
 """Keys of lists of tool calls, as `folded` returns them, like those below."""
 
@@ -106,7 +106,7 @@ def folded(key: str) -> str:
 
 def is_call_key(key: str) -> bool:
     """Return whether a reply may have tool calls under a key."""
-    return key == _STEPS or folded(key) in _CALL_KEYS
+    return key == STEPS or folded(key) in _CALL_KEYS
 
 
 def reported_calls(value: Any, path: str | None) -> list[ToolUse]:
@@ -129,8 +129,8 @@ def calls_and_results(value: Any) -> tuple[list[ToolUse], dict[str, Any]]:
     """Return the calls at all usual places, and the results of other calls by their ids."""
     if not isinstance(value, dict):
         return [], {}
-    steps = value.get(_STEPS)
-    lists = [listed_calls(steps, _STEPS)] if _may_be_calls(steps) else []
+    steps = value.get(STEPS)
+    lists = [listed_calls(steps, STEPS)] if _may_be_calls(steps) else []
     results = dict[str, Any]()
     for place, holder in _holders(value):
         lists += _listed(holder, f"{place}.".lstrip("."))
@@ -158,7 +158,7 @@ def is_read(path: str, key: str, found: Any) -> bool:
     """Return whether `reported_calls` reads the value of a key in an object at a path."""
     if path not in READ_IN:
         return False
-    if key == _STEPS:
+    if key == STEPS:
         return not path and _may_be_calls(found)
     kind = folded(key)
     return kind in _CALL_KEYS and (kind != _CHOICES or bool(_calls_among(kind, found)))
@@ -265,7 +265,7 @@ def has_place_for_calls(value: Any, path: str | None) -> bool:
         return True
     if not isinstance(value, dict):
         return False
-    if may_list_calls(value.get(_STEPS)):
+    if may_list_calls(value.get(STEPS)):
         return True
     holders = [holder for _, holder in _holders(value)]
     if "choices" in value and isinstance(delta := lookup(value, CHAT_DELTA), dict):
@@ -335,9 +335,9 @@ def read_tool_use(entry: Mapping[str, Any]) -> ToolUse:
     kind = str(entry.get("type"))
     if name is None and kind.endswith("_call") and kind not in _CALLS_WITH_NAMES:
         name = kind.removesuffix("_call")  # the type alone names a tool of the provider
-    arguments = _first(nested, _ARGUMENTS)
+    arguments = _first(nested, ARGUMENTS)
     if arguments is ABSENT:
-        arguments = _first(entry, _ARGUMENTS)
+        arguments = _first(entry, ARGUMENTS)
     call_id = first_text(*map(entry.get, _IDS)) or ""
     call = ToolCall.parse(call_id, name or UNNAMED, None if arguments is ABSENT else arguments)
     return ToolUse(call, tool_answer(entry), AGENT_RULE)

@@ -459,6 +459,16 @@ def test_a_call_in_a_list_of_other_things_is_hidden(told: dict[str, Any], place:
     assert_hidden(read_reply({"text": "Done.", "tool_calls": [PAY]} | told, Reading()), place)
 
 
+@pytest.mark.parametrize("holder", ["data", "message", "result"])
+def test_steps_elsewhere_may_be_calls(holder: str) -> None:
+    step = {"id": 1, "name": "refund", "parameters": {"id": 7}, "response": "ok"}
+    body = {"text": "Done.", holder: {"steps": [{"name": "plan"}, step]}}
+    assert_hidden(read_reply(body, Reading()), f"{holder}.steps")
+    assert_hidden(read_reply({**body, holder: {"steps": step}}, Reading()), f"{holder}.steps")
+    recipe = {"steps": [{"name": "Mix", "text": "Mix all."}, {"parameters": {"id": 7}}]}
+    assert read_reply({**body, holder: recipe}, Reading()).tool_uses == ()
+
+
 def test_actions_of_a_user_are_no_calls() -> None:
     value = {"text": "Done.", "tool_calls": [PAY], "data": {"actions": [{"label": "Yes"}]}}
     assert_all_is_read(read_reply(value, Reading()))

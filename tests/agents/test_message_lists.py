@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kindlm.agents.langgraph_replies import Sent, read_value
+from kindlm.agents.langgraph_replies import Sent, read_pieces, read_value
 from kindlm.transcript import UNNAMED
 
 ASKED = {"role": "user", "content": "Refund A1."}
@@ -49,6 +49,16 @@ def test_calls_among_messages_are_read_with_their_results(
     (use,) = reply.tool_uses
     assert (use.call.name, use.call.arguments, use.response) == ("refund", ORDER, "ok")
     assert (reply.text, reply.warnings) == ("It is refunded.", ())
+
+
+def test_messages_of_one_list_are_different_whatever_their_ids() -> None:
+    calls = [{"name": "look", "args": {}, "id": "c1"}, {"name": "refund", "args": {}, "id": "c2"}]
+    messages = [{"type": "ai", "id": "m", "content": "", "tool_calls": [call]} for call in calls]
+    state = {"messages": [ASKED, *messages, {"type": "ai", "id": "m", "content": "Done."}]}
+    sent = Sent("Refund A1.")
+    for reply in (read_value(state, sent), read_pieces([state, state], sent)):
+        assert [use.call.name for use in reply.tool_uses] == ["look", "refund"]
+        assert reply.text == "Done."
 
 
 def test_a_tool_of_the_provider_is_named_by_the_type_of_its_item() -> None:
