@@ -29,7 +29,7 @@ from kindlm.telemetry.receiver import receiving, take_own_spans, watch_own_spans
 from kindlm.telemetry.spans import Span
 from kindlm.telemetry.trace_reading import LIMITS, in_order, read_trace, why_cut
 from kindlm.trace_context import trace_id
-from kindlm.transcript import Cost, Usage, sum_of
+from kindlm.transcript import Cost, ToolCall, Usage, sum_of
 from kindlm.wording import count
 
 MAX_SPANS = 20_000
@@ -144,7 +144,8 @@ class TracedConversation:
 
     `_known` has all spans by id. `_unread` are those that arrived since the message was sent,
     `_of_failed` those before it that no answer has taken: spans of a failed try belong to the next
-    answer. `_earlier` are kindlm's spans before `sent`, `_past` those of answered messages.
+    answer. `_earlier` are kindlm's spans before `sent`, `_past` those of answered messages, and
+    `_calls` their tool calls.
     """
 
     observer: OtlpObserver
@@ -160,6 +161,7 @@ class TracedConversation:
     _of_failed: list[Span] = field(default_factory=list)
     _earlier: set[str] = field(default_factory=set)
     _past: set[str] = field(default_factory=set)
+    _calls: list[ToolCall] = field(default_factory=list)
     _answered_ns: int = 0
     _size: int = 0
     _is_cut: bool = False
@@ -220,7 +222,8 @@ class TracedConversation:
                             await self.arrived.wait()
         incomplete, spans = self._incomplete(), self._take_out()
         # In a thread, since messages of models can be long.
-        reading = await asyncio.to_thread(read_trace, spans)
+        reading = await asyncio.to_thread(read_trace, spans, self._calls)
+        self._calls += [use.call for use in reading.tool_uses]
         if spans:
             self.desk.record(_event(self.call, spans))
         lost = incomplete or self._meanwhile() or why_cut(spans)

@@ -53,8 +53,8 @@ class TraceReading:
     asked_by: tuple[str, ...] = ()
 
 
-def read_trace(spans: Sequence[Span]) -> TraceReading:
-    """Read the spans of one message."""
+def read_trace(spans: Sequence[Span], earlier: Sequence[ToolCall] = ()) -> TraceReading:
+    """Read the spans of one message; `earlier` are the calls of the messages before it."""
     ordered = in_order(spans)
     known, before = {span.id: span for span in spans}, set[str]()
     for span in ordered:
@@ -71,7 +71,8 @@ def read_trace(spans: Sequence[Span]) -> TraceReading:
         _place(slots, group)
     _add_told(slots, chain.from_iterable(chats))
     uses = tuple(slot.use() for slot in slots)
-    missing = why_cut(spans) or _missing(chats, tools, slots, silent)
+    calls = [*earlier, *(use.call for use in uses)]
+    missing = why_cut(spans) or _missing(chats, tools, slots, silent) or _unreported(chats, calls)
     asked_by = tuple(slot.asked_by for slot in slots)
     return TraceReading(uses, tuple(map(_model_call, chats)), missing, asked_by)
 
@@ -337,4 +338,30 @@ def _missing(
         hint = dialects.capture_hint(bare.group[-1] if bare.group else chats[0][-1])
         name = shown(bare.call.name or UNNAMED)
         return f"The spans do not contain the arguments of {name}. To record them, {hint}."
+    return None
+
+
+def _unreported(chats: Iterable[Group], known: Sequence[ToolCall]) -> str | None:
+    """Return that the messages to a model hold a call that no span reports; None if they do not.
+
+    Only messages since the user's last one count: those before may be examples, or of an earlier
+    conversation. Since the spans of an agent can leave ids out, a call may also have its name only.
+    """
+    ids = {call.id for call in known if call.id}
+    for span in chain.from_iterable(chats):
+        calls = list[AskedCall]()
+        for said in dialects.conversation(span):
+            if said.role == "assistant":  # Langfuse puts tool definitions into messages of tools
+                calls += said.calls
+            elif said.role == "user" and not said.results:
+                calls.clear()
+        of_messages = {call.id for call in calls if call.id}
+        others = Counter(call.name for call in known if call.id not in of_messages)
+        unknown = Counter(call.name or UNNAMED for call in calls if call.id not in ids)
+        for name, times in unknown.items():
+            if times > others[name]:
+                return (
+                    f"A request to a model contains a call of {shown(name)} that no span"
+                    " reports, so the agent may call further models. Instrument all of them."
+                )
     return None

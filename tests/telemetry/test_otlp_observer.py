@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -131,6 +132,21 @@ def test_each_message_has_its_own_spans_and_late_ones_are_no_other_messages(benc
     bench.arrive(conversation.trace, otlp_span(5, TOOL, parent=3))
     notes = [message for message, _ in bench.observer.notes()]
     assert notes == ["3 spans arrived after the end of their execution."]
+
+
+@pytest.mark.parametrize(("name", "is_known"), [("lookup", True), ("refund", False)])
+def test_a_message_may_go_on_with_the_calls_of_an_earlier_one(bench, name, is_known):
+    conversation = bench.open()
+    first = bench.begin(conversation)
+    bench.arrive(conversation.trace, around(1, first), otlp_span(2, TOOL, parent=1))
+    assert bench.seen(conversation).missing is None
+    call = {"type": "tool_call", "id": "c1", "name": name, "arguments": {}}
+    asked = json.dumps([{"role": "assistant", "parts": [call]}])
+    second = bench.begin(conversation, 2)
+    chat = otlp_span(4, CHAT | {"gen_ai.input.messages": asked}, parent=3)
+    bench.arrive(conversation.trace, around(3, second), chat)
+    missing = bench.seen(conversation).missing
+    assert missing is None if is_known else 'call of "refund" that no span' in missing
 
 
 def test_tool_calls_after_the_last_answer_have_a_warning(bench):

@@ -568,6 +568,41 @@ def test_a_call_that_the_provider_ran_is_a_call(spans_of, kind):
 ANSWERS = {"gen_ai.operation.name": "chat", "ai.response.text": "Sent."}
 
 
+def called(call_id, name):
+    call = {"type": "tool_call", "id": call_id, "name": name, "arguments": {}}
+    result = {"type": "tool_call_response", "id": call_id, "response": "ok"}
+    return {"role": "assistant", "parts": [call]}, {"role": "tool", "parts": [result]}
+
+
+USER = {"role": "user", "parts": [{"type": "text", "content": "Refund A1."}]}
+LOOKUP, NAMELESS = ("c1", "lookup", {}), ("", "lookup", {})
+TOLD = {
+    "a call of another model": (LOOKUP, [USER, *called("c9", "refund")], "refund"),
+    "one more call of the same name": (
+        LOOKUP,
+        [USER, *called("c1", "lookup"), *called("c9", "lookup")],
+        "lookup",
+    ),
+    "a result in a message of the user, as with Anthropic": (
+        LOOKUP,
+        [USER, called("c9", "refund")[0], called("c9", "refund")[1] | {"role": "user"}],
+        "refund",
+    ),
+    "a call that the spans report": (LOOKUP, [USER, *called("c1", "lookup")], None),
+    "a call with an id of the framework": (LOOKUP, [USER, *called("x1", "lookup")], None),
+    "a call without an id": (NAMELESS, [USER, *called("", "lookup")], None),
+    "a call before the user's message": (LOOKUP, [*called("c9", "refund"), USER], None),
+}
+
+
+@pytest.mark.parametrize(("asked", "messages", "tool"), TOLD.values(), ids=TOLD)
+def test_a_call_that_only_a_request_contains_is_missing(spans_of, asked, messages, tool):
+    later = ANSWERS | {"gen_ai.input.messages": json.dumps(messages)}
+    spans = spans_of(otlp_span(1, asks(asked), times=(0, 1)), otlp_span(2, later, times=(2, 3)))
+    missing = read_trace(spans).missing
+    assert missing is None if tool is None else f'call of "{tool}" that no span' in missing
+
+
 @pytest.mark.parametrize(("between", "calls"), [({}, 1), ({"traceloop.span.kind": "agent"}, 2)])
 def test_a_model_below_another_agent_is_called_once_more(spans_of, between, calls):
     spans = spans_of(
