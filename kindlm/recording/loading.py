@@ -22,7 +22,6 @@ from kindlm.formats.discovery import (
 )
 from kindlm.garbage import put_off
 from kindlm.guard import guard
-from kindlm.patterns import DEFAULT_PATTERNS
 from kindlm.recording.project import (
     configuration_file,
     environment_problems,
@@ -280,8 +279,7 @@ def _skipped(loaded: LoadedSuite, root: Path) -> SkippedSuite:
         hint = "Set them in your environment or .env file"
         error = replace(error, message=message, hint=hint, details=details)
     path = pack_in(Path(loaded.name)) or suite_identity(loaded.path, root)
-    patterns = tuple(DEFAULT_PATTERNS) if loaded.may_redact else ()
-    return SkippedSuite(loaded.name, path, loaded.tests, error, patterns)
+    return SkippedSuite(loaded.name, path, loaded.tests, error, redact_pii=loaded.may_redact)
 
 
 def _without_suite(path: Path, error: KindlmError) -> LoadedSuite:

@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kindlm.checks.guardrails import Pii
 from kindlm.events.execution_events import RAW_BODY
@@ -21,6 +21,9 @@ from kindlm.strict_json import json_or_text
 from kindlm.suite import Suite
 from kindlm_store import Text
 from kindlm_store.decoding import spelled
+
+if TYPE_CHECKING:
+    from kindlm.recording.request import SkippedSuite
 
 _TEXT_S = 2.0
 """Seconds for all patterns on one text; a text that takes longer is not recorded."""
@@ -57,9 +60,10 @@ _TEXT_TOKEN = re.compile(_STRING)
 _JSON_TOKEN = re.compile(rf"{_STRING}|-?\d[\d.eE+-]*")
 
 
-def patterns_of(suite: Suite) -> tuple[str, ...]:
-    """Return the default patterns, and those that the tests of a suite look for."""
-    checks = [each.check for case in suite.cases for each in case.expectations]
+def patterns_of(suite: Suite | SkippedSuite) -> tuple[str, ...]:
+    """Return the default patterns, and those that the tests of a suite look for, if known."""
+    cases = suite.cases if isinstance(suite, Suite) else ()
+    checks = [each.check for case in cases for each in case.expectations]
     found = [named for check in checks if isinstance(check, Pii) for named in check.patterns]
     return tuple(dict.fromkeys([*DEFAULT_PATTERNS, *(pattern for _, pattern in found)]))
 

@@ -6,33 +6,34 @@ With `record.redactPii`, it hides personal data (`personal_data.py`). Checks see
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import chain
 from threading import RLock
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from kindlm.config.diagnostics import Diagnostic
 from kindlm.dataclass import replace
 from kindlm.engine.attempt import Finished
+from kindlm.errors import KindlmError
 from kindlm.events.codec import Payload, new_event
 from kindlm.events.execution_events import AssertionEvaluated, ExecutionStarted
 from kindlm.events.run import RunAborted, RunInterrupted, SuiteSkipped, SuiteStarted
-from kindlm.plan import PlannedSuite
 from kindlm_store import Append, EventLog, NewEvent, Ticket
 
 if TYPE_CHECKING:
     from kindlm.recording.personal_data import PersonalData
     from kindlm.recording.request import SkippedSuite
+    from kindlm.suite import Suite
 
 
 @dataclass(slots=True)
 class _Outbox:
     """The events of a run on their way to the log, each with the `PersonalData` that it needs.
 
-    `hiding` has the `PersonalData` of suites that ask for it, by ordinal, and `in_reason` that of
-    all of them for the reason why the run stopped. Patterns may be slow, and must not delay the
+    `hiding` has the `PersonalData` of suites that ask for it, by ordinal, and `of_all` that of all
+    of them together, for what is about the whole run. Patterns may be slow, and must not delay the
     event loop: a `thread` hides the data, and all events of the run pass through it to keep their
     order. `last` is the ticket of the last submitted events, or its future; `awaited` wraps it for
     all coroutines that wait for it.
@@ -41,7 +42,7 @@ class _Outbox:
     log: EventLog
     stream: str
     hiding: dict[int, PersonalData] = field(default_factory=dict)
-    in_reason: PersonalData | None = None
+    of_all: PersonalData | None = None
     thread: ThreadPoolExecutor | None = None
     lock: RLock = field(default_factory=RLock)
     waiting: list[tuple[NewEvent, PersonalData | None]] = field(default_factory=list)
@@ -88,21 +89,16 @@ class RunRecorder:
         self._suite: int | None = None
         """The suite of the execution that it is about."""
 
-    def hide_personal_data(
-        self,
-        suites: Iterable[PlannedSuite],
-        skipped: Mapping[int, SkippedSuite] = MappingProxyType({}),
-    ) -> None:
-        """Hide personal data in events of the suites that ask for it; `skipped` are by ordinal."""
-        asking = [planned for planned in suites if planned.suite.redact_pii]
-        patterns = {ordinal: each.patterns for ordinal, each in skipped.items() if each.patterns}
-        if not asking and not patterns:
+    def hide_personal_data(self, suites: Mapping[int, Suite | SkippedSuite]) -> None:
+        """Hide personal data in events of the suites that ask for it, by ordinal."""
+        asking = {at: suite for at, suite in suites.items() if suite.redact_pii}
+        if not asking:
             return
         from kindlm.recording.personal_data import PersonalData, patterns_of  # few suites ask
 
-        patterns |= {planned.ordinal: patterns_of(planned.suite) for planned in asking}
-        self._outbox.hiding |= {at: PersonalData(each) for at, each in patterns.items()}
-        self._outbox.in_reason = PersonalData(tuple(dict.fromkeys(chain(*patterns.values()))))
+        patterns = {at: patterns_of(suite) for at, suite in asking.items()}
+        self._outbox.hiding = {at: PersonalData(each) for at, each in patterns.items()}
+        self._outbox.of_all = PersonalData(tuple(dict.fromkeys(chain(*patterns.values()))))
         self._outbox.thread = ThreadPoolExecutor(1, thread_name_prefix="kindlm-personal-data")
 
     def about(self, subject: str) -> RunRecorder:
@@ -119,7 +115,7 @@ class RunRecorder:
             case SuiteStarted() | SuiteSkipped():
                 hides = outbox.hiding.get(payload.ordinal)
             case RunInterrupted() | RunAborted():
-                hides = outbox.in_reason
+                hides = outbox.of_all
             case AssertionEvaluated(only_numbers=True):
                 hides = None
             case _:
@@ -170,3 +166,13 @@ class RunRecorder:
             error=error and replace(error, message=hide(error.message)),
             failed=tuple(replace(each, message=hide(each.message)) for each in finished.failed),
         )
+
+    def shown_problem(self, problem: KindlmError | Diagnostic) -> KindlmError | Diagnostic:
+        """Return a problem without personal data, which the output of a program may contain."""
+        personal = self._outbox.of_all
+        if personal is None:
+            return problem
+        error = problem if isinstance(problem, KindlmError) else problem.error
+        hide, hint = personal.hide_in_excerpt, error.hint
+        error = replace(error, message=hide(error.message), hint=hint and hide(hint))
+        return error if isinstance(problem, KindlmError) else replace(problem, error=error)

@@ -20,16 +20,13 @@ from kindlm.suite import Suite
 
 @dataclass(frozen=True, slots=True)
 class SkippedSuite:
-    """A suite that could not be loaded or started, and why.
-
-    `patterns` are those of personal data that its error must not show in the record.
-    """
+    """A suite that could not be loaded or started, and why."""
 
     name: str
     path: str
     tests: int
     error: KindlmError
-    patterns: tuple[str, ...] = ()
+    redact_pii: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +103,12 @@ class RunRequest:
     settling: Settling | None = None
     driven: Driven | None = None
     generating: bool = False
+
+    @property
+    def placed(self) -> Mapping[int, Suite | SkippedSuite]:
+        """The suites, and those that could not be loaded, by ordinal."""
+        found: list[Suite | SkippedSuite] = [*self.suites, *self.skipped]
+        return {self.places.ordinal(each.path, at): each for at, each in enumerate(found)}
 
     @property
     def mode(self) -> Literal["live", "rescored", "replayed", "settled", "generation"]:

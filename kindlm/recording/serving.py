@@ -60,16 +60,13 @@ class Serving:
     @asynccontextmanager
     async def suites(self) -> AsyncIterator[Served]:
         """Yield the suites that are ready, and those that are not, while their programs run."""
-        request, places, derived = self.request, self.request.places, self.request.derived
+        request, derived = self.request, self.request.derived
         # A replay has the canary of the original run; it may be a replay of a replay.
         sources = sources_of(self.reader, self.run if derived is None else derived.run)
         original = next((each for each, mode in sources.items() if mode != "replayed"), self.run)
-        suites = {places.ordinal(s.path, at): s for at, s in enumerate(request.suites)}
-        skipped = {
-            places.ordinal(each.path, at): each
-            for at, each in enumerate(request.skipped, len(suites))
-        }
-        plan = partial(make_plan, selection=request.selection, places=places)
+        suites = {at: each for at, each in request.placed.items() if isinstance(each, Suite)}
+        skipped = {at: s for at, s in request.placed.items() if isinstance(s, SkippedSuite)}
+        plan = partial(make_plan, selection=request.selection, places=request.places)
         async with AsyncExitStack() as stack:
             for planned in plan(list(suites.values())).suites:
                 suite, serving = planned.suite, self._serve(planned, canary_of(original), stack)
@@ -139,12 +136,7 @@ class Serving:
 
 def _skipped(suite: Suite, error: KindlmError) -> SkippedSuite:
     tests = sum(len(case.targets) for case in suite.cases)
-    patterns: tuple[str, ...] = ()
-    if suite.redact_pii:
-        from kindlm.recording.personal_data import patterns_of  # few suites ask
-
-        patterns = patterns_of(suite)
-    return SkippedSuite(suite.name, suite.path, tests, error, patterns)
+    return SkippedSuite(suite.name, suite.path, tests, error)
 
 
 def _called(suite: Suite, derived: Derived) -> tuple[Service, ...]:

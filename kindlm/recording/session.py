@@ -7,7 +7,6 @@ import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from functools import cache, partial
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -88,6 +87,7 @@ class _Session:
     async def run_all(self) -> bool:
         """Start the programs of the suites and run the plan; return whether all of it is done."""
         request, derived = self.request, self.request.derived
+        self.recorder.hide_personal_data(request.placed)
         if derived is None:
             for warning in unsandboxed(request.suites, request.environ):
                 self._show(warning)
@@ -110,7 +110,6 @@ class _Session:
             if observers.gateway is not None:
                 suites = [planned.suite for planned in served.plan.suites]
                 observers.gateway.forward_to(_providers_of(suites))
-            self.recorder.hide_personal_data(served.plan.suites, served.skipped)
             baselines = RecordedBaselines(self.reader, known.baselines if known else None)
             await self._begin(served, baselines)
             if self.stop.reason is not None:
@@ -288,19 +287,7 @@ class _Session:
         self._show(Diagnostic(error, "warning", place))
 
     def _show(self, problem: KindlmError | Diagnostic) -> None:
-        """Show a problem without personal data, which the output of a program may contain."""
-        asking = [suite for suite in self.request.suites if suite.redact_pii]
-        if asking:
-            from kindlm.recording.personal_data import PersonalData, patterns_of  # few suites ask
-
-            patterns = dict.fromkeys(chain.from_iterable(map(patterns_of, asking)))
-            hide = PersonalData(tuple(patterns)).hide_in_excerpt
-            error = problem if isinstance(problem, KindlmError) else problem.error
-            error = replace(
-                error, message=hide(error.message), hint=error.hint and hide(error.hint)
-            )
-            problem = error if isinstance(problem, KindlmError) else replace(problem, error=error)
-        self.watcher.show_problem(problem)
+        self.watcher.show_problem(self.recorder.shown_problem(problem))
 
     def _ports(
         self, baselines: RecordedBaselines, agents: AgentFactory, observers: _Observers

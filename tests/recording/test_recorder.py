@@ -33,6 +33,7 @@ from kindlm.outcome import CheckResult, Outcome, Status
 from kindlm.plan import Plan, Selection, make_plan
 from kindlm.recording.personal_data import PersonalData, patterns_of
 from kindlm.recording.recorder import RunRecorder
+from kindlm.recording.request import SkippedSuite
 from kindlm.suite import Case, Expectation, Prompt, Suite
 from kindlm_store import EventLog, Text
 
@@ -58,6 +59,10 @@ def plan(*, redact: bool, pattern: str = SLOW) -> Plan:
     return make_plan([suite], Selection())
 
 
+def placed(planned: Plan) -> dict[int, Suite | SkippedSuite]:
+    return {each.ordinal: each.suite for each in planned.suites}
+
+
 def started(test: str) -> ExecutionStarted:
     return ExecutionStarted(suite=0, test=test, target="gpt", repeat=1, attempt=1, messages=[])
 
@@ -70,7 +75,7 @@ def finished(output: str) -> ExecutionFinished:
 def test_slow_patterns_hold_up_no_call_and_keep_the_order(log: EventLog) -> None:
     async def record() -> None:
         recorder = RunRecorder(log, "run/r")
-        recorder.hide_personal_data(plan(redact=True).suites)
+        recorder.hide_personal_data(placed(plan(redact=True)))
         first, second = recorder.about("1.1"), recorder.about("2.1")
         first.record(started("first"))
         first.record(finished("a" * 40 + "!"))
@@ -93,7 +98,7 @@ def test_slow_patterns_hold_up_no_call_and_keep_the_order(log: EventLog) -> None
 def test_who_stops_waiting_loses_no_event(log: EventLog) -> None:
     async def record() -> None:
         recorder = RunRecorder(log, "run/r")
-        recorder.hide_personal_data(plan(redact=True).suites)
+        recorder.hide_personal_data(placed(plan(redact=True)))
         recorder.record(started("first"))
         recorder.record(finished("a" * 40 + "!"))
         recorder.record(finished("last"))
@@ -112,7 +117,7 @@ def test_who_stops_waiting_loses_no_event(log: EventLog) -> None:
 def test_events_that_several_threads_record_are_all_kept(log: EventLog, redact: bool) -> None:
     async def record() -> None:
         recorder = RunRecorder(log, "run/r")
-        recorder.hide_personal_data(plan(redact=redact).suites)
+        recorder.hide_personal_data(placed(plan(redact=redact)))
 
         def from_a_thread(subject: str) -> None:
             about = recorder.about(subject)
@@ -153,7 +158,7 @@ def test_after_hidden_events_that_the_log_refused_it_gets_no_later_ones(
 
     async def record() -> None:
         recorder = RunRecorder(log, "run/r")
-        recorder.hide_personal_data(plan(redact=True).suites)
+        recorder.hide_personal_data(placed(plan(redact=True)))
         recorder.record(started("first"))
         await asyncio.sleep(0)
         recorder.record(started("second"))
@@ -206,7 +211,7 @@ def test_what_checks_have_measured_stays(
 ) -> None:
     planned = plan(redact=True, pattern=r"\d{4,}")
     recorder = RunRecorder(log, "run/r")
-    recorder.hide_personal_data(planned.suites)
+    recorder.hide_personal_data(placed(planned))
     message = "Expected at most 5000, it took 61234."
     result = CheckResult(kind, "x", Outcome.FAILED, message=message, actual=61234)
     evaluated = AssertionEvaluated.of(result, 0, demand(kind, "x", params), duration_ms=1.0)
@@ -223,7 +228,7 @@ def test_what_checks_have_measured_stays(
 def test_what_is_shown_is_what_is_recorded(log: EventLog, redact: bool) -> None:
     planned = plan(redact=redact)
     recorder = RunRecorder(log, "run/r")
-    recorder.hide_personal_data(planned.suites)
+    recorder.hide_personal_data(placed(planned))
     (execution,) = planned
     error = KindlmError(ErrorCode.PROVIDER_API_ERROR, f"OpenAI returned 400: no {EMAIL}")
     result = CheckResult("contains", "c", Outcome.FAILED, message=f'Expected "{EMAIL}".')
@@ -378,7 +383,7 @@ def test_what_a_wire_says_in_pieces_is_not_recorded(
 
 def test_the_configuration_of_a_suite_is_hidden_like_its_executions(log: EventLog) -> None:
     recorder = RunRecorder(log, "run/r")
-    recorder.hide_personal_data(plan(redact=True).suites)
+    recorder.hide_personal_data(placed(plan(redact=True)))
     recorder.record(
         SuiteStarted(
             suite="shop",
