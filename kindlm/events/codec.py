@@ -21,11 +21,13 @@ from typing import (
     NamedTuple,
     TypeAlias,
     Union,
+    dataclass_transform,
     get_args,
     get_origin,
     get_type_hints,
 )
 
+from kindlm.dataclass import dataclass
 from kindlm.stored_form import Form, Key, bounded
 from kindlm.strict_json import json_or_text
 from kindlm.transcript import ToolCall
@@ -39,8 +41,27 @@ _Decode: TypeAlias = Callable[[Any, TextOf], Any]
 _dumps = json.JSONEncoder(ensure_ascii=False).encode
 
 
-class Payload:
-    """The base class of all events, which are immutable and know their type and schema."""
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+class _Dataclasses(type):
+    """Makes its classes frozen dataclasses with slots, whose fields are given by name."""
+
+    def __new__(
+        cls, name: str, bases: tuple[type, ...], members: dict[str, Any], **more: Any
+    ) -> Any:
+        made = super().__new__(cls, name, bases, members, **more)
+        if "__slots__" in members:  # also the copy of the class that `dataclass` makes
+            return made
+        return dataclass(frozen=True, slots=True, kw_only=True)(made)
+
+
+class Stored(metaclass=_Dataclasses):
+    """The base class of events and of the values in them, which are immutable."""
+
+    __slots__ = ()
+
+
+class Payload(Stored):
+    """The base class of all events, which know their type and schema."""
 
     __slots__ = ()
 
@@ -48,7 +69,6 @@ class Payload:
     SCHEMA: ClassVar[int] = 1
 
     def __init_subclass__(cls, type: str | None = None, schema: int | None = None) -> None:  # noqa: A002
-        # A dataclass with slots is a copy of its class, which has both already.
         if type is not None:
             cls.type = type
         if schema is not None:

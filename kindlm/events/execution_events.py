@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import ErrorCode, KindlmError
-from kindlm.events.codec import OfAttempt, Payload
+from kindlm.events.codec import OfAttempt, Payload, Stored
 from kindlm.outcome import CheckResult, Demands, Outcome, Status
 from kindlm.stored_form import Authored, AuthoredJson, Form, Key, Name, Note
 from kindlm.suite import Expectation
@@ -34,7 +34,6 @@ from kindlm.transcript import (
 from kindlm_store.new_event import scrub
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionStarted(OfAttempt, type="execution.started"):
     """An attempt of an execution (test × target × repeat) began.
 
@@ -52,7 +51,6 @@ class ExecutionStarted(OfAttempt, type="execution.started"):
     source: Annotated[str | None, "attempt whose conversation is checked again"] = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AssertionEvaluated(OfAttempt, type="assertion.evaluated", schema=2):
     """One assertion was evaluated."""
 
@@ -87,7 +85,6 @@ class AssertionEvaluated(OfAttempt, type="assertion.evaluated", schema=2):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionFinished(OfAttempt, type="execution.finished", schema=2):
     """An attempt of an execution ended. The execution runs again only with `retried`."""
 
@@ -126,7 +123,6 @@ It is only evidence: if a text of the event is hidden, withheld or erased, so is
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CallAnswered(OfAttempt, schema=2):
     """The common fields of answers of models and agents; this class itself is never recorded."""
 
@@ -166,7 +162,6 @@ class CallAnswered(OfAttempt, schema=2):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CallFailed(OfAttempt):
     """The common fields of failed calls to models and agents; this class is never recorded."""
 
@@ -234,7 +229,6 @@ class CallFailed(OfAttempt):
         return KindlmError(ErrorCode.named(self.error_code), self.message, details=details)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderRequested(OfAttempt, type="provider.requested"):
     """A model call began: to run or to judge a test, for an embedding, or for a user's message.
 
@@ -261,7 +255,6 @@ class ProviderRequested(OfAttempt, type="provider.requested"):
     base: Annotated[int | None, "for a call by an agent: the call whose messages come first"] = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderResponded(CallAnswered, type="provider.responded"):
     """A model answered a call."""
 
@@ -275,7 +268,6 @@ class ProviderResponded(CallAnswered, type="provider.responded"):
         return self._step(uses, is_recorded=is_recorded, finish_reason=self.finish_reason)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderFailed(CallFailed, type="provider.failed"):
     """A model call failed. `retry_in_ms` is set if the engine tries again.
 
@@ -288,7 +280,6 @@ PaceReason = Literal["refused", "quota", "recovered"]
 """Why a pace changed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderPaced(Payload, type="provider.paced"):
     """The pace towards a provider or an agent changed.
 
@@ -302,7 +293,6 @@ class ProviderPaced(Payload, type="provider.paced"):
     pause_s: Annotated[float, "seconds in which no call starts"] = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSent(OfAttempt, type="agent.sent"):
     """A message was sent to an agent under test."""
 
@@ -315,8 +305,7 @@ class AgentSent(OfAttempt, type="agent.sent"):
     context: Annotated[AuthoredJson | None, "JSON sent with the message"] = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TracedSpan:
+class TracedSpan(Stored):
     """A span of an agent's trace. kindlm cuts texts after 20,000 characters."""
 
     id: Annotated[str, "16 hexadecimal digits"]
@@ -333,7 +322,6 @@ class TracedSpan:
     output_tokens: Annotated[int | None, Key("gen_ai.usage.output_tokens")] = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AgentTraced(OfAttempt, type="agent.traced"):
     """Spans of an agent under test arrived, for the message of call `call`.
 
@@ -346,8 +334,7 @@ class AgentTraced(OfAttempt, type="agent.traced"):
     more: Annotated[int, "number of spans that were not recorded"] = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentToolUse:
+class AgentToolUse(Stored):
     """A tool call of an agent. A `simulated` one has its own `tool.*` events.
 
     `index` is its position among the tool calls of the execution, from 0.
@@ -358,7 +345,6 @@ class AgentToolUse:
     simulated: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AgentReplied(CallAnswered, type="agent.replied"):
     """An agent under test answered a call."""
 
@@ -385,7 +371,6 @@ class AgentReplied(CallAnswered, type="agent.replied"):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AgentFailed(CallFailed, type="agent.failed"):
     """A call to an agent failed. `retry_in_ms` is set if the engine tries again.
 
@@ -394,7 +379,6 @@ class AgentFailed(CallFailed, type="agent.failed"):
     """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCalled(OfAttempt, type="tool.called"):
     """The model or agent under test called a tool that kindlm answers."""
 
@@ -405,7 +389,6 @@ class ToolCalled(OfAttempt, type="tool.called"):
     arguments: Authored
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSimulated(OfAttempt, type="tool.simulated"):
     """A simulated tool or a tool of an MCP server returned its result.
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Literal
 
-from kindlm.dataclass import dataclass
-from kindlm.events.codec import OfAttempt, Payload
+from kindlm.events.codec import OfAttempt, Payload, Stored
 from kindlm.outcome import Gate, GateResult, ScoreLimits
 from kindlm.stored_form import Authored, Form, Note
 from kindlm.suite import ListedTools
@@ -17,8 +16,7 @@ from kindlm_store import HeadOf, RecordedEvent
 from kindlm_store.erasing import Erasures
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GitState:
+class GitState(Stored):
     """The tested commit, and whether the working tree had uncommitted changes."""
 
     commit: str
@@ -26,8 +24,7 @@ class GitState:
     dirty: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
+class RunOptions(Stored):
     """The command-line options of a run; an absent key is left to the suites."""
 
     paths: Sequence[str] = ()
@@ -51,7 +48,6 @@ class RunOptions:
     runner: Annotated[Literal["pytest"] | None, "what started the tests, if not kindlm"] = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RunStarted(Payload, type="run.started"):
     """A run began. This is the first event of its stream."""
 
@@ -69,7 +65,6 @@ class RunStarted(Payload, type="run.started"):
     imported_from: Annotated[str | None, "format and digest of the imported file"] = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RunResumed(Payload, type="run.resumed"):
     """An interrupted run continues in a new process."""
 
@@ -78,8 +73,7 @@ class RunResumed(Payload, type="run.resumed"):
     changed: Annotated[Sequence[str], "suites whose configuration changed since then"] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DealtTest:
+class DealtTest(Stored):
     """A test that was added to a run in progress."""
 
     suite: Annotated[int, "ordinal of its suite"]
@@ -87,7 +81,6 @@ class DealtTest:
     target: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RunExtended(Payload, type="run.extended"):
     """The plan grew: results need more repeats, or this shard got further tests."""
 
@@ -95,29 +88,25 @@ class RunExtended(Payload, type="run.extended"):
     tests: Annotated[Sequence[DealtTest], "selected from now on, in this order"] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RunInterrupted(Payload, type="run.interrupted", schema=2):
     """A run was stopped before its plan was complete; it can be resumed."""
 
     reason: Note
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RunAborted(Payload, type="run.aborted", schema=2):
     """A run could not continue (budget used up, fatal error); it can be resumed."""
 
     reason: Note
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateVerdict:
+class GateVerdict(Stored):
     """The result of a gate at the end of a run. `actual` is null if nothing was measured."""
 
     suite: str
     result: Annotated[GateResult, Form.FLAT]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RunFinished(Payload, type="run.finished"):
     """The plan is complete; this event holds the verdict, and seals the stream."""
 
@@ -129,8 +118,7 @@ class RunFinished(Payload, type="run.finished"):
     duration_ms: Annotated[float, "duration of the session that finished the run"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedTest:
+class PlannedTest(Stored):
     """The identity of a test on a target, and whether this run selected it."""
 
     name: str
@@ -146,15 +134,13 @@ class PlannedTest:
     confidence: Annotated[float | None, "of its intervals; 0.95 if absent"] = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CassetteRun:
+class CassetteRun(Stored):
     """The run that cassettes of a suite are from; `name` is what the suite calls it."""
 
     name: str
     run: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteStarted(Payload, type="suite.started"):
     """A suite of the run began. Holds its resolved configuration."""
 
@@ -174,7 +160,6 @@ class SuiteStarted(Payload, type="suite.started"):
     cassettes: Sequence[CassetteRun] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteSkipped(Payload, type="suite.skipped"):
     """A suite could not be loaded. kindlm called nothing for it; other suites ran."""
 
@@ -190,7 +175,6 @@ class SuiteSkipped(Payload, type="suite.skipped"):
     column: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RunLabelled(Payload, type="run.labelled"):
     """A run got a label, or lost it (`label` is null). Journal."""
 
@@ -199,7 +183,6 @@ class RunLabelled(Payload, type="run.labelled"):
     by: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewRecorded(Payload, type="review.recorded"):
     """A person reviewed an execution. The last review of a person counts. Journal.
 
@@ -213,7 +196,6 @@ class ReviewRecorded(Payload, type="review.recorded"):
     by: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RunSealed(Payload, type="run.sealed"):
     """A run's stream was sealed; `head` is its last hash. Journal."""
 
@@ -221,7 +203,6 @@ class RunSealed(Payload, type="run.sealed"):
     head: str | HeadOf
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineSet(Payload, type="baseline.set"):
     """A run, or a group of shards, was made the baseline of a suite. Journal."""
 
@@ -233,7 +214,6 @@ class BaselineSet(Payload, type="baseline.set"):
     by: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineRemoved(Payload, type="baseline.removed"):
     """A baseline of a suite was removed. The run stays. Journal."""
 
@@ -243,7 +223,6 @@ class BaselineRemoved(Payload, type="baseline.removed"):
     by: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ContentsPurged(Payload, type="contents.purged"):
     """Texts were erased permanently. Journal.
 
@@ -258,7 +237,6 @@ class ContentsPurged(Payload, type="contents.purged"):
     by: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StreamsPulled(Payload, type="streams.pulled"):
     """Events came from a history server. Journal.
 
@@ -268,14 +246,12 @@ class StreamsPulled(Payload, type="streams.pulled"):
     streams: Annotated[Mapping[str, int], "`run/ID` or `journal/ID`, and its last event that came"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AgentProfiled(OfAttempt, type="agent.profiled"):
     """A model described an agent's purpose, from its description and its answers."""
 
     profile: Annotated[Authored, "purpose, tools, constraints and tone, as JSON"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioGenerated(Payload, type="scenario.generated"):
     """A generated test was compiled, collected and written to a file."""
 
