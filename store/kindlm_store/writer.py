@@ -44,7 +44,7 @@ _GROUP_EVENTS = 2_000
 """Events in one transaction: enough to make fsync cheap, few enough for others to get a turn."""
 
 
-_LINGER_S = 0.025
+_LINGER_S = 0.05
 """Seconds from one commit to the next while events keep coming, since commits are costly."""
 
 _QUIET_S = 0.002
